@@ -32,6 +32,27 @@ def test_the_programs_files_are_known_by_content_wherever_they_lie(tmp_path: Pat
     assert code.digests(code.files_under(tmp_path / "b")) != one
 
 
+def test_a_scripts_files_are_those_that_it_imports(tmp_path: Path) -> None:
+    """Directly and through others, relative imports too; not what else is in its folder, or installed."""
+    files = {
+        "train.py": "import numpy, lib.model\nfrom tools import load",
+        "lib/__init__.py": "",
+        "lib/model.py": "from . import layers\nfrom .deep.more import x",
+        "lib/layers.py": "def broken(:",
+        "lib/deep/__init__.py": "",
+        "lib/deep/more.py": "from ..model import y",
+        "lib/unused.py": "",
+        "tools.py": "",
+        "other.py": "import train",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = {path.relative_to(tmp_path).as_posix() for path in code.program_files(tmp_path / "train.py")}
+    assert found == files.keys() - {"lib/unused.py", "other.py"}
+    assert len(code.program_files(tmp_path)) == len(files)
+
+
 def test_the_commit_is_that_of_git(tmp_path: Path) -> None:
     """In a repository, in a worktree of it, with packed references; "" outside. And it knows what has changed since."""
 

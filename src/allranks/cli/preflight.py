@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("program", nargs="?", type=Path, help="the script or folder whose Python files must be equal")
+    p.add_argument("program", nargs="?", type=Path, help="a script (with what it imports) or folder: files to compare")
     p.add_argument("--batch", type=int, metavar="ROWS", help="rows of a global batch")
     p.add_argument("--accumulation", type=int, default=1, metavar="K", help="accumulation steps (default 1)")
     p.add_argument("--backend", choices=("jax", "torch", "single"), help="what carries the world (as allranks.init)")
@@ -46,13 +46,13 @@ def main(argv: Sequence[str]) -> int:
     if arguments.program is not None and not arguments.program.exists():
         p.error(f"no such file or folder: {arguments.program}")
     from allranks.errors import AllranksError
-    from allranks.readiness.code import files_under
+    from allranks.readiness.code import program_files
     from allranks.readiness.preflight import examine_files
     from allranks.world.detect import init
 
     try:
         world = init(arguments.backend)
-        files = files_under(arguments.program) if arguments.program else []
+        files = program_files(arguments.program) if arguments.program else []
         found = examine_files(world, files, batch=arguments.batch, accumulation=arguments.accumulation)
     except AllranksError as error:
         print(f"allranks: {error}", file=sys.stderr)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from allranks.errors import AllranksError
+from allranks.gate.log import log
 from allranks.hang.watch import Listener, Policy, Settings, Watch
 from allranks.world import detect
 from allranks.world.base import DEFAULT_TIMEOUT, World
@@ -44,7 +45,12 @@ def init(
     at that, ``end`` ends all ranks with exit code 75. ALLRANKS_HANG_AFTER and ALLRANKS_ON_HANG in the environment
     (``allranks run --hang-after --on-hang``) overrule these two.
 
-    Raises ContradictingSigns where two signs cannot both be true. A second call returns the same world.
+    Raises ContradictingSigns where two signs cannot both be true.
+
+    Replaces ``init_process_group`` and ``jax.distributed.initialize``: DDP, FSDP2 and collectives work afterwards. So
+    they do in a world of one of torch: with ``backend="torch"``, or where a launcher started one rank. A later call,
+    by a library for instance, returns the same world, whatever it says of time and hangs; it raises AllranksError where
+    another ``backend`` carries the world.
     """
     global _made, _stop_substitute
     settings = _settings(hang_after, on_hang)
@@ -55,11 +61,9 @@ def init(
                 _stop_substitute()
                 _stop_substitute = None
             _made = settings, _watch(world, settings)
-        elif _made[0] != settings:
-            raise AllranksError(
-                f"allranks.init was called before with {_made[0]}, and now with {settings}.",
-                remedy="Call it with the same arguments, or use allranks.current().",
-            )
+        elif settings not in (_made[0], _settings(DEFAULT_HANG_AFTER, "warn")):
+            again = f"allranks.init(hang_after={hang_after!r}, on_hang={on_hang!r})"
+            log("allranks: %s changes nothing: the first call has set up the hang watch.", again, level=30)
         return world
 
 

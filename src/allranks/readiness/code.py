@@ -13,6 +13,7 @@ from pathlib import Path
 
 from allranks.callsite import is_users
 from allranks.digest import digest, show
+from allranks.readiness.imports import imported_files
 
 _FRAMEWORKS = ("allranks", "jax", "jaxlib", "torch", "numpy")
 _MOST_FILES, _GIT_SECONDS = 5000, 5.0
@@ -22,6 +23,11 @@ def loaded_files() -> list[Path]:
     """Return the Python files of the program itself that are imported by now."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return sorted(Path(file) for file in files if file and file.endswith(".py") and is_users(file))
+
+
+def program_files(place: Path) -> list[Path]:
+    """Return the Python files of a program: those of a folder, or a script and what it imports of the user's own."""
+    return files_under(place) if place.is_dir() else imported_files(place)
 
 
 def files_under(place: Path) -> list[Path]:

@@ -60,7 +60,7 @@ def preflight(
     parameters), ``distinct`` those of which all ranks and devices must have their own (keys of dropout, seeds,
     generators): a key, or an array of them.
 
-    Rank 0 prints the table on stderr. Raises NotReady with it, on every rank, where something is WRONG.
+    Rank 0 prints the table on stderr. Raises NotReady with what is WRONG in it, on every rank.
     """
     files = code.loaded_files()
     found = examine(world, _Asked(batch, accumulation, data, same or {}, distinct or {}, files))
@@ -68,8 +68,7 @@ def preflight(
         print(found, file=sys.stderr)
     if found.wrong:
         ranks = {rank for row in found.wrong for rank in row.ranks}
-        wrong = Readiness(found.wrong)
-        raise NotReady(f"rank {world.rank}: not ready for the first step: {wrong.headline}\n{wrong}", ranks=ranks)
+        raise NotReady(f"rank {world.rank}: not ready for the first step: {found.problems}", ranks=ranks)
     return found
 
 

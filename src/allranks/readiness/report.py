@@ -11,7 +11,7 @@ from allranks.errors import name_ranks
 from allranks.report import table
 
 Verdict = Literal["ok", "note", "WRONG"]
-_WIDTH, _FOUND, _HEADLINE = 118, 90, 200
+_WIDTH, _FOUND = 118, 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,9 @@ class Readiness:
         return tuple(row for row in self.rows if row.verdict == "WRONG")
 
     @property
-    def headline(self) -> str:
-        """What is wrong first, in one line; "" if nothing is."""
-        if not self.wrong:
-            return ""
-        first, *others = self.wrong
-        who = f" on {name_ranks(first.ranks)}" if first.ranks else ""
-        more = f" (and {len(others)} more)" if others else ""
-        return f"{first.check}{who}: {textwrap.shorten(first.found, _HEADLINE, placeholder=' ...')}{more}"
+    def problems(self) -> str:
+        """What is wrong and what to do about it: a line for each row that is WRONG."""
+        return "\n".join(f"{row.check}: {_found(row)}. {row.remedy}" for row in self.wrong)
 
     def __str__(self) -> str:
         cells = [cell for row in self.rows for cell in _cells(row)]
@@ -90,7 +85,10 @@ def merged(rows: Iterable[tuple[int, Row]], fine: Mapping[str, int]) -> list[Row
 
 
 def _cells(row: Row) -> Iterator[tuple[str, str, str]]:
-    found = f"{name_ranks(row.ranks)}: {row.found}" if row.ranks else row.found
-    first, *rest = textwrap.wrap(found, _FOUND) or [""]
+    first, *rest = textwrap.wrap(_found(row), _FOUND) or [""]
     yield row.check, row.verdict, first
     yield from (("", "", line) for line in rest)
+
+
+def _found(row: Row) -> str:
+    return f"{name_ranks(row.ranks)}: {row.found}" if row.ranks else row.found

@@ -39,22 +39,7 @@ _made: World | None = None
 
 
 def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_fast: bool = True) -> World:
-    """Join the other ranks, or be a world of one if there is no sign of any. Every rank must call.
-
-    Joins whatever started us: ``allranks run``, torchrun, Slurm's srun, Open MPI, a TPU pod or a Kubernetes job (as
-    JAX detects them), or a framework that is already initialised; initialises ``jax.distributed`` or
-    ``torch.distributed`` where that is not done. With several ranks and no framework initialised, the imported one
-    carries the world; with both or none imported, torch under torchrun, else jax.
-
-    ``backend`` insists on ``jax`` or ``torch`` as carrier, or on ``single``, a world of one. ``timeout`` is in seconds,
-    for joining and as the world's default. With ``fail_fast``, whatever ends one rank ends all of them within seconds,
-    with the first failure on stderr. Raises ContradictingSigns where two signs cannot both be true.
-
-    Replaces ``init_process_group`` and ``jax.distributed.initialize``: DDP, FSDP2 and collectives work afterwards. So
-    they do in a world of one of torch: with ``backend="torch"``, or where a launcher started one rank. A second call,
-    by a library for instance, returns the same world, whose ``timeout`` and ``fail_fast`` stay; it raises AllranksError
-    where another ``backend`` carries the world.
-    """
+    """Join the other ranks, or be a world of one: ``allranks.init`` (hang/start.py) without its hang watch."""
     global _made
     with _lock:
         if _made is None:
