@@ -19,7 +19,11 @@ def test_alone_it_shows_its_help_and_fails(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("walk", "invalid choice: 'walk' (choose from"),
+        ("walk", "no command 'walk': there are check, ckpt, data, doctor, explain, preflight, run"),
+        ("chek src", "no command 'chek': did you mean `allranks check src`?"),
+        ("train.py --steps 3", "write `allranks run -n 4 train.py --steps 3`"),
+        ("ckpt verfy runs/a", "no command 'verfy': did you mean `allranks ckpt verify runs/a`?"),
+        ("--verbose", "unrecognized arguments: --verbose"),
         ("run train.py", "the following arguments are required: -n/--ranks"),
         ("run -n 0 train.py", "'0' is not a number of at least 1"),
         ("run -n 2 --timeout soon train.py", "'soon' is not a number of seconds"),
@@ -37,6 +41,24 @@ def test_a_wrong_command_line_ends_with_2_and_says_what_is_wrong(
         main(words.split())
     assert end.value.code == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "shows"),
+    [
+        ("help", "usage: allranks [-h] [--version] command ..."),
+        ("help run", "usage: allranks run -n N [options]"),
+        ("help ckpt", "verify"),
+        ("help ckpt verify", "usage: allranks ckpt verify"),
+        ("ckpt help verify", "usage: allranks ckpt verify"),
+        ("--help", "run        run a script as N ranks"),
+    ],
+)
+def test_help_is_a_command_too(words: str, shows: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 0
+    assert shows in capsys.readouterr().out
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from allranks.cli.choice import choose
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -21,22 +23,15 @@ class Group:
 
 def run(group: Group, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    words = list(argv)
-    if words and words[0] in group.commands:
-        return _run(group.name, words[0], words[1:])
-    commands = "\n".join(f"  {name:<8} {what}" for name, what in group.commands.items())
     parser = argparse.ArgumentParser(
         prog=f"allranks {group.name}",
+        usage=f"allranks {group.name} [-h] command ...",
         description=group.description,
-        epilog=f"commands:\n{commands}\n\n{group.epilog}",
+        epilog=group.epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=sorted(group.commands), help=argparse.SUPPRESS)
-    if not words:
-        parser.print_help(sys.stderr)
-        return 2
-    parser.parse_args(words)
-    return 0
+    words = choose(parser, group.commands, argv)
+    return 2 if words is None else _run(group.name, words[0], words[1:])
 
 
 def _run(group: str, name: str, words: list[str]) -> int:

@@ -21,29 +21,33 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0] in COMMANDS:
-        command = importlib.import_module(f"allranks.cli.{words[0]}")
-        try:
-            code = int(command.main(words[1:]))
-            sys.stdout.flush()
-            return code
-        except BrokenPipeError:
-            sys.stdout = None  # nobody reads: nothing is left to be flushed
-            return 141
-        except KeyboardInterrupt:
-            return 130
+    if not (words and words[0] in COMMANDS):
+        from allranks.cli.choice import choose
+
+        chosen = choose(_parser(), COMMANDS, words)
+        if chosen is None:
+            return 2
+        words = chosen
+    command = importlib.import_module(f"allranks.cli.{words[0]}")
+    try:
+        code = int(command.main(words[1:]))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        sys.stdout = None  # nobody reads: nothing is left to be flushed
+        return 141
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
     from importlib.metadata import version
 
     parser = argparse.ArgumentParser(
         prog="allranks",
+        usage="allranks [-h] [--version] command ...",
         description="Multi-process training that is correct, and proves it.",
-        epilog="commands:\n" + "\n".join(f"  {name:<10} {what}" for name, what in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"allranks {version('allranks')}")
-    parser.add_argument("command", choices=sorted(COMMANDS), help=argparse.SUPPRESS)
-    if not words:
-        parser.print_help(sys.stderr)
-        return 2
-    parser.parse_args(words)
-    return 0
+    return parser

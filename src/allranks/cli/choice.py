@@ -1,0 +1,40 @@
+"""Which command is meant: ``help``, a list of what there is, and a nearby name for one that is not."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+
+
+def choose(parser: argparse.ArgumentParser, commands: Mapping[str, str], words: Sequence[str]) -> list[str] | None:
+    """Return the words that name a command and its arguments; None where the help was shown: the exit code is 2.
+
+    ``help COMMAND ...`` becomes ``COMMAND ... --help``. Ends the process where ``parser`` does, and with exit code 2
+    and a suggestion for a command that is not there.
+    """
+    first, *rest = words or [""]
+    if first == "help" and rest:
+        return choose(parser, commands, [*rest, "--help"])
+    if first in commands:
+        return list(words)
+    width = max(map(len, commands))
+    listed = "\n".join(f"  {name:<{width}}  {what}" for name, what in commands.items())
+    parser.epilog = "\n\n".join(filter(None, [f"commands:\n{listed}", parser.epilog]))
+    if first.startswith("-"):
+        parser.parse_args(words)
+    if words and first != "help":
+        parser.error(f"no command {first!r}: {_suggestion(parser.prog, commands, first, rest)}")
+    parser.print_help(None if words else sys.stderr)
+    if words:
+        parser.exit()
+    return None
+
+
+def _suggestion(program: str, commands: Mapping[str, str], word: str, rest: Sequence[str]) -> str:
+    if near := get_close_matches(word, commands, n=1):
+        return f"did you mean `{' '.join([program, near[0], *rest])}`?"
+    if word.endswith(".py") and "run" in commands:
+        return f"to run a script as 4 ranks, write `{' '.join([program, 'run -n 4', word, *rest])}`"
+    return f"there are {', '.join(sorted(commands))}"
