@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+
+from allranks import agent
+
+_errors = agent.load("allranks_agent_failure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +17,8 @@ class Failure:
 
     ``what`` is one line ("ValueError: bad row", "killed by SIGKILL", "left early with exit code 0"); ``when`` is Unix
     time in seconds on the rank's own host; ``where`` is "train.py:88" (the innermost line of the user's code) or "";
-    ``thread`` names the thread where it was not the main one; ``exit_code`` is what the job should end with.
+    ``thread`` names the thread where it was not the main one; ``exit_code`` is what the job should end with;
+    ``before`` are the exceptions because of which, or while handling which, the rank failed, one a line.
     """
 
     rank: int
@@ -25,6 +29,7 @@ class Failure:
     traceback: str = ""
     thread: str = ""
     exit_code: int = 1
+    before: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -40,11 +45,6 @@ class Failure:
         return f"rank {self.rank} (host {self.host}) failed{place}{thread}: {self.what}"
 
 
-def first_of(failures: Iterable[Failure]) -> Failure:
-    """Return the failure that came first: the others are most often its consequences."""
-    return min(failures, key=lambda failure: (failure.when, failure.rank))
-
-
 def shell_exit_code(wait_code: int) -> int:
     """Return a process's exit code as a shell shows it: ``os.waitstatus_to_exitcode`` gives -9, a shell 137."""
     return 128 - wait_code if wait_code < 0 else wait_code
@@ -58,3 +58,26 @@ def describe_exit(wait_code: int) -> str:
         return f"killed by {signal.Signals(-wait_code).name}"
     except ValueError:
         return f"killed by signal {-wait_code}"
+
+
+def failure_of(error: BaseException, *, rank: int = 0, host: str = "") -> Failure:
+    """Return the failure that an exception is. Never raises, whatever its ``__str__`` does."""
+    return Failure(**{**_errors.of(error), "rank": rank, "host": host})
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception as one printable line of bounded length: ``ValueError: bad row``. Never raises."""
+    text: str = _errors.text_of(error)
+    return text
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an exception says, as printable text of bounded length. Never raises."""
+    message: str = _errors.message_of(error)
+    return message
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of an exception as printable text of bounded length. Never raises."""
+    trace: str = _errors.traceback_of(error)
+    return trace

@@ -14,8 +14,8 @@ import pytest
 from allranks.checkpoint import fence
 from allranks.checkpoint.fence import Owner, acquire, check, release, this_process
 from allranks.errors import AlreadyThere, Damaged, Fenced
+from allranks.process import started as process_started
 from allranks.storage.memory import Crashed, MemoryStorage
-from allranks.world import deaths
 
 ELSEWHERE = Owner("far", 1, "another machine", 5, "job 9")
 
@@ -24,7 +24,7 @@ ELSEWHERE = Owner("far", 1, "another machine", 5, "job 9")
 def neighbour() -> Iterator[Owner]:
     """Another live process of this machine."""
     with subprocess.Popen(["sleep", "1000"]) as process:
-        yield replace(this_process(), pid=process.pid, started=deaths.started(process.pid) or 0)
+        yield replace(this_process(), pid=process.pid, started=process_started(process.pid) or 0)
         process.kill()
 
 

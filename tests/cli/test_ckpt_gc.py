@@ -16,9 +16,9 @@ from runs import Said, four_ranks, save
 from allranks.checkpoint import fence
 from allranks.checkpoint.inventory import Found
 from allranks.checkpoint.leftovers import Clearance, clearance
+from allranks.process import started as process_started
 from allranks.storage.base import Entry
 from allranks.storage.local import LocalStorage
-from allranks.world import deaths
 
 NAME = "rank-00000-of-00001.{}.safetensors"
 
@@ -84,7 +84,7 @@ def test_a_damaged_step_and_files_of_others_are_left_alone(ckpt: Callable[..., S
 def neighbour() -> Iterator[fence.Owner]:
     """Another live process of this machine."""
     with subprocess.Popen(["sleep", "1000"]) as process:
-        yield replace(fence.this_process(), pid=process.pid, started=deaths.started(process.pid) or 0)
+        yield replace(fence.this_process(), pid=process.pid, started=process_started(process.pid) or 0)
         process.kill()
 
 

@@ -77,7 +77,7 @@ def test_an_exception_is_reported_with_its_place_and_shown_as_ever(tmp_path: Pat
     assert (failure.where, failure.exit_code, failure.thread) == ("train.py:3", 1, "")
     assert failure.headline().startswith("rank 0 (host hosta) failed at train.py:3: json.decoder.JSONDecodeError: Expe")
     assert failure.traceback == outcome.err[0]
-    assert [m["kind"] for m in outcome.said] == ["started", "failed"]
+    assert [m["kind"] for m in outcome.said] == ["started", "failing", "failed"]
     assert outcome.codes == [1]
 
 
@@ -171,7 +171,7 @@ def test_python_below_a_shell_is_the_rank(tmp_path: Path) -> None:
     """Any command that ends in Python works, with several in turn."""
     (tmp_path / "train.py").write_text("raise ValueError('bad row')")
     outcome = run(Job(Command(("sh", "-c", f"{sys.executable} -c pass && {sys.executable} train.py")), 1), tmp_path)
-    assert [m["kind"] for m in outcome.said] == ["started", "left", "started", "failed"]
+    assert [m["kind"] for m in outcome.said] == ["started", "left", "started", "failing", "failed"]
     assert outcome.failure(0)["where"] == "train.py:1"
 
 
@@ -217,6 +217,114 @@ for name in ("good", "bad"):
     assert outcome.failure(0)["what"] == "left with exit code 5"
     assert outcome.failure(0)["where"] == "bad.py:3"
     assert outcome.out[0].split("\n") == ["good", "at exit", "0", "5", ""]
+
+
+# ---- ends that Python does not announce: what is told before the sockets close decides who was first
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "what", "where"),
+    [
+        pytest.param(
+            "import os, sys\nsys.excepthook = lambda *_: os._exit(7)\n1 / 0",
+            7,
+            "ZeroDivisionError: division by zero",
+            "train.py:3",
+            id="a hook that ends the process",
+        ),
+        pytest.param("import os\nos._exit(7)", 7, "left with exit code 7", "train.py:2", id="os._exit"),
+        pytest.param(
+            "import os\ntry:\n    1 / 0\nexcept ArithmeticError:\n    os._exit(7)",
+            7,
+            "left with exit code 7 after ZeroDivisionError: division by zero",
+            "train.py:3",
+            id="os._exit in a handler",
+        ),
+        pytest.param(
+            "import os, threading\nthreading.excepthook = lambda _: os._exit(7)\n"
+            "thread = threading.Thread(target=lambda: 1 / 0)\nthread.start()\nthread.join()",
+            7,
+            "left with exit code 7 after ZeroDivisionError: division by zero",
+            "train.py:3",
+            id="a thread's hook",
+        ),
+        pytest.param(
+            "import os\nos.abort()", -6, "killed by SIGABRT: os.abort() was called", "train.py:2", id="os.abort"
+        ),
+    ],
+)
+def test_who_ends_at_once_has_told_before(tmp_path: Path, program: str, code: int, what: str, where: str) -> None:
+    """In one message, with the line; the launcher then sees the process end."""
+    outcome = script(tmp_path, program)
+    [message] = [m for m in outcome.said if m["kind"] in ("failing", "exiting")]
+    failure = message["failure"]
+    assert (failure["what"], failure["where"]) == (what, where)
+    assert outcome.codes == [code]
+    assert not outcome.of("failed")
+
+
+def test_os_exit_with_0_is_told_as_a_good_end_with_its_line(tmp_path: Path) -> None:
+    outcome = script(tmp_path, "import os\nos._exit(0)")
+    assert [(m["kind"], m.get("failure"), m.get("where")) for m in outcome.said[1:]] == [
+        ("exiting", None, "train.py:2")
+    ]
+
+
+def test_a_child_that_ends_at_once_is_not_the_rank(tmp_path: Path) -> None:
+    """os._exit in a forked child is how multiprocessing ends its workers."""
+    outcome = script(tmp_path, "import os\nif os.fork() == 0:\n    os._exit(3)\nos.wait()")
+    assert [m["kind"] for m in outcome.said] == ["started", "left"]
+
+
+@pytest.mark.parametrize("leave", ["sys.exit(1)", "sys.exit(True)", "exit(1)"])
+def test_who_catches_an_error_and_leaves_has_failed_where_it_was_raised(tmp_path: Path, leave: str) -> None:
+    """Also in a function that handlers call; the traceback is the error's."""
+    program = f"import sys\ndef bail():\n    {leave}\ntry:\n    1 / 0\nexcept ArithmeticError:\n    bail()"
+    failure = script(tmp_path, program).failure(0)
+    assert failure["what"] == "left with exit code 1 after ZeroDivisionError: division by zero"
+    assert failure["where"] == "train.py:5"
+    assert failure["traceback"].endswith("ZeroDivisionError: division by zero\n")
+    assert failure["before"] == "ZeroDivisionError: division by zero"
+
+
+ODD = [
+    (
+        "class E(Exception):\n    def __str__(self):\n        raise RuntimeError('no')\nraise E",
+        "E: (its __str__ raises)",
+    ),
+    ("class E(Exception):\n    def __str__(self):\n        return 3\nraise E", "E: (its __str__ raises)"),
+    ("raise ValueError('gr\\u00f6\\u00dfe \\udcff \\x1b[31m')", "ValueError: gr\u00f6\u00dfe \\udcff \\x1b[31m"),
+    ("raise ValueError('y' * 3_000_000)", f"ValueError: {'y' * 988}... (3000012 characters)"),
+    ("raise ValueError('\\x00' * 300_000)", None),
+    ("raise ValueError('\\U0001f4a5' * 300_000)", None),
+    ("raise type('Bad\\nName', (Exception,), {})('x')", "Bad\\nName: x"),
+    (
+        "raise ExceptionGroup('all', [ValueError('a'), KeyError(1)])",
+        "ExceptionGroup: all (2 sub-exceptions): ValueError: a",
+    ),
+    ("class B(BaseException): pass\nraise B('base')", "B: base"),
+    ("raise GeneratorExit('g')", "GeneratorExit: g"),
+    ("raise KeyError", "KeyError"),
+    ("def r(n): return r(n + 1)\nr(0)", None),
+    ("raise ValueError('a\\nb')", "ValueError: a"),
+    (
+        "import sys\nclass S:\n    def __str__(self):\n        raise ValueError\nsys.exit(S())",
+        "left with exit code 1: (its __str__ raises)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("program", "what"), ODD)
+def test_the_oddest_exception_is_told_with_its_own_traceback(tmp_path: Path, program: str, what: str | None) -> None:
+    """One printable line, its line in the program, and a traceback that a datagram holds."""
+    outcome = script(tmp_path, program)
+    failure = outcome.failure(0)
+    assert what is None or failure["what"] == what
+    assert failure["where"].startswith("train.py:")
+    assert failure["what"].isprintable()
+    assert len(failure["traceback"].encode()) < 40_000
+    assert "allranks" not in failure["traceback"]
+    assert outcome.codes == [failure["exit_code"]]
 
 
 # ---- torch

@@ -15,7 +15,11 @@ in the forked child (the second ends it; SystemExit(0) must pass through the zyg
 
 What the launcher hears (one JSON object a datagram, each with rank, pid and time):
     started; joining (backend); joined (backend, size: how many have joined one another); failed (failure);
-    left (exit_code, why): the main thread has ended, in order; exit_code and why are 0 and "" or those of `part`;
+    failing (failure): an exception is about to be shown; `failed` follows, or the end of the process;
+    exiting (failure, or null and where, with exit code 0): the end of the process follows at once (os._exit, os.abort).
+    The launcher acts on what follows these two, but has it from them who was first;
+    left (exit_code, why, where): the main thread has ended, in order; exit_code and why are 0 and "" or those of
+    `part`, where is the line of sys.exit();
     leaving (failure or null): the program called jax.distributed.shutdown itself, perhaps while the exception
     `failure` was on its way up. It is no failure yet, but if the job fails from here on, it came first.
 
@@ -32,6 +36,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import ctypes
+import faulthandler
 import functools
 import gc
 import io
@@ -46,6 +51,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
+import allranks_agent_exits as exits  # type: ignore[import-not-found]
 import allranks_agent_failure as failures  # type: ignore[import-not-found]
 import allranks_agent_hang as hang  # type: ignore[import-not-found]
 import allranks_agent_jax as jax  # type: ignore[import-not-found]
@@ -71,6 +77,7 @@ class _Rank:
     ending: failures.Failure | None = None
     parting: tuple[int, str] = (0, "")
     unfinished: list[Callable[[], object]] = []  # noqa: RUF012  one rank a process
+    failing: tuple[BaseException, failures.Failure] | None = None
     reporting = threading.Lock()
     released = threading.Event()
 
@@ -96,6 +103,8 @@ def activate(environ: Mapping[str, str]) -> None:
         _Rank.listeners += (hang.heard,)
     stacks.register()
     torch.attach(tell, is_active)
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=2)  # a crash in C says where Python was
     tell("started")
 
 
@@ -115,6 +124,7 @@ def _watch(rank: int, host: str, listener: Listener) -> None:
     _Rank.pid, _Rank.failed_with, _Rank.ending, _Rank.listeners = os.getpid(), 0, None, (listener,)
     _watch_the_main_thread()
     _watch_other_threads()
+    exits.attach(_tell_of_exit, note_failure)
     jax.attach(tell, is_active, fail=_fail_late)
     pool.attach()
 
@@ -167,10 +177,26 @@ def _parts(error: BaseException) -> bool:
 
 def report_failure(error: BaseException, *, thread: str = "") -> int:
     """Tell the launcher about an exception nobody caught (the first of this rank only); return the exit code."""
-    failure = failures.of(error, thread=thread)
+    noted = _Rank.failing
+    failure = noted[1] if noted is not None and noted[0] is error else failures.of(error, thread=thread)
     if failure["exit_code"] and not _parts(error):
         _report(failure)
+    elif rider := getattr(error, "_allranks_ending", None):
+        _Rank.ending = rider.failure
     return int(failure["exit_code"])
+
+
+def note_failure(error: BaseException) -> None:
+    """Tell of an exception that nobody caught, before it is shown: the program's own hook may end the process."""
+    if is_active() and _Rank.failing is None and not _Rank.failed_with:
+        _Rank.failing = error, failures.of(error)
+        tell("failing", failure=_Rank.failing[1])
+
+
+def show(error: BaseException) -> None:
+    """Show an exception that nobody caught as Python does."""
+    note_failure(error)
+    sys.excepthook(type(error), error, error.__traceback__)
 
 
 def run(main: Callable[[], object]) -> NoReturn:
@@ -183,7 +209,7 @@ def run(main: Callable[[], object]) -> NoReturn:
             print(error.code, file=sys.stderr)
         code = report_failure(error)
     except BaseException as error:
-        sys.excepthook(type(error), error, error.__traceback__)
+        show(error)
         code = report_failure(error)
     finish(code)
 
@@ -213,7 +239,7 @@ def _expect_release() -> None:
 
 
 def _fail_late(error: BaseException) -> NoReturn:
-    sys.excepthook(type(error), error, error.__traceback__)
+    show(error)
     _end_now(report_failure(error))
 
 
@@ -255,7 +281,7 @@ def _main_thread_ended() -> None:
         return _join_threads()  # type: ignore[no-any-return]
     if (error := failures.that_ended_main()) is not None:
         report_failure(error)
-    elif _Rank.ending is not None:
+    elif _Rank.ending is not None and _Rank.ending["exit_code"]:
         _report(_Rank.ending)
     if _Rank.failed_with:
         _end_now(_Rank.failed_with)
@@ -265,7 +291,7 @@ def _main_thread_ended() -> None:
     except Exception as error:
         _fail_late(error)
     code, why = _Rank.parting
-    tell("left", exit_code=code, why=why)
+    tell("left", exit_code=code, why=why, where=_Rank.ending["where"] if _Rank.ending else "")
     return _join_threads()  # type: ignore[no-any-return]
 
 
@@ -298,8 +324,8 @@ def _exit(code: Any = None) -> NoReturn:
     """Stand in for sys.exit."""
     error = SystemExit() if code is None else SystemExit(code)
     if is_active() and threading.current_thread() is threading.main_thread():
-        failure = failures.of(error, frame=sys._getframe(1))
-        if failure["exit_code"] and not _parts(error):
+        failure = failures.of(error, frame=sys._getframe(1), handling=sys.exc_info()[1])
+        if not _parts(error):
             error._allranks_ending = _Ending(failure)  # type: ignore[attr-defined]
     try:
         raise error
@@ -325,3 +351,20 @@ def _watch_other_threads() -> None:
         return show_then_tell
 
     threading._make_invoke_excepthook = _telling  # type: ignore[attr-defined]
+
+
+def _tell_of_exit(error: SystemExit, frame: FrameType, what: str = "") -> None:
+    """Tell of the end of this process, which follows at once; where a failure was told, that is the reason."""
+    if not is_active() or _Rank.failing is not None or _Rank.failed_with or _parts(error):
+        return
+    handling = sys.exc_info()[1] or failures.that_ended_main()
+    thread = threading.current_thread()
+    name = "" if thread is threading.main_thread() else thread.name
+    failure = failures.of(error, thread=name, frame=frame, handling=handling)
+    if not failure["exit_code"]:
+        tell("exiting", failure=None, where=failure["where"])
+        return
+    if what:
+        failure["what"] = what
+    _Rank.failing = error, failure
+    tell("exiting", failure=failure)

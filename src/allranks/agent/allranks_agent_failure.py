@@ -1,17 +1,27 @@
-"""An exception, put into the fields of `allranks.failure.Failure`."""
+"""An exception, put into the fields of `allranks.failure.Failure`.
+
+The one place where an exception of the program becomes text: its `__str__` may raise, its message may have three
+million characters, or lone surrogates (of a file name), which no stream and no store takes.
+"""
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
-# A datagram holds about 200 kB; the two ends of a longer traceback say what happened.
-HEAD, TAIL = 16_000, 48_000
+T = TypeVar("T")
+
+# A datagram holds about 200 kB, and JSON makes six bytes of some: the two ends of a longer traceback say what happened.
+HEAD, TAIL = 8_000, 24_000  # bytes
+LONGEST_LINE = 1_000  # characters of what an exception says
+MOST_BEFORE = 8  # exceptions of a chain
+GROUP = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.11
 START = os.getcwd()
 # The rank and the host's name that this process fails as.
 SPEAKER = 0, ""
@@ -28,22 +38,114 @@ class Failure(TypedDict):
     traceback: str
     thread: str
     exit_code: int
+    before: str
 
 
-def of(error: BaseException, *, thread: str = "", frame: FrameType | None = None) -> Failure:
-    """Return the failure that an exception is; `frame` is where it is about to be raised, if it has not been yet."""
-    steps = list(_raised_through(error) if frame is None else _called_from(frame))
-    text = "" if isinstance(error, SystemExit) else "".join(traceback.format_exception(error))
+def of(
+    error: BaseException, *, thread: str = "", frame: FrameType | None = None, handling: BaseException | None = None
+) -> Failure:
+    """Return the failure that an exception is. Never raises, whatever the program's exception does.
+
+    `frame` is where the exception is about to be raised, if it has not been yet, and `handling` what is handled there.
+    """
+    chain = _chain(error, handling)
+    # A program that catches an error and leaves by sys.exit(1) has failed where the error was raised.
+    shown = chain[0] if chain and isinstance(error, SystemExit) and _is_number(error.code) else error
+    raised = _leaf(shown) if _leaf(shown).__traceback__ is not None else shown
+    steps = _called_from(frame) if frame is not None and shown is error else _raised_through(raised)
     return {
         "rank": SPEAKER[0],
         "host": SPEAKER[1],
-        "what": _what(error),
+        "what": _what(error) if shown is error else f"{_what(error)} after {text_of(shown)}",
         "when": time.time(),
-        "where": _where(error, steps),
-        "traceback": text if len(text) <= HEAD + TAIL else f"{text[:HEAD]}\n...\n{text[-TAIL:]}",
-        "thread": thread,
+        "where": _guarded(lambda: printable(_where(raised, list(steps))), ""),
+        "traceback": "" if isinstance(shown, SystemExit) else traceback_of(shown),
+        "thread": printable(thread),
         "exit_code": exit_code_of(error),
+        "before": "\n".join(map(text_of, chain)),
     }
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception as one printable line of bounded length: "ValueError: bad row". Never raises.
+
+    Of a group, the first exception in it is said as well.
+    """
+    kind = type(error)
+    own = kind.__module__ in ("builtins", "__main__")
+    name = kind.__qualname__ if own else f"{kind.__module__}.{kind.__name__}"
+    says = _guarded(lambda: _says(error), "(its __str__ raises)")
+    leaf = _leaf(error)
+    inner = "" if leaf is error else f": {text_of(leaf)}"
+    return printable(f"{name}: {says}{inner}" if says else name + inner)
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an exception says, all its lines, as printable text of bounded length. Never raises."""
+    return _bounded(_guarded(lambda: str.__str__(str(error)), "(its __str__ raises)"))
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of an exception as printable text of bounded length. Never raises."""
+    text = _guarded(lambda: "".join(traceback.format_exception(error)), "")
+    return _bounded(text or _guarded(lambda: _plain_traceback(error), text_of(error)))
+
+
+def _bounded(text: str) -> str:
+    raw = text.encode(errors="backslashreplace")
+    if len(raw) > HEAD + TAIL:
+        raw = raw[:HEAD] + b"\n...\n" + raw[-TAIL:]
+    return raw.decode(errors="ignore")
+
+
+def printable(text: str) -> str:
+    """Return a text as one line that every stream takes: control characters and lone surrogates are escaped."""
+    text = str.__str__(text)
+    if len(text) > LONGEST_LINE:
+        text = f"{text[:LONGEST_LINE]}... ({len(text)} characters)"
+    escaped = "".join(c if c >= " " and c != "\x7f" else c.encode("unicode_escape").decode() for c in text)
+    return escaped.encode(errors="backslashreplace").decode()
+
+
+def _says(error: BaseException) -> str:
+    says = str.__str__(str(error.msg if isinstance(error, SyntaxError) else error)).strip()
+    return says.partition("\n")[0]
+
+
+def _guarded(make: Callable[[], T], otherwise: T) -> T:
+    """Call what may run the program's own code (an exception's `__str__`, a loader's `get_source`)."""
+    try:
+        return make()
+    except BaseException:
+        return otherwise
+
+
+def _leaf(error: BaseException) -> BaseException:
+    """Return the first exception in a group (of groups), or the exception itself."""
+    return _leaf(error.exceptions[0]) if isinstance(error, GROUP) else error
+
+
+def _chain(error: BaseException, handling: BaseException | None) -> list[BaseException]:
+    """Return the exceptions because of which, or while handling which, this one was raised; the nearest first."""
+    chain: list[BaseException] = []
+    following = _raised_during(error) or handling
+    while following is not None and following is not error and len(chain) < MOST_BEFORE:
+        chain.append(following)
+        following = _raised_during(following)
+    return chain
+
+
+def _raised_during(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _is_number(code: object) -> bool:
+    return code is None or isinstance(code, int)
+
+
+def _plain_traceback(error: BaseException) -> str:
+    places = [f'  File "{code.co_filename}", line {line}, in {code.co_name}' for code, line in _raised_through(error)]
+    return "\n".join(["Traceback (most recent call last):", *reversed(places), text_of(error)])
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -64,23 +166,24 @@ def that_ended_main() -> BaseException | None:
     callback, if it came out of the main module.
     """
     error: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return error if ended_main(error) else None
+
+
+def ended_main(error: BaseException | None) -> bool:
+    """Return whether an exception that is shown came out of the main module."""
     if error is None or error.__traceback__ is None:
-        return error if isinstance(error, SyntaxError) else None
+        return isinstance(error, SyntaxError)
     outermost = error.__traceback__.tb_frame
     module, function = outermost.f_globals.get("__name__"), outermost.f_code.co_name
-    return error if (module, function) in {("__main__", "<module>"), ("runpy", "_run_module_as_main")} else None
+    return (module, function) in {("__main__", "<module>"), ("runpy", "_run_module_as_main")}
 
 
 def _what(error: BaseException) -> str:
     if not isinstance(error, SystemExit):
-        kind = type(error)
-        name = (
-            kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__name__}"
-        )
-        says = str(error.msg if isinstance(error, SyntaxError) else error).strip().partition("\n")[0]
-        return f"{name}: {says}" if says else name
-    says = "" if error.code is None or isinstance(error.code, int) else f": {error.code}"
-    return f"left with exit code {exit_code_of(error)}{says}"
+        return text_of(error)
+    code = f"left with exit code {exit_code_of(error)}"
+    says = "" if _is_number(error.code) else _guarded(lambda: str(error.code), "(its __str__ raises)")
+    return printable(f"{code}: {says}" if says else code)
 
 
 def _raised_through(error: BaseException) -> Iterator[tuple[CodeType, int]]:

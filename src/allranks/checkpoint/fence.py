@@ -19,8 +19,9 @@ from typing import Any
 
 from allranks.checkpoint import paths
 from allranks.errors import AlreadyThere, Damaged, Fenced, NotThere, StorageError
+from allranks.process import started
 from allranks.storage.base import Storage
-from allranks.world import deaths, presence
+from allranks.world import presence
 
 FORMAT = "allranks.fence"
 KEPT = 2
@@ -59,7 +60,7 @@ def this_process() -> Owner:
     """Return this process as an owner."""
     here = presence.of_this_process(os.environ)
     job = os.environ.get("ALLRANKS_JOB") or os.environ.get("SLURM_JOB_ID", "")
-    return Owner(here.host, here.pid, here.machine, deaths.started(here.pid) or 0, job)
+    return Owner(here.host, here.pid, here.machine, started(here.pid) or 0, job)
 
 
 def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence:
@@ -130,7 +131,7 @@ def lives_here(fence: Fence, asking: Owner) -> bool:
     owner = fence.owner
     here = bool(owner.machine) and owner.machine == asking.machine
     ourselves = (owner.pid, owner.started) == (asking.pid, asking.started)
-    return here and not ourselves and not fence.released and deaths.started(owner.pid) == owner.started
+    return here and not ourselves and not fence.released and started(owner.pid) == owner.started
 
 
 def who(fence: Fence) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO, Literal, Protocol
 
+from allranks import agent
 from allranks.errors import AllranksError, StoreError
 from allranks.failure import Failure
 from allranks.hang import door, kernel, stacks, words
@@ -180,7 +181,7 @@ class Watch:
         elif 0 in self._listener.near:
             os.kill(self._listener.near[0], signal.SIGKILL)  # the sentinels of its machine end the job
         else:
-            os._exit(EXIT_CODE)
+            agent.load("allranks_agent_exits").leave(EXIT_CODE)
 
     # The thread that beats.
 

@@ -14,6 +14,7 @@ from allranks.messages.book import BOOK
 from allranks.report import table
 
 MOST_LINES = 20
+LONGEST_LINE = 2_000  # characters: a message of megabytes stands in the log files
 _FILE = '  File "'
 _TORCH_RANK = re.compile(r"^\[rank\d+\]: ")  # torch's own hook puts it before every line of a traceback
 _OURS = "allranks: "
@@ -36,10 +37,14 @@ def _failure(first: Failure, result: JobResult) -> Iterator[str]:
     tail = _last_words(result.ranks[first.rank].tail, trace)
     if tail and not first.what.startswith(LEFT_EARLY):  # what it prints while its peers fail is a consequence
         yield f"  last lines of rank {first.rank}:"
-        yield from (f"    {line}" for line in tail)
-    yield from (f"  {line}" for line in trace)
+        yield from (f"    {_cut(line)}" for line in tail)
+    yield from (f"  {_cut(line)}" for line in trace)
     if not trace and (known := BOOK.find(first.what.encode())):
         yield from told(known, about=f"  rank {first.rank}").splitlines()
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}... ({len(line)} characters)"
 
 
 def _last_words(tail: Sequence[str], trace: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """What can happen to a job (``Event``), and what can be done about it (``Action``): the words of the supervisor.
 
 ``when`` is Unix time in seconds, of the host on which it happened; ``wait_code`` is that of
-``os.waitstatus_to_exitcode``.
+``os.waitstatus_to_exitcode``; ``lines`` are the last that the rank had printed then.
 """
 
 from __future__ import annotations
@@ -35,10 +35,19 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class RankFailing:
+    """The rank is about to fail, or to end: `RankFailed` or `RankExited` follows, perhaps after those of its peers."""
+
+    failure: Failure
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RankFailed:
     """The rank itself has reported a failure."""
 
     failure: Failure
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,7 @@ class RankLeft:
     """The rank is done with the others, in order: its main thread has ended, or it has left the world.
 
     ``failure`` is an exception that was on its way up meanwhile. It is none of ours unless the job fails later.
+    ``where`` is the line of its sys.exit() or os._exit(), if there was one.
     ``exit_code`` and ``why`` are those of ranks that all leave before the program's end, in order (after a SIGTERM).
     """
 
@@ -54,6 +64,8 @@ class RankLeft:
     failure: Failure | None = None
     exit_code: int = 0
     why: str = ""
+    where: str = ""
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,7 @@ class RankExited:
     rank: int
     wait_code: int
     when: float
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +92,9 @@ class Terminated:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: a deadline may be over."""
+    """Time has passed: a deadline may be over. ``dying`` are ranks whose processes are ending, as the kernel says."""
+
+    dying: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +103,17 @@ class KeeperLost:
 
 
 Event = (
-    RankStarted | Joining | Joined | RankFailed | RankLeft | RankExited | Interrupted | Terminated | Tick | KeeperLost
+    RankStarted
+    | Joining
+    | Joined
+    | RankFailing
+    | RankFailed
+    | RankLeft
+    | RankExited
+    | Interrupted
+    | Terminated
+    | Tick
+    | KeeperLost
 )
 EVENTS: tuple[type[Event], ...] = get_args(Event)
 

@@ -10,11 +10,11 @@ import tempfile
 from types import TracebackType
 
 from allranks.failure import Failure
-from allranks.launch.events import Joined, Joining, RankFailed, RankLeft
+from allranks.launch.events import Joined, Joining, RankFailed, RankFailing, RankLeft
 
 LARGEST = 1 << 20
 LONGEST_PATH = 90  # bytes; a socket's path may have 107
-Report = Joining | Joined | RankFailed | RankLeft
+Report = Joining | Joined | RankFailing | RankFailed | RankLeft
 
 
 class Mailbox:
@@ -77,13 +77,14 @@ def read(data: bytes) -> Report | None:
             return Joining(rank)
         if kind == "joined":
             return Joined(rank)
-        if kind == "left":
-            return RankLeft(rank, float(fields["time"]), None, int(fields["exit_code"]), str(fields["why"]))
-        if kind == "leaving":
-            error = fields["failure"]
-            return RankLeft(rank, float(fields["time"]), Failure(**error) if error else None)
+        if kind in ("left", "leaving") or (kind == "exiting" and not fields["failure"]):
+            error, where = fields.get("failure"), str(fields.get("where", ""))
+            code, why = int(fields.get("exit_code", 0)), str(fields.get("why", ""))
+            return RankLeft(rank, float(fields["time"]), Failure(**error) if error else None, code, why, where)
         if kind == "failed":
             return RankFailed(Failure(**fields["failure"]))
+        if kind in ("failing", "exiting"):
+            return RankFailing(Failure(**fields["failure"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not a report of an agent: {data[:200]!r}") from error
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.messages import known_jax, known_system, known_torch
+from allranks.messages import known_gloo, known_jax, known_system, known_torch
 from allranks.messages.known import KINDS, Known
 
 _HEAD = """\
@@ -26,7 +26,8 @@ This page is drawn from the code (`python -m allranks.launch.page > docs/explain
 """
 _PARTS = (
     ("XLA and JAX", known_jax.KNOWN),
-    ("torch, NCCL and Gloo", known_torch.KNOWN),
+    ("Gloo", known_gloo.KNOWN),
+    ("torch and NCCL", known_torch.KNOWN),
     ("The system", known_system.KNOWN),
 )
 

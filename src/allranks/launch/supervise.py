@@ -13,7 +13,8 @@ Theory. A job is N ranks that need each other, so the end of one (other than an 
 - RUNNING: nothing is wrong. Ranks start, join, leave, exit with 0.
 - SETTLING: one failure is known, but perhaps not yet the one that caused it (`allranks.launch.verdict`); for ``settle``
   seconds, or until all have failed or ended, the others may tell theirs, so that the same exception on every rank is
-  shown as such. Nothing is signalled.
+  shown as such. Where what is known can only be a consequence, or a process is seen ending, the cause has ``search``
+  seconds to show. Nothing is signalled.
 - STOPPING: the living ranks were sent a signal (TERM; INT after a Ctrl-C) and have a grace to end in order. JAX
   swallows SIGTERM, so the grace after a crash is short: it is always paid in full. Ranks that have told a failure wait
   with open sockets until the others have ended, lest these report no more than broken connections; then a TERM
@@ -34,10 +35,10 @@ from __future__ import annotations
 import enum
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from allranks.errors import name_ranks
+from allranks.evidence import Weight
 from allranks.failure import Failure
 from allranks.launch.events import (
     EVENTS,
@@ -51,6 +52,7 @@ from allranks.launch.events import (
     MarkFailed,
     RankExited,
     RankFailed,
+    RankFailing,
     RankLeft,
     RankStarted,
     Say,
@@ -59,7 +61,8 @@ from allranks.launch.events import (
     Terminated,
     Tick,
 )
-from allranks.launch.verdict import Departure, Ending, first_failure, left_early, with_exit_code
+from allranks.launch.limits import Limits as Limits
+from allranks.launch.verdict import Departure, Ending, Report, Verdict, judge, left_early, with_exit_code
 
 
 class Phase(enum.Enum):
@@ -72,37 +75,26 @@ class Phase(enum.Enum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Seconds. ``grace`` after a Ctrl-C or SIGTERM, ``crash_grace`` after a failure; ``timeout`` of the whole job."""
-
-    grace: float = 30.0
-    crash_grace: float = 0.75
-    settle: float = 0.25
-    join_patience: float = 1.0
-    kill_patience: float = 5.0
-    timeout: float | None = None
-
-
 class Supervisor:
     """The state of one job. ``on`` takes an event and the time, and returns what to do.
 
     ``now`` is any clock that runs forward, in seconds; ``deadline`` is the time on it at which a ``Tick`` is wanted.
     """
 
-    def __init__(self, size: int, *, now: float, limits: Limits, host: str) -> None:
+    def __init__(self, size: int, *, now: float, limits: Limits, host: str, cwd: str = "") -> None:
         self.size = size
         self.phase = Phase.RUNNING
         self.alive: set[int] = set()
         self.endings: dict[int, Ending] = {}
-        self.failures: list[Failure] = []
+        self.reports: list[Report] = []
         self.left: dict[int, Departure] = {}
         self.cause = ""  # why we stopped the job, where no rank failed
         self._limits = limits
-        self._host = host
+        self._host, self._cwd = host, cwd
         self._now = now
         self._end_of_time = None if limits.timeout is None else now + limits.timeout
         self._phase_deadline: float | None = None
+        self._search_until = now
         self._waiting: dict[int, float] = {}  # rank -> since when it waits to join
         self._joined: set[int] = set()
         self._exited_at: dict[int, float] = {}
@@ -129,10 +121,11 @@ class Supervisor:
     @property
     def first_failure(self) -> Failure | None:
         """The failure that caused the end, as far as it is known now; None where we were asked to stop the job."""
-        if self.cause:
-            return None
-        found = first_failure(self.failures, self.endings, left=self.left, host=self._host)
-        return None if found is None else with_exit_code(found)
+        found = self._verdict()
+        return None if self.cause or found is None else with_exit_code(found.failure)
+
+    def _verdict(self) -> Verdict | None:
+        return judge(self.reports, self.endings, left=self.left, host=self._host, cwd=self._cwd)
 
     # What the table names. Each takes the event and returns actions.
 
@@ -160,11 +153,15 @@ class Supervisor:
 
     def _note_left(self, event: RankLeft) -> list[Action]:
         self._note_parting(event)
-        self.left.setdefault(event.rank, Departure(event.when, event.failure))
+        self.left.setdefault(event.rank, Departure(event.when, event.failure, event.where, event.lines))
         return self._tell(self._joined - self.left.keys())
 
+    def _note_failing(self, event: RankFailing | RankFailed) -> list[Action]:
+        self.reports.append(Report(event.failure, event.lines))
+        return []
+
     def _fail(self, event: RankFailed) -> list[Action]:
-        self.failures.append(event.failure)
+        self._note_failing(event)
         self._failed.add(event.failure.rank)
         if self.phase is not Phase.SETTLING:
             self._settle()
@@ -190,7 +187,9 @@ class Supervisor:
     def _note_exit(self, event: RankExited) -> list[Action]:
         asked = self._sent.get(event.rank, ())
         in_order = event.wait_code == self._parted.get(event.rank, 0)
-        self.endings[event.rank] = Ending(event.rank, 0 if in_order else event.wait_code, event.when, asked)
+        self.endings[event.rank] = Ending(
+            event.rank, 0 if in_order else event.wait_code, event.when, asked, event.lines
+        )
         self._exited_at[event.rank] = self._now
         self._waiting.pop(event.rank, None)
         self.alive.discard(event.rank)
@@ -229,14 +228,19 @@ class Supervisor:
         if _over(self._end_of_time, self._now):
             return self._run_out_of_time()
         if _over(self._stranded_at(), self._now):
-            self.failures.append(self._stranding())
+            self.reports.append(Report(self._stranding()))
             return self._settle()
         return []
 
-    def _tick_settling(self, _event: Tick) -> list[Action]:
+    def _tick_settling(self, event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):
             return []
-        return self._stop_after_failure()
+        found = self._verdict()
+        is_clear = found is not None and found.weight is Weight.CAUSE and not event.dying & self.alive
+        if is_clear or _over(self._search_until, self._now):
+            return self._stop_after_failure()
+        self._phase_deadline = min(self._now + self._limits.settle, self._search_until)
+        return []
 
     def _tick_stopping(self, event: Tick) -> list[Action]:
         return self._kill(event) if _over(self._phase_deadline, self._now) else []
@@ -253,6 +257,7 @@ class Supervisor:
 
     def _settle(self) -> list[Action]:
         self._enter(Phase.SETTLING, self._limits.settle)
+        self._search_until = self._now + self._limits.search
         return []
 
     def _stop_if_none_is_well(self) -> list[Action]:
@@ -328,6 +333,7 @@ _ROWS: dict[Phase, dict[type[Event], Answer]] = {
         RankStarted: Supervisor._started,
         Joining: Supervisor._joining,
         Joined: Supervisor._met,
+        RankFailing: Supervisor._note_failing,
         RankFailed: Supervisor._fail,
         RankLeft: Supervisor._note_left,
         RankExited: Supervisor._exit,
@@ -340,6 +346,7 @@ _ROWS: dict[Phase, dict[type[Event], Answer]] = {
         RankStarted: Supervisor._started,
         Joining: Supervisor._ignore,
         Joined: Supervisor._ignore,
+        RankFailing: Supervisor._note_failing,
         RankFailed: Supervisor._fail,
         RankLeft: Supervisor._note_left,
         RankExited: Supervisor._exit_settling,
@@ -352,6 +359,7 @@ _ROWS: dict[Phase, dict[type[Event], Answer]] = {
         RankStarted: Supervisor._started_too_late,
         Joining: Supervisor._ignore,
         Joined: Supervisor._ignore,
+        RankFailing: Supervisor._ignore,
         RankFailed: Supervisor._fail_stopping,
         RankLeft: Supervisor._note_parting,
         RankExited: Supervisor._exit_stopping,
@@ -364,6 +372,7 @@ _ROWS: dict[Phase, dict[type[Event], Answer]] = {
         RankStarted: Supervisor._started_too_late,
         Joining: Supervisor._ignore,
         Joined: Supervisor._ignore,
+        RankFailing: Supervisor._ignore,
         RankFailed: Supervisor._ignore,
         RankLeft: Supervisor._ignore,
         RankExited: Supervisor._note_exit,

@@ -1,18 +1,21 @@
 """Who was first: from everything that is known about the ends of the ranks to the one end that caused the others.
 
 Theory. When one rank ends, its peers fail too, a moment later: their sockets to it break. So the first failure by time
-is the cause, and the rest are consequences. Three things blur the order of time:
+is the cause, and the rest are consequences. But time is blurred: a rank that is killed, or that C++ aborts, tells
+nothing (a *silent* end), and a busy machine shows its end to the launcher long after its peers have told their errors.
+So each end is weighed first (`allranks.evidence`: cause, unclear, waiting, consequence). Time decides among equals:
 
-1. A rank that raises tells the launcher itself, with the time of the exception. A rank that is killed, or that calls
-   ``os._exit``, says nothing (a *silent* end): the launcher learns of it from ``wait``, some milliseconds after the
-   kernel has closed its sockets. In between a peer may already have raised "connection reset". So a silent end counts
-   as ``SLACK`` seconds earlier than it was seen. SIGABRT is the exception: it is how XLA and C++ runtimes end a process
-   when a *peer* is gone, so it gets no slack.
-2. A broken connection is never a cause by itself. A failure whose text speaks of one (``ECHOES``) is *weak*: it counts
-   only where nothing else explains the end. SIGABRT against a broken connection: SIGABRT.
-3. A rank that ends in order (exit code 0) while its peers still need it leaves no failure at all, only weak ones in
-   its peers, and perhaps a SIGABRT of its own when they are gone. If only weak failures are known, the rank that left
-   before the first of them is the cause: it left early. An exception that was on its way up when it left says why.
+| end | weight | time |
+|---|---|---|
+| a failure that the rank told | by its words and those of the exceptions before it | as told |
+| SIGKILL | cause | ``SLACK`` before it was seen |
+| a crash (SIGSEGV, ...), an exit code | by the last words that it printed; cause without any | the same |
+| SIGTERM, SIGINT, SIGHUP, not ours | cause: schedulers send them *after* a failure | when it was seen |
+| SIGABRT: C++ gave up, perhaps for a *peer* | by the reason that it printed; unclear without one | when it was seen |
+| left in order, printed no consequence | cause, if nothing else is and others needed it | told, or ``SLACK`` before |
+
+A rank that left early leaves no failure at all, only those of its peers. It is the cause where these are none, and it
+left before the first of them. "Before" is not asked where they are consequences: somebody must have ended.
 
 What we ended ourselves (after the first failure, a Ctrl-C, a time limit) is never a cause, except a death by a signal
 that we did not send and that is not SIGABRT: a rank killed from outside may be seen late.
@@ -21,49 +24,32 @@ that we did not send and that is not SIGABRT: a rank killed from outside may be 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from allranks.errors import name_ranks
+from allranks.evidence import Weight, weight_of, weight_of_lines, weight_of_text
 from allranks.failure import Failure, describe_exit, shell_exit_code
+from allranks.launch import crash
 
 SLACK = 0.25
 LEFT_EARLY = "left early"
-# What the error of a rank says when the cause is another: gloo, NCCL, torch's store, JAX's coordination service, ours.
-ECHOES = (
-    "connection closed",
-    "connection reset",
-    "connection refused",
-    "connection was",
-    "broken pipe",
-    "socket closed",
-    "gloo",
-    "nccl",
-    "distnetworkerror",
-    "distbackenderror",
-    "distributed service",
-    "coordination service",
-    "coordinationservice",
-    "heartbeat",
-    "unavailable:",
-    "recvvalue failed",
-    "rankdied",
-    "remoteerror",
-)
-OURS = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL})
+ASKED_TO_END = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP})
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The end of a rank's process: ``wait_code`` as ``os.waitstatus_to_exitcode`` gives it, ``when`` in Unix seconds.
 
-    ``asked`` are the signals that we had sent to the rank before.
+    ``asked`` are the signals that we had sent to the rank before; ``lines`` the last that it printed.
     """
 
     rank: int
     wait_code: int
     when: float
     asked: tuple[int, ...] = ()
+    lines: tuple[str, ...] = ()
 
     @property
     def stopped_by_us(self) -> bool:
@@ -73,80 +59,126 @@ class Ending:
         from_outside = self.wait_code < 0 and self.wait_code != -signal.SIGABRT
         return bool(self.asked) and not from_outside
 
+    @property
+    def weight(self) -> Weight:
+        """How a silent end weighs."""
+        if self.wait_code == -signal.SIGABRT:
+            known = weight_of_text(crash.reason(self.lines))
+            return Weight.UNCLEAR if known is None else known
+        if self.wait_code in ASKED_TO_END or self.wait_code == -signal.SIGKILL:
+            return Weight.CAUSE
+        return weight_of_lines(self.lines) or Weight.CAUSE
+
+    @property
+    def happened(self) -> float:
+        """When it happened, at the earliest."""
+        seen_at_once = self.wait_code in ASKED_TO_END or self.wait_code == -signal.SIGABRT
+        return self.when if seen_at_once else self.when - SLACK
+
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A rank is done with the others since ``when``; ``failure`` is an exception that was on its way up, perhaps."""
+    """A rank is done with the others since ``when``; ``failure`` is an exception that was on its way up, perhaps.
+
+    ``where`` is the line at which it left, if that is known; ``lines`` are the last that it printed before.
+    """
 
     when: float
     failure: Failure | None = None
+    where: str = ""
+    lines: tuple[str, ...] = ()
 
 
-def is_echo(failure: Failure) -> bool:
-    """Whether a failure reads like the consequence of another rank's end."""
-    text = failure.what.lower()
-    return any(sign in text for sign in ECHOES)
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A failure that a rank told, and the last lines that it had printed."""
+
+    failure: Failure
+    lines: tuple[str, ...] = ()
+
+    @property
+    def weight(self) -> Weight:
+        return weight_of(self.failure, self.lines)
 
 
-def first_failure(
-    spoken: Iterable[Failure], endings: Mapping[int, Ending], *, left: Mapping[int, Departure], host: str
-) -> Failure | None:
+class Verdict(NamedTuple):
+    """The first failure as far as it is known; where ``weight`` is not CAUSE, another rank should have come before."""
+
+    weight: Weight
+    when: float
+    rank: int
+    failure: Failure
+
+
+def judge(
+    reports: Iterable[Report],
+    endings: Mapping[int, Ending],
+    *,
+    left: Mapping[int, Departure],
+    host: str,
+    cwd: str = "",
+) -> Verdict | None:
     """Return the failure that caused the others, or None where no rank failed.
 
-    ``spoken`` are the failures that ranks reported themselves, ``left`` are those that ended, or left the world, in
-    order. ``when`` of a silent end is the time at which it was seen.
+    ``left`` are the ranks that ended, or left the world, in order. ``cwd`` is where the job was started: paths below it
+    are shown from there.
     """
-    gone = {end.rank: Departure(end.when) for end in endings.values() if end.wait_code == 0} | dict(left)
-    strong: list[tuple[float, int, Failure]] = []
-    weak: list[tuple[float, int, Failure]] = []
+    found = list(_verdicts(reports, endings, host=host, cwd=cwd))
+    best = min(found, default=None)
+    if best is None or best.weight is Weight.CAUSE:
+        return best
+    return _left_early(found, endings, left, host=host) or best
+
+
+def _verdicts(reports: Iterable[Report], endings: Mapping[int, Ending], *, host: str, cwd: str) -> Iterator[Verdict]:
     told: set[int] = set()
-    for failure in spoken:
+    for report in reports:
+        failure = report.failure
         if failure.rank not in told:
             told.add(failure.rank)
-            (weak if is_echo(failure) else strong).append((failure.when, failure.rank, failure))
+            yield Verdict(report.weight, failure.when, failure.rank, failure)
     for end in endings.values():
-        if end.wait_code == 0 or end.rank in told or end.stopped_by_us:
-            continue
-        aborted = end.wait_code == -signal.SIGABRT
-        when = end.when if aborted else end.when - SLACK
-        (weak if aborted and end.rank in gone else strong).append((when, end.rank, silent_failure(end, host)))
-    if strong and not _all_aborted(strong, endings, told):
-        return min(strong)[2]
-    early = _left_early(strong + weak, gone, endings, host=host)
-    return early or min(strong or weak, default=(0.0, 0, None))[2]
-
-
-def _all_aborted(found: list[tuple[float, int, Failure]], endings: Mapping[int, Ending], told: set[int]) -> bool:
-    return all(rank not in told and endings[rank].wait_code == -signal.SIGABRT for _, rank, _ in found)
+        if end.wait_code != 0 and end.rank not in told and not end.stopped_by_us:
+            yield Verdict(end.weight, end.happened, end.rank, silent_failure(end, host, cwd=cwd))
 
 
 def _left_early(
-    found: list[tuple[float, int, Failure]], gone: Mapping[int, Departure], endings: Mapping[int, Ending], *, host: str
-) -> Failure | None:
+    found: Iterable[Verdict], endings: Mapping[int, Ending], left: Mapping[int, Departure], *, host: str
+) -> Verdict | None:
     """Return the failure of the rank that had left before the others failed, if one had."""
-    needing = [(when, rank) for when, rank, _ in found if rank not in gone]
+    silent = {rank: end for rank, end in endings.items() if end.wait_code == 0 and rank not in left}
+    gone = {rank: Departure(end.happened, lines=end.lines) for rank, end in silent.items()} | dict(left)
+    needing = [one for one in found if one.rank not in gone]
     if not needing:
         return None
-    leavers = [(departure.when, rank) for rank, departure in gone.items() if departure.when <= min(needing)[0]]
+    first = min(needing)
+    leavers = [
+        (departure.when, rank)
+        for rank, departure in gone.items()
+        if weight_of_lines(departure.lines) is not Weight.CONSEQUENCE
+        and (first.weight is Weight.CONSEQUENCE or departure.when <= min(one.when for one in needing))
+    ]
     if not leavers:
         return None
     when, rank = min(leavers)
-    others = {rank for _, rank in needing} | endings.keys() - gone.keys()  # those that we stopped needed it as well
+    others = {one.rank for one in needing} | endings.keys() - gone.keys()  # those that we stopped needed it as well
     needed = f"{name_ranks(others)} still needed it"
-    return gone[rank].failure or left_early(rank, when, host=host, while_doing=needed)
+    failure = gone[rank].failure or left_early(rank, when, host=host, while_doing=needed, where=gone[rank].where)
+    return Verdict(Weight.CAUSE, when, rank, failure)
 
 
-def silent_failure(end: Ending, host: str) -> Failure:
-    """Return the failure of a rank that ended without a word."""
-    code = shell_exit_code(end.wait_code)
-    return Failure(
-        end.rank, host, f"ended without a Python error: {describe_exit(end.wait_code)}", end.when, exit_code=code
-    )
+def silent_failure(end: Ending, host: str, *, cwd: str = "") -> Failure:
+    """Return the failure of a rank that ended without a word to us."""
+    what = f"ended without a Python error: {describe_exit(end.wait_code)}"
+    if end.wait_code < 0 and (why := crash.reason(end.lines)):
+        what = f"{what}: {why}"
+    where = crash.place(end.lines, cwd=cwd) if end.wait_code < 0 else ""
+    return Failure(end.rank, host, what, end.when, where=where, exit_code=shell_exit_code(end.wait_code))
 
 
-def left_early(rank: int, when: float, *, host: str, while_doing: str) -> Failure:
+def left_early(rank: int, when: float, *, host: str, while_doing: str, where: str = "") -> Failure:
     """Return the failure of a rank that ended in order, but too early: ``while_doing`` says what the others did."""
-    return Failure(rank, host, f"{LEFT_EARLY} (exit code 0) while {while_doing}", when, exit_code=1)
+    return Failure(rank, host, f"{LEFT_EARLY} (exit code 0) while {while_doing}", when, where=where, exit_code=1)
 
 
 def with_exit_code(failure: Failure) -> Failure:

@@ -86,7 +86,7 @@ def run(target: Target, agent: Any) -> None:
     except BaseException as error:
         _without_our_frames(error)
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-        sys.excepthook(type(error), error, error.__traceback__)
+        agent.show(error)
         agent.finish(agent.report_failure(error))
 
 

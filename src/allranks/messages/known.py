@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["cause", "waiting", "consequence", "harmless"]
+Kind = Literal["cause", "unclear", "waiting", "consequence", "harmless"]
 KINDS: Mapping[Kind, str] = {
     "cause": "what is wrong stands in this message",
+    "unclear": "the consequence of another rank's end, if one has ended before; else the cause",
     "waiting": "a rank waits for others; what is wrong is where those are",
     "consequence": "another rank, or another message, has the cause",
     "harmless": "nothing is wrong because of it alone",

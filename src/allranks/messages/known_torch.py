@@ -1,26 +1,12 @@
-"""Messages of torch: its process groups over NCCL and Gloo, its store, DDP, torchrun, and the DataLoader."""
+"""Messages of torch: its process groups over NCCL, its store, DDP, torchrun, and the DataLoader."""
 
 from __future__ import annotations
 
 from allranks.messages.known import Known
+from allranks.messages.known_gloo import ABSENT, FIND_IT, GROUP_TIMEOUT
 
 _NCCL = "torch, ProcessGroupNCCL.cpp"
 _STORE = "torch, c10d TCPStore"
-_GLOO = "Gloo (torch, and JAX on CPUs)"
-_GROUP_TIMEOUT = (
-    "torch: init_process_group(timeout=), default 10 min with NCCL and 30 min with Gloo; JAX on CPUs: "
-    "--xla_cpu_collective_timeout_seconds (1800; psum_scatter: always 30). allranks run --rendezvous-timeout S sets "
-    "both"
-)
-_ABSENT = (
-    "Some rank did not come to this collective: it is busy elsewhere (data, a save, a longer validation), has left the "
-    "loop, or came to another collective. A longer timeout seldom helps."
-)
-_FIND_IT = (
-    "Find the rank that does not complain, and where it is: allranks doctor job (if it calls allranks.init()), or "
-    "the end of its log. Decisions (skip on NaN, end of data, early stop) must be the same on all ranks: "
-    "docs/preflight.md."
-)
 
 KNOWN = (
     Known(
@@ -28,9 +14,9 @@ KNOWN = (
         kind="waiting",
         title="a collective on GPUs did not end in time",
         signs=("Watchdog caught collective operation timeout",),
-        means=_ABSENT + " SeqNum, OpType and NumelIn differ between ranks where they are in different collectives.",
-        do=_FIND_IT + " Compare SeqNum and OpType over the ranks; TORCH_FR_BUFFER_SIZE keeps more of them.",
-        timeout=_GROUP_TIMEOUT,
+        means=ABSENT + " SeqNum, OpType and NumelIn differ between ranks where they are in different collectives.",
+        do=FIND_IT + " Compare SeqNum and OpType over the ranks; TORCH_FR_BUFFER_SIZE keeps more of them.",
+        timeout=GROUP_TIMEOUT,
         source=_NCCL,
         facts=r"SeqNum=(?P<sequence>\d+), OpType=(?P<op>\w+)(?:, NumelIn=(?P<elements>\d+))?.*ran for "
         r"(?P<milliseconds>\d+)",
@@ -68,7 +54,11 @@ KNOWN = (
         name="nccl-peer-gone",
         kind="consequence",
         title="NCCL lost a peer",
-        signs=("ncclRemoteError",),
+        signs=(
+            "ncclRemoteError",
+            "Connection closed by remote peer",
+            "remote process exited or there was a network error",
+        ),
         means="A process on the other end has ended, or its network has.",
         do="Look for the rank whose log ends first.",
         source="NCCL",
@@ -107,18 +97,21 @@ KNOWN = (
         example="ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
     ),
     Known(
-        name="gloo-size-mismatch",
-        kind="cause",
-        title="the ranks brought different sizes, or different operations, to a collective",
-        signs=("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size"),
-        means="The ranks are in different collectives at the same time, or in the same one with different shapes. The "
-        "process ends by SIGABRT (gloo::EnforceNotMet). Where sizes happen to fit, the result is wrong in silence.",
-        do="Look for a collective that only some ranks reach, and for shapes that depend on the rank's data. "
-        "allranks.lockstep compares before each new collective; TORCH_DISTRIBUTED_DEBUG=DETAIL compares shapes.",
-        source=_GLOO,
-        facts=r"op\.nbytes\. (?P<came>\d+) vs (?P<expected>\d+)",
-        example="  what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 4096 vs "
-        "4. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?",
+        name="nccl-other",
+        kind="unclear",
+        title="an operation of NCCL failed",
+        signs=(
+            "ncclInternalError",
+            "ncclInvalidUsage",
+            "NCCL error in:",
+            "NCCL communicator was aborted",
+            "DistBackendError",
+        ),
+        means="The line below it says what NCCL saw last; after a peer has ended it says little else.",
+        do="Look for the rank whose log ends first. NCCL_DEBUG=WARN says more.",
+        source="NCCL",
+        example="torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:"
+        "94, internal error - please report this issue to the NCCL developers",
     ),
     Known(
         name="torch-detail-mismatch",
@@ -140,51 +133,13 @@ KNOWN = (
         name="torch-monitored-barrier",
         kind="waiting",
         title="ranks did not come to a monitored barrier",
-        signs=("failed to pass monitoredBarrier",),
-        means="The message names them, on rank 0 only. " + _ABSENT,
-        do=_FIND_IT,
+        signs=("failed to pass monitoredBarrier", "timed out in monitoredBarrier after"),
+        means="The message names them, on rank 0 only. " + ABSENT,
+        do=FIND_IT,
         timeout="torch.distributed.monitored_barrier(timeout=)",
         source="torch, ProcessGroupGloo.cpp",
         facts=r"(?P<missing>Ranks? [\d, ]+) failed to pass monitoredBarrier in (?P<milliseconds>\d+)",
         example="[rank0]: RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 2000 ms",
-    ),
-    Known(
-        name="gloo-connect",
-        kind="cause",
-        title="the ranks cannot reach each other",
-        signs=("Gloo connectFullMesh failed", "Gloo context initialization failed"),
-        means="Every rank connects to every other; one has ended already, or announced an address that the others "
-        "cannot reach (a host name that resolves to 127.0.0.1, a second network), or, under JAX (GetKeyValue timed "
-        "out), came to its first collective more than 30 s after the first: it still compiled, or its machine is busy.",
-        do="Set GLOO_SOCKET_IFNAME to the interface that the hosts share; look for a rank that has failed before. "
-        "Nothing sets the 30 s: let all ranks meet (world.barrier) before the first collective, on cores of their own.",
-        source=_GLOO,
-        example="RuntimeError: Gloo connectFullMesh failed with [pair.cc:144] no error",
-    ),
-    Known(
-        name="gloo-timeout",
-        kind="waiting",
-        title="a collective did not end in time",
-        signs=("ms for recv", "ms for send"),
-        means=_ABSENT,
-        do=_FIND_IT,
-        timeout=_GROUP_TIMEOUT,
-        source=_GLOO,
-        facts=r"waiting (?P<milliseconds>\d+)ms",
-        example="[rank0]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 4000ms for recv "
-        "operation to complete",
-    ),
-    Known(
-        name="gloo-peer-gone",
-        kind="consequence",
-        title="a peer closed its connection",
-        signs=("Connection closed by peer", "Connection reset by peer"),
-        means="The process on the other end has ended, or gave up.",
-        do="Look for the rank whose log ends first, or which complains of something else.",
-        source=_GLOO,
-        facts=r"\[(?P<peer>[\d.:a-f]+)\]:\d+",
-        example="RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:42638. This is "
-        "typically caused by a remote worker crashing.",
     ),
     Known(
         name="ddp-unused-parameters",
@@ -210,7 +165,7 @@ KNOWN = (
     ),
     Known(
         name="store-unreachable",
-        kind="cause",
+        kind="waiting",
         title="rank 0's store cannot be reached",
         signs=("The client socket has timed out after", "The client socket has failed to connect to"),
         means="Rank 0 has not started, has failed, listens elsewhere, or a firewall is in between.",
@@ -237,7 +192,13 @@ KNOWN = (
         name="store-wait",
         kind="waiting",
         title="a key did not come to the store",
-        signs=("wait timeout after",),
+        signs=(
+            "wait timeout after",
+            "barrier timeout after",
+            "Timeout waiting for key",
+            "Socket Timeout",
+            "retrieving ncclUniqueId from",
+        ),
         means="A rank waits for what another was to say, most often while a process group is made: new_group must be "
         "called by all ranks, in the same order.",
         do="Look for a new_group, a barrier or an object collective that only some ranks reach.",
@@ -250,7 +211,14 @@ KNOWN = (
         name="store-gone",
         kind="consequence",
         title="rank 0, which serves the store, is gone",
-        signs=("failed on SocketImpl", 'Failed to check the "should dump" flag on TCPStore'),
+        signs=(
+            "failed on SocketImpl",
+            'Failed to check the "should dump" flag on TCPStore',
+            "got 0 bytes. Connection was likely closed",
+            "sent 0 bytes. Connection was likely closed",
+            "recvValue failed",
+            "DistNetworkError",
+        ),
         means="Rank 0 (or torchrun's agent) has ended, perhaps in order and too early.",
         do="Look at the end of rank 0's log. A rank 0 that is done before the others must wait for them: a barrier, or "
         "destroy_process_group() on all ranks.",

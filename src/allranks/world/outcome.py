@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from allranks.errors import AllranksError, BarrierTimeout, Mismatch, RankDied, RemoteError, name_ranks
+from allranks.failure import message_of, traceback_of
 from allranks.world.codec import Json, Value, pack, unpack
 from allranks.world.ticket import Ticket
 
@@ -43,8 +43,8 @@ def raised(error: Exception, *, rank: int) -> dict[str, Any]:
         "error": "raised",
         "rank": rank,
         "type": type(error).__qualname__,
-        "message": str(error),
-        "traceback": "".join(traceback.format_exception(error)),
+        "message": message_of(error),
+        "traceback": traceback_of(error),
     }
 
 

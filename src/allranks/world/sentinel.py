@@ -26,20 +26,23 @@ from typing import Any, NoReturn
 from allranks import agent
 from allranks.callsite import whereabouts
 from allranks.errors import KeyTimeout, StoreError
-from allranks.failure import Failure, describe_exit, first_of, shell_exit_code
+from allranks.evidence import Weight, first_of, weight_of
+from allranks.failure import Failure, describe_exit, shell_exit_code
 from allranks.world import gone, sigterm
 from allranks.world.board import Board, SharedStore
 from allranks.world.deaths import DeathWatch
 from allranks.world.presence import Presence
 
 # How long a rank that fails waits whether it hears that another one failed: then its own failure is a consequence. The
-# second, where a rank of its machine is seen ending.
-_SETTLE, _SETTLE_LONG = 0.15, 1.0
+# second, where a rank of its machine is seen ending; the third, where its own failure must be a consequence.
+_SETTLE, _SETTLE_LONG, _SEARCH = 0.15, 1.0, 3.0
 # How long a rank that has failed may go on with its exit handlers (flush a log, finish an upload).
 _LAST_WORDS = 1.0
 # How long the rank that serves the store keeps it open for the others to hear of a failure: their last words included,
 # because JAX aborts a rank whose coordinator goes.
 _SERVE = 1.5
+# How long a rank that ends by os._exit may take to tell the others: a store that does not answer must not hold it.
+_EXIT_PATIENCE = 10.0
 # How long missing ranks have to answer where they are.
 _ANSWER = 2.0
 
@@ -135,12 +138,32 @@ class Sentinel:
         try:
             if kind == "failed" or (kind == "leaving" and fields["failure"] is not None):
                 self._fail(Failure(**fields["failure"]))
-            elif kind in ("left", "leaving") and not self._left:
-                self._left = True
-                gone.mark(self._store, self._rank, f"has left (exit code {fields.get('exit_code', 0)})")
+            elif kind == "exiting":
+                self._tell_of_exit(fields["failure"])
+            elif kind in ("left", "leaving"):
+                self._leave(fields.get("exit_code", 0))
         except StoreError as error:
             time.sleep(_SETTLE)  # who sees the rank dead that served the store ends this process
             self._say(f"could not tell the other ranks that it has {kind}: {error}")
+
+    def _leave(self, exit_code: int) -> None:
+        if not self._left:
+            self._left = True
+            gone.mark(self._store, self._rank, f"has left (exit code {exit_code})")
+
+    def _tell_of_exit(self, failure: Mapping[str, Any] | None) -> None:
+        """Tell the others of an os._exit, in a thread: whoever calls that does not expect to wait for ever."""
+
+        def tell() -> None:
+            with contextlib.suppress(StoreError):
+                if failure is None:
+                    self._leave(0)
+                else:
+                    self._fail(Failure(**failure))
+
+        thread = threading.Thread(target=tell, name="allranks-exit", daemon=True)
+        thread.start()
+        thread.join(_EXIT_PATIENCE)
 
     def _terminated(self) -> None:
         failure = self._failure(self._rank, "killed by SIGTERM", sigterm.EXIT_CODE)
@@ -150,7 +173,7 @@ class Sentinel:
     def _is_doomed(self) -> bool:
         """Whether SIGTERM may have come because another rank has failed: torchrun sends it to the survivors."""
         try:
-            return self._heard.wait(self._settling(gone.read(self._store)))
+            return self._heard.wait(self._settling(gone.read(self._store), Weight.UNCLEAR))
         except StoreError:
             return True
 
@@ -182,9 +205,9 @@ class Sentinel:
 
     def _fail(self, failure: Failure) -> None:
         """Tell all ranks of a failure, unless it is this rank's own and only the consequence of another."""
-        own = failure.rank == self._rank
+        own, weight = failure.rank == self._rank, weight_of(failure)
         before = gone.read(self._store)
-        if own and self._ends_all and self._heard.wait(self._settling(before)):
+        if own and self._ends_all and self._heard.wait(self._settling(before, weight)):
             threading.Event().wait()  # the listening thread ends this process
         gone.mark(self._store, failure.rank, f"has failed: {failure.what}")
         if not self._ends_all:
@@ -193,14 +216,29 @@ class Sentinel:
             left = "; ".join(f"rank {rank} {why}" for rank, why in before.items())
             failure = replace(failure, what=f"{failure.what} (before: {left})")
             self._say(f"failed after {left}")  # the launcher may end the others before they can say so
+        elif own and weight is not Weight.CAUSE and (mute := self._mute()):
+            failure = self._unseen(mute[0], because=failure)
+            self._say(f"failed because of {failure.headline()}")
         self._board.post_failure(failure)
         self._heard.set()
         if own:
             self._serve()
 
-    def _settling(self, gone_before: Mapping[int, str]) -> float:
+    def _settling(self, gone_before: Mapping[int, str], weight: Weight) -> float:
+        if weight is not Weight.CAUSE and not gone_before:
+            return _SEARCH
         dying = set() if self._deaths is None else self._deaths.dying().difference(gone_before)
         return _SETTLE_LONG if dying else _SETTLE
+
+    def _mute(self) -> list[int]:
+        """Return the ranks of other machines that do not answer: what ended them, nobody here could see."""
+        far = [rank for rank in range(self._size) if rank != self._rank and rank not in self.near]
+        places = self.locate(far)
+        return [rank for rank in far if rank not in places]
+
+    def _unseen(self, rank: int, *, because: Failure) -> Failure:
+        what = f"ended without a word, or its host did: it does not answer, and rank {self._rank} got {because.what}"
+        return replace(self._failure(rank, what, because.exit_code), traceback=because.traceback)
 
     def _end(self, first: Failure) -> NoReturn:
         """End this process because of the first failure, its own or another rank's."""
@@ -228,7 +266,8 @@ class Sentinel:
             flush.join(_SERVE)
         except RuntimeError:  # Python 3.12 and newer start no thread once the main thread is in its exit handlers
             sys.stdout.flush()
-        os._exit(code)
+        leave: Callable[[int], NoReturn] = agent.load("allranks_agent_exits").leave
+        leave(code)
 
     def _farewell(self) -> None:
         """Leave in order: the agent ends a rank that has failed, which must not wait for others."""

@@ -8,6 +8,7 @@ runs are equal to the last operation.
 from __future__ import annotations
 
 import contextlib
+import dis
 import heapq
 import random
 from collections import Counter
@@ -19,6 +20,8 @@ import greenlet
 
 from allranks.clock import ManualClock
 from allranks.errors import AllranksError, KeyTimeout
+from allranks.evidence import weight_of
+from allranks.failure import failure_of, text_of
 from allranks.topology import Topology
 from allranks.world import gone
 from allranks.world.base import DEFAULT_FANOUT, DEFAULT_TIMEOUT, Identity, World
@@ -35,23 +38,33 @@ _LATENCY = (20e-6, 400e-6)
 class Outcome(Generic[T]):
     """What ``SimulatedWorld.run`` saw.
 
-    ``results`` and ``errors`` by rank (a crashed rank is in neither, but in ``crashed``); ``seconds`` on the manual
-    clock until the last rank had ended; ``operations`` counts the store operations by name; ``busiest`` is the most
-    that one rank did.
+    ``results`` and ``errors`` by rank, in the order in which they ended (a crashed rank is in neither, but in
+    ``crashed``); ``seconds`` on the manual clock until the last rank had ended; ``operations`` counts the store
+    operations by name; ``busiest`` is the most that one rank did.
     """
 
     results: dict[int, T]
-    errors: dict[int, Exception]
+    errors: dict[int, BaseException]
     crashed: tuple[int, ...]
     seconds: float
     operations: Counter[str]
     busiest: int
 
     def values(self) -> tuple[T, ...]:
-        """Return all ranks' results in rank order; raise the first rank's error if there is one."""
-        for rank in sorted(self.errors):
-            raise self.errors[rank]
-        return tuple(self.results[rank] for rank in sorted(self.results))
+        """Return all ranks' results in rank order. Where ranks failed, raise the error that caused the others.
+
+        An error that would end the caller in silence (SystemExit) is raised as an AllranksError.
+        """
+        if not self.errors:
+            return tuple(self.results[rank] for rank in sorted(self.results))
+        rank = min(self.errors, key=lambda rank: weight_of(failure_of(self.errors[rank])))
+        error = self.errors[rank]
+        if not isinstance(error, Exception):
+            raise AllranksError(f"rank {rank} of the simulated world: {failure_of(error).what}.") from error
+        note = f"(rank {rank} of the simulated world)"
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        raise error
 
 
 class SimulatedWorld:
@@ -99,9 +112,10 @@ class _Run(Generic[T]):
         self.operations: Counter[str] = Counter()
         self.waiting: dict[str, dict[_Sleeper, None]] = {}
         self.results: dict[int, T] = {}
-        self.errors: dict[int, Exception] = {}
+        self.errors: dict[int, BaseException] = {}
         self.crashed: list[int] = []
         self.ended = 0.0
+        self.over = False
         self._agenda: list[tuple[float, float, Callable[[], None]]] = []
         self._others: list[greenlet.greenlet] = []
         self._hub = greenlet.getcurrent()
@@ -136,6 +150,7 @@ class _Run(Generic[T]):
             action()
         for other in self._others:  # one that stands still for ever keeps all that it sees in memory
             other.throw()
+        self.over = True
         return Outcome(
             results=self.results,
             errors=self.errors,
@@ -153,13 +168,27 @@ class _Run(Generic[T]):
             self.results[rank.number] = program(world)
         except _CrashedError:
             self.crashed.append(rank.number)
-        except Exception as error:
+        except greenlet.GreenletExit:
+            raise
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not _is_raised(error):
+                raise
             self.errors[rank.number] = error
+            why = f"has failed: {text_of(error)}"
+            self.later(self.latency(), lambda: gone.mark(self.state, rank.number, why))
         self.ended = self.clock.now()
 
 
 class _CrashedError(BaseException):
     """Ends a simulated rank; no program catches it."""
+
+
+def _is_raised(error: KeyboardInterrupt) -> bool:
+    """Return whether the program has a ``raise`` where the exception comes from: Ctrl-C comes between instructions."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    return step is not None and dis.opname[step.tb_frame.f_code.co_code[step.tb_lasti]] == "RAISE_VARARGS"
 
 
 class _Sleeper:
@@ -257,6 +286,8 @@ class _Rank:
         """Take the time of one trip to the store; return False if the operation is lost."""
         if self.crashed:
             raise _CrashedError
+        if self._run.over:
+            raise AllranksError(f"rank {self.number}: the run of this simulated world is over.")
         now, run = self.done, self._run
         self.done += 1
         run.operations[name] += 1
@@ -291,8 +322,8 @@ class _Ear:
         self._bell = Bell(rank)
 
     def locate(self, ranks: Sequence[int]) -> Mapping[int, str]:
-        del ranks
-        return {}
+        ended = dict.fromkeys(self._run.results, "has ended")
+        return {rank: ended[rank] for rank in ranks if rank in ended}
 
     def ring(self) -> None:
         self._bell.ring()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from allranks.launch import orders
@@ -21,6 +22,9 @@ from allranks.launch.events import (
     KeeperLost,
     MarkFailed,
     RankExited,
+    RankFailed,
+    RankFailing,
+    RankLeft,
     RankStarted,
     Say,
     Signal,
@@ -36,12 +40,14 @@ from allranks.launch.result import JobResult, RankResult
 from allranks.launch.signals import Signals
 from allranks.launch.supervise import Limits, Phase, Supervisor
 from allranks.launch.target import Command, to_json
+from allranks.process import is_ending
 
-CHUNK = 1 << 16
+CHUNK, MOST_CHUNKS = 1 << 16, 16
 # After the end: seconds for the keeper's last report, then for what is still in the pipes. Both end early.
 SWEEP_PATIENCE, DRAIN_PATIENCE = 8.0, 1.0
 # Nothing that a rank inherits may make the keeper take itself for one.
 RANK_ONLY = ("ALLRANKS_",)
+WORDS = 80  # of a rank's last lines are evidence; about one stack of each thread
 AGENT = str(Path(__file__).parents[2] / "agent")
 
 
@@ -82,7 +88,7 @@ def run(
         if keeper is None:
             keeper = stack.enter_context(Keeper(common(envs)))
         spawns = [orders.Spawn(rank, to_json(job.target), cwd, env) for rank, env in enumerate(envs)]
-        loop = stack.enter_context(_Loop(job, console, host=host, spawns=spawns))
+        loop = stack.enter_context(_Loop(job, console, host=host, cwd=cwd, spawns=spawns))
         loop.attach(mailbox, keeper, signals)
         if warm or not job.zygote or isinstance(job.target, Command):
             loop.spawn()
@@ -114,14 +120,14 @@ class _Rank:
 class _Loop:
     """All that one job waits for, and the way from there to the supervisor and back."""
 
-    def __init__(self, job: Job, console: Console, *, host: str, spawns: Sequence[orders.Spawn]) -> None:
+    def __init__(self, job: Job, console: Console, *, host: str, cwd: str, spawns: Sequence[orders.Spawn]) -> None:
         self._job = job
         self._spawns = spawns
         self._console = console
         self._host = host
         self._start = time.monotonic()
         limits = Limits(grace=job.grace, timeout=job.timeout)
-        self._supervisor = Supervisor(job.ranks, now=self._start, limits=limits, host=host)
+        self._supervisor = Supervisor(job.ranks, now=self._start, limits=limits, host=host, cwd=cwd)
         self._ranks = [_Rank() for _ in range(job.ranks)]
         self._selector = selectors.DefaultSelector()
         self._reading = True
@@ -201,7 +207,7 @@ class _Loop:
             events += self._news(seen)
         elif self._mailbox in sources:
             events += self._mail()
-        for event in [*events, Tick()]:
+        for event in [*events, Tick(self._dying())]:
             for action in self._supervisor.on(event, time.monotonic()):
                 self._do(action)
         if self._supervisor.phase is not Phase.RUNNING and (first := self._supervisor.first_failure) is not None:
@@ -209,9 +215,31 @@ class _Loop:
 
     def _mail(self) -> Iterator[Event]:
         try:
-            yield from self._mailbox.reports()
+            for report in self._mailbox.reports():
+                if isinstance(report, RankFailing | RankFailed):
+                    yield replace(report, lines=self._last_lines(report.failure.rank))
+                elif isinstance(report, RankLeft):
+                    yield replace(report, lines=self._last_lines(report.rank))
+                else:
+                    yield report
         except ValueError as error:
             self._console.say(f"allranks: {error}")
+
+    def _last_lines(self, rank: int) -> tuple[str, ...]:
+        """Return the last lines that a rank has printed up to now: what is in its pipes is read first."""
+        for fd, stream in [*self._ranks[rank].pipes.items()] if self._reading else []:
+            for _ in range(MOST_CHUNKS):
+                if fd not in self._ranks[rank].pipes or not select.select([fd], [], [], 0)[0]:
+                    break
+                self._read(fd, rank, stream)
+        return self._console.tail(rank, WORDS)
+
+    def _dying(self) -> frozenset[int]:
+        """Return the ranks whose processes are ending: their peers may have noticed before the keeper has."""
+        if self._supervisor.phase is not Phase.SETTLING:
+            return frozenset()
+        living = [(number, rank.pid) for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended]
+        return frozenset(number for number, pid in living if is_ending(pid))
 
     def _news(self, reports: list[orders.Message | None]) -> Iterator[Event]:
         """Take what the keeper reports; yield what the supervisor should know of it."""
@@ -222,7 +250,7 @@ class _Loop:
                 yield RankStarted(report.rank)
             elif isinstance(report, orders.Exited):
                 self._ranks[report.rank].ended = report
-                yield RankExited(report.rank, report.wait_code, report.when)
+                yield RankExited(report.rank, report.wait_code, report.when, self._last_lines(report.rank))
             elif isinstance(report, orders.Ready):
                 if report.obstacle:
                     self._say(f"each rank starts its own interpreter (no zygote): {report.obstacle}")
@@ -307,7 +335,7 @@ class _Loop:
                     self._selector.unregister(fd)
 
     def _result(self, exit_code: int) -> JobResult:
-        said = {failure.rank: failure for failure in reversed(self._supervisor.failures)}
+        said = {report.failure.rank: report.failure for report in reversed(self._supervisor.reports)}
         ranks = tuple(
             RankResult(
                 number,

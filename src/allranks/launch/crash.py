@@ -1,0 +1,40 @@
+"""What a rank that was ended by a signal had printed: why a library gave up, and where Python was. Lines in, text out.
+
+``faulthandler``, which the agent switches on, prints the stacks of all threads; C++ and absl print a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_REASONS = (
+    re.compile(r"\s*what\(\): +(.+)"),  # std::terminate, of an exception that nobody caught
+    re.compile(r"F\d{4} \d\d:\d\d:\d\d.*?\] ?(.+)"),  # absl and glog: LOG(FATAL), CHECK
+    re.compile(r"Fatal Python error: (?!Aborted|Segmentation fault|Bus error|Illegal|Floating)(.+)"),
+)
+_THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):")
+_FRAME = re.compile(r'  File "(.+)", line (\d+) in ')
+_NOT_THE_USERS = re.compile(r"<frozen |.*/(site|dist)-packages/|.*/lib/python3\.\d+/")
+
+
+def reason(lines: Sequence[str]) -> str:
+    """Return the last reason for an abort that the lines give, or ""."""
+    found = [match[1].strip() for line in lines for pattern in _REASONS if (match := pattern.match(line))]
+    return found[-1] if found else ""
+
+
+def place(lines: Sequence[str], *, cwd: str) -> str:
+    """Return "train.py:88", the innermost line of the user's code at the end, or "" where no stack was printed.
+
+    A library's own thread has no stack of Python: then the main thread, printed last, says what it was doing.
+    """
+    stacks: list[tuple[bool, list[str]]] = []
+    for line in lines:
+        if head := _THREAD.fullmatch(line):
+            stacks.append((head[1] == "Current thread", []))
+        elif stacks and (frame := _FRAME.match(line)) and not _NOT_THE_USERS.match(frame[1]):
+            stacks[-1][1].append(f"{frame[1].removeprefix(f'{cwd}/')}:{frame[2]}")
+    current = [places[0] for is_current, places in stacks if is_current and places]
+    main = [places[0] for _, places in stacks[-1:] if places]
+    return (current or main or [""])[-1]

@@ -1,0 +1,21 @@
+"""How long a job's phases may take (`allranks.launch.supervise`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds. ``grace`` after a Ctrl-C or SIGTERM, ``crash_grace`` after a failure; ``timeout`` of the whole job.
+
+    ``settle`` and ``search`` are how long the cause may take to show where one is known, and where none is.
+    """
+
+    grace: float = 30.0
+    crash_grace: float = 0.75
+    settle: float = 0.25
+    search: float = 5.0
+    join_patience: float = 1.0
+    kill_patience: float = 5.0
+    timeout: float | None = None

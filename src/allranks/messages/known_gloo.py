@@ -1,0 +1,112 @@
+"""Messages of Gloo, which carries the collectives of torch, and those of JAX, on CPUs."""
+
+from __future__ import annotations
+
+from allranks.messages.known import Known
+
+_SOURCE = "Gloo (torch, and JAX on CPUs)"
+# Said of NCCL's collectives too.
+GROUP_TIMEOUT = (
+    "torch: init_process_group(timeout=), default 10 min with NCCL and 30 min with Gloo; JAX on CPUs: "
+    "--xla_cpu_collective_timeout_seconds (1800; psum_scatter: always 30). allranks run --rendezvous-timeout S sets "
+    "both"
+)
+ABSENT = (
+    "Some rank did not come to this collective: it is busy elsewhere (data, a save, a longer validation), has left the "
+    "loop, or came to another collective. A longer timeout seldom helps."
+)
+FIND_IT = (
+    "Find the rank that does not complain, and where it is: allranks doctor job (if it calls allranks.init()), or "
+    "the end of its log. Decisions (skip on NaN, end of data, early stop) must be the same on all ranks: "
+    "docs/preflight.md."
+)
+
+KNOWN = (
+    Known(
+        name="gloo-size-mismatch",
+        kind="cause",
+        title="the ranks brought different sizes, or different operations, to a collective",
+        signs=("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size"),
+        means="The ranks are in different collectives at the same time, or in the same one with different shapes. The "
+        "process ends by SIGABRT (gloo::EnforceNotMet). Where sizes happen to fit, the result is wrong in silence.",
+        do="Look for a collective that only some ranks reach, and for shapes that depend on the rank's data. "
+        "allranks.lockstep compares before each new collective; TORCH_DISTRIBUTED_DEBUG=DETAIL compares shapes.",
+        source=_SOURCE,
+        facts=r"op\.nbytes\. (?P<came>\d+) vs (?P<expected>\d+)",
+        example="  what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 4096 vs "
+        "4. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?",
+    ),
+    Known(
+        name="gloo-connect",
+        kind="waiting",
+        title="the ranks cannot reach each other",
+        signs=("Gloo connectFullMesh failed", "Gloo context initialization failed"),
+        means="Every rank connects to every other; one has ended already, or announced an address that the others "
+        "cannot reach (a host name that resolves to 127.0.0.1, a second network), or, under JAX (GetKeyValue timed "
+        "out), came to its first collective more than 30 s after the first: it still compiled, or its machine is busy.",
+        do="Set GLOO_SOCKET_IFNAME to the interface that the hosts share; look for a rank that has failed before. "
+        "Nothing sets the 30 s: let all ranks meet (world.barrier) before the first collective, on cores of their own.",
+        source=_SOURCE,
+        example="RuntimeError: Gloo connectFullMesh failed with [pair.cc:144] no error",
+    ),
+    Known(
+        name="gloo-timeout",
+        kind="waiting",
+        title="a collective did not end in time",
+        signs=(
+            "ms for recv",
+            "ms for send",
+            "Read timeout [",
+            "Write timeout [",
+            "Connect timeout [",
+            "typically caused by a remote worker hanging",
+            "Application timeout caused pair closure",
+            "Operation timed out!",
+        ),
+        means=ABSENT,
+        do=FIND_IT,
+        timeout=GROUP_TIMEOUT,
+        source=_SOURCE,
+        facts=r"waiting (?P<milliseconds>\d+)ms",
+        example="[rank0]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 4000ms for recv "
+        "operation to complete",
+    ),
+    Known(
+        name="gloo-peer-gone",
+        kind="consequence",
+        title="a peer closed its connection",
+        signs=(
+            "Connection closed by peer",
+            "typically caused by a remote worker crashing",
+            "Read error [",
+            "Write error [",
+            "Socket closed [",
+            "Socket unexpectedly closed [",
+            "writev [",
+        ),
+        means="The process on the other end has ended, or gave up.",
+        do="Look for the rank whose log ends first, or which complains of something else.",
+        source=_SOURCE,
+        facts=r"\[(?P<peer>[\d.:a-f]+)\]:\d+",
+        example="RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:42638. This is "
+        "typically caused by a remote worker crashing.",
+    ),
+    Known(
+        name="gloo-other",
+        kind="unclear",
+        title="an operation of Gloo failed",
+        signs=(
+            "gloo/transport/",
+            "Gloo all-reduce failed",
+            "Gloo AllGather failed",
+            "Gloo ReduceScatter failed",
+            "Gloo all-to-all failed",
+            "Gloo collective permute failed",
+        ),
+        means="The connection to a peer broke, or the operation itself went wrong.",
+        do="Look for the rank whose log ends first; the words after the file name say what Gloo saw.",
+        source=_SOURCE,
+        example="RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != "
+        "nullptr. Unable to find address for: eth7",
+    ),
+)

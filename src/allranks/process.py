@@ -1,0 +1,38 @@
+"""What the kernel says about a process of this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# In the kernel's flags of a process: it has begun to end.
+_PF_EXITING = 0x4
+
+
+def wait_code_of(pid: int) -> int | None:
+    """Return how a process ended that its parent has not collected yet; None if it has, or if it still runs."""
+    state, *fields = _stat(pid)
+    return os.waitstatus_to_exitcode(int(fields[-1])) if state == "Z" else None
+
+
+def started(pid: int) -> int | None:
+    """Return when a process of this machine started, in kernel ticks since its boot; None if it has ended."""
+    state, *fields = _stat(pid)
+    return None if state in ("Z", "X") else int(fields[18])
+
+
+def is_ending(pid: int) -> bool:
+    """Return whether a process has begun to end, or has ended.
+
+    Its connections close while it ends, so that others may notice that before the kernel calls it dead.
+    """
+    state, *fields = _stat(pid)
+    return state in ("Z", "X") or bool(int(fields[5]) & _PF_EXITING)
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what the kernel says about a process, from its state on (proc_pid_stat(5)); X, dead, if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ["X"]
