@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -157,22 +156,6 @@ def test_the_state_of_an_optimizer_keeps_its_dtype() -> None:
     buffer = back.state[parameter]["momentum_buffer"]
     assert buffer.dtype == torch.float32
     assert buffer.tolist() == [torch.tensor(1 / 3).item()] * 2
-
-
-def test_an_empty_state_is_made_without_a_trace() -> None:
-    """Parameters, gradients and learning rates are as before; a template has then all leaves of a used optimizer."""
-    used, new = trained(1), trained(2, steps=0)
-    new["model"][0].weight.grad = torch.ones(4, 3)
-    before = copy.deepcopy((new["model"].state_dict(), new["opt"].param_groups))
-    opened = open_tree(new, rank=0, size=1, restoring=True)
-    assert [leaf.path for leaf in opened.declared] == [leaf.path for leaf in open_tree(used, rank=0, size=1).declared]
-    assert all(value.equal(before[0][name]) for name, value in new["model"].state_dict().items())
-    assert new["model"][0].weight.grad.equal(torch.ones(4, 3))
-    assert new["model"][0].bias.grad is None
-    assert new["opt"].param_groups[0]["lr"] == before[1][0]["lr"]
-    fresh = trained(3, steps=0)
-    open_tree(fresh, rank=0, size=1)
-    assert not fresh["opt"].state
 
 
 class Extra(torch.nn.Module):

@@ -10,6 +10,7 @@ from allranks.arrays.base import OpenTree
 from allranks.arrays.detect import open_tree
 from allranks.arrays.grid import cell
 from allranks.arrays.leaves.numpy import DTYPES
+from allranks.arrays.saved import Saved, SavedArray
 
 
 def wholes(opened: OpenTree, rank: int = 0) -> dict[str, np.ndarray]:
@@ -36,7 +37,9 @@ def fill(opened: OpenTree, arrays: dict[str, np.ndarray]) -> None:
 def carried(state: Any, template: Any, *, rank: int = 0, size: int = 1) -> Any:
     """Return ``template`` with the contents of ``state``, all of which this rank must hold."""
     source = open_tree(state, rank=rank, size=size)
-    into = open_tree(template, rank=rank, size=size, restoring=True)
+    leaves = {one.path: SavedArray(one.shape, one.dtype, one.kind) for one in source.declared}
+    saved = Saved({**leaves, **source.values})
+    into = open_tree(template, rank=rank, size=size, restoring=True, saved=saved)
     assert [leaf.path for leaf in into.declared] == [leaf.path for leaf in source.declared]
     fill(into, wholes(source, rank))
     return into.rebuild(source.values)

@@ -297,7 +297,7 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
 
 
 NEWER: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
-    ("is in version 2 of the format, and this allranks reads up to 1", lambda d: d.update(version=2)),
+    ("is in version 2 of the format, and this allranks reads 1 and 3", lambda d: d.update(version=2)),
     ("is in version 7 of the format", lambda d: (d.update(version=7, more=1), d.pop("leaves"))),
     (
         "leaf 'model/w', and this allranks does not know its dtype 'float3_e1m1'",

@@ -60,7 +60,9 @@ class Declared:
     """One array of a tree as all ranks together hold it; equal on every rank. No byte of it.
 
     ``dtype`` is NumPy's name (also ``bfloat16``, ``float8_e4m3fn``, ``int4``, ...). ``kind`` is "" for a plain array,
-    or the dtype of JAX PRNG keys (``key<fry>``), whose shape and dtype are then those of the bits.
+    or the dtype of JAX PRNG keys (``key<fry>``), whose shape and dtype are then those of the bits, or what only torch
+    has a name for (``torch.uint3``), of bytes then. With ``per_rank``, the first dimension is that of the ranks:
+    each has an array of its own.
     """
 
     path: str
@@ -68,6 +70,7 @@ class Declared:
     dtype: str
     split: Split
     kind: str = ""
+    per_rank: bool = False
 
 
 class Held(NamedTuple):
@@ -129,6 +132,14 @@ class OpenTree(Protocol):
     @property
     def passed(self) -> dict[str, str]:
         """What is neither, by path: what it is. Empty unless the tree was opened so that this may be."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether a part of a template takes the structure of what is saved: optimizers, schedules."""
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What a template keeps, by path, since the checkpoint has none of it: settings of optimizers and schedules."""
 
     def memory(self, array: int) -> Hashable | None:
         """Return what is the same for arrays of one memory (tied weights), and for no others; None if none can be."""

@@ -10,6 +10,7 @@ from typing import cast
 from allranks.arrays.base import Backend, Leaf, OpenTree
 from allranks.arrays.leaves.base import Adapter, Here
 from allranks.arrays.opened import Opened
+from allranks.arrays.saved import Saved
 from allranks.errors import AllranksError
 
 # What adapts the leaves and nodes of a module that the program has imported; the first that claims one has it.
@@ -31,18 +32,25 @@ def describe(tree: object) -> tuple[Leaf, ...]:
 
 
 def open_tree(
-    tree: object, *, rank: int, size: int, restoring: bool = False, comparing: bool = False, passing: bool = False
+    tree: object,
+    *,
+    rank: int,
+    size: int,
+    restoring: bool = False,
+    comparing: bool = False,
+    passing: bool = False,
+    saved: Saved | None = None,
 ) -> OpenTree:
     """Return a state taken apart, to be saved or, if ``restoring``, to be filled and put together again.
 
     Containers, pytrees and objects with ``state_dict()`` and ``load_state_dict()`` are opened; arrays of JAX, NumPy and
     PyTorch and JSON values are leaves. Moves no byte; every rank calls it. Raises CannotStore, naming every leaf that
-    is neither. Optimizers without state yet make theirs if ``restoring``. If ``comparing``, an object with a method
-    ``alike()``, as a loader's snapshot, is opened as the JSON that this returns, and a function is a leaf, its name. If
-    ``passing``, what is neither is no error, but ``passed`` over.
+    is neither. Optimizers and schedules take the structure of what is ``saved``, if that is given. If ``comparing``, an
+    object with a method ``alike()``, as a loader's snapshot, is opened as the JSON that this returns, and a function is
+    a leaf, its name. If ``passing``, what is neither is no error, but ``passed`` over.
     """
     adapters = [cast(Adapter, import_module(name)) for needs, name in _LEAVES.items() if needs in sys.modules]
-    return Opened(tree, adapters, Here(rank, size, restoring, comparing, passing))
+    return Opened(tree, adapters, Here(rank, size, restoring, comparing, passing, saved))
 
 
 def backend_named(framework: str) -> ModuleType:

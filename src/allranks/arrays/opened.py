@@ -34,6 +34,14 @@ class Opened:
         self._tied: dict[Hashable, Filling] = {}
         self._sort_leaves()
 
+    @property
+    def follows(self) -> bool:
+        return self._walk.late
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        return self._here.kept
+
     @cached_property
     def declared(self) -> tuple[Declared, ...]:
         return tuple(

@@ -30,8 +30,17 @@ class Branch:
 Opener = Callable[[Any], Branch]
 
 
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A child that depends on its path: ``make`` returns it."""
+
+    make: Callable[[str], object]
+
+
 class Walk:
     """The leaves of a tree in order, and their paths; ``make`` puts the tree together from others.
+
+    ``late`` says whether there is a child that depends on its path.
 
     ``is_leaf`` says of which types the leaves are; ``opener`` is asked how to take apart what is no plain container,
     and what neither it nor this file can take apart is a leaf, too. Raises CannotStore for keys that make no path.
@@ -42,6 +51,7 @@ class Walk:
     ) -> None:
         self.paths: list[str] = []
         self.leaves: list[object] = []
+        self.late = False
         self._is_leaf = is_leaf
         self._opener = opener
         self._openers: dict[type, Opener | None] = {}
@@ -52,6 +62,9 @@ class Walk:
         return next(leaves) if self._maker is None else self._maker(leaves)
 
     def _visit(self, node: object, path: str | None) -> Maker | None:
+        if type(node) is Late:
+            self.late = True
+            node = node.make(path or "")
         kind = type(node)
         if kind not in self._openers:
             self._openers[kind] = self._opener_of(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from allranks.extent import Extent
@@ -38,12 +38,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StoredLeaf:
-    """An array: ``dtype`` and ``kind`` as in ``arrays.Declared``."""
+    """An array: ``dtype``, ``kind`` and ``per_rank`` as in ``arrays.Declared``."""
 
     shape: tuple[int, ...]
     dtype: str
     kind: str
     runs: tuple[Run, ...]
+    per_rank: bool = False
 
     @property
     def shards(self) -> Iterator[Shard]:
@@ -65,7 +66,8 @@ class StoredFile:
 class Manifest:
     """``integrity`` is the digest of chunks and of the manifest itself: ``xxh3-128`` or ``blake3``.
 
-    ``nonce`` is the save's own, also in every file's header; ``created`` is the time in UTC, ISO 8601.
+    ``nonce`` is the save's own, also in every file's header; ``created`` is the time in UTC, ISO 8601. ``ties`` are the
+    paths that were one memory with another, by which it is saved; ``leaves`` has them, too.
     """
 
     step: int
@@ -79,3 +81,4 @@ class Manifest:
     extra: Any
     metrics: Mapping[str, float]
     versions: Mapping[str, str]
+    ties: Mapping[str, str] = field(default_factory=dict)

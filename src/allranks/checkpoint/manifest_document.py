@@ -11,7 +11,9 @@ from allranks.checkpoint.sound import Unsound
 from allranks.digest import NAMES, hasher
 
 FORMAT = "allranks.checkpoint"
-VERSION = 1
+# What is written where nothing needs more, and where tied arrays, values of each rank or torch's own dtypes do. (No
+# version 2 was ever written.)
+PLAIN, EXTENDED = 1, 3
 
 _HEAD = re.compile(rb'\{"digest":"([0-9a-f]+)",\n')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -50,9 +52,10 @@ def document_of(data: bytes) -> dict[str, Any]:
     if document.get("format") != FORMAT:
         raise Unsound(f"its format is {short(document.get('format'))}, not {FORMAT!r}")
     _check_version(document)
-    if type(document.get("version")) is not int or document["version"] != VERSION:
-        raise Unsound(f"its version is {short(document.get('version'))}, not {VERSION}")
-    expect_keys(document, _KEYS, "the manifest")
+    version = document.get("version")
+    if type(version) is not int or version not in (PLAIN, EXTENDED):
+        raise Unsound(f"its version is {short(version)}, not {PLAIN} or {EXTENDED}")
+    expect_keys(document, _KEYS | {"ties"} if version == EXTENDED else _KEYS, "the manifest")
     if document["integrity"] != named[0]:
         raise Unsound(f"it names the digest {short(document['integrity'])}, but its own is {named[0]}")
     return document
@@ -75,8 +78,8 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 def _check_version(document: dict[str, Any]) -> None:
     version = document.get("version")
-    if document.get("format") == FORMAT and type(version) is int and version > VERSION:
-        raise Newer(f"is in version {version} of the format, and this allranks reads up to {VERSION}")
+    if document.get("format") == FORMAT and type(version) is int and version > PLAIN and version != EXTENDED:
+        raise Newer(f"is in version {version} of the format, and this allranks reads {PLAIN} and {EXTENDED}")
 
 
 def _check_text(text: str, document: Any) -> None:

@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import accumulate
 from json.encoder import encode_basestring_ascii as quoted
@@ -17,7 +18,16 @@ from typing import Any, cast
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.json_value import pack, unpack
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
-from allranks.checkpoint.manifest_document import FORMAT, VERSION, Newer, document_of, expect_keys, is_ours, short
+from allranks.checkpoint.manifest_document import (
+    EXTENDED,
+    FORMAT,
+    PLAIN,
+    Newer,
+    document_of,
+    expect_keys,
+    is_ours,
+    short,
+)
 from allranks.checkpoint.sound import Unsound, check_files, check_leaves
 from allranks.digest import hasher
 from allranks.errors import Damaged, NewerFormat
@@ -30,10 +40,10 @@ MOST_SHARDS = 10**8
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _KIND = re.compile(r"key<[A-Za-z0-9_]{1,64}>")
+_KIND_EXTENDED = re.compile(rf"{_KIND.pattern}|torch\.[a-z][a-z0-9_]{{0,62}}")
 # A name with no "/" and no leading dot stays in its folder.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+@-]{0,254}")
 _KEYS_OF_LEAF = {"dtype", "shape", "shards"}
-_KEYS_OF_KEYS = _KEYS_OF_LEAF | {"kind"}
 _KEYS_OF_SHARD = {"file", "offset", "shape", "bytes"}
 _KEYS_OF_ROW = _KEYS_OF_SHARD | {"count", "step"}
 _KEYS_OF_STEP = {"file", "bytes", "offset"}
@@ -43,14 +53,17 @@ def encode(manifest: Manifest, *, leaves: str | None = None) -> bytes:
     """Return a sound manifest as the bytes of its file, one leaf a line. Raises NotJsonable.
 
     ``leaves`` is what ``leaves_text`` returned for its leaves, if that was called: they are the same at every save.
+    Tied paths are not among those.
     """
-    text = leaves_text(manifest.leaves) if leaves is None else leaves
-    return _signed(",\n".join(_sections(manifest, text)).encode("ascii") + b"\n}\n", manifest.integrity)
+    if leaves is None:
+        leaves = leaves_text({path: leaf for path, leaf in manifest.leaves.items() if path not in manifest.ties})
+    return _signed(",\n".join(_sections(manifest, leaves)).encode("ascii") + b"\n}\n", manifest.integrity)
 
 
 def without_leaves(data: bytes, leaves: str, *, integrity: str) -> bytes:
     """Return what ``encode`` has returned as the manifest of a checkpoint without leaves: all else is the same."""
     before, opening, rest = data.partition(b'"leaves":{' + leaves.encode("ascii"))
+    rest = re.sub(rb'\A\},\n"ties":[^\n]*', b'},\n"ties":{},', rest)
     return _signed(before.partition(b"\n")[2] + opening[: len('"leaves":{')] + rest, integrity)
 
 
@@ -61,9 +74,11 @@ def _signed(body: bytes, integrity: str) -> bytes:
 def decode(data: bytes, *, path: str) -> Manifest:
     """Return the manifest in the bytes of the file ``path``. Raises Damaged unless it is sound, NewerFormat."""
     try:
-        manifest = _manifest(document_of(data))
+        document = document_of(data)
+        manifest = _manifest(document)
         check_leaves(manifest.leaves)
         check_files(manifest.files, manifest.leaves)
+        manifest = _with_ties(manifest, document.get("ties", {}))
     except Newer as newer:
         raise NewerFormat(
             f"{path} {newer}.",
@@ -101,11 +116,14 @@ def leaves_text(leaves: Mapping[str, StoredLeaf]) -> str:
 
 
 def _sections(m: Manifest, leaves: str) -> Iterator[str]:
-    yield f'"format":{quoted(FORMAT)},"version":{VERSION}'
+    extended = bool(m.ties) or any(leaf.per_rank or leaf.kind.startswith("torch.") for leaf in m.leaves.values())
+    yield f'"format":{quoted(FORMAT)},"version":{EXTENDED if extended else PLAIN}'
     yield f'"step":{m.step},"nonce":{quoted(m.nonce)},"created":{quoted(m.created)}'
     yield f'"world":{m.world_size},"integrity":{quoted(m.integrity)}'
     yield f'"files":[{_lines(map(_file_text, m.files))}]'
     yield f'"leaves":{{{leaves}}}'
+    if extended:
+        yield f'"ties":{_text(dict(m.ties))}'
     values = _packed(m.values, "value")
     yield f'"values":{{{_lines(f"{quoted(path)}:{_text(value)}" for path, value in values.items())}}}'
     yield f'"extra":{_text(pack(m.extra, what="extra"))}'
@@ -140,6 +158,7 @@ def _file_text(file: StoredFile) -> str:
 def _leaf_text(leaf: StoredLeaf) -> str:
     item = DTYPES[leaf.dtype].size
     kind = f'"kind":{quoted(leaf.kind)},' if leaf.kind else ""
+    kind += '"per_rank":true,' if leaf.per_rank else ""
     shards = ",".join([_run_text(run, item) for run in leaf.runs])
     return f'{{"dtype":"{leaf.dtype}","shape":{_numbers(leaf.shape)},{kind}"shards":[{shards}]}}'
 
@@ -180,7 +199,8 @@ def _string(value: Any, what: str, pattern: re.Pattern[str]) -> str:
 def _manifest(document: dict[str, Any]) -> Manifest:
     integrity = document["integrity"]
     files = _files(document["files"], integrity)
-    leaves = _leaves(document["leaves"], len(files))
+    world = _integer(document["world"], "world", low=1)
+    leaves = _leaves(document["leaves"], len(files), extended=document["version"] == EXTENDED, world=world)
     values = {path: _scalar(path, value) for path, value in _mapping(document, "values").items()}
     both = values.keys() & leaves.keys()
     if both:
@@ -189,7 +209,7 @@ def _manifest(document: dict[str, Any]) -> Manifest:
         step=_integer(document["step"], "step"),
         nonce=_string(document["nonce"], "nonce", _NONCE),
         created=_time(document["created"]),
-        world_size=_integer(document["world"], "world", low=1),
+        world_size=world,
         integrity=integrity,
         files=files,
         leaves=leaves,
@@ -198,6 +218,19 @@ def _manifest(document: dict[str, Any]) -> Manifest:
         metrics={name: _metric(name, value) for name, value in _mapping(document, "metrics").items()},
         versions={name: _version(name, value) for name, value in _mapping(document, "versions").items()},
     )
+
+
+def _with_ties(manifest: Manifest, ties: Any) -> Manifest:
+    """Return the manifest with the leaves that are one with others."""
+    if type(ties) is not dict:
+        raise Unsound(f"ties is {short(ties)}, not an object")
+    for path, other in ties.items():
+        if type(other) is not str or other not in manifest.leaves:
+            raise Unsound(f"{short(path)} is tied to {short(other)}, which is no leaf", leaf=path)
+        if path in manifest.leaves or path in manifest.values:
+            raise Unsound(f"{short(path)} is tied to another leaf, and saved itself", leaf=path)
+    tied = {path: manifest.leaves[other] for path, other in ties.items()}
+    return replace(manifest, leaves={**manifest.leaves, **tied}, ties=ties) if ties else manifest
 
 
 def _mapping(document: dict[str, Any], key: str) -> Mapping[str, Any]:
@@ -284,14 +317,16 @@ def _chunks(chunks: list[Any], what: str, digest: re.Pattern[str]) -> tuple[list
     raise AssertionError("one of the chunks is not sound")
 
 
-def _leaves(items: Any, files: int) -> dict[str, StoredLeaf]:
+def _leaves(items: Any, files: int, *, extended: bool, world: int) -> dict[str, StoredLeaf]:
     if type(items) is not dict:
         raise Unsound("leaves is not an object")
     left = MOST_SHARDS
     leaves = {}
     for path, item in items.items():
         try:
-            leaves[path] = leaf = _leaf(item, files)
+            leaves[path] = leaf = _leaf(item, files, extended=extended)
+            if leaf.per_rank and leaf.shape[:1] != (world,):
+                raise Unsound(f"its shape {list(leaf.shape)} has not a row for each of {world} ranks")
         except Newer as newer:
             raise Newer(f"has the leaf {short(path)}, and {newer}") from None
         except Unsound as fault:
@@ -302,9 +337,11 @@ def _leaves(items: Any, files: int) -> dict[str, StoredLeaf]:
     return leaves
 
 
-def _leaf(item: Any, files: int) -> StoredLeaf:
+def _leaf(item: Any, files: int, *, extended: bool) -> StoredLeaf:
     kind = item.get("kind", "") if type(item) is dict else ""
-    expect_keys(item, _KEYS_OF_KEYS if kind else _KEYS_OF_LEAF, "it")
+    per_rank = extended and type(item) is dict and item.get("per_rank") is True
+    more = {name for name, there in (("kind", kind), ("per_rank", per_rank)) if there}
+    expect_keys(item, _KEYS_OF_LEAF | more if more else _KEYS_OF_LEAF, "it")
     dtype = DTYPES.get(_string(item["dtype"], "its dtype", _DTYPE))
     if dtype is None:
         raise Newer(f"this allranks does not know its dtype {item['dtype']!r}")
@@ -316,7 +353,8 @@ def _leaf(item: Any, files: int) -> StoredLeaf:
     if type(item["shards"]) is not list:
         raise Unsound("its shards are not a list")
     runs = tuple([_run(run, shape, dtype.size, files) for run in item["shards"]])
-    return StoredLeaf(shape, dtype.name, _string(kind, "its kind", _KIND) if kind else "", runs)
+    kind = _string(kind, "its kind", _KIND_EXTENDED if extended else _KIND) if kind else ""
+    return StoredLeaf(shape, dtype.name, kind, runs, per_rank)
 
 
 def _run(item: Any, shape: tuple[int, ...], size: int, files: int) -> Run:

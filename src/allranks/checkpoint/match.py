@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from allranks.arrays.base import Declared
+from allranks.arrays.saved import Saved, SavedArray
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest
 
@@ -56,6 +57,12 @@ class _Side:
             shape, dtype = self.arrays[path]
             return f"{dtype}{list(shape)}"
         return f"value of type {type(self.values[path]).__name__}"
+
+
+def saved(manifest: Manifest) -> Saved:
+    """Return what a checkpoint has, for templates that take its structure."""
+    arrays = {path: SavedArray(leaf.shape, leaf.dtype, leaf.kind) for path, leaf in manifest.leaves.items()}
+    return Saved({**arrays, **manifest.values})
 
 
 def differences(

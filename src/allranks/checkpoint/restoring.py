@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from allranks.arrays.detect import open_tree
+from allranks.arrays.saved import told
 from allranks.checkpoint import agree, audit, garbage, match, paths
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.read import read
@@ -24,14 +25,18 @@ T = TypeVar("T")
 
 
 class Restored(tuple[T, int], Generic[T]):
-    """``(state, step)``, with what else was saved: ``extra`` and ``metrics``."""
+    """``(state, step)``, with what else was saved: ``extra`` and ``metrics``.
+
+    ``notes`` say what the checkpoint lacked and stays as the program has it.
+    """
 
     extra: Any
     metrics: Mapping[str, float]
+    notes: tuple[str, ...]
 
-    def __new__(cls, state: T, manifest: Manifest) -> Restored[T]:
+    def __new__(cls, state: T, manifest: Manifest, notes: tuple[str, ...]) -> Restored[T]:
         self = super().__new__(cls, (state, manifest.step))
-        self.extra, self.metrics = manifest.extra, manifest.metrics
+        self.extra, self.metrics, self.notes = manifest.extra, manifest.metrics, notes
         return self
 
 
@@ -80,7 +85,7 @@ def _restore(storage: Storage, world: World, like: T, step: int) -> Restored[T]:
     error: Exception | None = None
     try:
         manifest = audit.load(storage, step)
-        tree = open_tree(like, rank=world.rank, size=world.size, restoring=True)
+        tree = open_tree(like, rank=world.rank, size=world.size, restoring=True, saved=match.saved(manifest))
         differences = match.differences(tree.declared, tree.values, manifest)
         if differences:
             raise DoesNotFit(
@@ -98,7 +103,10 @@ def _restore(storage: Storage, world: World, like: T, step: int) -> Restored[T]:
         error = found
     _all_or_none(world, "read", step, error, said="")
     verify.agree(open_placed(state, world), world, name=f"restore of step {step}")
-    return Restored(state, manifest)  # type: ignore[arg-type]
+    notes = told(tree.kept)
+    if notes:
+        log("restore of step %d: %s.", step, "; ".join(notes))
+    return Restored(state, manifest, notes)  # type: ignore[arg-type]
 
 
 def _all_or_none(world: World, doing: str, step: int, error: Exception | None, *, said: str) -> None:

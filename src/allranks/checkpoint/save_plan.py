@@ -104,7 +104,7 @@ def layout(declared: Sequence[Declared], *, size: int) -> Layout:
             some = slice(start, stop)
             runs[int(batch.leaf[start])] = _runs(file[some], begin[some], batch.offset[some], batch.shape[some])
     leaves = {
-        one.path: StoredLeaf(one.shape, one.dtype, one.kind, runs.get(number, ()))
+        one.path: StoredLeaf(one.shape, one.dtype, one.kind, runs.get(number, ()), one.per_rank)
         for number, one in enumerate(declared)
     }
     writers = tuple(np.flatnonzero(files.end).tolist())

@@ -41,6 +41,14 @@ class PlacedTree:
     def passed(self) -> dict[str, str]:
         return self.tree.passed
 
+    @property
+    def follows(self) -> bool:
+        return self.tree.follows
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        return self.tree.kept
+
     def held(self, array: int, cell: int) -> Held:
         return self.tree.held(array, cell)
 
@@ -57,7 +65,7 @@ class PlacedTree:
         return self.tree.rebuild(values)
 
 
-def open_placed(state: object, world: World, **how: bool) -> OpenTree:
+def open_placed(state: object, world: World, **how: Any) -> OpenTree:
     """Return ``open_tree`` of a state, with what ``settle`` found out of a tree like it."""
     tree = open_tree(state, rank=world.rank, size=world.size, **how)
     for key, like in _known.get(world, ()):

@@ -14,6 +14,7 @@ import numpy as np
 from allranks.arrays.base import Copy, Declared, OpenTree, Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
+from allranks.arrays.saved import Saved, SavedArray, told
 from allranks.checkpoint import agree, garbage
 from allranks.consistency import verify
 from allranks.consistency.digests import digests
@@ -144,6 +145,9 @@ class _Load:
         leaves = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
         called = renamed(names, asked.rename)
         stored = {name: source.values[full] for name, full in names.items() if full in source.values}
+        if tree.follows:
+            saved = _saved(called, leaves, stored)
+            tree = open_tree(into, rank=world.rank, size=world.size, restoring=True, saved=saved)
         values, scalars, unfit = fit_values(tree.values, stored, leaves, called)
         arrays = {new: name for new, name in called.items() if name in leaves}
         found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()))
@@ -155,7 +159,7 @@ class _Load:
         found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
         report = self._report(source, tree, found, leaves, set(scalars.values()))
         unused = [f"rename {old!r} renames nothing" for old in idle(names, asked.rename)]
-        notes = (*report.notes, *_said_of_key(source, key, asked), *unused, *self._idle_globs(found))
+        notes = (*report.notes, *told(tree.kept), *_said_of_key(source, key, asked), *unused, *self._idle_globs(found))
         report = replace(report, notes=notes)
         nothing = _nothing(report, told=bool(values or scalars))
         if why := nothing or _refusal(report, found, asked.strict) or self._empty(tree, found):
@@ -258,6 +262,13 @@ class _Load:
                 ranks=odd,
                 remedy="Is the file the same on all hosts, and the model, and the arguments?",
             )
+
+
+def _saved(called: Mapping[str, str], leaves: Mapping[str, Stored], values: Mapping[str, Any]) -> Saved:
+    """Return what the file has by the names that it has in the template."""
+    arrays = {name: SavedArray(one.shape, one.dtype, one.kind) for name, one in leaves.items()}
+    there = {**arrays, **values}
+    return Saved({new: there[name] for new, name in called.items() if name in there}, separators="./")
 
 
 def _nothing(report: LoadReport, *, told: bool) -> str:

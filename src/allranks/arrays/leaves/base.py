@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from allranks.arrays.base import Copy, Held, Split, Target
+from allranks.arrays.saved import Saved
 from allranks.arrays.walk import Opener
 
 
@@ -14,6 +15,8 @@ from allranks.arrays.walk import Opener
 class Here:
     """Who opens a tree, and what for: ``restoring`` a template that is to be filled, ``comparing`` it between ranks,
     ``passing`` over what can be no leaf.
+
+    A template may be filled from what is ``saved``; ``kept`` takes, by path, what that lacks and the template keeps.
     """
 
     rank: int
@@ -21,6 +24,8 @@ class Here:
     restoring: bool
     comparing: bool = False
     passing: bool = False
+    saved: Saved | None = None
+    kept: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

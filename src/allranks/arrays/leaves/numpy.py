@@ -17,11 +17,15 @@ from allranks.extent import Extent
 
 # What a checkpoint knows by name: the same bytes on every machine. (No long double, text, dates or records.)
 _FOREIGN = {name for name in dir(ml_dtypes) if isinstance(getattr(ml_dtypes, name), type)} - {"finfo", "iinfo"}
-DTYPES = {name: np.dtype(getattr(ml_dtypes, name)) for name in _FOREIGN} | {
-    dtype.name: dtype
-    for dtype in map(np.dtype, ["?", *"bhiqBHIQ", "float16", "float32", "float64", "complex64", "complex128"])
+# (By name: of the types that C has of one size, NumPy's own is the one that a program meets.)
+DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(getattr(ml_dtypes, name)) for name in _FOREIGN} | {
+    name: np.dtype(name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
 }
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_NAMES: dict[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
 _ALIGNED = 64
 
 
@@ -47,9 +51,9 @@ def spec(leaf: Any, here: Here) -> Spec:
 
 
 @lru_cache(maxsize=1 << 14)
-def whole(shape: tuple[int, ...], dtype: str, size: int) -> Spec:
+def whole(shape: tuple[int, ...], dtype: str, size: int, kind: str = "") -> Spec:
     """Return what an array is that each of ``size`` ranks has for itself."""
-    return Spec(shape, dtype, everywhere(len(shape), size))
+    return Spec(shape, dtype, everywhere(len(shape), size), kind)
 
 
 def name_of(dtype: np.dtype[Any]) -> str:

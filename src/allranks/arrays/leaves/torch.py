@@ -17,22 +17,27 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from allranks.arrays.base import Copy, Held, Target
 from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
 from allranks.arrays.leaves.numpy import DTYPES, flat, whole
+from allranks.arrays.leaves.optimizer import torch as optimizer
 from allranks.arrays.walk import Branch, Opener, stateful
 from allranks.extent import Extent
 
-# (Of what is less than a byte, torch has no more than the names, or packs two into one.)
-_NAMES = {
-    dtype: name
-    for name in DTYPES
-    if isinstance(dtype := getattr(torch, name, None), torch.dtype) and not re.match("u?int[1-7]$", name)
+_NAMES = {dtype: name for name in DTYPES if isinstance(dtype := getattr(torch, name, None), torch.dtype)}
+# Of what is less than a byte, torch has no more than names for bytes: it computes nothing, and copies none of them.
+_OPAQUE = {
+    dtype: str(dtype)
+    for name in dir(torch)
+    if re.fullmatch("u?int[1-7]|float4_e2m1fn_x2", name) and isinstance(dtype := getattr(torch, name), torch.dtype)
 }
+_KINDS = {dtype: kind for dtype, kind in _OPAQUE.items() if dtype not in _NAMES}
+_NAMES |= dict.fromkeys(_KINDS, "uint8")
 _USUAL = frozenset({torch.Tensor, torch.nn.Parameter})
 _LOADS = (torch.nn.Module._load_from_state_dict, _NormBase._load_from_state_dict)
 _HOOKS = ("_state_dict_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 # torch and NumPy both know these bytes, only not under one name.
 _CARRIERS = {torch.bfloat16: torch.int16, torch.complex32: torch.int32} | {
-    dtype: torch.uint8 for dtype, name in _NAMES.items() if name.startswith("float8")
+    dtype: torch.uint8 for dtype, name in _NAMES.items() if name.startswith("float8") or dtype in _OPAQUE
 }
+_swap: Callable[[torch.Tensor, torch.Tensor], None] = torch.utils.swap_tensors  # which has no types
 
 
 def claims(kind: type) -> bool:
@@ -42,11 +47,9 @@ def claims(kind: type) -> bool:
 def opener(node: object, here: Here) -> Opener | None:
     if isinstance(node, torch.nn.Module):
         return _open_module
-    if isinstance(node, torch.optim.Optimizer):
-        return lambda optimizer: _open_optimizer(optimizer, here)
     if isinstance(node, torch.Generator):
         return lambda generator: stateful(generator, generator.get_state(), generator.set_state)
-    return None
+    return optimizer.opener(node, here)
 
 
 def _open_module(module: torch.nn.Module) -> Branch:
@@ -78,48 +81,17 @@ def _only_copies(module: torch.nn.Module) -> bool:
     )
 
 
-def _open_optimizer(optimizer: torch.optim.Optimizer, here: Here) -> Branch:
-    if here.restoring and not optimizer.state:
-        _make_state(optimizer)
-
-    def load(filled: dict[str, Any]) -> None:
-        optimizer.load_state_dict(filled)
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        for number, tensors in filled.get("state", {}).items():
-            for name, value in tensors.items():
-                loaded = optimizer.state[parameters[number]]
-                if isinstance(value, torch.Tensor) and loaded[name].dtype != value.dtype:
-                    loaded[name] = value  # torch casts all to the dtype of the parameter
-
-    return stateful(optimizer, optimizer.state_dict(), load)
-
-
-def _make_state(optimizer: torch.optim.Optimizer) -> None:
-    """Let an optimizer make its state: a step with gradients of zero, at learning rate 0, changes nothing else."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-    before = [p.grad for p in parameters]
-    rates = [group.get("lr") for group in optimizer.param_groups]
-    for p in parameters:
-        p.grad = torch.zeros_like(p)
-    for group in optimizer.param_groups:
-        if "lr" in group:
-            group["lr"] = torch.zeros_like(group["lr"]) if isinstance(group["lr"], torch.Tensor) else 0.0
-    try:
-        optimizer.step()
-    finally:
-        for p, grad in zip(parameters, before, strict=True):
-            p.grad = grad
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            if "lr" in group:
-                group["lr"] = rate
-
-
 def spec(leaf: torch.Tensor, here: Here) -> Spec:
     name = name_of(leaf, here)
     strides = () if leaf.is_contiguous() else zip(leaf.stride(), leaf.shape, strict=True)
     if here.restoring and any(by == 0 and many > 1 for by, many in strides):
         raise Refused("a view of which many elements are one number", "Give it memory of its own: clone().")
-    return whole(tuple(leaf.shape), name, here.size)
+    return whole(tuple(leaf.shape), name, here.size, kind_of(leaf))
+
+
+def kind_of(leaf: torch.Tensor) -> str:
+    """Return torch's own name of a dtype whose bytes no other framework has a name for, "" for all others."""
+    return _KINDS.get(leaf.dtype, "")
 
 
 def name_of(leaf: torch.Tensor, here: Here) -> str:
@@ -155,6 +127,8 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 def held(leaf: torch.Tensor, _cell: int, _here: Here) -> Held:
     tensor = leaf.detach() if leaf.requires_grad else leaf
+    if leaf.dtype in _OPAQUE:
+        tensor = tensor.view(torch.uint8)
     if _in_reach(tensor) and tensor.is_contiguous():
         return Held(flat(_view(tensor)), mutable=True)
     return Held(flat(_view(tensor.cpu().resolve_conj().resolve_neg().contiguous())), mutable=False)
@@ -184,7 +158,7 @@ def _view(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     carrier = _CARRIERS.get(tensor.dtype)
     if carrier is None:
         return cast("np.ndarray[Any, Any]", tensor.numpy())
-    return cast("np.ndarray[Any, Any]", tensor.view(carrier).numpy().view(DTYPES[_NAMES[tensor.dtype]]))
+    return tensor.view(carrier).numpy().view(DTYPES[_NAMES[tensor.dtype]])
 
 
 def _tensor(buffer: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
@@ -220,10 +194,24 @@ def filling_of(
     def done() -> object:
         filled = _tensor(buffer, leaf.dtype)
         if not leaf.is_meta:
-            part.copy_(filled)
+            bytes_ = leaf.dtype in _OPAQUE
+            (part.view(torch.uint8) if bytes_ else part).copy_(filled.view(torch.uint8) if bytes_ else filled)
             return leaf
         if isinstance(leaf, torch.nn.Parameter):
-            return torch.nn.Parameter(wrap(filled), requires_grad=leaf.requires_grad)
-        return wrap(filled).requires_grad_(leaf.requires_grad)
+            return _in_place_of(leaf, torch.nn.Parameter(wrap(filled), requires_grad=leaf.requires_grad))
+        return _in_place_of(leaf, wrap(filled).requires_grad_(leaf.requires_grad))
 
     return Filling((Target(extent, buffer),), done)
+
+
+def _in_place_of(leaf: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+    """Give a tensor on the meta device what was made for it: an optimizer that has it goes on with the same object.
+
+    Return the tensor; or what was made, where torch cannot exchange the two.
+    """
+    made.__dict__.update(leaf.__dict__)
+    try:
+        _swap(leaf, made)
+    except RuntimeError:
+        return made
+    return leaf

@@ -32,7 +32,8 @@ def opener(_node: object, _here: Here) -> Opener | None:
 
 
 def spec(leaf: DTensor, here: Here) -> Spec:
-    made = _spec(leaf.device_mesh, leaf.placements, tuple(leaf.shape), plain.name_of(leaf, here))
+    name, kind = plain.name_of(leaf, here), plain.kind_of(leaf)
+    made = _spec(leaf.device_mesh, leaf.placements, tuple(leaf.shape), name, kind)
     mine, local = _mine(leaf, here), tuple(plain.local(leaf).shape)
     if mine is not None and mine.shape != local and mine.size + leaf.to_local().numel() > 0:
         raise Refused(
@@ -43,8 +44,8 @@ def spec(leaf: DTensor, here: Here) -> Spec:
 
 
 @lru_cache(maxsize=1 << 14)
-def _spec(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...], name: str) -> Spec:
-    return Spec(shape, name, _split(mesh, placements, shape))
+def _spec(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...], name: str, kind: str) -> Spec:
+    return Spec(shape, name, _split(mesh, placements, shape), kind)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -1,0 +1,156 @@
+"""Optimizers and learning-rate schedules of PyTorch: known by their state, of which a fresh one has none yet.
+
+A template for a fresh optimizer is made from the checkpoint; no step is taken, and no code of the program runs but its
+``state_dict()`` and ``load_state_dict()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from allranks.arrays.leaves.base import Here
+from allranks.arrays.optimizer_states import OPTIMIZERS, StateNames
+from allranks.arrays.saved import Follower, Node, SavedArray, as_key, merged
+from allranks.arrays.walk import Branch, Late, Opener, stateful
+
+_UNKNOWN = StateNames()
+
+
+def opener(node: object, here: Here) -> Opener | None:
+    if isinstance(node, torch.optim.Optimizer):
+        return lambda optimizer: _open_optimizer(optimizer, here)
+    if isinstance(node, LRScheduler):
+        return lambda schedule: _open_schedule(schedule, here)
+    return None
+
+
+def _open_schedule(schedule: LRScheduler, here: Here) -> Branch:
+    state = schedule.state_dict()
+
+    def template(path: str) -> object:
+        saved = here.saved.below(path) if here.saved else None
+        return state if saved is None else Follower(_plain, here.kept).follow(state, saved, path)
+
+    def load(filled: dict[str, Any]) -> None:
+        schedule.load_state_dict(merged(state, filled))
+
+    return stateful(schedule, Late(template), load)
+
+
+def _open_optimizer(optimizer: torch.optim.Optimizer, here: Here) -> Branch:
+    state = optimizer.state_dict()
+
+    def template(path: str) -> object:
+        saved = here.saved.below(path) if here.saved else None
+        return state if saved is None else _Template(optimizer, here.kept).of(state, saved, path)
+
+    def load(filled: dict[str, Any]) -> None:
+        groups = optimizer.param_groups
+        tensors = [{k: v for k, v in group.items() if isinstance(v, torch.Tensor)} for group in groups]
+        entries = filled.get("state", {})
+        # (A Counter or a named tuple among the settings stays one, and the rates that are tensors the same tensors.)
+        optimizer.load_state_dict({**merged({**state, "state": {}}, filled), "state": entries})
+        for group, kept in zip(optimizer.param_groups, tensors, strict=True):
+            group.update(kept)
+        _as_saved(optimizer, entries)
+
+    return stateful(optimizer, Late(template), load)
+
+
+def _as_saved(optimizer: torch.optim.Optimizer, entries: Mapping[Any, Any]) -> None:
+    """Undo what torch does to a state that it loads: it casts tensors to their parameter's dtype, and texts."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for number, saved in entries.items():
+        if not isinstance(number, int) or not isinstance(saved, dict):
+            continue
+        loaded = optimizer.state[parameters[number]]
+        for name, value in saved.items():
+            if isinstance(value, torch.Tensor) and name in loaded:
+                if loaded[name].is_meta:
+                    loaded[name] = value
+                elif loaded[name].dtype != value.dtype:
+                    loaded[name] = value.to(loaded[name].device)
+            elif isinstance(value, str):
+                loaded[name] = value
+
+
+class _Template:
+    """What of a checkpoint an optimizer takes: the entries that are saved, each as its parameter is placed."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, kept: dict[str, Any]) -> None:
+        self._optimizer = optimizer
+        self._settings = Follower(_plain, kept)
+        kind = type(optimizer)
+        known = next((base for base in kind.__mro__ if getattr(torch.optim, base.__name__, None) is base), kind)
+        self._names = OPTIMIZERS.get(known.__name__, _UNKNOWN) if known.__module__.startswith("torch.") else _UNKNOWN
+        self._strict = known is kind and self._names is not _UNKNOWN
+
+    def of(self, live: dict[str, Any], saved: Node, path: str) -> object:
+        """Return the template at a path; ``live`` is the optimizer's state as it is."""
+        if not isinstance(saved, dict) or not {"state", "param_groups"} <= live.keys():
+            return self._settings.follow(live, saved, path)
+        rest = {name: node for name, node in saved.items() if name != "state"}
+        settings = {name: value for name, value in live.items() if name != "state"}
+        made = self._settings.follow(settings, rest, path)
+        groups = self._optimizer.param_groups
+        parameters = list(chain.from_iterable([(p, group) for p in group["params"]] for group in groups))
+        entries: dict[Any, Any] = {}
+        states = saved.get("state")
+        for name, node in states.items() if isinstance(states, dict) else ():
+            number = as_key(name)
+            if isinstance(number, str):  # of no parameter
+                entries[number] = self._settings.built(node)
+            elif number < len(parameters) and isinstance(node, dict):
+                entries[number] = self._entries(node, *parameters[number])
+        return {**made, "state": entries}
+
+    def _entries(self, saved: dict[str, Node], parameter: torch.Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        names = self._names
+        known = (*names.others, *names.shaped, *names.may)  # as torch has them, in this order
+        there = [*(name for name in known if name in saved), *(name for name in saved if name not in known)]
+        made = {
+            name: self._entry(name, saved[name], parameter, group)
+            for name in there
+            if not self._strict or name in known
+        }
+        lacking = [name for name in (*names.shaped, *names.others) if name not in made]
+        made |= {name: _wanted(parameter, shaped=name in names.shaped) for name in lacking}
+        return made | {name: [] for name in names.empty if name not in made}
+
+    def _entry(self, name: str, node: Node, parameter: torch.Tensor, group: dict[str, Any]) -> object:
+        if isinstance(node, SavedArray) and name in self._names.shaped and node.shape != tuple(parameter.shape):
+            return _wanted(parameter, shaped=True)
+
+        def make(array: SavedArray) -> object:
+            on_device = name != "step" or group.get("capturable") or group.get("fused")
+            return _like(parameter, array) if on_device else _plain(array)
+
+        return Follower(make, {}).built(node)
+
+
+def _wanted(parameter: torch.Tensor, *, shaped: bool) -> torch.Tensor:
+    """Return what an entry must be, without memory: the checkpoint has none such."""
+    return torch.empty(parameter.shape if shaped else (), dtype=torch.float32, device="meta")
+
+
+def _like(parameter: torch.Tensor, array: SavedArray) -> torch.Tensor:
+    """Return an empty tensor placed as the parameter is, and sharded as it is where it has its shape."""
+    dtype = _dtype(array)
+    if array.shape == tuple(parameter.shape):
+        return torch.empty_like(parameter.detach(), dtype=dtype)
+    return parameter.detach().new_empty(array.shape, dtype=dtype) if array.shape else _plain(array, parameter.device)
+
+
+def _plain(array: SavedArray, device: torch.device | None = None) -> torch.Tensor:
+    return torch.empty(array.shape, dtype=_dtype(array), device=device)
+
+
+def _dtype(array: SavedArray) -> torch.dtype:
+    name = array.kind.removeprefix("torch.") or array.dtype
+    found = getattr(torch, name, None)
+    return found if isinstance(found, torch.dtype) else torch.uint8

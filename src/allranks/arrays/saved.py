@@ -1,0 +1,180 @@
+"""What a checkpoint has below a path, and how the state of a fresh object takes its structure. Pure.
+
+An optimizer or a learning-rate schedule makes its state as it goes, and a newer library adds settings. So the structure
+of such a state is that of the checkpoint; what the checkpoint lacks stays as the running program has it.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class SavedArray:
+    """An array of a checkpoint; ``kind`` as in ``Declared``."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str = ""
+
+
+# A part of a checkpoint: nested dictionaries by the components of the paths, down to SavedArrays and JSON values.
+Node = Any
+
+# What schedules add to the groups of an optimizer, and what they count or print: no mark of another optimizer.
+_BOOKKEEPING = frozenset(
+    ["initial_lr", "min_lr", "max_lr", "base_momentum", "max_momentum", "swa_lr", "last_epoch", "base_lrs", "verbose"]
+)
+
+
+class Saved:
+    """The leaves of a checkpoint, by the paths that they have in a template: SavedArrays and JSON values.
+
+    ``separators`` are those of the components of a path; other formats than ours separate them by dots, too.
+    """
+
+    def __init__(self, leaves: Mapping[str, Any], *, separators: str = "/") -> None:
+        self._leaves = leaves
+        self._between = re.compile(f"[{separators}]")
+
+    @cached_property
+    def _tree(self) -> dict[str, Node]:
+        tree: dict[str, Node] = {}
+        for path, leaf in self._leaves.items():
+            *parents, last = self._between.split(path)
+            node = tree
+            for name in parents:
+                node = node.setdefault(name, {})
+                if not isinstance(node, dict):  # a leaf whose path others begin with: no state has such
+                    break
+            else:
+                node.setdefault(last, leaf)
+        return tree
+
+    def below(self, path: str) -> Node | None:
+        """Return what is saved below a path ("" for the top), None if that is nothing."""
+        node: Node = self._tree
+        for name in self._between.split(path) if path else ():
+            node = node.get(name) if isinstance(node, dict) else None
+        return node
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """Gives states the structure of a checkpoint. ``make`` returns an array to be filled with a saved one.
+
+    ``kept`` takes the paths of what the checkpoint lacks, with the values that stay.
+    """
+
+    make: Callable[[SavedArray], object]
+    kept: dict[str, Any]
+
+    def follow(self, live: Any, saved: Node, path: str) -> Any:
+        """Return a template for what is saved; ``live`` is the state of the running program at this path.
+
+        Where only one side has a setting, that side's value counts. Where each has settings that the other lacks, the
+        object is another one: the template is then ``live``, and does not fit.
+        """
+        if isinstance(live, dict) and isinstance(saved, dict):
+            attributes = all(isinstance(key, str) for key in live)
+            return self._attributes(live, saved, path) if attributes else self.built(saved)
+        if isinstance(live, list | tuple) and isinstance(saved, dict):
+            return self._sequence(live, saved, path)
+        if live is None:
+            return self.built(saved)
+        if _is_number(saved) and (_is_number(live) or _is_single(live)):
+            return saved
+        if isinstance(saved, SavedArray) and not saved.shape and _is_number(live):
+            return self.make(saved)
+        return live
+
+    def built(self, saved: Node) -> Any:
+        """Return a template made of what is saved alone: children called 0, 1, 2, ... are a list."""
+        if isinstance(saved, SavedArray):
+            return self.make(saved)
+        if not isinstance(saved, dict):
+            return saved
+        if set(saved) == {str(number) for number in range(len(saved))}:
+            return [self.built(saved[str(number)]) for number in range(len(saved))]
+        return {as_key(name): self.built(node) for name, node in saved.items()}
+
+    def _attributes(self, live: dict[str, Any], saved: dict[str, Node], path: str) -> dict[str, Any]:
+        lacking = [key for key, value in live.items() if key not in saved and _has_leaves(value)]
+        extra = [key for key in saved if key not in live]
+        both = {key: self.follow(value, saved[key], f"{path}/{key}") for key, value in live.items() if key in saved}
+        if _own(lacking) and _own(extra):
+            return both | {key: live[key] for key in lacking}
+        self.kept.update((f"{path}/{key}", live[key]) for key in lacking)
+        return both | {key: self.built(saved[key]) for key in extra}
+
+    def _sequence(self, live: list[Any] | tuple[Any, ...], saved: dict[str, Node], path: str) -> Any:
+        if not live:
+            return self.built(saved)
+        if set(saved) != {str(number) for number in range(len(live))}:
+            return live
+        return [self.follow(one, saved[str(number)], f"{path}/{number}") for number, one in enumerate(live)]
+
+
+def merged(live: Any, filled: Any) -> Any:
+    """Return a filled template as the running program has such a state: with what was kept, and of its types."""
+    if isinstance(live, dict) and isinstance(filled, dict):
+        if not all(isinstance(key, str) for key in live):
+            made = copy.copy(live)  # a Counter stays one
+            made.clear()
+            made.update(filled)
+            return made
+        rest = {key: value for key, value in live.items() if key not in filled}
+        return {key: merged(live.get(key), value) for key, value in filled.items()} | rest
+    if isinstance(live, list | tuple) and isinstance(filled, list | tuple) and len(live) == len(filled):
+        return type(live)([merged(one, other) for one, other in zip(live, filled, strict=True)])
+    if _is_single(live) and _is_number(filled):
+        live.fill_(filled)
+        return live
+    if _is_number(live) and _is_single(filled):
+        return filled.item()
+    return filled
+
+
+def told(kept: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a line for each setting that a template keeps."""
+    return tuple(
+        f"{path!r} stays {value!r:.60}, as this program has it: the checkpoint has none" for path, value in kept.items()
+    )
+
+
+def as_key(name: str) -> str | int:
+    """Return the key that a component of a path was made of: digits were a number."""
+    return int(name) if name.isdecimal() and str(int(name)) == name else name
+
+
+def _own(names: list[str]) -> bool:
+    """Return whether any of these is a setting, not bookkeeping."""
+    return any(not name.startswith("_") and name not in _BOOKKEEPING for name in names)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_single(value: Any) -> bool:
+    """Return whether this is a tensor of one number without dimensions."""
+    return hasattr(value, "fill_") and value.dim() == 0
+
+
+def _has_leaves(value: object) -> bool:
+    return any(True for _ in _leaves(value))
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield value
