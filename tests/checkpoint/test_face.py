@@ -262,6 +262,62 @@ def test_the_first_save_after_a_resume_is_never_the_one_that_is_removed(disk: Me
     assert again.steps() == (100, 150)
 
 
+@pytest.mark.parametrize("maybe", [True, False])
+def test_looking_at_an_old_step_is_not_going_on_from_it(disk: MemoryStorage, maybe: bool) -> None:
+    """The training goes on after it, and nothing is given up; where it goes on from the old step, its branch is."""
+    ckpt = opened(disk, every=10)
+    save = ckpt.maybe_save if maybe else ckpt.save
+    for step in (10, 20, 30):
+        save(step, state_at(step))
+    looked = ckpt.restore(state_at(0), step=10)
+    assert looked is not None
+    assert looked[0]["name"] == "at 10"
+    save(40, state_at(40))
+    ckpt.wait()
+    assert ckpt.steps() == (10, 20, 30, 40)
+    ckpt.restore(state_at(0), step=20)
+    ckpt.restore(state_at(0), step=10)
+    ckpt.maybe_save(21, state_at(21))
+    save(30, state_at(31))
+    ckpt.wait()
+    assert ckpt.steps() == (10, 20, 30)
+    newest = ckpt.restore(state_at(0))
+    assert newest is not None
+    assert newest[0]["name"] == "at 31"
+
+
+@pytest.mark.parametrize("into", ["a copy", "the state itself"])
+def test_a_state_that_was_only_seen_is_saved_in_the_end_unless_it_is_overwritten(
+    disk: MemoryStorage, into: str
+) -> None:
+    ckpt = opened(disk, every=10)
+    states = {step: state_at(step) for step in (10, 15)}
+    for step, state in states.items():
+        ckpt.maybe_save(step, state)
+    with pytest.raises(NotThere):
+        ckpt.restore(states[15], step=7)
+    ckpt.restore(states[15] if into == "the state itself" else state_at(0), step=10)
+    ckpt.close()
+    assert opened(disk).steps() == ((10,) if into == "the state itself" else (10, 15))
+
+
+def test_the_best_is_not_removed_while_its_metric_has_not_come(
+    disk: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is misspelt removes nothing, and each save says so."""
+    said: list[str] = []
+    monkeypatch.setattr("allranks.checkpoint.keeping.log", lambda text, *values, **_: said.append(text % values))
+    with opened(disk, keep_last=1, keep_best=("val_los", "min", 2)) as ckpt:
+        for step, loss in enumerate((3.0, 1.0, 2.0), 1):
+            ckpt.save(step, state_at(step), metrics={"val_loss": loss}, block=True)
+        assert ckpt.steps() == (1, 2, 3)
+    assert len(said) == 3
+    assert "no step has the metric 'val_los', so nothing is removed. The metrics of step 3 are: 'val_loss'" in said[-1]
+    with opened(disk, keep_last=1, keep_best=("val_loss", "min", 1)) as ckpt:
+        ckpt.save(4, state_at(4), block=True)
+        assert ckpt.steps() == (2, 4)
+
+
 def test_a_branch_stays_until_another_step_is_whole(disk: MemoryStorage) -> None:
     """A save that fails after the resume leaves the old branch as it was."""
     ckpt = opened(disk)

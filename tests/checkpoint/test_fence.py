@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from allranks.checkpoint import fence
 from allranks.checkpoint.fence import Owner, acquire, check, release, this_process
 from allranks.errors import AlreadyThere, Damaged, Fenced
 from allranks.process import started as process_started
+from allranks.storage.local import LocalStorage
 from allranks.storage.memory import Crashed, MemoryStorage
 
 ELSEWHERE = Owner("far", 1, "another machine", 5, "job 9")
@@ -153,3 +156,33 @@ def test_a_crash_while_a_run_is_opened_leaves_it_open_to_others() -> None:
         held = acquire(storage, ELSEWHERE)
         check(storage, held)
         assert held.number >= 4
+
+
+def test_a_copy_of_a_live_run_is_nobodys(neighbour: Owner, tmp_path: Path) -> None:
+    """The run itself is refused, by whichever name it goes; and so is one whose fence does not say where it was."""
+    run, copy, link = tmp_path / "run", tmp_path / "copy", tmp_path / "link"
+    theirs = acquire(LocalStorage(run), neighbour)
+    shutil.copytree(run, copy)
+    link.symlink_to(run)
+    for same in (run, link, tmp_path / "copy" / ".." / "run"):
+        with pytest.raises(Fenced, match="is alive"):
+            acquire(LocalStorage(same), this_process())
+    assert acquire(LocalStorage(copy), this_process()).number == 2
+    check(LocalStorage(run), theirs)
+    old = json.loads((run / theirs.path).read_text())
+    del old["place"]
+    (run / theirs.path).write_text(json.dumps(old))
+    with pytest.raises(Fenced, match="is alive"):
+        acquire(LocalStorage(run), this_process())
+
+
+def test_a_fence_of_a_newer_allranks_is_one() -> None:
+    """It may say more than this one knows."""
+    storage = MemoryStorage()
+    held = acquire(storage, ELSEWHERE)
+    said = json.loads(storage.get(held.path))
+    storage.put(
+        held.path, json.dumps({**said, "more": 1, "owner": {**said["owner"], "more": 2}}).encode(), replace=True
+    )
+    check(storage, held)
+    assert acquire(storage, this_process()).number == 2

@@ -14,11 +14,22 @@ from allranks.checkpoint.cadence import Cadence
 from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.metrics import as_numbers
+from allranks.checkpoint.position import Position, shares_memory
 from allranks.checkpoint.restoring import Restored, restore
 from allranks.checkpoint.resume_gate import Loaded
 from allranks.checkpoint.resuming import resume_gate
 from allranks.checkpoint.saving import Order, Saver, Settings
-from allranks.errors import AllranksError, CannotStore, SaveFailed, StepExists, StorageError, name_ranks
+from allranks.errors import (
+    AllranksError,
+    CannotStore,
+    DoesNotFit,
+    NewerFormat,
+    NotThere,
+    SaveFailed,
+    StepExists,
+    StorageError,
+    name_ranks,
+)
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
@@ -88,8 +99,7 @@ class Checkpointer:
         )
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
-        self._resumed: int | None = None
-        self._recorded: Mapping[str, float] | None = None
+        self._position = Position()
         self._gated = False
         self._calls = 0
         self._began = time.monotonic()
@@ -103,17 +113,25 @@ class Checkpointer:
         with all differences; Damaged naming file, leaf and bytes, unless ``fallback`` takes the newest step that is
         whole. Where it raises, the tensors of ``like`` may be half filled.
 
-        Steps after the restored one, if there are any, are of a branch that is given up: the next save removes them.
+        Reading is not resuming: what the next ``maybe_save`` or ``save`` says decides. Where the training goes on from
+        the restored step, steps after it, if there are any, are of a branch that is given up, and the next save removes
+        them. Where it goes on from a later step, it has only looked.
         """
         self._saver.settle()
-        with progress.inside("restore", self._storage.url):
-            restored = restore(self._storage, self._world, like, step=step, fallback=fallback)
+        unsaved = self._seen is not None and self._seen[0] != self._saved
+        overwrites = unsaved and shares_memory(like, self._seen[1] if self._seen else None, self._world)
+        try:
+            with progress.inside("restore", self._storage.url):
+                restored = restore(self._storage, self._world, like, step=step, fallback=fallback)
+        except (DoesNotFit, NotThere, NewerFormat):
+            raise
+        except AllranksError:
+            self._seen = None if overwrites else self._seen
+            raise
         if restored is not None:
-            self._resumed = self._saved = restored[1]
-            self._recorded, self._gated = dict(restored.metrics), False
-            if self._keeping is not None:
-                self._keeping.resume(restored[1])
-            self._seen = None
+            self._seen = None if overwrites else self._seen
+            self._position.restored(restored[1], dict(restored.metrics))
+            self._gated = False
         return restored
 
     def resume_gate(
@@ -131,12 +149,12 @@ class Checkpointer:
         ``restore`` compares; all others, and those of a run that begins anew, do nothing. After ``allranks.load``, give
         its ``report``, and ``recorded``, what its maker says.
         """
-        saved, self._recorded = self._recorded, None
+        saved = self._position.take_recorded()
         if recorded is not None and not self._gated:
             saved = recorded
         if saved is not None:
             self._gated = True
-            resume_gate(first, saved, within=within, world=self._world, loaded=report, step=self._resumed)
+            resume_gate(first, saved, within=within, world=self._world, loaded=report, step=self._position.resumed)
 
     def maybe_save(
         self, step: int, state: object, *, extra: Any = None, metrics: Mapping[str, Any] | None = None
@@ -148,7 +166,7 @@ class Checkpointer:
         """
         self._refuse_to_write()
         progress.step = step
-        before = self._seen[0] if self._seen is not None else self._resumed
+        before = self._come_to(step)
         self._calls += 1
         self._seen = step, state, extra, metrics or {}
         if self._world.is_main and self._cadence.overdue(time.monotonic(), since=self._began):
@@ -180,12 +198,15 @@ class Checkpointer:
         hold together; CannotStore; StepExists. Raises SaveFailed for the save before, if that failed.
         """
         self._refuse_to_write()
-        refused, numbers = self._refusal(step), {}
-        replace = self._keeping is not None and self._keeping.is_given_up(step)
+        self._come_to(step)
+        refused, numbers = None, {}
         try:
+            self._give_up_branch()
+            refused = self._refusal(step)
             numbers = as_numbers(metrics or {})
-        except CannotStore as error:
+        except (CannotStore, StorageError) as error:
             refused = refused or error
+        replace = self._keeping is not None and self._keeping.is_given_up(step)
         order = Order(step, extra, numbers, replace=replace, wait=block, refused=refused)
         self._began = time.monotonic()
         progress.step = step
@@ -321,6 +342,21 @@ class Checkpointer:
             remedy = "Save another step, or into another directory."
             return StepExists(f"{self._storage.url} has a step {step} already.", step=step, remedy=remedy)
         return None
+
+    def _come_to(self, step: int) -> int | None:
+        """Return the step at which the training was before. A step that it went on from is saved."""
+        if type(step) is not int:
+            return None
+        before = self._position.come_to(step)
+        if self._position.turned and before == self._position.resumed:
+            self._saved = before
+        return before
+
+    def _give_up_branch(self) -> None:
+        """Have rank 0 take note of the step that the training went on from, before the first save after it."""
+        if self._position.turned and self._keeping is not None and self._position.resumed is not None:
+            self._keeping.resume(self._position.resumed)
+        self._position.turned = False
 
     def _check_fence(self) -> None:
         assert self._fence is not None

@@ -21,6 +21,7 @@ from allranks.checkpoint import paths
 from allranks.errors import AlreadyThere, Damaged, Fenced, NotThere, StorageError
 from allranks.process import started
 from allranks.storage.base import Storage
+from allranks.storage.detect import place_of
 from allranks.world import presence
 
 FORMAT = "allranks.fence"
@@ -43,13 +44,15 @@ class Owner:
 @dataclass(frozen=True, slots=True)
 class Fence:
     """The right to write into a run, until somebody holds a higher ``number``; ``nonce`` is the fence's own. A
-    ``released`` one is of an owner that has closed the run in order."""
+    ``released`` one is of an owner that has closed the run in order. ``place`` is where the owner saw the run ("": not
+    known): a copy of the run, made since, is not the owner's."""
 
     number: int
     nonce: str
     owner: Owner
     since: str
     released: bool = False
+    place: str = ""
 
     @property
     def path(self) -> str:
@@ -69,17 +72,17 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
     Raises Fenced where the present owner is another live process of this machine, unless ``take_over``: then that one
     is fenced off, and will say so before it next publishes.
     """
-    attempts = 0
+    attempts, place = 0, place_of(storage)
     while True:
         numbers = _numbers(storage)
         present = _read(storage, numbers[-1]) if numbers else None
-        if present is not None and not take_over and lives_here(present, owner):
+        if present is not None and not take_over and lives_here(present, owner, place):
             raise Fenced(
                 f"{storage.url}: {who(present)} writes into this run, and is alive.",
                 remedy="Wait for it or end it; or take_over=True: it will then be refused when it next saves.",
             )
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        fence = Fence((numbers[-1] if numbers else 0) + 1, os.urandom(16).hex(), owner, now)
+        fence = Fence((numbers[-1] if numbers else 0) + 1, os.urandom(16).hex(), owner, now, place=place)
         try:
             storage.put(fence.path, _document(fence))
         except AlreadyThere:
@@ -126,9 +129,14 @@ def newest(storage: Storage) -> Fence | None:
     return _read(storage, numbers[-1]) if numbers else None
 
 
-def lives_here(fence: Fence, asking: Owner) -> bool:
-    """Return whether the owner is another live process of the machine of ``asking``, and has not closed the run."""
+def lives_here(fence: Fence, asking: Owner, place: str) -> bool:
+    """Return whether the owner is another live process of the machine of ``asking``, and has not closed the run.
+
+    A fence that was copied with its run to ``place`` has no owner there.
+    """
     owner = fence.owner
+    if fence.place not in ("", place):
+        return False
     here = bool(owner.machine) and owner.machine == asking.machine
     ourselves = (owner.pid, owner.started) == (asking.pid, asking.started)
     return here and not ourselves and not fence.released and started(owner.pid) == owner.started

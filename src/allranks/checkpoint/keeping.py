@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from allranks.checkpoint import audit, paths
 from allranks.checkpoint.removal import obstacles, remove_replaced, remove_step
-from allranks.checkpoint.retention import Policy, Saved, choose
+from allranks.checkpoint.retention import Policy, Saved, choose, lacks_metric
 from allranks.errors import AllranksError, Damaged, NewerFormat, StorageError
 from allranks.gate.log import log
 from allranks.storage.base import Storage
@@ -61,7 +61,7 @@ class Keeping:
                 remove_replaced(self._storage, step)
             given_up, self._given_up = self._given_up - {step}, set()
             self._remove(given_up)
-            self._remove(choose([Saved(one, self._metrics_of(one)) for one in self.steps - given_up], self._policy))
+            self._remove(self._not_kept(self.steps - given_up, newest=step))
         except AllranksError as error:  # the save itself is done
             log("allranks: after the save of step %d: %s", step, error, level=30)
 
@@ -73,6 +73,17 @@ class Keeping:
             if left:
                 names = ", ".join(left)
                 log("allranks: step %d is removed; not ours, and left in its folder: %s.", step, names, level=30)
+
+    def _not_kept(self, steps: Iterable[int], *, newest: int) -> tuple[int, ...]:
+        """Return the steps that the policy does not keep; none where it cannot know which are the best."""
+        saved = [Saved(step, self._metrics_of(step)) for step in steps]
+        metric = lacks_metric(saved, self._policy)
+        if not metric:
+            return choose(saved, self._policy)
+        there = ", ".join(map(repr, self._metrics[newest])) or "none"
+        text = "allranks: keep_best: no step has the metric %r, so nothing is removed. The metrics of step %d are: %s."
+        log(text, metric, newest, there, level=30)
+        return ()
 
     def _removable(self, steps: Iterable[int]) -> set[int]:
         """Return those of the steps that may be removed. Why another one must stay is reported once."""

@@ -61,6 +61,12 @@ def choose(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
     return tuple(step for step in steps if step not in kept)
 
 
+def lacks_metric(saved: Sequence[Saved], policy: Policy) -> str:
+    """Return the metric that is to say which steps are the best, where no step has it; else ""."""
+    metric = policy.keep_best[0] if policy.keep_best is not None else ""
+    return metric if metric and not any(metric in one.metrics for one in saved) else ""
+
+
 def _best(saved: Sequence[Saved], best: Best) -> list[int]:
     sign = 1 if best.order == "min" else -1
     ranked = [

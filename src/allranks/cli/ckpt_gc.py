@@ -15,6 +15,7 @@ from allranks.checkpoint.leftovers import Checkpoint, Leftover, checkpoint, clea
 from allranks.cli import screen
 from allranks.cli.place import Place, place
 from allranks.errors import AllranksError, Fenced, NotThere
+from allranks.storage.detect import place_of
 
 DESCRIPTION = """\
 Remove what saves that never ended have left behind, and, if asked, steps that are not to be kept.
@@ -75,13 +76,15 @@ def _holder(at: Place, *, force: bool) -> str:
     held = fence.newest(at.storage)
     if held is None or held.released:
         return ""
-    asking = fence.this_process()
-    if fence.lives_here(held, asking) and not force:
+    asking, place = fence.this_process(), place_of(at.storage)
+    lives = fence.lives_here(held, asking, place)
+    if lives and not force:
         raise Fenced(
             f"{at}: {fence.who(held)} writes into this run, and is alive.",
             remedy="Wait for it or end it; --force removes all the same, also what it is writing.",
         )
-    return fence.who(held) if fence.lives_here(held, asking) or held.owner.machine != asking.machine else ""
+    copied = held.place not in ("", place)
+    return fence.who(held) if lives or (held.owner.machine != asking.machine and not copied) else ""
 
 
 def _work(found: Sequence[Found], arguments: argparse.Namespace) -> Work:

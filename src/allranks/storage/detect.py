@@ -40,6 +40,11 @@ def open_storage(where: str | os.PathLike[str] | Storage, *, direct: bool = Fals
     return ObjectStorage(address)
 
 
+def place_of(storage: Storage) -> str:
+    """Return one name for a storage, whichever way it was addressed: links of the file system are followed."""
+    return os.path.realpath(storage.url) if isinstance(storage, LocalStorage) else storage.url
+
+
 def _path_of(address: str) -> str:
     parts = urlsplit(address)
     if parts.netloc not in ("", "localhost") or not parts.path:

@@ -1,0 +1,81 @@
+"""Where a training is in its run, and whether a restore was to go on from there, or only to look.
+
+Reading is not resuming: a training at step 30 that restores step 10 and then comes to step 31 has looked at step 10.
+One that comes to step 11 goes on from there, and what the run holds after step 10 is of a branch that is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from allranks.arrays.base import OpenTree
+from allranks.arrays.detect import open_tree
+from allranks.errors import AllranksError
+from allranks.world.base import World
+
+Metrics = Mapping[str, float]
+
+
+class Position:
+    """The step that a training has come to: ``last``, None before the first. The same on every rank.
+
+    ``resumed`` is the step that it went on from last, None where it began anew; ``turned`` says that whoever keeps the
+    run's steps has not heard of that yet.
+    """
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+        self.resumed: int | None = None
+        self.turned = False
+        self._restored: dict[int, Metrics | None] = {}
+        self._recorded: Metrics | None = None
+
+    def restored(self, step: int, metrics: Metrics) -> None:
+        """Take note that a step was restored, for whatever purpose."""
+        self._restored[step] = metrics
+
+    def come_to(self, step: int) -> int | None:
+        """Take note that the training has done ``step`` steps. Return the step that it was at before, if one is known.
+
+        It has gone on from the highest step that was restored or done and is not after ``step``.
+        """
+        base = max((one for one in self._restored if one <= step), default=None)
+        done = self.last if self.last is not None and self.last <= step else None
+        if base is not None and (done is None or base >= done):
+            self.resumed, self.turned, self._recorded = base, True, self._restored[base]
+            done = base
+        self._restored.clear()
+        self.last = step
+        return done
+
+    def take_recorded(self) -> Metrics | None:
+        """Return, once, the metrics of the step that the training goes on from, as far as that is known."""
+        found, self._recorded = self._recorded, None
+        step = max(self._restored, default=None)
+        if step is not None and (self.last is None or step >= self.last):
+            found, self._restored[step] = self._restored[step], None
+        return found
+
+
+def shares_memory(one: object, other: object, world: World) -> bool:
+    """Return whether two states have an array in common, on any rank, that a program can change.
+
+    **Every rank must call.**
+    """
+    try:
+        found = [
+            set(_addresses(open_tree(tree, rank=world.rank, size=world.size, passing=True))) for tree in (one, other)
+        ]
+        shared = not found[0].isdisjoint(found[1])
+    except AllranksError:  # a template that cannot be opened: who restores into it hears why
+        shared = False
+    return world.any(shared, name="restore into the state")
+
+
+def _addresses(tree: OpenTree) -> Iterator[int]:
+    for array in range(len(tree.declared)):
+        for copy in tree.copies(array):
+            if copy.framework == "torch" and copy.part.numel():
+                yield copy.part.data_ptr()
+            elif copy.framework == "numpy" and hasattr(copy.part, "ctypes") and copy.part.size:
+                yield copy.part.ctypes.data
