@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from allranks.failure import Failure
 from allranks.launch.epilogue import epilogue
 from allranks.launch.result import JobResult, RankResult
@@ -70,3 +72,15 @@ def test_a_job_that_we_were_asked_to_stop_has_no_failure_on_top() -> None:
     lines = epilogue(JobResult(130, ranks(tail=()), cause="interrupted by Ctrl-C"))
     assert lines[0] == "job interrupted by Ctrl-C"
     assert not any("failure" in line or "consequences" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("unmet", "join"), [("torch", "init_process_group()"), ("jax, torch", "initialize() or torch")]
+)
+def test_ranks_that_never_met_are_said_to_be_separate_programs(unmet: str, join: str) -> None:
+    """One line above the table, with what to do; nothing where they met."""
+    ranks = (RankResult(0, "a", None, 0), RankResult(1, "a", None, 0))
+    first, *_ = epilogue(JobResult(0, ranks, unmet=unmet))
+    assert first.startswith("the 2 ranks never met: 2 separate programs?")
+    assert join in first
+    assert not any("never met" in line for line in epilogue(JobResult(0, ranks)))

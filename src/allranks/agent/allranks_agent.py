@@ -18,8 +18,8 @@ What the launcher hears (one JSON object a datagram, each with rank, pid and tim
     failing (failure): an exception is about to be shown; `failed` follows, or the end of the process;
     exiting (failure, or null and where, with exit code 0): the end of the process follows at once (os._exit, os.abort).
     The launcher acts on what follows these two, but has it from them who was first;
-    left (exit_code, why, where): the main thread has ended, in order; exit_code and why are 0 and "" or those of
-    `part`, where is the line of sys.exit();
+    left (exit_code, why, where, unmet): the main thread has ended, in order; exit_code and why are 0 and "" or those of
+    `part`, where is the line of sys.exit(); unmet is the framework of a program that has met no other rank, or "";
     leaving (failure or null): the program called jax.distributed.shutdown itself, perhaps while the exception
     `failure` was on its way up. It is no failure yet, but if the job fails from here on, it came first.
 
@@ -55,6 +55,7 @@ import allranks_agent_exits as exits  # type: ignore[import-not-found]
 import allranks_agent_failure as failures  # type: ignore[import-not-found]
 import allranks_agent_hang as hang  # type: ignore[import-not-found]
 import allranks_agent_jax as jax  # type: ignore[import-not-found]
+import allranks_agent_meeting as meeting  # type: ignore[import-not-found]
 import allranks_agent_pool as pool  # type: ignore[import-not-found]
 import allranks_agent_stacks as stacks  # type: ignore[import-not-found]
 import allranks_agent_torch as torch  # type: ignore[import-not-found]
@@ -101,6 +102,7 @@ def activate(environ: Mapping[str, str]) -> None:
     _watch(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], _tell_launcher)
     if hang.is_wanted():
         _Rank.listeners += (hang.heard,)
+    _Rank.listeners += (meeting.heard,)
     stacks.register()
     torch.attach(tell, is_active)
     if not faulthandler.is_enabled():
@@ -291,7 +293,8 @@ def _main_thread_ended() -> None:
     except Exception as error:
         _fail_late(error)
     code, why = _Rank.parting
-    tell("left", exit_code=code, why=why, where=_Rank.ending["where"] if _Rank.ending else "")
+    where = _Rank.ending["where"] if _Rank.ending else ""
+    tell("left", exit_code=code, why=why, where=where, unmet=meeting.unmet())
     return _join_threads()  # type: ignore[no-any-return]
 
 

@@ -9,7 +9,9 @@ signalled; SIGURG is ignored by default.
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterable, Iterator
@@ -17,6 +19,7 @@ from collections.abc import Iterable, Iterator
 NAME = "allranks-stacks"
 _FOUND_AS = f"/memfd:{NAME} (deleted)"
 _LOOK_SECONDS, _QUIET_SECONDS = 0.01, 0.03  # between two looks; without news a file is whole
+_FAR = 900
 _descriptor: int | None = None
 
 
@@ -24,7 +27,10 @@ def register() -> None:
     """Have this process write its stacks whenever SIGURG comes. Again is harmless; elsewhere than on Linux, nothing."""
     global _descriptor
     if _descriptor is None and hasattr(os, "memfd_create"):
-        _descriptor = os.memfd_create(NAME)
+        file = os.memfd_create(NAME)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        _descriptor = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, min(_FAR, most - 1))  # the low ones are the program's
+        os.close(file)
         faulthandler.register(signal.SIGURG, file=_descriptor, all_threads=True)
 
 

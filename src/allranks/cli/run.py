@@ -7,13 +7,15 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allranks.launch.job import STYLES
 
 if TYPE_CHECKING:
+    from allranks.launch.events import ShowRanks
+    from allranks.launch.standstill import Show, Shown
     from allranks.launch.target import Target
 
 DESCRIPTION = "Run a script (or any command) as N ranks on this machine, as one job: they start, and end, together."
@@ -115,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
 
     def start(job: Job) -> JobResult:
         console.begin_again()
-        return local.run(job, console)
+        return local.run(job, console, show=_show(job.ranks))
 
     job = Job(
         target,
@@ -150,6 +152,17 @@ def main(argv: Sequence[str]) -> int:
     except OutputClosed:
         return 141
     return result.exit_code
+
+
+def _show(size: int) -> Show:
+    """Return what finds out where ranks are. It is imported when it is needed: most jobs never need it."""
+
+    def show(request: ShowRanks, pids: Mapping[int, int]) -> Shown:
+        from allranks.hang import places
+
+        return places.show(request, pids, size=size)
+
+    return show
 
 
 def _xla_flags(rendezvous_timeout: float | None) -> tuple[str, ...]:

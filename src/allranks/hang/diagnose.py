@@ -27,7 +27,7 @@ from allranks.hang.beat import Beat
 
 Verdict = Literal[
     "healthy", "waiting", "working", "stuck", "behind", "elsewhere", "stopped", "frozen", "silent", "dead", "raised",
-    "left",
+    "left", "unknown",
 ]  # fmt: skip
 
 

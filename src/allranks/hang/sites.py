@@ -30,6 +30,7 @@ _SIGNS = (
     ("/jax/_src/interpreters/pxla.py", "__call__", "collective"),
     ("/jax/experimental/multihost_utils.py", "", "collective"),
     ("/allranks/world/together.py", "result", "meeting"),
+    ("/allranks/world/torch.py", "wait", "meeting"),
     ("/torch/utils/data/", "", "data"),
     ("/torch/distributed/checkpoint/", "", "save"),
     ("/torch/serialization.py", "save", "save"),

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import CodeType, FrameType
 
@@ -101,12 +101,28 @@ def remember(filenames: Iterable[str]) -> None:
 
 def of_dump(text: str) -> str:
     """Return the main thread's stack out of what ``faulthandler`` wrote, in our words."""
-    main = text.strip().rpartition("\n\n")[2].splitlines()
-    steps = [_DUMPED.fullmatch(line.strip()) for line in main]
-    places = [(match[1], match[2], match[3]) for match in steps if match]
-    while any(_is_users(file) for file, _, _ in places) and not _is_users(places[-1][0]):
-        places.pop()
-    return "\n".join(f"{_known(file)[0]}:{line} in {name}" for file, line, name in reversed(places))
+    return dumped_in_words(threads_of_dump(text)[-1])
+
+
+def threads_of_dump(text: str) -> list[tuple[Frame, ...]]:
+    """Return the stacks that ``faulthandler`` wrote, innermost frame first; that of the main thread is the last."""
+    return [tuple(_frames_of_dump(thread)) for thread in text.strip().split("\n\n")]
+
+
+def _frames_of_dump(thread: str) -> Iterator[Frame]:
+    for line in thread.splitlines():
+        if match := _DUMPED.fullmatch(line.strip()):
+            file, users = _known(match[1])
+            yield Frame(file, match[3], int(match[2]), users)
+
+
+def dumped_in_words(frames: Sequence[Frame]) -> str:
+    """Return a stack as ``in_words`` does."""
+    steps = list(frames)
+    users = [at for at, step in enumerate(steps) if step.users and not step.file.startswith("<")]
+    if users:
+        del steps[users[-1] + 1 :]  # what started the program, or the thread
+    return "\n".join(f"{step.file}:{step.line} in {step.function}" for step in reversed(steps))
 
 
 _DUMPED = re.compile(r'File "(.*)", line (\d+) in (.*)')

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from allranks.errors import AllranksError
 from allranks.gate.log import log
 from allranks.hang.watch import Listener, Policy, Settings, Watch
+from allranks.launch.standstill import DEFAULT_HANG_AFTER as DEFAULT_HANG_AFTER
 from allranks.world import detect
 from allranks.world.base import DEFAULT_TIMEOUT, World
 from allranks.world.sentinel import Sentinel
 
-# Below the world's own timeout, so that the report is there before a meeting gives up.
-DEFAULT_HANG_AFTER = 240.0
 _POLICIES: dict[str, Policy] = {"warn": "warn", "end": "end"}
 
 _lock = threading.Lock()

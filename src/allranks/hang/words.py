@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from allranks.errors import name_ranks, rank_list
@@ -50,13 +51,13 @@ def headline(case: Case, hosts: Sequence[str]) -> str:
     culprits, waiting = case.diagnosis.culprits, case.diagnosis.waiting
     if not culprits:
         beat = next(seen.beat for seen in case.seen if seen.beat is not None)
-        return f"all ranks stand in {call_of(beat)}, since {beat.still:.0f} s, and nobody is missing"
+        return f"all ranks stand in {call_of(beat)}{_since(beat.still)}, and nobody is missing"
     who = _named(culprits, hosts)
     still = max((seen.beat.still for seen in case.seen if seen.beat and seen.rank in waiting), default=0.0)
     if not waiting:
         return f"{who} {'stands' if len(culprits) == 1 else 'stand'} still{_where(case, culprits[0])}"
     waits = "waits" if len(waiting) == 1 else "wait"
-    return f"{name_ranks(waiting)} {waits} for {who}, since {still:.0f} s{_where(case, culprits[0])}"
+    return f"{name_ranks(waiting)} {waits} for {who}{_since(still)}{_where(case, culprits[0])}"
 
 
 def report(case: Case, hosts: Sequence[str], limits: Limits) -> str:
@@ -67,9 +68,13 @@ def report(case: Case, hosts: Sequence[str], limits: Limits) -> str:
         lines += [f"  {line}" for line in culprit(case.seen[rank], verdicts[rank], hosts[rank], now)]
     waiting = [seen.beat for seen in case.seen if seen.beat and seen.rank in case.diagnosis.waiting]
     lines += [f"  limit: {text}" for beat in waiting[:1] for text in governing(beat, limits)]
-    lines += ["", table(("ranks", "verdict", "in", "at", "for", "step"), _groups(case), indent="  "), ""]
-    lines += stack_lines(case)
-    return "\n".join(lines)
+    return "\n".join([*lines, *table_and_stacks(case)])
+
+
+def table_and_stacks(case: Case) -> list[str]:
+    """Return what each rank is in, ranks that are alike in one row, and the stacks."""
+    rows = table(("ranks", "verdict", "in", "at", "for", "step"), _groups(case), indent="  ")
+    return ["", *rows.splitlines(), "", *stack_lines(case)]
 
 
 def remedy(seen: Seen, verdict: Verdict) -> str:
@@ -103,11 +108,9 @@ def _groups(case: Case) -> Iterator[tuple[object, ...]]:
         groups.setdefault(key, []).append(seen)
     ordered = sorted(groups.items(), key=lambda group: (len(group[1]), group[1][0].rank))
     for (judged, call, where, step), ones in ordered[:MOST]:
-        longest = max((one.beat.since for one in ones if one.beat), default=None)
-        yield (
-            rank_list(one.rank for one in ones), judged, call, where,
-            None if longest is None else f"{longest:.0f} s", step,
-        )  # fmt: skip
+        longest = max((one.beat.since for one in ones if one.beat), default=math.nan)
+        seconds = None if math.isnan(longest) else f"{longest:.0f} s"
+        yield rank_list(one.rank for one in ones), judged, call, where, seconds, step
     if len(ordered) > MOST:
         yield (f"and {len(ordered) - MOST} more groups", "", "", "", "", "")
 
@@ -125,6 +128,10 @@ def stack_lines(case: Case, *, every_thread: bool = False) -> Iterator[str]:
             yield from (f"    {line}" for line in stack.splitlines())
     if len(groups) > most:
         yield f"  ({len(groups) - most} more stacks: allranks doctor --stacks)"
+
+
+def _since(seconds: float) -> str:
+    return "" if math.isnan(seconds) else f", since {seconds:.0f} s"
 
 
 def _named(ranks: Sequence[int], hosts: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ LONGEST_LINE = 2_000  # characters: a message of megabytes stands in the log fil
 _FILE = '  File "'
 _TORCH_RANK = re.compile(r"^\[rank\d+\]: ")  # torch's own hook puts it before every line of a traceback
 _OURS = "allranks: "
+_JOINS = {"jax": "jax.distributed.initialize()", "torch": "torch.distributed.init_process_group()"}
 _NUMBER = re.compile(r"\d+")
 
 
@@ -28,6 +29,8 @@ def epilogue(result: JobResult) -> list[str]:
         lines += [*_failure(result.first_failure, result), *_consequences(result.first_failure, result), ""]
     elif result.cause:
         lines += [f"job {result.cause}", ""]
+    elif result.unmet:
+        lines += [_unmet(result), ""]
     return [*lines, *_table(result)]
 
 
@@ -45,6 +48,15 @@ def _failure(first: Failure, result: JobResult) -> Iterator[str]:
 
 def _cut(line: str) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}... ({len(line)} characters)"
+
+
+def _unmet(result: JobResult) -> str:
+    size, frameworks = len(result.ranks), result.unmet.split(", ")
+    join = " or ".join(_JOINS.get(one, f"what joins processes in {one}") for one in frameworks)
+    return (
+        f"the {size} ranks never met: {size} separate programs? Each uses {' and '.join(frameworks)}, and none has "
+        f"joined the others. If they are one job, call {join} (or allranks.init()), and give each its part of the data."
+    )
 
 
 def _last_words(tail: Sequence[str], trace: Sequence[str]) -> list[str]:

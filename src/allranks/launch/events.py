@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from allranks.failure import Failure
 
@@ -57,6 +57,8 @@ class RankLeft:
     ``failure`` is an exception that was on its way up meanwhile. It is none of ours unless the job fails later.
     ``where`` is the line of its sys.exit() or os._exit(), if there was one.
     ``exit_code`` and ``why`` are those of ranks that all leave before the program's end, in order (after a SIGTERM).
+    ``has_ended``: it is the main thread that has ended. ``unmet`` is the framework of a program that has met no other
+    rank, "" where it has, or is no training.
     """
 
     rank: int
@@ -66,6 +68,8 @@ class RankLeft:
     why: str = ""
     where: str = ""
     lines: tuple[str, ...] = ()
+    has_ended: bool = False
+    unmet: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +156,18 @@ class MarkFailed:
     """Leave a sign that a rank has failed: ranks that would act on a SIGTERM (save, and leave) then end at once."""
 
 
-Action = Signal | Say | TellPeers | MarkFailed | Finish
+@dataclass(frozen=True, slots=True)
+class ShowRanks:
+    """Find out where the ranks are, and tell the person who watches.
+
+    ``reason``: the job's ``time`` is over; ``waiting`` ranks wait for others to ``join``; or all main threads have
+    ended, and processes do not ``exit``. ``seconds``: for how long. ``ended`` are the ranks whose processes are gone.
+    """
+
+    reason: Literal["time", "join", "exit"]
+    seconds: float
+    waiting: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+
+
+Action = Signal | Say | TellPeers | MarkFailed | ShowRanks | Finish

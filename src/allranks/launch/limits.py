@@ -10,6 +10,7 @@ class Limits:
     """Seconds. ``grace`` after a Ctrl-C or SIGTERM, ``crash_grace`` after a failure; ``timeout`` of the whole job.
 
     ``settle`` and ``search`` are how long the cause may take to show where one is known, and where none is.
+    ``hang_after``: how long ranks may wait for others to join or to end until that is reported (0: for ever).
     """
 
     grace: float = 30.0
@@ -19,3 +20,4 @@ class Limits:
     join_patience: float = 1.0
     kill_patience: float = 5.0
     timeout: float | None = None
+    hang_after: float = 0.0

@@ -7,7 +7,9 @@ import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Mapping
 from types import TracebackType
+from typing import Any
 
 from allranks.failure import Failure
 from allranks.launch.events import Joined, Joining, RankFailed, RankFailing, RankLeft
@@ -78,9 +80,7 @@ def read(data: bytes) -> Report | None:
         if kind == "joined":
             return Joined(rank)
         if kind in ("left", "leaving") or (kind == "exiting" and not fields["failure"]):
-            error, where = fields.get("failure"), str(fields.get("where", ""))
-            code, why = int(fields.get("exit_code", 0)), str(fields.get("why", ""))
-            return RankLeft(rank, float(fields["time"]), Failure(**error) if error else None, code, why, where)
+            return _left(rank, fields, has_ended=kind == "left")
         if kind == "failed":
             return RankFailed(Failure(**fields["failure"]))
         if kind in ("failing", "exiting"):
@@ -88,3 +88,17 @@ def read(data: bytes) -> Report | None:
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not a report of an agent: {data[:200]!r}") from error
     return None
+
+
+def _left(rank: int, fields: Mapping[str, Any], *, has_ended: bool) -> RankLeft:
+    failure, (why, where, unmet) = fields.get("failure"), (fields.get(name, "") for name in ("why", "where", "unmet"))
+    return RankLeft(
+        rank,
+        float(fields["time"]),
+        Failure(**failure) if failure else None,
+        int(fields.get("exit_code", 0)),
+        why=str(why),
+        where=str(where),
+        has_ended=has_ended,
+        unmet=str(unmet),
+    )

@@ -31,7 +31,8 @@ class RankResult:
 class JobResult:
     """The end of a job: ``first_failure`` where a rank caused it, else ``cause`` where we were asked to stop it.
 
-    ``restarts`` are the failures after which it was started again, before this end.
+    ``restarts`` are the failures after which it was started again, before this end. ``unmet``
+    is the framework of ranks that all ended in order and never met; "" where they did.
     """
 
     exit_code: int
@@ -40,3 +41,4 @@ class JobResult:
     cause: str = ""
     seconds: float = 0.0
     restarts: tuple[Failure, ...] = ()
+    unmet: str = ""

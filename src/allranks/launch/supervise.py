@@ -56,12 +56,14 @@ from allranks.launch.events import (
     RankLeft,
     RankStarted,
     Say,
+    ShowRanks,
     Signal,
     TellPeers,
     Terminated,
     Tick,
 )
 from allranks.launch.limits import Limits as Limits
+from allranks.launch.standstill import Standstill
 from allranks.launch.verdict import Departure, Ending, Report, Verdict, judge, left_early, with_exit_code
 
 
@@ -95,8 +97,9 @@ class Supervisor:
         self._end_of_time = None if limits.timeout is None else now + limits.timeout
         self._phase_deadline: float | None = None
         self._search_until = now
-        self._waiting: dict[int, float] = {}  # rank -> since when it waits to join
-        self._joined: set[int] = set()
+        self.standstill = Standstill(size, limits.hang_after)
+        # Rank -> since when it waits to join; those that have joined.
+        self._waiting, self._joined = self.standstill.joining, self.standstill.joined
         self._exited_at: dict[int, float] = {}
         self._sent: dict[int, tuple[int, ...]] = {}
         self._parted: dict[int, int] = {}  # rank -> the exit code with which it leaves in order
@@ -114,6 +117,8 @@ class Supervisor:
     def deadline(self) -> float | None:
         """When a ``Tick`` is due, or None."""
         due = [self._phase_deadline, self._stranded_at()]
+        if self.phase is Phase.RUNNING:
+            due.append(self.standstill.due)
         if self.phase in (Phase.RUNNING, Phase.SETTLING):
             due.append(self._end_of_time)
         return min((moment for moment in due if moment is not None), default=None)
@@ -154,6 +159,8 @@ class Supervisor:
     def _note_left(self, event: RankLeft) -> list[Action]:
         self._note_parting(event)
         self.left.setdefault(event.rank, Departure(event.when, event.failure, event.where, event.lines))
+        if event.has_ended:
+            self.standstill.leave(event, self._now)
         return self._tell(self._joined - self.left.keys())
 
     def _note_failing(self, event: RankFailing | RankFailed) -> list[Action]:
@@ -191,6 +198,7 @@ class Supervisor:
             event.rank, 0 if in_order else event.wait_code, event.when, asked, event.lines
         )
         self._exited_at[event.rank] = self._now
+        self.standstill.exited.add(event.rank)
         self._waiting.pop(event.rank, None)
         self.alive.discard(event.rank)
         stopping = self.phase in (Phase.STOPPING, Phase.KILLING)
@@ -209,7 +217,8 @@ class Supervisor:
     def _run_out_of_time(self) -> list[Action]:
         limit = f"the time limit of {self._limits.timeout:g} s"
         self.cause, self._exit_code = f"stopped at {limit}", 124
-        return self._stop(signal.SIGTERM, self._limits.crash_grace, f"{limit} is over")
+        where = ShowRanks("time", self._limits.timeout or 0.0, (), tuple(sorted(self.endings)))
+        return [where, *self._stop(signal.SIGTERM, self._limits.crash_grace, f"{limit} is over")]
 
     def _lose_keeper(self, _event: KeeperLost) -> list[Action]:
         self.cause, self._exit_code = "the process that keeps the ranks was killed", 128 + signal.SIGKILL
@@ -230,7 +239,7 @@ class Supervisor:
         if _over(self._stranded_at(), self._now):
             self.reports.append(Report(self._stranding()))
             return self._settle()
-        return []
+        return [*self.standstill.report(self._now)]
 
     def _tick_settling(self, event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):

@@ -1,7 +1,7 @@
 """Becoming a rank in a forked process: what ``python train.py`` would have made of a fresh one, step by step.
 
-Differences that remain, and are meant: the frameworks in ``sys.modules`` are already imported, and all ranks share the
-secret of ``hash(str)``.
+Differences that remain, and are meant: the frameworks in ``sys.modules`` are already imported, all ranks share the
+secret of ``hash(str)``, and the agent holds a descriptor (far above the others) into which CPython may write stacks.
 """
 
 from __future__ import annotations

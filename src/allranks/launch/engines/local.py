@@ -27,6 +27,7 @@ from allranks.launch.events import (
     RankLeft,
     RankStarted,
     Say,
+    ShowRanks,
     Signal,
     TellPeers,
     Tick,
@@ -38,6 +39,7 @@ from allranks.launch.merge import Stream
 from allranks.launch.ports import Ports
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.signals import Signals
+from allranks.launch.standstill import Show, patience
 from allranks.launch.supervise import Limits, Phase, Supervisor
 from allranks.launch.target import Command, to_json
 from allranks.process import is_ending
@@ -58,12 +60,14 @@ def run(
     cwd: str | None = None,
     base: Mapping[str, str] | None = None,
     keeper: Keeper | None = None,
+    show: Show | None = None,
 ) -> JobResult:
     """Run a job to its end, and return how it ended. Nothing of it is left then: no process, no port, no file.
 
     The ranks start in ``cwd`` (default: here) with ``base`` (default: our environment) and what a rank needs. Where a
     fork of imported frameworks is unsafe, the console says so and each rank starts its own interpreter. A ``keeper``
-    (ready, and of the same environment) is used and left open; without one the job starts its own. Run in the main
+    (ready, and of the same environment) is used and left open; without one the job starts its own. ``show`` finds out
+    where ranks are that hold up the job, where the launcher has to report that. Run in the main
     thread, it answers Ctrl-C, SIGTERM and SIGHUP. Raises OutputClosed where nobody reads the console any more; the
     ranks are dead then too.
     """
@@ -88,7 +92,7 @@ def run(
         if keeper is None:
             keeper = stack.enter_context(Keeper(common(envs)))
         spawns = [orders.Spawn(rank, to_json(job.target), cwd, env) for rank, env in enumerate(envs)]
-        loop = stack.enter_context(_Loop(job, console, host=host, cwd=cwd, spawns=spawns))
+        loop = stack.enter_context(_Loop(job, console, host=host, cwd=cwd, spawns=spawns, show=show))
         loop.attach(mailbox, keeper, signals)
         if warm or not job.zygote or isinstance(job.target, Command):
             loop.spawn()
@@ -120,13 +124,18 @@ class _Rank:
 class _Loop:
     """All that one job waits for, and the way from there to the supervisor and back."""
 
-    def __init__(self, job: Job, console: Console, *, host: str, cwd: str, spawns: Sequence[orders.Spawn]) -> None:
+    def __init__(
+        self, job: Job, console: Console, *, host: str, cwd: str, spawns: Sequence[orders.Spawn], show: Show | None
+    ) -> None:
         self._job = job
         self._spawns = spawns
         self._console = console
         self._host = host
         self._start = time.monotonic()
-        limits = Limits(grace=job.grace, timeout=job.timeout)
+        hang_after = 0.0 if show is None else patience(job.hang_after, spawns[0].env)
+        limits = Limits(grace=job.grace, timeout=job.timeout, hang_after=hang_after)
+        self._show = show
+        self._shown: list[Event] = []
         self._supervisor = Supervisor(job.ranks, now=self._start, limits=limits, host=host, cwd=cwd)
         self._ranks = [_Rank() for _ in range(job.ranks)]
         self._selector = selectors.DefaultSelector()
@@ -183,7 +192,7 @@ class _Loop:
     def _timeout(self) -> float | None:
         """Seconds until somebody wants to be woken: the supervisor, or the console."""
         now = time.monotonic()
-        due = [self._console.flush_due(now), self._supervisor.deadline]
+        due = [self._console.flush_due(now), self._supervisor.deadline, now if self._shown else None]
         moments = [moment for moment in due if moment is not None]
         return max(0.0, min(moments) - now) if moments else None
 
@@ -207,7 +216,7 @@ class _Loop:
             events += self._news(seen)
         elif self._mailbox in sources:
             events += self._mail()
-        for event in [*events, Tick(self._dying())]:
+        for event in [*events, *self._take_shown(), Tick(self._dying())]:
             for action in self._supervisor.on(event, time.monotonic()):
                 self._do(action)
         if self._supervisor.phase is not Phase.RUNNING and (first := self._supervisor.first_failure) is not None:
@@ -276,8 +285,25 @@ class _Loop:
                 self._mailbox.tell(rank)
         elif isinstance(action, MarkFailed):
             self._mailbox.mark_failed()
+        elif isinstance(action, ShowRanks):
+            self._show_ranks(action)
         elif self._exit_code is None:
             self._exit_code = action.exit_code
+
+    def _show_ranks(self, action: ShowRanks) -> None:
+        if self._show is None:
+            return
+        pids = {number: rank.pid for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended}
+        shown = self._show(action, pids)
+        for line in shown.lines:
+            self._say(line)
+        policy = self._spawns[0].env.get("ALLRANKS_ON_HANG")
+        if shown.failure is not None and policy == "end" and action.reason != "time":
+            self._shown.append(RankFailed(shown.failure))
+
+    def _take_shown(self) -> list[Event]:
+        shown, self._shown = self._shown, []
+        return shown
 
     def _order(self, message: orders.Kill | orders.Sweep) -> None:
         try:
@@ -352,4 +378,6 @@ class _Loop:
             for number, rank in enumerate(self._ranks)
         )
         seconds = time.monotonic() - self._start
-        return JobResult(exit_code, ranks, self._supervisor.first_failure, self._supervisor.cause, seconds)
+        supervisor = self._supervisor
+        unmet = supervisor.standstill.unmet if exit_code == 0 else ""
+        return JobResult(exit_code, ranks, supervisor.first_failure, supervisor.cause, seconds, unmet=unmet)

@@ -1,0 +1,154 @@
+"""Where the ranks of a job are, for its launcher: before it ends a job that takes too long, or where ranks hold it up
+at its start or end. Ranks that are watched answer; of others CPython itself writes the stacks."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from allranks import agent
+from allranks.errors import name_ranks
+from allranks.failure import Failure
+from allranks.hang import door, stacks, words
+from allranks.hang.alarm import Case, Sight
+from allranks.hang.beat import Beat
+from allranks.hang.diagnose import Diagnosis, Seen, Verdict, diagnose
+from allranks.hang.sites import Frame, classify, place
+from allranks.hang.watch import EXIT_CODE
+from allranks.launch.events import ShowRanks
+from allranks.launch.keep import descendants
+from allranks.launch.standstill import Shown
+from allranks.world.progress import WAITS
+
+# Seconds: how long a rank has to answer; and how long one must have stood still to be waited for, when time is over.
+_ANSWER, _STILL = 1.5, 0.1
+_GARBAGE = "Garbage-collecting"
+EXIT = "exit"  # the phase of a process whose main thread has ended
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one rank is seen in; ``seconds`` is NaN where nobody knows for how long. ``text`` is its stack."""
+
+    beat: Beat
+    text: str
+
+
+def show(request: ShowRanks, pids: Mapping[int, int], *, size: int) -> Shown:
+    """Find out where ranks are; ``pids`` are those of the ranks that live, by rank."""
+    if not pids:
+        return Shown(())
+    host = socket.gethostname()
+    looks = {} if request.reason == "exit" else _watched(pids)  # first: the signal of the others ends a wait
+    looks |= _dumped({rank: pid for rank, pid in pids.items() if rank not in looks}, request)
+    seen = tuple(_seen(rank, looks, request, pids) for rank in range(size))
+    diagnosis = _diagnosis(request, seen)
+    sights = {rank: Sight(look.beat, look.text, {}, {}) for rank, look in looks.items()}
+    case = Case(_STILL, seen, sights, diagnosis)
+    headline = _headline(request, case, [host] * size)
+    lines = [headline, *words.table_and_stacks(case)]
+    if not diagnosis.culprits or request.reason == "time":
+        return Shown(tuple(lines))
+    first = diagnosis.culprits[0]
+    beat = seen[first].beat
+    where = beat.where.partition(" in ")[0] if beat else ""
+    failure = Failure(first, host, headline, time.time(), where=where, exit_code=EXIT_CODE)
+    return Shown(tuple(lines), failure)
+
+
+def _watched(pids: Mapping[int, int]) -> dict[int, _Look]:
+    """Ask the ranks that are watched."""
+    ours = {pid: rank for rank, root in pids.items() for pid in (root, *descendants(root))}
+    knockers = [one for one in door.known() if one.pid in ours]
+    if not knockers:
+        return {}
+    question = {"want": "sight"}
+    with ThreadPoolExecutor(max_workers=min(32, len(knockers))) as pool:
+        answers = list(pool.map(lambda one: door.ask(one, question, timeout=_ANSWER), knockers))
+    sights = {ours[one.pid]: Sight.from_json(got["sight"]) for one, got in zip(knockers, answers, strict=True) if got}
+    return {rank: _Look(replace(sight.beat, rank=rank), sight.stack) for rank, sight in sights.items()}
+
+
+def _dumped(pids: Mapping[int, int], request: ShowRanks) -> dict[int, _Look]:
+    """Have CPython write the stacks."""
+    reader: Any = agent.load("allranks_agent_stacks")
+    trees = {rank: (root, *descendants(root)) for rank, root in pids.items()}
+    found = {rank: next((pid for pid in tree if reader.has_registered(pid)), 0) for rank, tree in trees.items()}
+    first = {rank: pid for rank, pid in found.items() if pid}
+    texts = reader.read(first.values())
+    return {rank: _read(rank, texts[pid], request) for rank, pid in first.items() if pid in texts}
+
+
+def _read(rank: int, text: str, request: ShowRanks) -> _Look:
+    threads = stacks.threads_of_dump(text)
+    frames = threads[-1]
+    phase, what = classify(frames)
+    if request.reason == "exit" and phase not in WAITS:
+        phase, (what, frames) = EXIT, exit_of(text, threads)
+    since = request.seconds if request.reason == "exit" else math.nan
+    beat = Beat(rank, time.time(), phase, what, place(frames), since=since, still=since, alike=since)
+    return _Look(beat, stacks.dumped_in_words(frames))
+
+
+def exit_of(text: str, threads: Sequence[tuple[Frame, ...]]) -> tuple[str, tuple[Frame, ...]]:
+    """Return what holds up the end of a process whose main thread has ended, and the stack of that."""
+    main = threads[-1]
+    if _GARBAGE in text.strip().rpartition("\n\n")[2]:
+        return "destructor (__del__, or a generator that is closed)", main
+    if any(frame.function == "_shutdown" and frame.file.endswith("threading.py") for frame in main):
+        others = [thread for thread in threads[:-1] if any(frame.users for frame in thread)]
+        return "non-daemon thread", others[0] if others else main
+    return "atexit callback", main
+
+
+def _seen(rank: int, looks: Mapping[int, _Look], request: ShowRanks, pids: Mapping[int, int]) -> Seen:
+    if rank in request.ended or rank not in pids:
+        return Seen(rank, None, False, "has left")
+    return Seen(rank, looks[rank].beat if rank in looks else None, rank in looks)
+
+
+def _diagnosis(request: ShowRanks, seen: Sequence[Seen]) -> Diagnosis:
+    if request.reason == "time":
+        found = diagnose([_as_if_still(one) for one in seen], limit=2 * _STILL)
+        if found.waiting or all(one.beat and not math.isnan(one.beat.still) for one in seen):
+            return found
+        return Diagnosis(tuple("left" if one.ended else "unknown" for one in seen), (), ())
+    alive = [one for one in seen if not one.ended]
+    if request.reason == "join":
+        absent = [one for one in alive if one.rank not in request.waiting]
+        culprits = [one.rank for one in absent if not (one.beat and one.beat.waits)] or list(request.ended)
+    else:
+        culprits = [one.rank for one in alive if not (one.beat and one.beat.waits)]
+    waiting = tuple(one.rank for one in alive if one.rank not in culprits)
+    verdicts: list[Verdict] = ["stuck" if one.rank in culprits else "left" if one.ended else "waiting" for one in seen]
+    return Diagnosis(tuple(verdicts), tuple(culprits), waiting)
+
+
+def _as_if_still(one: Seen) -> Seen:
+    """Take a rank of which nobody knows how long it has been there for one that stands still: it is looked at once."""
+    if one.beat is None or not math.isnan(one.beat.still):
+        return one
+    return replace(one, beat=replace(one.beat, still=_STILL, alike=_STILL))
+
+
+def _headline(request: ShowRanks, case: Case, hosts: Sequence[str]) -> str:
+    culprits, waiting = case.diagnosis.culprits, case.diagnosis.waiting
+    if request.reason == "time":
+        still = culprits or set(case.diagnosis.verdicts) == {"waiting"}
+        found = f": {words.headline(case, hosts)}" if still else ""
+        return f"the time is over after {request.seconds:g} s{found}; where each rank is:"
+    if not culprits:
+        return f"HANG: {name_ranks(waiting)} wait for each other at the end, since {request.seconds:.0f} s"
+    who = f"rank {culprits[0]} (host {hosts[culprits[0]]})" if len(culprits) == 1 else name_ranks(culprits)
+    others = [rank for rank in range(len(case.seen)) if rank not in culprits]
+    wait = f"{name_ranks(others)} {'waits' if len(others) == 1 else 'wait'}" if others else "the job waits"
+    since, beat = f"since {request.seconds:.0f} s", case.seen[culprits[0]].beat
+    at = f", in {beat.what if beat.phase == EXIT else words.call_of(beat)} at {beat.where}" if beat else ""
+    if request.reason == "join":
+        return f"HANG: {wait} for {who} to join (init_process_group, jax.distributed.initialize), {since}{at}"
+    return f"HANG: {wait} for {who} to end, {since}{at}"

@@ -1,0 +1,95 @@
+"""Ranks that wait for each other at the start or at the end of a job, where no watch of theirs sees it.
+
+At the start: some wait to join (``jax.distributed.initialize``, ``init_process_group``), and others do not come. At the
+end: every main thread has ended, and a process lives on, in an exit handler, a thread that is no daemon, or a
+destructor. Values in, values out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from allranks.failure import Failure
+from allranks.launch.events import RankLeft, ShowRanks
+
+# Below the world's own timeout, so that the report is there before a meeting gives up.
+DEFAULT_HANG_AFTER = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Where ranks are: in words, and as the failure of the rank that the others wait for, if one was found."""
+
+    lines: tuple[str, ...]
+    failure: Failure | None = None
+
+
+# Finds out where ranks are; of those whose processes live, the pids are given, by rank.
+Show = Callable[[ShowRanks, Mapping[int, int]], Shown]
+
+
+def patience(hang_after: float | None, env: Mapping[str, str]) -> float:
+    """Return after how many seconds a standstill is reported: as asked, else as the environment of a rank says."""
+    try:
+        return float(env.get("ALLRANKS_HANG_AFTER", DEFAULT_HANG_AFTER)) if hang_after is None else hang_after
+    except ValueError:
+        return DEFAULT_HANG_AFTER  # the ranks refuse what it says
+
+
+@dataclass(slots=True)
+class Standstill:
+    """What is known of one job of ``size`` ranks; each kind is reported once, after ``limit`` seconds (0: never)."""
+
+    size: int
+    limit: float = 0.0
+    joining: dict[int, float] = field(default_factory=dict)  # since when a rank waits to join
+    joined: set[int] = field(default_factory=set)
+    left: dict[int, float] = field(default_factory=dict)  # since when a rank's main thread has ended
+    exited: set[int] = field(default_factory=set)
+    frameworks: dict[int, str] = field(default_factory=dict)  # of ranks that have left; "" for one that met others
+    _is_reported: set[str] = field(default_factory=set)
+
+    def leave(self, event: RankLeft, now: float) -> None:
+        """Take note that a rank's main thread has ended."""
+        self.left[event.rank] = now
+        self.frameworks[event.rank] = event.unmet
+
+    @property
+    def unmet(self) -> str:
+        """The framework of ranks of which none has met another; "" where one has, or that is not known."""
+        alone = self.size > 1 and len(self.frameworks) == self.size and all(self.frameworks.values())
+        return self.frameworks[0] if alone else ""
+
+    @property
+    def due(self) -> float | None:
+        """When there is something to report, on the clock of the moments given; None for never."""
+        due = min(self._join_due, self._exit_due)
+        return due if due < math.inf else None
+
+    def report(self, now: float) -> list[ShowRanks]:
+        """Return what is to be reported now."""
+        found = []
+        if now >= self._join_due:
+            since = now - min(self.joining.values())
+            found.append(ShowRanks("join", since, tuple(sorted(self.joining)), tuple(sorted(self.exited))))
+        if now >= self._exit_due:
+            since = now - max(self.left.values())
+            found.append(ShowRanks("exit", since, (), tuple(sorted(self.exited))))
+        self._is_reported.update(one.reason for one in found)
+        return found
+
+    @property
+    def _join_due(self) -> float:
+        absent = self.size - len(self.joining.keys() | self.joined)
+        if not self.limit or not self.joining or not absent or "join" in self._is_reported:
+            return math.inf
+        return min(self.joining.values()) + self.limit
+
+    @property
+    def _exit_due(self) -> float:
+        done = self.left.keys() | self.exited
+        if not self.limit or len(done) < self.size or len(self.exited) == self.size or "exit" in self._is_reported:
+            return math.inf
+        return max(self.left.values(), default=math.inf) + self.limit
