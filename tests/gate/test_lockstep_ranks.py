@@ -52,10 +52,19 @@ STUCK = {
     ("torch", "early"): ("{most}: all_reduce sum float32[17] (", "; {odd}: no more calls, the region ends ("),
     ("jax", "meets_in_loop"): ("{most}: barrier 'save' (", "; {odd}: lockstep 'jit(add)' ("),
     ("torch", "meets_in_loop"): ("{most}: barrier 'save' (", "; {odd}: lockstep 'all_reduce sum float32[17]' ("),
+    ("jax", "skipped"): ("{most}: jit(add) (", " step = 3 in the loop ", "; {odd}: ", " without a call at step = 3."),
+    ("jax", "epochs"): ("; {odd}: jit(add) (", ", epoch = 1 in the loop ", " which was 0 at the call before."),
+    ("torch", "skipped"): ("{most}: ", " step = 3 in the loop ", "; {odd}: ", " without a call at step = 3."),
+    ("torch", "epochs"): ("; {odd}: all_reduce sum", ", epoch = 1 in the loop ", " which was 0 at the call before."),
+    ("torch", "no_step"): (
+        " step = 4 in the loop ",
+        "; {odd}: ",
+        "after 0 optimizer steps since the call before, not 1.",
+    ),
     ("torch", "ddp"): ("{most}: all_reduce sum float32[20] (", "; {odd}: all_reduce sum float32[1] ("),
 }
 # A rank that ends early in each framework tells the way; DDP's own meets the others' in tests/examples, too.
-TELLING = [("jax", "early"), ("torch", "early")]
+TELLING = [("jax", "early"), ("torch", "early"), ("torch", "skipped")]
 
 
 def run(framework: str, cases: str, how: str = "", *, size: int = 2, **variables: str) -> harness.Job:
@@ -172,6 +181,10 @@ def test_a_rank_that_does_not_come_is_named_with_its_line() -> None:
         pytest.param("jax", "order", "OFF", [12.0, 8.0], marks=pytest.mark.needs("jax")),
         # 24 with the one constant, 36 with the other.
         pytest.param("jax", "static", "OFF", [32.0], marks=[pytest.mark.needs("jax"), pytest.mark.soak]),
+        # At step 3 the one rank adds what the other one has at step 4.
+        pytest.param(
+            "torch", "skipped", "OFF", [0, 2, 4, 7, 9, 11], marks=[pytest.mark.needs("torch"), pytest.mark.soak]
+        ),
         # With DETAIL torch looks for more, and says nothing either.
         pytest.param("torch", "order", "OFF", [3.0, 2.0], marks=[pytest.mark.needs("torch"), pytest.mark.soak]),
         pytest.param("torch", "order", "DETAIL", [3.0, 2.0], marks=pytest.mark.needs("torch")),

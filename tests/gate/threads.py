@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -27,6 +28,11 @@ class _Ears:
     def on_ring(self, heard: Callable[[], None]) -> None:
         self.listeners.append(heard)
         heard()
+
+
+def pause() -> None:
+    """Let other ranks go on."""
+    time.sleep(0.01)
 
 
 def run(size: int, program: Callable[[Monitor], Any], *, timeout: float = 30.0) -> list[Any]:

@@ -198,6 +198,26 @@ def early() -> list[float]:
     return []
 
 
+def skipped() -> list[float]:
+    """One rank leaves out a bad row, and makes up for it: all make as many calls."""
+    found = []
+    for step in range(6 + odd):
+        start[0] = time.monotonic()
+        if odd and step == 3:
+            continue
+        found.append(number(add(rows() + step)))
+    return found
+
+
+def epochs() -> list[float]:
+    """One rank has a batch less in each epoch, and trains for more epochs."""
+    found = []
+    for epoch in range(5 if odd else 4):
+        for _ in range(4 if odd else 5):
+            found.append(number(add(rows() + epoch)))
+    return found
+
+
 def meets() -> list[float]:
     """One rank computes a metric of its own, while the others meet."""
     return [number(add(rows()))] if odd else [world.barrier("save")]

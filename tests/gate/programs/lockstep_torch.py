@@ -137,6 +137,45 @@ def ddp() -> list[float]:
     return []
 
 
+def skipped() -> list[float]:
+    """One rank leaves out a bad row, and makes up for it: all make as many calls."""
+    found = []
+    for step in range(6 + odd):
+        try:
+            start[0] = time.monotonic()
+            if odd and step == 3:
+                raise ValueError("bad row")
+            x = torch.full((3,), float(step))
+            dist.all_reduce(x)
+            found.append(float(x[0]))
+        except ValueError:
+            continue
+    return found
+
+
+def epochs() -> list[float]:
+    """One rank has a batch less in each epoch, and trains for more epochs."""
+    found = []
+    for epoch in range(5 if odd else 4):
+        for _ in range(4 if odd else 5):
+            x = torch.full((3,), float(epoch))
+            dist.all_reduce(x)
+            found.append(float(x[0]))
+    return found
+
+
+def no_step() -> list[float]:
+    """One rank leaves out an optimizer step."""
+    model = DistributedDataParallel(torch.nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(6):
+        model(torch.ones(2, 4)).sum().backward()
+        start[0] = time.monotonic()
+        if not (odd and step == 3):
+            optimizer.step()
+    return [float(model.module.weight.sum())]
+
+
 def functional_op() -> list[float]:
     x = torch.ones(8)
     found = functional.all_reduce(x, "max" if odd else "sum", dist.group.WORLD)

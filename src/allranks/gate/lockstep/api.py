@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, TypeVar, cast, overload
 
 from allranks.callsite import call_site
 from allranks.errors import AllranksError
 from allranks.gate.lockstep import detect
-from allranks.gate.lockstep.monitor import Monitor
+from allranks.gate.lockstep.monitor import Check, Monitor
 from allranks.world.base import World
 from allranks.world.detect import current
 
@@ -22,13 +22,21 @@ _processes_blocks = ExitStack()
 
 
 @overload
-def lockstep(fn: F, /, *, lines: bool = True, timeout: float | None = None, world: World | None = None) -> F: ...
+def lockstep(
+    fn: F, /, *, lines: bool = True, check: Check = "steps", timeout: float | None = None, world: World | None = None
+) -> F: ...
 @overload
 def lockstep(
-    *, lines: bool = True, timeout: float | None = None, world: World | None = None
+    *, lines: bool = True, check: Check = "steps", timeout: float | None = None, world: World | None = None
 ) -> AbstractContextManager[None]: ...
 def lockstep(
-    fn: F | None = None, /, *, lines: bool = True, timeout: float | None = None, world: World | None = None
+    fn: F | None = None,
+    /,
+    *,
+    lines: bool = True,
+    check: Check = "steps",
+    timeout: float | None = None,
+    world: World | None = None,
 ) -> F | AbstractContextManager[None]:
     """Have all ranks start the same collectives in the same order; **every rank must use it alike**.
 
@@ -40,28 +48,30 @@ def lockstep(
     not sends and receives. Who leaves the block while others stay in it is told so.
 
     Ranks that are about to do different things all raise the same Mismatch, before they enter: who does what, and the
-    line where. With ``lines``, the lines that start a call must be alike, too (of torch: for collectives in which all
-    ranks have one part, so not for barriers and broadcasts). Raises BarrierTimeout if a rank does not come within
-    ``timeout`` seconds (default: the world's), and RankDied. A rank that has gone on into a collective that the others
-    do not join cannot come back: it ends with the job.
+    line where. Raises BarrierTimeout if a rank does not come within ``timeout`` seconds (default: the world's), and
+    RankDied. A rank that has gone on into a collective that the others do not join cannot come back: it ends with the
+    job.
+
+    With ``lines``, the lines that start a call must be alike, too (of torch: for collectives in which all ranks have
+    one part, so not for barriers and broadcasts). ``check`` says what is compared beside calls: with "steps" how far
+    the loops around a call have gone on since the call before, so that a rank that left a step out is found at its
+    next call; with "calls" nothing.
 
     A call that comes as the calls before it foretell costs about a microsecond and no message; another one costs a
     barrier of its ranks. ``world`` is the one that ``allranks.init()`` made, unless given.
     """
     world = world or current()
-    if fn is None:
-        return _block(world, lines, timeout)
     if world.size == 1:
-        return fn
-    return cast(F, detect.wrapped(monitor_of(world), fn, same_lines=lines, timeout=timeout))
+        return nullcontext() if fn is None else fn
+    monitor = monitor_of(world)
+    monitor.check = check
+    if fn is None:
+        return _block(monitor, lines, timeout)
+    return cast(F, detect.wrapped(monitor, fn, same_lines=lines, timeout=timeout))
 
 
 @contextmanager
-def _block(world: World, lines: bool, timeout: float | None) -> Iterator[None]:
-    if world.size == 1:
-        yield
-        return
-    monitor = monitor_of(world)
+def _block(monitor: Monitor, lines: bool, timeout: float | None) -> Iterator[None]:
     try:
         with detect.watched(monitor, same_lines=lines, timeout=timeout):
             yield
@@ -71,7 +81,9 @@ def _block(world: World, lines: bool, timeout: float | None) -> Iterator[None]:
     monitor.leave(call_site(), timeout)
 
 
-def watch_process(*, lines: bool = True, timeout: float | None = None, world: World | None = None) -> None:
+def watch_process(
+    *, lines: bool = True, check: Check = "steps", timeout: float | None = None, world: World | None = None
+) -> None:
     """Open the block for the rest of this process, in this thread: for a program that does not import allranks.
 
     **Every rank must call**, in the thread that trains, as soon as the framework's processes have joined. Of JAX every
@@ -82,6 +94,7 @@ def watch_process(*, lines: bool = True, timeout: float | None = None, world: Wo
     if world.size == 1:
         return
     monitor = monitor_of(world)
+    monitor.check = check
     _processes_blocks.enter_context(detect.watched(monitor, same_lines=lines, timeout=timeout, unwrapped=True))
     show = sys.excepthook
 

@@ -103,11 +103,8 @@ class Programs:
             variant = programs[program] = _Variant(self._read(program, arguments, members))
         frame = lines.users_frame(_getframe(2))
         site = variant.site(frame, self)
-        made, sequence, predictor, *_ = site
-        if predictor.expected is made:
-            predictor.advance()
-        else:
-            sequence.take(made)
+        made, sequence, *_ = site
+        sequence.take(made)
 
     def _read(self, program: Any, arguments: Sequence[Any], members: Sequence[int]) -> Program:
         sequence, text = self.monitor.sequence(members), inside.text_of(program)
@@ -212,7 +209,7 @@ class Stepped:
         made, sequence, predictor, programs, _ = site
         if get_ident() != programs.thread:
             return self._fn(*args, **kwargs)
-        if predictor.expected is made:
+        if predictor.expected is made and predictor.count != sequence.steps.due:
             sequence.inside = True  # first, so that the place is never beyond where this rank is
             predictor.advance()
         else:
@@ -243,12 +240,8 @@ class Stepped:
         assert self.unknown is not None
         variant = self._variants.get(program) or _Variant(program)
         site = self._site(variant, self.unknown.frame)
-        made, sequence, predictor, *_ = site
-        if predictor.expected is made:
-            sequence.inside = True
-            predictor.advance()
-        else:
-            sequence.take(made, self.timeout, inside=True)
+        made, sequence, *_ = site
+        sequence.take(made, self.timeout, inside=True)
         self.unknown.variant, self.unknown.site = variant, site
 
     def _variant(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Variant | None:

@@ -14,15 +14,20 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from allranks.errors import StoreError
+from allranks.gate.lockstep import position
 from allranks.gate.lockstep.schedule import leaving, left_early
 from allranks.gate.lockstep.sequence import CallSequence, introduction
+from allranks.gate.lockstep.steps import Position
 from allranks.gate.lockstep.world_order import Question, meets_instead
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
 from allranks.world.ticket import Ticket
 
+# What is compared beside calls: how far loops have gone on.
+Check = Literal["calls", "steps"]
 # Between two looks at how far the training thread is, in seconds; what is seen twice counts. The second is for ranks
 # for which others wait in a meeting: that is often long, and nothing is wrong.
 _LOOK, _LOOK_AT_MEETING = 0.05, 0.25
@@ -39,6 +44,7 @@ class Monitor:
     def __init__(self, world: World) -> None:
         self.world = world
         self.sequences: dict[tuple[int, ...], CallSequence] = {}
+        self.check: Check = "steps"
         self._everybody = tuple(range(world.size))
         self._meetings = world.meetings
         self._questions: dict[CallSequence, tuple[int, Question]] = {}
@@ -63,12 +69,22 @@ class Monitor:
         key = tuple(members)
         sequence = self.sequences.get(key)  # in one operation each: a thread that listens may be here, too
         return sequence or self.sequences.setdefault(
-            key, CallSequence(self.world, self._everybody if len(key) == self.world.size else key)
+            key,
+            CallSequence(self.world, self._everybody if len(key) == self.world.size else key, self._position),
         )
+
+    def _position(self) -> Position:
+        """Return how far the training thread is in the program's loops."""
+        thread = self._meetings.trainer
+        return position.read(thread) if self.check != "calls" and thread else Position()
 
     def trains_here(self) -> None:
         """Take the meetings of this thread for those of the one whose calls are compared."""
         self._meetings.trainer = threading.get_ident()
+
+    def is_training_thread(self) -> bool:
+        """Say whether this thread is the one whose calls are compared."""
+        return threading.get_ident() == self._meetings.trainer
 
     def leave(self, where: str, timeout: float | None) -> None:
         """Return when all ranks leave, after as many calls in every group; **every rank must leave**."""

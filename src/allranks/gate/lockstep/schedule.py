@@ -13,13 +13,13 @@ from typing import Any
 
 from allranks.digest import digest, show
 from allranks.errors import Mismatch
-from allranks.world.codec import Value
 from allranks.world.ticket import Ticket, minority, who_says_what
 
 # How many lines of a call travel where ranks differ: the first difference is most often among the first.
 _MOST_LINES = 2000
-_ORDER = "Every rank must make the same calls in one order."
+ONE_ORDER = "Every rank must make the same calls in one order."
 _CODE = "Do all ranks run the same code, with the same constants?"
+LEFT_OUT = "Did a rank leave out a step (an exception that it caught, a condition, a batch less), or make one twice?"
 _LINES = "If it is meant that two lines start one call, say lockstep(lines=False)."
 _LEFT = "Let all ranks stop together: world.any(done) tells every rank that one is done."
 
@@ -71,57 +71,31 @@ def ticket(made: Call | None) -> Ticket:
     return Ticket("lockstep", made.what, made.where) if made else Ticket("lockstep", "a call of long ago", "")
 
 
-def compare(values: Sequence[Value]) -> Value:
-    """Compare (place, digest, places in other groups, meeting) of all ranks of a group.
-
-    Return None if they agree. Where a rank waits in a meeting instead, return its number: all have to come to that.
-    Else return the number of the call that they have to tell about, and the groups that agree, by position in the
-    values. Raises Mismatch where only the places in other groups differ.
-    """
-    meeting: int = max(meeting for _, _, _, meeting in values)
-    if meeting:
-        return meeting
-    groups: dict[tuple[int, str], list[int]] = {}
-    for position, (place, form, *_) in enumerate(values):
-        groups.setdefault((place, form), []).append(position)
-    if len(groups) > 1:
-        return [min(place for place, _ in groups) // 2 + 1, list(groups.values())]
-    _compare_ends([elsewhere for _, _, elsewhere, _ in values])
-    return None
-
-
-def _compare_ends(places: Sequence[Mapping[str, Any]]) -> None:
-    """Raise Mismatch if ranks leave that have not made equally many calls with one of their groups."""
-    groups = {name: members for said in places for name, (_, members) in said.items()}
-    for name, members in groups.items():
-        made: dict[int, list[int]] = {}
-        for rank in members:
-            made.setdefault(places[rank].get(name, (0,))[0] // 2, []).append(rank)
-        if len(made) > 1:
-            told = who_says_what((f"{count} calls", ranks) for count, ranks in made.items())
-            raise Mismatch(
-                f"the ranks leave after different numbers of calls of {name}: {told}.",
-                ranks=minority(made.values()),
-                remedy=_ORDER,
-            )
-
-
 def mismatch(number: int, groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> Mismatch:
-    """Return the error for ranks whose ``number``-th calls differ; ``groups`` are ranks with their call's words."""
+    """Return the error for ranks whose ``number``-th calls differ; ``groups`` are ranks with their call's words.
+
+    Beside those of a call there is ``step``, where in its loops a rank makes it, and ``slips``: that is not as usual.
+    """
     told, remedy = _difference(groups)
-    return Mismatch(f"call {number} differs: {told}.", ranks=minority(ranks for ranks, _ in groups), remedy=remedy)
+    slipped = [rank for ranks, words in groups for rank in ranks if words["slips"]]
+    odd = slipped or minority(ranks for ranks, _ in groups)
+    return Mismatch(f"call {number} differs: {told}.", ranks=odd, remedy=remedy)
 
 
 def _difference(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> tuple[str, str]:
     first = groups[0][1]
+    if len({words["digest"] for _, words in groups}) == 1:
+        return _each(
+            groups, lambda words: ", ".join(filter(None, [f"{words['what']}{_at(words)}", words["step"]]))
+        ), LEFT_OUT
     if any(words["what"] != first["what"] for _, words in groups):
         left = any(words["what"].startswith("no more calls") for _, words in groups)
-        return _each(groups, lambda words: f"{words['what']}{_at(words)}"), _LEFT if left else _ORDER
+        return _each(groups, lambda words: f"{words['what']}{_at(words)}"), _LEFT if left else ONE_ORDER
     if told := _first_line(groups, "lines"):
-        return f"{first['what']}: {told}", _ORDER
+        return f"{first['what']}: {told}", ONE_ORDER
     if any(words["where"] != first["where"] for _, words in groups):
         told = _each(groups, lambda words: words["where"] or "no line")
-        return f"{first['what']} starts from different lines: {told}", f"{_ORDER} {_LINES}"
+        return f"{first['what']} starts from different lines: {told}", f"{ONE_ORDER} {_LINES}"
     if told := _first_line(groups, "details"):
         return f"{first['what']} is not one program: {told}", _CODE
     told = _each(groups, lambda words: f"program {words['digest'][:8]}")

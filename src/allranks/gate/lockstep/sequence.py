@@ -17,12 +17,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, name_ranks
+from allranks.gate.lockstep.outcome import Different, Elsewhere, Said, compare, outcome_of
 from allranks.gate.lockstep.predictor import Predictor
-from allranks.gate.lockstep.schedule import Call, compare, mismatch, ticket
+from allranks.gate.lockstep.schedule import Call, mismatch, ticket
+from allranks.gate.lockstep.steps import Position, Steps, in_words
 from allranks.gate.lockstep.world_order import Question, asked, calls_instead
 from allranks.world import zone
 from allranks.world.base import World
@@ -56,12 +59,17 @@ class CallSequence:
     ask. ``known`` are the calls by digest, so that equal ones are one object.
     """
 
-    def __init__(self, world: World, members: Sequence[int]) -> None:
+    def __init__(self, world: World, members: Sequence[int], position: Callable[[], Position] = Position) -> None:
         self.members = members
         self.name = "all ranks" if len(members) == world.size else _name_of(members)
         self.predictor: Predictor[Call] = Predictor()
         self.inside = False
         self.executing: Callable[[], bool] = lambda: False
+        self.steps = Steps()
+        # How far the training thread is in the program's loops.
+        self.position = position
+        # What is unusual about the call that this rank asks for though it was foretold.
+        self._slip = ""
         self.known: dict[str, Call] = {}
         self.verdict: AllranksError | None = None
         self.verdict_is_told = False
@@ -94,17 +102,32 @@ class CallSequence:
         return self.known.setdefault(call.digest, call)
 
     def take(self, call: Call, timeout: float | None = None, *, inside: bool = False) -> None:
-        """Make a call that was not foretold the next one, after asking. It must be ``same``."""
-        self.ask(call, timeout)
+        """Make a call the next one that was not foretold, or that is due to be looked at. It must be ``same``.
+
+        Asks the others first, unless it was foretold and comes as far on in the program's loops as foretold.
+        """
+        number, steps, now = self.predictor.count, self.steps, self.position()
+        foretold = self.predictor.expected is call
+        asks = not (foretold and (number != steps.due or steps.is_expected(now)))
+        self._slip = in_words(now, steps.since(now), steps.expected) if foretold and asks else ""
+        if asks:
+            self.ask(call, timeout, now=now)
         # In this order, so that the place is never beyond where this rank is.
         self.inside = inside
-        self.predictor.learn(call)
+        if foretold:
+            self.predictor.advance()
+        else:
+            self.predictor.learn(call)
+        if asks or number == steps.due:
+            steps.look(number, now, agreed=asks)
 
-    def ask(self, call: Call, timeout: float | None = None, *, elsewhere: Places | None = None) -> None:
+    def ask(
+        self, call: Call, timeout: float | None = None, *, elsewhere: Places | None = None, now: Position | None = None
+    ) -> None:
         """Return when all ranks of the group are at this place with this call; **every one of them must ask**.
 
-        ``elsewhere`` are the places in other groups, by name, with their ranks: compared too. Raises, on every rank,
-        Mismatch saying who does what, BarrierTimeout, or RankDied.
+        ``elsewhere`` are the places in other groups, by name, with their ranks: compared too; ``now`` is how far the
+        loops around the call are. Raises, on every rank, Mismatch saying who does what, BarrierTimeout, or RankDied.
         """
         zone.refuse(call.what)
         with self._lock:
@@ -113,12 +136,19 @@ class CallSequence:
                 raise self.verdict
             before = progress.enter("meeting", f"all ranks before {call}")
             try:
-                self._meet(call, self.place, elsewhere or {}, timeout=timeout)
+                self._meet(call, self.place, elsewhere or {}, timeout=timeout, loops=self._gone_on(now))
             except AllranksError as error:
                 error.add_note(f"rank {self._world.rank}: before call {self.place // 2 + 1} of {self.name}: {call}")
                 raise
             finally:
                 progress.leave(before)
+
+    def _gone_on(self, now: Position | None) -> dict[str, list[int]]:
+        """Return by how much loops have gone on since all ranks agreed, as far as that can be compared, and where they
+        are."""
+        agreed = self.steps.agreed
+        at = dict(now.loops) if now else {}
+        return {key: [by, at[key]] for key, by in now.since(agreed).loops} if now and agreed else {}
 
     def question(self, number: int) -> Question | None:
         """Return what those who wait in an exchange of this group tell; None if nobody waits."""
@@ -188,39 +218,59 @@ class CallSequence:
         return self._exchanger.count
 
     def _meet(
-        self, call: Call | None, place: int, elsewhere: Places, *, timeout: float | None, meeting: int = 0
+        self,
+        call: Call | None,
+        place: int,
+        elsewhere: Places,
+        *,
+        timeout: float | None,
+        meeting: int = 0,
+        loops: Mapping[str, Sequence[int]] = MappingProxyType({}),
     ) -> int:
         """Meet the group; return the meeting, if there is one, to which a rank that makes no ``call`` has to come."""
         limit = self._world.timeout if timeout is None else timeout
         entry = Ticket("lockstep", self.name, call.where if call else "")
-        said = [place, call.digest if call else "", {name: list(there) for name, there in elsewhere.items()}, meeting]
+        form, others = call.digest if call else "", {name: list(there) for name, there in elsewhere.items()}
         if call is not None:  # who answers need not ask
             self._places = {self.name: place, **{name: there[0] for name, there in elsewhere.items()}}
         try:
-            found = self._exchanger.exchange(entry, said, decide=compare, timeout=limit)
+            value = self._exchanger.exchange(
+                entry, [place, form, others, meeting, dict(loops)], decide=self._compare, timeout=limit
+            )
         finally:
             self._take_question_down()
-        if isinstance(found, int):
+        found = outcome_of(value)
+        if isinstance(found, Elsewhere):
             if call is not None:
                 self._world.meetings.cross(ticket(call), limit)
-            return found
-        if found is not None:
+            return found.meeting
+        if isinstance(found, Different):
             self._tell(call, place, found, timeout=limit)
         return 0
 
-    def _tell(self, call: Call | None, place: int, found: Value, *, timeout: float) -> None:
+    def _compare(self, values: Sequence[Value]) -> Value:
+        return compare([Said(*value) for value in values], self.members).value()
+
+    def _tell(self, call: Call | None, place: int, found: Different, *, timeout: float) -> None:
         """Raise, on every rank, what differs; the first rank of each group of ranks that agree tells what it does."""
-        number, groups = found
+        number, groups = found.number, found.groups
         ranks = [[self.members[position] for position in positions] for positions in groups]
         leads = any(group[0] == self._world.rank for group in ranks)
         mine = call if place // 2 + 1 == number else None
-        words = self._words(mine or self.predictor.call(number)) if leads else None
+        words = None
+        if leads:
+            words = self._words(mine or self.predictor.call(number))
+            words |= {"step": (mine and self._slip) or self._place_in_words(), "slips": bool(mine and self._slip)}
 
         def decide(values: Sequence[Value]) -> Value:
             told = [(group, values[positions[0]]) for group, positions in zip(ranks, groups, strict=True)]
             raise mismatch(number, told)
 
         self._exchanger.exchange(Ticket("lockstep", self.name, ""), words, decide=decide, timeout=timeout)
+
+    def _place_in_words(self) -> str:
+        last = self.steps.last
+        return in_words(last, Position(), None) if last and self.predictor.count == self.steps.due else ""
 
     def _words(self, call: Call | None) -> dict[str, Any]:
         gone = {"what": "a call of long ago", "where": "", "lines": [], "details": [], "digest": ""}

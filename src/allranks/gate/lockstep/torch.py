@@ -31,6 +31,7 @@ from allranks.gate.lockstep.monitor import Monitor
 from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, call
 from allranks.gate.lockstep.sequence import CallSequence
+from allranks.gate.lockstep.training.torch import count_steps
 from allranks.world.progress import progress
 
 # A mode of the dispatcher that no part of torch uses.
@@ -69,7 +70,7 @@ class _Watch:
                 return None
             self._sites[key] = site
         made, sequence, predictor, _ = site
-        if predictor.expected is made:
+        if predictor.expected is made and predictor.count != sequence.steps.due:
             predictor.advance()
         else:
             sequence.take(made, self.timeout)
@@ -102,6 +103,7 @@ def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None) -> Ite
         return
     _check_ranks(monitor)
     monitor.trains_here()
+    count_steps(monitor.is_training_thread)
     mode, before = _installed(), _watch
     was_on = mode.is_on()
     _watch = _watch_of(monitor, same_lines)

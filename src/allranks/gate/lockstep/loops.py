@@ -1,0 +1,100 @@
+"""The loops of a program that count: which variable says how far a loop around a line is, read from its source."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
+
+_COUNTING = {"range", "trange", "arange", "count"}
+# Calls that hand on what they are given, one by one: progress bars and the like.
+_PASSING = {"tqdm", "track", "reversed", "iter", "list", "tuple", "progress_bar"}
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop in a file, by its line; ``counter`` is the variable that counts, "" where none does, ``targets`` are all
+    variables that it sets."""
+
+    line: int
+    counter: str
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A loop with the lines of its body, and the first line of the function that it is in (0: the module)."""
+
+    loop: Loop
+    first: int
+    last: int
+    function: int
+
+
+def around(code: CodeType, line: int) -> Sequence[Loop]:
+    """Return the loops of this code around a line, the outermost first; none where there is no source."""
+    function = 0 if code.co_name == "<module>" else code.co_firstlineno
+    placed = _loops_of(code.co_filename)
+    return [one.loop for one in placed if one.function == function and one.first <= line <= one.last]
+
+
+def loops(source: str) -> list[_Placed]:
+    """Return the loops of a source, by their lines."""
+    return list(_walk(ast.parse(source), function=0))
+
+
+@functools.cache
+def _loops_of(filename: str) -> list[_Placed]:
+    try:
+        return loops("".join(linecache.getlines(filename)))
+    except (SyntaxError, ValueError):
+        return []
+
+
+def _walk(node: ast.AST, function: int) -> Iterator[_Placed]:
+    for child in ast.iter_child_nodes(node):
+        within = function
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            within = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
+        elif isinstance(child, ast.Lambda):
+            within = child.lineno
+        elif isinstance(child, ast.For | ast.While):
+            loop = _of_for(child) if isinstance(child, ast.For) else _of_while(child)
+            yield _Placed(loop, child.body[0].lineno, child.body[-1].end_lineno or child.lineno, function)
+        yield from _walk(child, within)
+
+
+def _of_for(node: ast.For) -> Loop:
+    targets = tuple(one.id for one in ast.walk(node.target) if isinstance(one, ast.Name))
+    return Loop(node.lineno, _counter(node.target, node.iter), targets)
+
+
+def _of_while(node: ast.While) -> Loop:
+    """A loop that adds 1 to a variable of its condition, whatever else it does."""
+    named = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
+    for step in node.body:
+        if isinstance(step, ast.AugAssign) and isinstance(step.target, ast.Name) and step.target.id in named:
+            return Loop(node.lineno, step.target.id if ast.unparse(step).endswith("+= 1") else "", ())
+    return Loop(node.lineno, "", ())
+
+
+def _counter(target: ast.expr, iterated: ast.expr) -> str:
+    """Return the variable that counts, of ``for target in iterated``."""
+    if not isinstance(iterated, ast.Call):
+        return ""
+    called, arguments = ast.unparse(iterated.func).rpartition(".")[2], iterated.args
+    if called in _COUNTING and isinstance(target, ast.Name):
+        return target.id
+    if called in _PASSING and arguments:
+        return _counter(target, arguments[0])
+    if not isinstance(target, ast.Tuple):
+        return ""
+    if called == "enumerate" and isinstance(target.elts[0], ast.Name):
+        return target.elts[0].id
+    if called == "zip":
+        found = (_counter(one, given) for one, given in zip(target.elts, arguments, strict=False))
+        return next(filter(None, found), "")
+    return ""

@@ -1,0 +1,111 @@
+"""What becomes of a question: the ranks of a group agree, differ, or have to come to a meeting where others wait.
+
+all ranks at one place, with one call, loops alike   Agreed     they make the call
+one is in a meeting instead                          Elsewhere  all who ask come to that meeting
+places or calls differ                               Different  they tell each other what they do, and raise
+loops, or calls in other groups, differ              a Mismatch, raised at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.errors import Mismatch
+from allranks.gate.lockstep import steps
+from allranks.gate.lockstep.schedule import LEFT_OUT, ONE_ORDER
+from allranks.world.codec import Value
+from allranks.world.ticket import minority, who_says_what
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a rank brings: its place (schedule.py), the digest of its call ("" if it only answers), its places in other
+    groups with their ranks, the meeting that it is in instead (0: none), by how much its loops have gone on since all
+    ranks agreed, and how far they are."""
+
+    place: int
+    form: str
+    elsewhere: Mapping[str, Any]
+    meeting: int
+    loops: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """All ranks are about to make the same call."""
+
+    def value(self) -> Value:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """All ranks have to come to this meeting, where others wait."""
+
+    meeting: int
+
+    def value(self) -> Value:
+        return self.meeting
+
+
+@dataclass(frozen=True, slots=True)
+class Different:
+    """The calls of this number differ; ``groups`` agree among themselves, by position in the group."""
+
+    number: int
+    groups: Sequence[Sequence[int]]
+
+    def value(self) -> Value:
+        return [self.number, [list(group) for group in self.groups]]
+
+
+Outcome = Agreed | Elsewhere | Different
+
+
+def outcome_of(value: Value) -> Outcome:
+    """Return the outcome whose ``value()`` travelled."""
+    if value is None:
+        return Agreed()
+    return Elsewhere(value) if isinstance(value, int) else Different(*value)
+
+
+def compare(said: Sequence[Said], members: Sequence[int]) -> Outcome:
+    """Compare what the ranks of a group brought. Raises Mismatch where only loops or calls in other groups differ."""
+    if meeting := max(one.meeting for one in said):
+        return Elsewhere(meeting)
+    groups: dict[tuple[int, str], list[int]] = {}
+    for position, one in enumerate(said):
+        groups.setdefault((one.place, one.form), []).append(position)
+    if len(groups) > 1:
+        return Different(min(place for place, _ in groups) // 2 + 1, list(groups.values()))
+    _compare_loops(said, members)
+    _compare_ends([one.elsewhere for one in said])
+    return Agreed()
+
+
+def _compare_loops(said: Sequence[Said], members: Sequence[int]) -> None:
+    found = steps.compare([(rank, one.loops) for rank, one in zip(members, said, strict=True)])
+    if found is not None:
+        words, odd = found
+        number = said[0].place // 2 + 1
+        raise Mismatch(
+            f"call {number} comes at different steps since all ranks agreed, {words}.", ranks=odd, remedy=LEFT_OUT
+        )
+
+
+def _compare_ends(places: Sequence[Mapping[str, Any]]) -> None:
+    """Raise Mismatch if ranks leave that have not made equally many calls with one of their groups."""
+    groups = {name: members for said in places for name, (_, members) in said.items()}
+    for name, members in groups.items():
+        made: dict[int, list[int]] = {}
+        for rank in members:
+            made.setdefault(places[rank].get(name, (0,))[0] // 2, []).append(rank)
+        if len(made) > 1:
+            told = who_says_what((f"{count} calls", ranks) for count, ranks in made.items())
+            raise Mismatch(
+                f"the ranks leave after different numbers of calls of {name}: {told}.",
+                ranks=minority(made.values()),
+                remedy=ONE_ORDER,
+            )

@@ -1,0 +1,159 @@
+"""How far a rank's loops go on from call to call: a rank that has left a step out has gone farther.
+
+Ranks that leave out different steps make the same calls: only the loops around the calls, and what the rank did in
+between (backward passes, optimizer steps), tell. So a rank foretells how far on it will come to its next call, by the
+rule by which it foretells the call (predictor.py). Where it comes as far as that, it goes on without a word. Where not,
+it asks, as for a call that was not foretold: if all ranks left out the same, all ask, and agree; if not, the others
+have gone on.
+
+What is foretold is each rank's own: ranks may count in other strides. The outermost loop may start again, at different
+times on different ranks: nothing around it counts, so nothing says that this is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from allranks.gate.lockstep.predictor import Predictor
+from allranks.world.ticket import who_says_what
+
+# A loop, as it is named on every rank: ``k in the loop at train.py:8``.
+Key = str
+# How far loops are, the outermost first; or by how much they have gone on.
+Counts = tuple[tuple[Key, int], ...]
+# How many calls are looked at, one after the other, and how many lie between two looks afterwards.
+_DENSE, _STRIDE = 1024, 16
+# After so many that could not be foretold, twice as many lie between.
+_MOST_ASKED = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far the loops around a call are, and what else is counted (``backward passes``)."""
+
+    loops: Counts = ()
+    events: Counts = ()
+
+    def since(self, before: Position) -> Position:
+        """Return by how much all has gone on; without loops where the outermost one has started again."""
+        loops, events = _difference(self.loops, before.loops), _difference(self.events, before.events)
+        return Position(() if loops and loops[0][1] < 0 else loops, events)
+
+
+def _difference(now: Counts, before: Counts) -> Counts:
+    there = dict(before)
+    return tuple((key, count - there[key]) for key, count in now if key in there)
+
+
+class Steps:
+    """The positions of one group's calls on this rank.
+
+    ``due`` is how many calls are made before the next one that is looked at, though it was foretold; ``agreed`` the
+    position where all ranks agreed last, None where loops cannot be compared with it any more.
+    """
+
+    __slots__ = ("_asked", "_before", "_known", "_predictor", "_stride", "agreed", "due", "last")
+
+    def __init__(self) -> None:
+        self.due = 0
+        self.last: Position | None = None
+        self.agreed: Position | None = None
+        self._predictor: Predictor[Position] = Predictor()
+        # How far on the last call came, and all such by themselves, so that equal ones are one object.
+        self._before: Position | None = None
+        self._known: dict[Position, Position] = {}
+        self._stride = 1
+        self._asked = 0
+
+    @property
+    def expected(self) -> Position | None:
+        """How far on the next call that is looked at will come."""
+        return self._predictor.expected or self._before
+
+    def since(self, now: Position) -> Position:
+        """Return how far on a call comes; as expected, as far as loops go, where the outermost has started again."""
+        found, expected = now.since(self.last or now), self.expected
+        if expected and not found.loops and found.events == expected.events:
+            return expected
+        return self._known.setdefault(found, found)
+
+    def is_expected(self, now: Position) -> bool:
+        """Say whether a call that was foretold, and is due, comes as far on as foretold."""
+        return self.since(now) is self.expected
+
+    def look(self, count: int, now: Position, *, agreed: bool) -> None:
+        """Remember the position of a call, which is made after ``count`` others; ``agreed``: all ranks asked."""
+        if self.last is not None and (count == self.due or self._stride == 1):
+            since = self.since(now)
+            if self._predictor.expected is since:
+                self._predictor.advance()
+            else:
+                self._predictor.learn(since)
+            self._before = since
+        if agreed:
+            self.agreed = now
+        elif self.last and self.last.loops and not now.since(self.last).loops:
+            self.agreed = None
+        self.last = now
+        if count >= _DENSE:
+            self._thin_out(is_asked=agreed and count == self.due)
+        self.due = count + self._stride
+
+    def _thin_out(self, *, is_asked: bool) -> None:
+        """Look at fewer calls from now on; at ever fewer where they are asked for because they cannot be foretold."""
+        self._asked += is_asked
+        if self._stride == 1 or self._asked >= _MOST_ASKED:
+            self._stride = max(_STRIDE, 2 * self._stride)
+            self._asked, self._predictor, self._before = 0, Predictor(), None
+
+
+def compare(told: Iterable[tuple[int, Mapping[Key, Sequence[int]]]]) -> tuple[str, Sequence[int]] | None:
+    """Compare how far loops have gone on since all ranks agreed: (rank, by loop: by how much, and how far it is).
+
+    Return None if they have gone on alike, as far as ranks can tell. Else say how not, for the first loop from the
+    outermost on, and which ranks left a call out, or made one more.
+    """
+    said = list(told)
+    for key in dict.fromkeys(key for _, loops in said for key in loops):
+        ranks: dict[tuple[int, ...], list[int]] = {}
+        for rank, loops in said:
+            if key in loops:
+                ranks.setdefault(tuple(loops[key]), []).append(rank)
+        gone_on = [by for by, _ in ranks]
+        if len(set(gone_on)) > 1:
+            variable, _, where = key.partition(" ")
+            words = who_says_what((f"{variable} = {at}, {by} on", those) for (by, at), those in ranks.items())
+            odd = max(gone_on) if min(gone_on) > 0 else min(gone_on)
+            return f"{where}: {words}", sorted(rank for (by, _), those in ranks.items() if by == odd for rank in those)
+    return None
+
+
+def in_words(now: Position, since: Position, expected: Position | None) -> str:
+    """Return ``k = 3 in the loop at train.py:8, without a call at k = 2`` for a call that comes as not expected.
+
+    For another one return how far the innermost loop is.
+    """
+    usual = dict((*expected.loops, *expected.events)) if expected else {}
+    for key, by in (*since.loops, *since.events):
+        if usual.get(key, by) != by:
+            return _unusual(key, by, usual[key], dict(now.loops))
+    return "".join(_at(key, count) for key, count in now.loops[-1:])
+
+
+def _at(key: Key, count: int) -> str:
+    variable, _, where = key.partition(" ")
+    return f"{variable} = {count} {where}"
+
+
+def _unusual(key: Key, by: int, usual: int, loops: Mapping[Key, int]) -> str:
+    if key not in loops:
+        return f"after {by} {key} since the call before, not {usual}"
+    count, variable = loops[key], key.partition(" ")[0]
+    if 0 < usual < by:
+        left_out = range(count - by + usual, count, usual)
+        numbers = f"{left_out[0]}" + (f" to {left_out[-1]}" if len(left_out) > 1 else "")
+        return f"{_at(key, count)}, without a call at {variable} = {numbers}"
+    if by == 0:
+        return f"{_at(key, count)}, as at the call before"
+    return f"{_at(key, count)}, which was {count - by} at the call before"

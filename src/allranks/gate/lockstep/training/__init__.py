@@ -1,0 +1,1 @@
+"""What a program does between its calls."""

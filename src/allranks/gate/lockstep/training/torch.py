@@ -1,0 +1,57 @@
+"""What a program of torch does between its collectives: backward passes, optimizer steps, batches of its loaders."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import dataloader
+
+from allranks.gate.lockstep import position
+
+# What each loader gave last: the batch with its parts, by identity, and its number.
+_given: WeakKeyDictionary[Any, tuple[tuple[int, ...], int]] = WeakKeyDictionary()
+
+
+@functools.cache
+def count_steps(trains_here: Callable[[], bool]) -> None:
+    """Count the training thread's backward passes and optimizer steps from now on, and number its batches."""
+
+    def count(event: str) -> None:
+        if trains_here():
+            position.events[event] += 1
+
+    register_optimizer_step_post_hook(lambda *_: count("optimizer steps"))
+    backward: Callable[..., Any] = torch.autograd.backward
+
+    @functools.wraps(backward)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        count("backward passes")
+        return backward(*args, **kwargs)
+
+    torch.autograd.backward = counted
+    iterator: Any = dataloader._BaseDataLoaderIter
+    take: Callable[..., Any] = iterator.__next__
+
+    @functools.wraps(take)
+    def numbered(loader: Any) -> Any:
+        batch = take(loader)
+        if trains_here():
+            parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
+            _given[loader] = (id(batch), *map(id, parts)), loader._num_yielded
+        return batch
+
+    iterator.__next__ = numbered
+    position.numbered.append(_number_of)
+
+
+def _number_of(value: Any) -> int | None:
+    """Return the number of the batch that a value is, or is a part of."""
+    for parts, number in list(_given.values()):
+        if id(value) in parts:
+            return number
+    return None

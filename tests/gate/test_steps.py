@@ -1,0 +1,119 @@
+"""A rank that leaves a step out is found at its next call; ranks that leave out the same, or count alike, are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import threads
+from test_sequence import no_grace as no_grace
+
+from allranks.errors import Mismatch
+from allranks.gate.lockstep.monitor import Monitor
+from allranks.gate.lockstep.schedule import call
+from allranks.gate.lockstep.steps import Position, compare
+
+LOOP = "k in the loop at train.py:8"
+
+
+def at(**counts: int) -> Position:
+    return Position(tuple((f"{name} in the loop at train.py:8", count) for name, count in counts.items()))
+
+
+def train(monitor: Monitor, positions: Iterable[Position]) -> int:
+    """Make one call at each position, as an edge does; return how many questions that took."""
+    sequence = monitor.sequence(range(monitor.world.size))
+    made = sequence.same(call("all_reduce", "train.py:9"))
+    for position in positions:
+        sequence.position = lambda position=position: position
+        if sequence.predictor.expected is made and sequence.predictor.count != sequence.steps.due:
+            sequence.predictor.advance()
+        else:
+            sequence.take(made)
+        if sequence.verdict is not None:
+            raise sequence.verdict
+    return sequence.exchanges
+
+
+def stand(monitor: Monitor, positions: Iterable[Position]) -> Any:
+    """Make the calls, and wait in the last one, which others do not join."""
+    asked = train(monitor, positions)
+    sequence = monitor.sequence(range(monitor.world.size))
+    for _ in range(500):
+        if sequence.verdict is not None:
+            raise sequence.verdict
+        threads.pause()
+    return asked
+
+
+@pytest.mark.parametrize("at_step", [1, 2, 3, 30])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_step_that_one_rank_leaves_out_is_found_at_its_next_call(at_step: int, size: int) -> None:
+    def program(monitor: Monitor) -> None:
+        odd = monitor.world.rank == size - 1
+        steps = [k for k in range(at_step + 2) if not (odd and k == at_step)]
+        stand(monitor, [at(k=k) for k in steps[: at_step + 1]])
+
+    for error in threads.run(size, program):
+        assert isinstance(error, Mismatch), error
+        assert error.ranks == (size - 1,)
+        assert f"call {at_step + 1} " in str(error)
+        assert f"k = {at_step + 1}" in str(error)
+        assert "Did a rank leave out a step" in str(error)
+
+
+def of_every_rank(positions: list[Position]) -> Callable[[int], list[Position]]:
+    return lambda _: positions
+
+
+HEALTHY: dict[str, Callable[[int], list[Position]]] = {
+    "all leave out the same": of_every_rank([at(k=k) for k in range(200) if k % 37]),
+    "strides of their own": lambda rank: [at(k=k) for k in range(rank, 400, 2)],
+    "epochs": of_every_rank([at(epoch=epoch, i=i) for epoch in range(20) for i in range(10)]),
+    "calls in a loop that does not count": of_every_rank([at(k=k) for k in range(60) for _ in range(5)]),
+    "shards of its own, over and over": lambda rank: [at(i=i % (7 + rank)) for i in range(200)],
+    "another loop": of_every_rank([at(k=k) for k in range(50)] + [at(n=n) for n in range(50)]),
+    "no loop": of_every_rank([Position()] * 100),
+    "long": of_every_rank([at(epoch=epoch, i=i) for epoch in range(3) for i in range(1000)]),
+}
+
+
+@pytest.mark.parametrize("program", HEALTHY)
+def test_ranks_in_step_hear_nothing_and_seldom_ask(program: str) -> None:
+    found = threads.run(2, lambda monitor: train(monitor, HEALTHY[program](monitor.world.rank)))
+    assert found == [found[0]] * 2
+    assert found[0] <= 16, found
+
+
+def test_an_epoch_that_is_shorter_on_one_rank_is_found_where_it_ends() -> None:
+    def program(monitor: Monitor) -> None:
+        batches = 4 if monitor.world.rank else 5
+        stand(monitor, [at(epoch=epoch, i=i) for epoch in range(3) for i in range(batches)][:5])
+
+    for error in threads.run(2, program):
+        assert isinstance(error, Mismatch), error
+        assert error.ranks == (1,)
+        assert "epoch = 1 in the loop at train.py:8, which was 0 at the call before" in str(error)
+
+
+def test_a_step_left_out_in_the_long_run_is_found_within_sixteen_calls() -> None:
+    def program(monitor: Monitor) -> None:
+        steps = [k for k in range(3000) if not (monitor.world.rank and k == 2500)]
+        stand(monitor, [at(k=k) for k in steps[:2517]])
+
+    for error in threads.run(2, program):
+        assert isinstance(error, Mismatch), error
+        assert error.ranks == (1,)
+
+
+def test_of_ranks_that_ask_those_that_went_farther_left_something_out() -> None:
+    assert compare([(0, {LOOP: [1, 7]}), (1, {LOOP: [2, 8]}), (2, {LOOP: [1, 7]})]) == (
+        "in the loop at train.py:8: ranks 0, 2: k = 7, 1 on; rank 1: k = 8, 2 on",
+        [1],
+    )
+    assert compare([(0, {LOOP: [1, 7]}), (1, {LOOP: [0, 6]})]) == (
+        "in the loop at train.py:8: rank 0: k = 7, 1 on; rank 1: k = 6, 0 on",
+        [1],
+    )
+    assert compare([(0, {LOOP: [3, 7]}), (1, {LOOP: [3, 9]}), (2, {})]) is None
