@@ -19,12 +19,24 @@ def steps(storage: Storage) -> tuple[int, ...]:
 
 
 def load(storage: Storage, step: int) -> Manifest:
-    """Return a step's manifest. Raises NotThere, and Damaged for one that is not sound or is another step's."""
-    path = paths.manifest_path(step)
-    manifest = manifest_json.decode(storage.get(path), path=f"{storage.url}/{path}")
+    """Return the manifest of a run's step. Raises NotThere, NewerFormat, and Damaged where it is not sound, or of
+    another step."""
+    folder = paths.step_folder(step)
+    manifest = load_folder(storage, folder)
     if manifest.step != step:
-        raise Damaged(f"{storage.url}/{path} is the manifest of step {manifest.step}.", path=path, step=step)
+        raise Damaged(
+            f"{storage.url}/{folder} holds step {manifest.step}: the folder was copied or renamed.",
+            path=paths.manifest_path(step),
+            step=step,
+            remedy=f"Rename it to {paths.step_folder(manifest.step)}; or allranks.load reads the folder as it is.",
+        )
     return manifest
+
+
+def load_folder(storage: Storage, folder: str) -> Manifest:
+    """Return the manifest in a folder ("": the top), whatever it is called. Raises NotThere, NewerFormat, Damaged."""
+    path = f"{folder}/{paths.MANIFEST}" if folder else paths.MANIFEST
+    return manifest_json.decode(storage.get(path), path=f"{storage.url}/{path}")
 
 
 def leaves_at(manifest: Manifest, file: int, begin: int, end: int) -> tuple[str, ...]:

@@ -82,10 +82,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A checkpoint, and where it stands."""
+    """A checkpoint, and where it is; ``folder`` as in ``Reader``."""
 
     storage: Storage
     manifest: Manifest
+    folder: str | None = None
 
 
 def to_read(a: Manifest, b: Manifest) -> tuple[str, ...]:
@@ -168,7 +169,7 @@ def _chunks(manifest: Manifest, shard: Shard, item: int) -> list[tuple[int, int,
 def _distances(
     a: Side, b: Side, leaves: Sequence[str], threads: int, progress: Callable[[int], None]
 ) -> dict[str, Distance]:
-    readers = [Reader(side.storage, side.manifest, threads=1, progress=progress) for side in (a, b)]
+    readers = [Reader(side.storage, side.manifest, threads=1, folder=side.folder, progress=progress) for side in (a, b)]
     sums = {path: _Sums(math.prod(a.manifest.leaves[path].shape)) for path in leaves}
     reads = plan(a.manifest, [(path, Extent.whole(a.manifest.leaves[path].shape)) for path in leaves])
     spans_of_all = [span for file in reads for span in spans(one._replace(direct=None) for one in file.reads)]

@@ -22,11 +22,9 @@ from numpy.typing import NDArray
 from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.export_plan import INDEX, SINGLE, Export, OutFile
-from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.read import Reader
 from allranks.errors import AlreadyThere, StorageError
 from allranks.extent import Extent
-from allranks.storage.base import Storage
 
 CONFIG = "config.json"
 _SHARD = re.compile(r"model-[0-9]+-of-[0-9]+\.safetensors")
@@ -35,8 +33,7 @@ _MAPPED = 16 << 20
 
 
 def export(
-    storage: Storage,
-    manifest: Manifest,
+    reader: Callable[[Callable[[int], None]], Reader],
     planned: Export,
     out: Path,
     *,
@@ -45,6 +42,8 @@ def export(
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Path, ...]:
     """Write the planned files, and ``config`` as config.json, into the folder ``out``; return them.
+
+    ``reader`` returns who reads the checkpoint and casts, for what is to be told of each piece.
 
     They get their names once all are whole and durable. A model that is there is in the way (AlreadyThere); with
     ``force`` it is replaced. ``progress`` is told the bytes of every piece that is read, from any thread. Raises
@@ -60,7 +59,7 @@ def export(
         _check_room(out, planned.bytes)
         with _unnamed(out, names) as temporary:
             for file in planned.files:
-                _write(storage, manifest, file, temporary[file.name], progress)
+                _write(reader, file, temporary[file.name], progress)
             for name, data in small.items():
                 if data is not None:
                     _write_small(temporary[name], data)
@@ -100,7 +99,12 @@ def _unnamed(out: Path, names: list[str]) -> Iterator[Mapping[str, Path]]:
             path.unlink(missing_ok=True)
 
 
-def _write(storage: Storage, manifest: Manifest, file: OutFile, where: Path, progress: Callable[[int], None]) -> None:
+def _write(
+    reader: Callable[[Callable[[int], None]], Reader],
+    file: OutFile,
+    where: Path,
+    progress: Callable[[int], None],
+) -> None:
     with open(where, "x+b") as out:
         os.posix_fallocate(out.fileno(), 0, file.bytes)  # a full disk would otherwise be a SIGBUS
         mapped = mmap.mmap(out.fileno(), file.bytes)
@@ -109,8 +113,7 @@ def _write(storage: Storage, manifest: Manifest, file: OutFile, where: Path, pro
             (tensor.path, Target(Extent.whole(tensor.shape), _view(mapped, tensor.begin, tensor.dtype, tensor.shape)))
             for tensor in file.tensors
         ]
-        reader = Reader(storage, manifest, cast=True, progress=_Unmapping(mapped, progress))
-        reader.fill(wanted)
+        reader(_Unmapping(mapped, progress)).fill(wanted)
         os.fsync(out.fileno())
 
 

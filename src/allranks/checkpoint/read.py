@@ -43,8 +43,9 @@ Check = Callable[[int, int, memoryview], str]
 class Reader:
     """Reads from one checkpoint. With ``cast``, targets may have another dtype than their leaf.
 
-    ``folder`` is where the manifest's files are (default: that of its step), ``check`` what vouches for their chunks
-    (default: the manifest's digests). ``progress`` is told the bytes of every piece that is read, from any thread.
+    ``folder`` comes before the names of the manifest's files (default: that of its step, and ``/``), ``check`` vouches
+    for their chunks (default: the manifest's digests). ``progress`` is told the bytes of every piece that is read, from
+    any thread.
     """
 
     def __init__(

@@ -30,6 +30,18 @@ class Fault:
     what: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A checkpoint; ``folder`` comes before the names of its files."""
+
+    storage: Storage
+    manifest: Manifest
+    folder: str
+
+    def path(self, file: StoredFile) -> str:
+        return f"{self.folder}{file.name}"
+
+
 class _Piece(NamedTuple):
     """The chunks ``first`` to ``last`` of a file, which one read takes."""
 
@@ -39,31 +51,38 @@ class _Piece(NamedTuple):
 
 
 def verify(
-    storage: Storage, manifest: Manifest, *, threads: int = 4, progress: Callable[[int], None] = lambda _: None
+    storage: Storage,
+    manifest: Manifest,
+    *,
+    folder: str | None = None,
+    threads: int = 4,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Fault, ...]:
     """Return all that is not as it was saved, by file and place; faults that adjoin are one.
 
-    ``progress`` is told the bytes of every piece that is done, from any thread.
+    ``folder`` comes before the names of the manifest's files (default: that of its step, and ``/``). ``progress`` is
+    told the bytes of every piece that is done, from any thread.
     """
+    stored = _Stored(storage, manifest, f"{paths.step_folder(manifest.step)}/" if folder is None else folder)
     faults: list[Fault] = []
     todo: list[_Piece] = []
     for number, file in enumerate(manifest.files):
-        fault, whole = _look(storage, manifest, number)
+        fault, whole = _look(stored, number)
         faults += [fault] if fault else []
         todo += _pieces(number, file, whole)
-    rehash = _Rehash(storage, manifest, progress)
+    rehash = _Rehash(stored, progress)
     with ThreadPoolExecutor(threads) as workers:
         for found in workers.map(rehash.check, todo):
             faults += found
     order = {file.name: number for number, file in enumerate(manifest.files)}
     faults.sort(key=lambda fault: (order[fault.file], fault.where))
-    return tuple(_told(storage, manifest, _joined(faults)))
+    return tuple(_told(stored, _joined(faults)))
 
 
-def _look(storage: Storage, manifest: Manifest, number: int) -> tuple[Fault | None, int]:
+def _look(stored: _Stored, number: int) -> tuple[Fault | None, int]:
     """Look at a file's size only. Return what is wrong with it, and how many of its chunks are there whole."""
-    file = manifest.files[number]
-    size = storage.size(_path(manifest, file))
+    file = stored.manifest.files[number]
+    size = stored.storage.size(stored.path(file))
     if size is None:
         return Fault(file.name, "missing", (0, file.bytes), (), "the file is not there"), 0
     if size > file.bytes:
@@ -91,13 +110,13 @@ def _pieces(number: int, file: StoredFile, whole: int) -> Iterator[_Piece]:
 class _Rehash(threading.local):
     """Checks pieces. Each thread has its own memory, used for one piece after the other."""
 
-    def __init__(self, storage: Storage, manifest: Manifest, progress: Callable[[int], None]) -> None:
-        self._storage, self._manifest, self._progress = storage, manifest, progress
-        self._digest = hasher(manifest.integrity)
+    def __init__(self, stored: _Stored, progress: Callable[[int], None]) -> None:
+        self._stored, self._progress = stored, progress
+        self._digest = hasher(stored.manifest.integrity)
         self._memory = fresh_block().data
 
     def check(self, piece: _Piece) -> list[Fault]:
-        file = self._manifest.files[piece.file]
+        file = self._stored.manifest.files[piece.file]
         begin, end = (file.ends[piece.first - 1] if piece.first else 0), file.ends[piece.last]
         faults = []
         try:
@@ -114,18 +133,18 @@ class _Rehash(threading.local):
 
     def _digests(self, piece: _Piece, begin: int) -> Iterator[tuple[int, int, str, str]]:
         """Yield of each chunk begin, end, the digest that was saved, and the one it has."""
-        file = self._manifest.files[piece.file]
-        path, end = _path(self._manifest, file), file.ends[piece.last]
+        file = self._stored.manifest.files[piece.file]
+        path, end = self._stored.path(file), file.ends[piece.last]
         if end - begin > BLOCK:  # one chunk, and none of ours
             stream = self._digest.stream()
             for at in range(begin, end, BLOCK):
                 data = self._memory[: min(BLOCK, end - at)]
-                self._storage.read(path, at, [data])
+                self._stored.storage.read(path, at, [data])
                 stream.update(data)
             yield begin, end, file.digests[piece.first], stream.hexdigest()
             return
         data = self._memory[: end - begin]
-        self._storage.read(path, begin, [data])
+        self._stored.storage.read(path, begin, [data])
         start = begin
         for chunk in range(piece.first, piece.last + 1):
             stop = file.ends[chunk]
@@ -146,14 +165,15 @@ def _joined(faults: Sequence[Fault]) -> Iterator[Fault]:
         yield last
 
 
-def _told(storage: Storage, manifest: Manifest, faults: Iterator[Fault]) -> Iterator[Fault]:
+def _told(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Fault]:
     """Say which leaves each fault concerns, and whether the file is another one altogether."""
+    manifest = stored.manifest
     numbers = {file.name: number for number, file in enumerate(manifest.files)}
     foreign: set[str] = set()
     for fault in faults:
         number = numbers[fault.file]
         file = manifest.files[number]
-        if fault.where[0] == 0 and fault.kind != "missing" and (whose := _whose(storage, manifest, file)):
+        if fault.where[0] == 0 and fault.kind != "missing" and (whose := _whose(stored, file)):
             foreign.add(file.name)
             fault = replace(fault, kind="foreign", where=(0, file.bytes), what=whose)
         elif file.name in foreign:
@@ -161,13 +181,13 @@ def _told(storage: Storage, manifest: Manifest, faults: Iterator[Fault]) -> Iter
         yield replace(fault, leaves=audit.leaves_at(manifest, number, *fault.where))
 
 
-def _whose(storage: Storage, manifest: Manifest, file: StoredFile) -> str | None:
+def _whose(stored: _Stored, file: StoredFile) -> str | None:
     """Return what the file itself says that it is, if that is not what the manifest takes it for."""
-    said = _about(storage, _path(manifest, file))
+    said = _about(stored.storage, stored.path(file))
     named = paths.shard_file_of(file.name)
     if said is None or named is None:
         return None
-    if said.get("nonce") != manifest.nonce:
+    if said.get("nonce") != stored.manifest.nonce:
         return f"it belongs to another save: of step {said.get('step')}, nonce {str(said.get('nonce'))[:8]}"
     if said.get("rank") != named.rank:
         return f"it is the file of rank {said.get('rank')} of this save"
@@ -185,7 +205,3 @@ def _about(storage: Storage, path: str) -> dict[str, object] | None:
     except (StorageError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return about if isinstance(about, dict) else None
-
-
-def _path(manifest: Manifest, file: StoredFile) -> str:
-    return f"{paths.step_folder(manifest.step)}/{file.name}"

@@ -61,6 +61,12 @@ def restore(storage: Storage, world: World, like: T, *, step: int | None, fallba
 def _candidates(storage: Storage, world: World, step: int | None) -> list[int]:
     """Return the steps to try, the first one first, as rank 0 sees them."""
     found: list[int] = world.on_main(lambda: list(reversed(audit.steps(storage))))
+    if not found and world.on_main(lambda: storage.size(paths.MANIFEST) is not None):
+        raise NotThere(
+            f"rank {world.rank}: {storage.url} is the folder of one checkpoint, and no run.",
+            path=paths.MANIFEST,
+            remedy="Name the run, which is the folder above; or allranks.load reads the folder as it is.",
+        )
     if step is None:
         return found
     if step not in found:

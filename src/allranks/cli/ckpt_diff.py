@@ -10,7 +10,7 @@ from allranks.checkpoint import facts
 from allranks.checkpoint.compare import Comparison, Distance, LeafChange, Side, ValueChange, compare, to_read
 from allranks.checkpoint.json_value import pack
 from allranks.cli import screen
-from allranks.cli.place import Place, load, place
+from allranks.cli.place import Place, checkpoint, load, place
 from allranks.errors import NotThere
 
 DESCRIPTION = """\
@@ -21,7 +21,7 @@ _LONGEST = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", metavar="A", help="a run, RUN@STEP or RUN/checkpoint-STEP")
+    parser.add_argument("a", metavar="A", help="a run, RUN@STEP, or the folder of a checkpoint")
     parser.add_argument("b", metavar="B", nargs="?", help="the other one")
     parser.add_argument("--steps", type=int, nargs=2, metavar=("M", "N"), help="two steps of the run A")
 
@@ -30,7 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     (place_a, a), (place_b, b) = (load(at) for at in _places(arguments))
     total = sum(facts.nbytes(side.leaves[path]) for path in to_read(a, b) for side in (a, b))
     with screen.waiting("compare", total) as bar:
-        found = compare(Side(place_a.storage, a), Side(place_b.storage, b), progress=bar.advance)
+        found = compare(
+            Side(place_a.storage, a, place_a.folder), Side(place_b.storage, b, place_b.folder), progress=bar.advance
+        )
     if arguments.json:
         screen.show_json(_document(place_a, place_b, found))
     else:
@@ -44,7 +46,7 @@ def _places(arguments: argparse.Namespace) -> tuple[Place, Place]:
         return place(arguments.a, step=first), place(arguments.a, step=second)
     if arguments.steps or arguments.b is None:
         raise NotThere("diff needs two checkpoints: A B, or one run and --steps M N.")
-    return place(arguments.a), place(arguments.b)
+    return checkpoint(arguments.a), checkpoint(arguments.b)
 
 
 def _document(a: Place, b: Place, found: Comparison) -> dict[str, Any]:

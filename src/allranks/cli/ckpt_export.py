@@ -11,8 +11,9 @@ from allranks.checkpoint import facts
 from allranks.checkpoint.export import CONFIG, export
 from allranks.checkpoint.export_plan import FLOATS, Export, plan_export
 from allranks.checkpoint.manifest import Manifest
+from allranks.checkpoint.read import Reader
 from allranks.cli import screen
-from allranks.cli.place import add_place, load, place
+from allranks.cli.place import add_place, checkpoint, load
 from allranks.errors import NotThere
 
 DESCRIPTION = """\
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    at, manifest = load(place(arguments.run, step=arguments.step))
+    at, manifest = load(checkpoint(arguments.run, step=arguments.step))
     config = _config(arguments.config, manifest)
     planned = plan_export(
         manifest,
@@ -49,8 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     total = sum(facts.nbytes(manifest.leaves[tensor.path]) for file in planned.files for tensor in file.tensors)
     with screen.waiting("export", total) as bar:
         written = export(
-            at.storage,
-            manifest,
+            lambda told: Reader(at.storage, manifest, cast=True, folder=at.folder, progress=told),
             planned,
             arguments.out,
             config=config,

@@ -11,7 +11,7 @@ from allranks.checkpoint import facts
 from allranks.checkpoint.json_value import pack
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.cli import screen
-from allranks.cli.place import Place, add_place, load, place
+from allranks.cli.place import Place, add_place, checkpoint, load
 from allranks.errors import NotThere
 
 DESCRIPTION = "Show what is in a checkpoint: its facts, its leaves and how they are cut, its values."
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    at, manifest = load(place(arguments.run, step=arguments.step))
+    at, manifest = load(checkpoint(arguments.run, step=arguments.step))
     leaves = {path: leaf for path, leaf in manifest.leaves.items() if fnmatchcase(path, arguments.leaf)}
     values = {path: value for path, value in manifest.values.items() if fnmatchcase(path, arguments.leaf)}
     if arguments.leaf != "*" and not leaves and not values:

@@ -10,7 +10,7 @@ from typing import Any
 from allranks.checkpoint import audit, facts
 from allranks.checkpoint.rehash import Fault, verify
 from allranks.cli import screen
-from allranks.cli.place import Place, add_place, chosen, place
+from allranks.cli.place import Place, add_place, checkpoint, chosen, place
 from allranks.errors import Damaged, NewerFormat, NotThere
 
 DESCRIPTION = """\
@@ -25,7 +25,7 @@ class Verdict:
     for a newer allranks to do."""
 
     at: Place
-    step: int
+    step: int | None
     bytes: int
     files: int
     leaves: int
@@ -46,18 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    at = place(arguments.run, step=arguments.step, direct=True)
+    at = (place if arguments.all else checkpoint)(arguments.run, step=arguments.step, direct=True)
     if arguments.threads < 1:
         raise NotThere("--threads is a number of at least 1.")
-    steps = audit.steps(at.storage) if arguments.all else (chosen(at),)
-    if not steps:
-        chosen(at)
     verdicts = []
-    for step in steps:
-        verdict = _verify(at.at(step), step, arguments.threads)
+    for one in [at.at(step) for step in audit.steps(at.storage)] if arguments.all else [chosen(at)]:
+        verdict = _verify(one, arguments.threads)
         verdicts.append(verdict)
         if not arguments.json:
             _show(verdict)
+    if not verdicts:
+        chosen(at)
     good = all(verdict.good for verdict in verdicts)
     if arguments.json:
         document = {"run": at.storage.url, "good": good, "steps": [_document(verdict) for verdict in verdicts]}
@@ -65,17 +64,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if good else 1
 
 
-def _verify(at: Place, step: int, threads: int) -> Verdict:
+def _verify(at: Place, threads: int) -> Verdict:
     began = time.monotonic()
     try:
-        manifest = audit.load(at.storage, step)
+        manifest = at.manifest()
     except (Damaged, NewerFormat) as error:
-        return Verdict(at, step, 0, 0, 0, 0.0, manifest_fault=str(error), newer=isinstance(error, NewerFormat))
+        return Verdict(at, at.step, 0, 0, 0, 0.0, manifest_fault=str(error), newer=isinstance(error, NewerFormat))
     total = facts.total_bytes(manifest)
-    with screen.waiting(f"step {step}", total) as bar:
-        faults = verify(at.storage, manifest, threads=threads, progress=bar.advance)
+    with screen.waiting(f"step {manifest.step}", total) as bar:
+        faults = verify(at.storage, manifest, folder=at.folder, threads=threads, progress=bar.advance)
     seconds = time.monotonic() - began
-    return Verdict(at, step, total, len(manifest.files), len(manifest.leaves), seconds, faults)
+    return Verdict(at, manifest.step, total, len(manifest.files), len(manifest.leaves), seconds, faults)
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:

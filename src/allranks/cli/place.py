@@ -1,4 +1,4 @@
-"""What a person types for a run or a checkpoint: RUN, RUN@STEP, RUN/checkpoint-STEP."""
+"""What a person types for a run or a checkpoint: RUN, RUN@STEP, RUN/checkpoint-STEP, the folder of a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ _AT = re.compile(r"(.+)@([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A run, as it was typed and opened, and the step that is meant; None: the newest."""
+    """A run, as it was typed and opened, and the step that is meant; None: the newest.
+
+    With ``folder`` "" it is no run, but the folder of one checkpoint, whatever that is called.
+    """
 
     run: str
     storage: Storage
     step: int | None
+    folder: str | None = None
 
     def __str__(self) -> str:
         return self.run if self.step is None else f"{self.run}/{paths.step_folder(self.step)}"
@@ -29,6 +33,13 @@ class Place:
     def at(self, step: int) -> Place:
         """Return this step of the run."""
         return Place(self.run, self.storage, step)
+
+    def manifest(self) -> Manifest:
+        """Return the manifest of the one checkpoint that is meant. Raises NotThere, NewerFormat, Damaged."""
+        if self.folder is not None:
+            return audit.load_folder(self.storage, self.folder)
+        assert self.step is not None
+        return audit.load(self.storage, self.step)
 
 
 def place(text: str, *, step: int | None = None, direct: bool = False) -> Place:
@@ -46,13 +57,25 @@ def place(text: str, *, step: int | None = None, direct: bool = False) -> Place:
     return Place(run, open_storage(run, direct=direct), said if step is None else step)
 
 
-def chosen(at: Place) -> int:
-    """Return the step that is meant. Raises NotThere, saying what there is."""
+def checkpoint(text: str, *, step: int | None = None, direct: bool = False) -> Place:
+    """Return the one checkpoint that is meant: a step of a run, or a folder with a manifest, whatever its name."""
+    if step is None:
+        address = text.rstrip("/") or "/"
+        storage = open_storage(address, direct=direct)
+        if storage.size(paths.MANIFEST) is not None:
+            return Place(address, storage, None, folder="")
+    return place(text, step=step, direct=direct)
+
+
+def chosen(at: Place) -> Place:
+    """Return the place with the step that is meant. Raises NotThere, saying what there is."""
+    if at.folder is not None:
+        return at
     found = audit.steps(at.storage)
     if at.step in found:
-        return at.step
+        return at
     if at.step is None and found:
-        return found[-1]
+        return at.at(found[-1])
     if not found:
         raise NotThere(f"{at.run} holds no checkpoint.", remedy="`allranks ckpt ls` shows what is there.")
     shown = ", ".join(map(str, found)) if len(found) < 9 else f"{len(found)} steps, {found[0]} to {found[-1]}"
@@ -60,12 +83,12 @@ def chosen(at: Place) -> int:
 
 
 def load(at: Place) -> tuple[Place, Manifest]:
-    """Return a place with its step, and the manifest. Raises NotThere, Damaged."""
-    step = chosen(at)
-    return at.at(step), audit.load(at.storage, step)
+    """Return a place with its step, and the manifest. Raises NotThere, NewerFormat, Damaged."""
+    at = chosen(at)
+    return at, at.manifest()
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
     """Add RUN and --step to a command."""
-    parser.add_argument("run", metavar="RUN", help="the run's folder, or s3://bucket/run")
+    parser.add_argument("run", metavar="RUN", help="the run, or one checkpoint: a folder or s3://bucket/run")
     parser.add_argument("--step", type=int, metavar="N", help="the step (default: the newest)")

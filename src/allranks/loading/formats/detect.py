@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from allranks.checkpoint import audit, paths
+from allranks.checkpoint import audit, manifest_document, paths
 from allranks.errors import NotThere, UnknownFormat, Unsafe
 from allranks.loading.formats import dcp, flax, ours, pickled, pt, safetensors
 from allranks.loading.formats.base import Blob, Source
@@ -37,8 +37,6 @@ def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Source:
     outside = open_storage(above if "/" in address else ".") if above or "/" not in address else open_storage("/")
     if name and not above.endswith(":/") and outside.size(name) is not None:
         return _open_file(outside, name, allow_pickle=allow_pickle)
-    if (step := paths.step_of(name)) is not None and outside.size(paths.manifest_path(step)) is not None:
-        return ours.OwnSource(outside, step)
     folder = open_storage(address)
     entries = folder.list("")
     if not entries:
@@ -49,6 +47,8 @@ def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Source:
 
 
 def _open_file(storage: Storage, name: str, *, allow_pickle: bool) -> Source:
+    if name == paths.MANIFEST and manifest_document.is_ours(storage.get(name)):
+        return ours.OwnSource(storage, None)
     size = storage.size(name) or 0
     head = bytearray(min(size, 16))
     storage.read(name, 0, [memoryview(head)])
@@ -89,6 +89,8 @@ def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool
 
 
 def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: Sequence[str]) -> Source:
+    if paths.MANIFEST in files and _is_of_ours(storage, files):
+        return ours.OwnSource(storage, None)
     if any(paths.step_of(name) is not None for name in folders) and (steps := audit.steps(storage)):
         return ours.OwnSource(storage, steps[-1])
     if dcp.METADATA in files:
@@ -106,6 +108,11 @@ def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: 
     raise UnknownFormat(
         f"{storage.url} is no checkpoint that is known: there are {there}.", path=address, remedy=remedy
     )
+
+
+def _is_of_ours(storage: Storage, files: Iterable[str]) -> bool:
+    """Return whether manifest.json is one of ours, sound or not: other programs have files of that name."""
+    return any(paths.shard_file_of(name) for name in files) or manifest_document.is_ours(storage.get(paths.MANIFEST))
 
 
 def _ending(files: Iterable[str], *endings: str) -> list[str]:

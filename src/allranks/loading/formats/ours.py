@@ -14,16 +14,21 @@ from allranks.storage.base import Storage
 
 
 class OwnSource:
-    """A Source over a step of a run. Raises NotThere, Damaged."""
+    """A Source over a step of a run; with ``step`` None over the storage itself, the folder of one checkpoint, whatever
+    it is called. Raises NotThere, NewerFormat, Damaged.
+    """
 
-    def __init__(self, storage: Storage, step: int) -> None:
-        self._storage, self._manifest = storage, audit.load(storage, step)
-        self.said = Said(f"allranks checkpoint, step {step}", f"by the {self._manifest.integrity} of every chunk")
+    def __init__(self, storage: Storage, step: int | None) -> None:
+        self._storage, self._folder = storage, "" if step is None else None
+        self._manifest = audit.load_folder(storage, "") if step is None else audit.load(storage, step)
+        self.said = Said(
+            f"allranks checkpoint, step {self._manifest.step}", f"by the {self._manifest.integrity} of every chunk"
+        )
         self.values = self._manifest.values
         self.leaves = {name: Stored(leaf.shape, leaf.dtype, leaf.kind) for name, leaf in self._manifest.leaves.items()}
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
-        Reader(self._storage, self._manifest, cast=True).fill(wanted)
+        Reader(self._storage, self._manifest, cast=True, folder=self._folder).fill(wanted)
 
     def witnessed(self) -> Any:
         return None
