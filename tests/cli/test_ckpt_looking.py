@@ -131,7 +131,7 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["walk"], "invalid choice: 'walk'"),
+        (["walk"], "no command 'walk'"),
         (["ls"], "required: RUN"),
         (["export", "a", "b", "--max-shard-size", "big"], "'big' is no size such as 5GB"),
         (["export", "a", "b", "--dtype", "int8"], "'int8' is none of f64, f32, f16, bf16"),
@@ -149,7 +149,7 @@ def test_a_wrong_command_line_says_what_is_wrong(
 
 def test_alone_it_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ckpt"]) == 2
-    assert "verify   read every byte" in capsys.readouterr().err
+    assert "verify  read every byte" in capsys.readouterr().err
 
 
 def test_on_a_terminal_of_80_columns_long_paths_are_folded(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from allranks.cli.local_path import local_path, local_text
+
 DESCRIPTION = """\
 Read training code, run none of it, and find what goes wrong when several processes run it: files that every rank
 writes, collectives that not all ranks reach, data that is not sharded, checkpoints that tear. Then say what was looked
@@ -31,7 +33,9 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files and folders (default: this folder), or -")
+    p.add_argument(
+        "paths", nargs="*", type=local_path, metavar="PATH", help="files and folders (default: this folder), or -"
+    )
     _about_what(p)
     _about_output(p)
     _about_fixes(p)
@@ -59,7 +63,9 @@ def _about_what(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--exclude", type=_list, metavar="GLOBS", help="what is left out, beside what .gitignore leaves out")
     p.add_argument("--no-cache", action="store_true", help="neither read nor write .allranks_cache")
-    p.add_argument("--stdin-filename", type=Path, metavar="FILE", help="the file whose text comes on standard input")
+    p.add_argument(
+        "--stdin-filename", type=local_path, metavar="FILE", help="the file whose text comes on standard input"
+    )
     p.add_argument("--show-files", action="store_true", help="print the files that would be read, and end")
     p.add_argument("--show-settings", action="store_true", help="print the settings, and end")
 
@@ -68,11 +74,11 @@ def _about_output(p: argparse.ArgumentParser) -> None:
     from allranks.check.config import CHOICES
 
     p.add_argument("--output-format", choices=CHOICES["output-format"], help="default: full")
-    p.add_argument("--output-file", type=Path, metavar="FILE", help="write the report there")
+    p.add_argument("--output-file", type=local_path, metavar="FILE", help="write the report there")
     p.add_argument("--statistics", action="store_true", help="count findings by rule instead of showing them")
     p.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever was found")
     p.add_argument("--fail-on", choices=CHOICES["fail-on"], help="exit with 1 from this severity on (default: warning)")
-    p.add_argument("--baseline", metavar="FILE", help="do not show what this file knows")
+    p.add_argument("--baseline", type=local_text, metavar="FILE", help="do not show what this file knows")
     p.add_argument("--write-baseline", action="store_true", help="write what is found now to the baseline, and end")
 
 

@@ -13,6 +13,7 @@ from allranks.checkpoint.export_plan import FLOATS, Export, plan_export
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.read import Reader
 from allranks.cli import screen
+from allranks.cli.local_path import local_path
 from allranks.cli.place import add_place, checkpoint, load
 from allranks.errors import NotThere
 
@@ -26,13 +27,13 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMGT]i?)?B?", re.IGNORECASE)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_place(parser)
-    parser.add_argument("out", metavar="OUT", type=Path, help="the folder to write into")
+    parser.add_argument("out", metavar="OUT", type=local_path, help="the folder of this machine to write into")
     parser.add_argument("--prefix", default="", metavar="PATH", help="only leaves below this path: model")
     parser.add_argument("--strip-prefix", action="store_true", help="take that prefix off the tensors' names")
     parser.add_argument("--max-shard-size", type=_size, default="5GB", metavar="SIZE", help="of one file (default 5GB)")
     parser.add_argument("--dtype", type=_dtype, metavar="D", help=f"cast floats: {', '.join(_SHORT)}")
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the config.json to put beside (default: extra['config'])"
+        "--config", type=local_path, metavar="FILE", help="the config.json to put beside (default: extra['config'])"
     )
     parser.add_argument("--force", action="store_true", help="replace a model that is in OUT")
 

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from allranks.cli.local_path import local_text
+
 if TYPE_CHECKING:
     from allranks.doctor.row import Row, Table
     from allranks.world.base import World
@@ -50,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--json", action="store_true", help="one JSON document instead of text")
     machine = p.add_argument_group("the machine")
     where = "a folder of checkpoints, data or caches to try out; may be given again (default: the current one)"
-    machine.add_argument("--path", action="append", metavar="DIR", help=where)
+    machine.add_argument("--path", action="append", type=local_text, metavar="DIR", help=where)
     machine.add_argument("--size", type=_megabytes, default=64, metavar="MB", help="how much is written there (64)")
     patience = "how long other ranks, frameworks and file systems may take to answer (60)"
     machine.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help=patience)

@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+
+from allranks.cli.local_path import local_path
 
 DESCRIPTION = """\
 Check on every rank, before the program starts, that it can: the same files, versions, environment and devices
@@ -31,7 +32,9 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("program", nargs="?", type=Path, help="a script (with what it imports) or folder: files to compare")
+    p.add_argument(
+        "program", nargs="?", type=local_path, help="a script (with what it imports) or folder: files to compare"
+    )
     p.add_argument("--batch", type=int, metavar="ROWS", help="rows of a global batch")
     p.add_argument("--accumulation", type=int, default=1, metavar="K", help="accumulation steps (default 1)")
     p.add_argument("--backend", choices=("jax", "torch", "single"), help="what carries the world (as allranks.init)")

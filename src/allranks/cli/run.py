@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from allranks.cli.local_path import local_path
 from allranks.launch.job import STYLES
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         help="end a collective that waits S seconds for other ranks or devices: sets XLA's flags, those that the "
         "installed jaxlib knows, and torch's default timeout, before any of them starts",
     )
-    p.add_argument("--log-dir", type=Path, metavar="DIR", help="also keep the output of each rank in a file")
+    p.add_argument("--log-dir", type=local_path, metavar="DIR", help="also keep the output of each rank in a file")
     p.add_argument("--hang-after", type=_seconds, metavar="S", help="report who hangs after S seconds (240; 0: never)")
     p.add_argument("--on-hang", choices=("warn", "end"), help="after that report: go on waiting, or end the job (75)")
     p.add_argument(

@@ -49,10 +49,11 @@ def load(
     """Load what somebody saved, and say what was loaded; **every rank must call**, with the same arguments.
 
     ``path``: safetensors (also Hugging Face's index), ``.pt``, ``.ckpt``, ``.bin``, a directory of
-    torch.distributed.checkpoint or Orbax, Flax msgpack, a run or step of ours; a pickle with ``allow_pickle``, which
-    runs the code in it. ``into`` is what ``Checkpointer.restore`` takes: torch modules, tensors and NumPy arrays are
-    filled in place; JAX arrays are made new, with the same shardings, in the report's ``state``. Each rank reads only
-    what it holds. Floats are cast to the dtype that is wanted, which the report tells.
+    torch.distributed.checkpoint or Orbax, Flax msgpack, a run of ours, or the folder of one of its steps, whatever it
+    is called; a pickle with ``allow_pickle``, which runs the code in it. ``into`` is what ``Checkpointer.restore``
+    takes: torch modules, tensors and NumPy arrays are filled in place; JAX arrays are made new, with the same
+    shardings, in the report's ``state``. Each rank reads only what it holds. Floats are cast to the dtype that is
+    wanted, which the report tells.
 
     ``strict``: True, each leaf of both sides goes over, but those that the globs ``allow_missing`` (of the template; a
     leaf of another shape counts as missing) and ``allow_unexpected`` (of the file) allow; a number from 0 to 1, at

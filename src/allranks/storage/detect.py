@@ -26,7 +26,7 @@ def open_storage(where: str | os.PathLike[str] | Storage, *, direct: bool = Fals
     if not separator:
         return LocalStorage(address, direct=direct)
     if scheme == "file":
-        return LocalStorage(_path_of(address), direct=direct)
+        return LocalStorage(path_of(address), direct=direct)
     if scheme not in CLOUDS:
         known = ", ".join(f"{cloud}://" for cloud in ("file", *CLOUDS))
         raise StorageError(f"{address!r} names no storage: expected a path or one of {known}, found {scheme}://.")
@@ -45,7 +45,8 @@ def place_of(storage: Storage) -> str:
     return os.path.realpath(storage.url) if isinstance(storage, LocalStorage) else storage.url
 
 
-def _path_of(address: str) -> str:
+def path_of(address: str) -> str:
+    """Return the path of a ``file://`` address. Raises StorageError for another host's."""
     parts = urlsplit(address)
     if parts.netloc not in ("", "localhost") or not parts.path:
         raise StorageError(f"{address!r} names no storage: expected file:///path, found the host {parts.netloc!r}.")
