@@ -1,4 +1,4 @@
-"""docs/checkpoint.md is true."""
+"""docs/checkpoint.md and docs/preemption.md are true."""
 
 from __future__ import annotations
 
@@ -22,5 +22,11 @@ def test_the_snippets_of_the_page_run(tmp_path: Path) -> None:
     }
 
 
+def test_the_snippets_of_the_page_of_preemption_run(tmp_path: Path) -> None:
+    pages.printed("preemption.md", tmp_path, snippets=2)
+    assert {path.name for path in (tmp_path / "runs").glob("*/checkpoint-*")} == {"checkpoint-5"}
+
+
 def test_the_page_is_short_and_leads_to_pages_that_are_there() -> None:
     pages.check_links("checkpoint.md", most_lines=200)
+    pages.check_links("preemption.md", most_lines=100)

@@ -82,7 +82,9 @@ def test_states_of_all_ranks_are_compared_and_saved_whole(
     # SIGTERM on one rank.
     parted: list[Any] = []  # our launcher must not hear of it: these ranks go on
     monkeypatch.setattr(
-        sigterm, "agent", SimpleNamespace(load=lambda: SimpleNamespace(part=lambda *of: parted.append(of)))
+        sigterm,
+        "agent",
+        SimpleNamespace(load=lambda: SimpleNamespace(part=lambda *of: parted.append(of), tell=lambda *_, **__: None)),
     )
 
     def train() -> None:

@@ -91,7 +91,9 @@ def test_a_preempted_training_goes_on_as_if_nothing_had_happened(
     """SIGTERM on rank 1: both save one step, with optimizer and schedule, and leave; the logger has written once."""
     parted: list[Any] = []  # our launcher must not hear of it: these ranks go on
     monkeypatch.setattr(
-        sigterm, "agent", SimpleNamespace(load=lambda: SimpleNamespace(part=lambda *of: parted.append(of)))
+        sigterm,
+        "agent",
+        SimpleNamespace(load=lambda: SimpleNamespace(part=lambda *of: parted.append(of), tell=lambda *_, **__: None)),
     )
 
     def fit(folder: Path, *callbacks: Any, steps: int, io: Any, **how: Any) -> lit.Net:

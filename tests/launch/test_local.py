@@ -232,6 +232,33 @@ def test_no_rank_survives_a_keeper_that_is_killed(tmp_path: Path) -> None:
     assert "the process that keeps the ranks was killed" in job.out
 
 
+@pytest.mark.parametrize("words", [(), ("bash", "-c", "python train.py; exit $?")], ids=["script", "shell"])
+def test_sigterm_to_every_process_is_for_the_ranks(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """The launcher and the keeper survive it, as Slurm and systemd send it; the launcher's own is not for children."""
+    script = write(
+        tmp_path,
+        """
+        import os, pathlib, signal, subprocess, sys, time
+        child = subprocess.Popen(["sleep", "1000"])
+        def leave(*_):
+            assert child.poll() is None
+            pathlib.Path("saved").touch()
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, leave)
+        pathlib.Path("keeper.tmp").write_text(str(os.getppid()))
+        pathlib.Path("keeper.tmp").rename("keeper")
+        time.sleep(1000)
+        """,
+    )
+    with Started("-n", "1", *(words or (script,)), cwd=tmp_path) as job:
+        wait_until((tmp_path / "keeper").exists, "the rank has not started")
+        if not words:
+            os.kill(int((tmp_path / "keeper").read_text()), signal.SIGTERM)
+        job.send(signal.SIGTERM)
+        assert job.end() == 143
+    assert (tmp_path / "saved").exists()
+
+
 def test_what_a_rank_leaves_behind_ends_with_the_job(tmp_path: Path) -> None:
     """A daemon in a session of its own, whose parent is gone."""
     script = write(

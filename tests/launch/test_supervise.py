@@ -24,6 +24,7 @@ from allranks.launch.events import (
     RankFailed,
     RankLeft,
     RankStarted,
+    SaveReport,
     Say,
     Signal,
     TellPeers,
@@ -266,6 +267,42 @@ def test_sigterm_ends_the_job_after_the_grace() -> None:
     assert job.exits([0], -9).exit_code == 143
 
 
+def test_the_job_ends_with_143_only_where_nothing_is_lost() -> None:
+    """Ranks that answer SIGTERM and were killed, or failed, have saved nothing: the code and the cause say so."""
+    answering = [SaveReport(0, answers=True), SaveReport(1, answers=True), SaveReport(0, step=20)]
+    killed = Job(2).on(*answering, Terminated()).after(5.0).exits([0, 1], -9)
+    lost = "stopped by SIGTERM; nothing was saved since step 20"
+    assert (killed.exit_code, killed.supervisor.cause) == (
+        137,
+        f"{lost}: ranks 0-1 were killed at the end of the grace",
+    )
+    assert Say("the grace of 5 s is over: killing ranks 0-1") in killed.actions
+    failed = Job(2).on(*answering, Terminated(), RankFailed(failure(1, exit_code=3))).exits([1], 3).exits([0], 143)
+    assert (failed.exit_code, failed.supervisor.cause) == (3, f"{lost}: {failure(1).headline()}")
+    done = Job(2).on(*answering, Terminated()).exits([0, 1])
+    assert (done.exit_code, done.supervisor.cause) == (143, "stopped by SIGTERM")
+    closed = (
+        Job(2)
+        .on(*answering, SaveReport(0, answers=False), SaveReport(1, answers=False), Terminated())
+        .exits([0, 1], -15)
+    )
+    assert (closed.exit_code, closed.supervisor.cause) == (143, "stopped by SIGTERM")
+
+
+def test_a_sigterm_that_is_repeated_at_once_is_the_same_one() -> None:
+    """``timeout`` signals its child, then the whole group; a later one kills."""
+    job = Job(1).on(Terminated()).on(Terminated(signal.SIGHUP))
+    assert [signum for _, signum in job.signals] == [signal.SIGTERM]
+    job.now += 1.0
+    assert [signum for _, signum in job.on(Terminated()).signals] == [signal.SIGTERM, signal.SIGKILL]
+
+
+def test_a_sigterm_to_all_may_reach_a_rank_before_the_launcher() -> None:
+    job = Job(2).exits([1], -15).on(Terminated())
+    assert job.signals == [((0,), signal.SIGTERM)]
+    assert job.exits([0], -15).exit_code == 143
+
+
 def test_the_time_limit_ends_the_job_with_124() -> None:
     job = Job(1).after(60.0).after(0.75).exits([0], -9)
     assert (job.exit_code, job.supervisor.cause) == (124, "stopped at the time limit of 60 s")
@@ -299,6 +336,7 @@ EVENT = st.one_of(
         st.sampled_from(["E", "gloo"]),
         st.floats(0, 100),
     ),
+    st.builds(SaveReport, st.integers(0, 2), st.booleans()),
     st.builds(RankExited, st.integers(0, 2), st.sampled_from([0, 1, -9, -6, -15]), st.floats(0, 100)),
     st.builds(Interrupted),
     st.builds(Terminated),

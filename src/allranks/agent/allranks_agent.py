@@ -77,6 +77,8 @@ class _Rank:
     failed_with: int = 0
     ending: failures.Failure | None = None
     parting: tuple[int, str] = (0, "")
+    rescue: Callable[[BaseException], bool] = staticmethod(lambda _: False)
+    is_rescued = False
     unfinished: list[Callable[[], object]] = []  # noqa: RUF012  one rank a process
     failing: tuple[BaseException, failures.Failure] | None = None
     reporting = threading.Lock()
@@ -163,6 +165,14 @@ def before_end(finish: Callable[[], object]) -> Callable[[], None]:
     return functools.partial(_Rank.unfinished.remove, finish)
 
 
+def rescue_by(rescue: Callable[[BaseException], bool]) -> None:
+    """Have `rescue(error)` called with the exception that ends the main thread, before it is a failure.
+
+    If it returns True, after a `part`, this rank ends in order.
+    """
+    _Rank.rescue = staticmethod(rescue)
+
+
 def accuse(failure: Mapping[str, object]) -> None:
     """Tell the launcher of the failure of any rank, which that one cannot tell itself: it hangs, or is stopped."""
     _tell_launcher("failed", failure=failure)
@@ -182,10 +192,18 @@ def report_failure(error: BaseException, *, thread: str = "") -> int:
     noted = _Rank.failing
     failure = noted[1] if noted is not None and noted[0] is error else failures.of(error, thread=thread)
     if failure["exit_code"] and not _parts(error):
+        if not thread and _is_rescued(error):
+            return _Rank.parting[0]
         _report(failure)
     elif rider := getattr(error, "_allranks_ending", None):
         _Rank.ending = rider.failure
     return int(failure["exit_code"])
+
+
+def _is_rescued(error: BaseException) -> bool:
+    if not _Rank.is_rescued and is_active() and isinstance(error, Exception):
+        _Rank.is_rescued = _Rank.rescue(error)
+    return _Rank.is_rescued
 
 
 def note_failure(error: BaseException) -> None:
@@ -250,16 +268,21 @@ def _end_now(code: int) -> NoReturn:
     try:
         _expect_release()
         jax.forget_shutdown()
-        atexit._run_exitfuncs()
-        # The type is asked, not the thing: isinstance would wake lazy proxies, which warn or import.
-        for stream in (thing for thing in gc.get_objects() if issubclass(type(thing), FILES)):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                continue  # closed, or a pipe that nobody reads
+        _finish_as_python()
         _Rank.released.wait(HOLD_SECONDS)
     finally:
         os._exit(code)
+
+
+def _finish_as_python() -> None:
+    """Run the atexit functions, and flush what is open."""
+    atexit._run_exitfuncs()
+    # The type is asked, not the thing: isinstance would wake lazy proxies, which warn or import.
+    for stream in (thing for thing in gc.get_objects() if issubclass(type(thing), FILES)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue  # closed, or a pipe that nobody reads
 
 
 _join_threads = threading._shutdown  # type: ignore[attr-defined]
@@ -295,7 +318,11 @@ def _main_thread_ended() -> None:
     code, why = _Rank.parting
     where = _Rank.ending["where"] if _Rank.ending else ""
     tell("left", exit_code=code, why=why, where=where, unmet=meeting.unmet())
-    return _join_threads()  # type: ignore[no-any-return]
+    _join_threads()
+    if _Rank.is_rescued:  # Python would end with 1, as after any exception
+        _finish_as_python()
+        os._exit(code)
+    return None
 
 
 class _Ending:

@@ -7,6 +7,23 @@ from dataclasses import dataclass
 from allranks.errors import AllranksError
 
 
+@dataclass(slots=True)
+class Pace:
+    """How long the program takes from one call to the next, against the ``grace`` (seconds; None: unknown)."""
+
+    grace: float | None
+    last: float | None = None
+    reported: bool = False
+
+    def overtime(self, now: float) -> float | None:
+        """Take note of a call; return the seconds since the one before if they are more than the grace, once."""
+        before, self.last = self.last, now
+        if self.reported or self.grace is None or before is None or now - before <= self.grace:
+            return None
+        self.reported = True
+        return now - before
+
+
 @dataclass(frozen=True, slots=True)
 class Cadence:
     """Save at every multiple of ``every`` steps, and ``every_minutes`` after the last save. None: not for that."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from allranks.checkpoint import audit, fence, retention
-from allranks.checkpoint.cadence import Cadence
+from allranks import agent
+from allranks.checkpoint import audit, departure, fence, retention
+from allranks.checkpoint.cadence import Cadence, Pace
 from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.metrics import as_numbers
@@ -33,7 +34,7 @@ from allranks.errors import (
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
-from allranks.world import sigterm
+from allranks.world import overdue, sigterm
 from allranks.world.base import World
 from allranks.world.detect import current
 from allranks.world.notices import Kind, Notices
@@ -41,6 +42,10 @@ from allranks.world.progress import progress
 
 T = TypeVar("T")
 _WHO = "Checkpointer(on_sigterm=True)"
+_SHORT_GRACE = (
+    "allranks: %.0f s passed between two calls of maybe_save, and after a SIGTERM the job has %g s: it may be killed "
+    "before it can save. Give it more time (allranks run --grace %.0f), or call maybe_save more often (same step)."
+)
 
 
 class Checkpointer:
@@ -78,8 +83,7 @@ class Checkpointer:
         take_over: bool = False,
         read_only: bool = False,
     ) -> None:
-        takes_sigterm = on_sigterm and not read_only
-        if takes_sigterm:
+        if on_sigterm and not read_only:
             sigterm.refuse(_WHO)
         self._world = world = world or current()
         self._storage = open_storage(where)
@@ -93,17 +97,19 @@ class Checkpointer:
         nonce = "" if read_only else self._enter(policy, take_over)
         self._saver = Saver(self._storage, world, settings, nonce=nonce, keeping=self._keeping)
         self._undo_end = world.lookout.before_end(self.wait)
-        self._notices = Notices(world)
-        self._undo_sigterm = (
-            sigterm.instead(lambda: self.request("leave", "SIGTERM"), who=_WHO) if takes_sigterm else None
-        )
+        self._departure = departure.of(world)
+        self._notices: Notices | None = None
+        self._undo_sigterm: Callable[[], None] | None = None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
         self._position = Position()
         self._gated = False
         self._calls = 0
         self._began = time.monotonic()
+        self._pace = Pace(overdue.grace() if world.is_main and overdue.is_known() else None)
         self._closed = False
+        if not read_only:
+            self._attend_to_notices(on_sigterm=on_sigterm)
 
     def restore(self, like: T, *, step: int | None = None, fallback: bool = False) -> Restored[T] | None:
         """Return ``(state, step)`` of the newest step, or of ``step``; None if nothing is saved. Every rank must call.
@@ -132,6 +138,7 @@ class Checkpointer:
             self._seen = None if overwrites else self._seen
             self._position.restored(restored[1], dict(restored.metrics))
             self._gated = False
+            agent.load().tell("saved", step=restored[1])
         return restored
 
     def resume_gate(
@@ -172,9 +179,12 @@ class Checkpointer:
         if self._world.is_main and self._cadence.overdue(time.monotonic(), since=self._began):
             self._began = time.monotonic()
             self.request("save", f"{self._cadence.every_minutes:g} minutes")
+        if (seconds := self._pace.overtime(time.monotonic())) is not None:
+            log(_SHORT_GRACE, seconds, self._pace.grace, 2 * seconds, level=30)
+        assert self._notices is not None
         notice = self._notices.arrived(self._calls)
-        if notice is not None and notice.kind == "leave":
-            self._leave(f"{notice.why} on rank {notice.rank}")
+        if self._departure.is_due(self._member, notice):
+            return None
         due = notice is not None or self._cadence.due(step, before=before)
         if not due or step == self._saved:
             return None
@@ -220,6 +230,8 @@ class Checkpointer:
 
         One rank is enough, in any thread; it returns at once. For a notice of preemption that is no SIGTERM.
         """
+        self._refuse_to_write()
+        assert self._notices is not None
         self._notices.raise_notice(kind, why)
 
     def wait(self) -> None:
@@ -239,7 +251,8 @@ class Checkpointer:
         if self._closed:
             return
         try:
-            self._notices.arrived(self._calls + 1)  # who was told to leave after the last call waits for this one
+            if self._notices is not None:
+                self._notices.arrived(self._calls + 1)  # who was told to leave after the last call waits for this one
             self._save_last()
         finally:
             self._release()
@@ -253,6 +266,8 @@ class Checkpointer:
         """Close; after an exception, only wait for the save that goes on: the ranks may disagree by now."""
         if kind is None:
             self.close()
+        elif isinstance(error, Exception) and self._departure.rescue(error):
+            raise SystemExit(sigterm.EXIT_CODE)
         elif not self._closed:
             try:
                 self._saver.settle()
@@ -296,15 +311,19 @@ class Checkpointer:
             return "it sees a file there that is no fence"
         return found
 
-    def _leave(self, why: str) -> None:
-        """Save the state last seen, and leave by SystemExit. On every rank."""
-        assert self._seen is not None
-        step = self._seen[0]
-        try:
-            self._save_last()
-        finally:
-            self._release()
-        sigterm.leave(f"saved step {step} and left ({why})")
+    def _attend_to_notices(self, *, on_sigterm: bool) -> None:
+        """Hear of what all ranks are to do at one call; have SIGTERM be such a notice. Every rank must call."""
+        notices = self._notices = self._departure.notices()
+        self._member = departure.Member(
+            notices,
+            seen=lambda: self._seen[0] if self._seen is not None else self._saved,
+            saved=lambda: self._saved,
+            save_last=self._save_last,
+            release=self._release,
+        )
+        self._departure.join(self._member)
+        if on_sigterm:
+            self._undo_sigterm = sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO)
 
     def _save_last(self) -> None:
         """Save the state last seen, unless that is done; after a save that failed, it too gets another chance."""
@@ -326,6 +345,8 @@ class Checkpointer:
         if self._undo_sigterm is not None:
             self._undo_sigterm()
             self._undo_sigterm = None
+        if self._notices is not None:
+            self._departure.drop(self._member)
         if self._fence is not None:
             fence.release(self._storage, self._fence)
 

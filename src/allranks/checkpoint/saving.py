@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from allranks import agent
 from allranks.arrays.base import OpenTree
 from allranks.callsite import call_site
 from allranks.checkpoint import agree, gathering
@@ -216,6 +217,8 @@ class Saver:
                 self._keeping.committed(order.step, order.metrics, replaced=order.replace)
         finally:  # whatever that says: it is committed, for all ranks
             handle.end(result)
+            if self._world.is_main:
+                agent.load().tell("saved", step=order.step)
 
     def _renew_pools(self) -> None:
         """Begin with new memory: a save that was given up has not returned all of its blocks."""

@@ -120,5 +120,5 @@ def leave(notice: Notice, step: int, where: str) -> None:
 
 def _votes_of(world: World) -> _Votes:
     if world not in _votes:
-        _votes[world] = _Votes(Notices(world))
+        _votes[world] = _Votes(Notices(world, name="loop"))
     return _votes[world]

@@ -112,6 +112,7 @@ def _agent(job: Job, rank: int, site: Site) -> dict[str, str]:
         "ALLRANKS_CONTROL": site.control_path,
         "ALLRANKS_STYLE": job.style,
         "ALLRANKS_COORDINATOR": f"127.0.0.1:{site.coordinator_port}",
+        "ALLRANKS_GRACE": f"{job.grace:g}",
         "ALLRANKS_RESTART": str(job.restart),
         **({"ALLRANKS_RESTART_REASON": job.reason} if job.reason else {}),
         **{name: site.base[name] for name in WISHES if name in site.base},

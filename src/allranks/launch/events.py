@@ -73,6 +73,18 @@ class RankLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveReport:
+    """What the rank reports of its saves, where it is not None.
+
+    ``answers``: whether it answers SIGTERM by a save from now on. ``step`` is saved, by all ranks.
+    """
+
+    rank: int
+    answers: bool | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RankExited:
     """The rank's process is gone; ``wait_code`` as ``os.waitstatus_to_exitcode`` gives it."""
 
@@ -111,6 +123,7 @@ Event = (
     | Joining
     | Joined
     | RankFailing
+    | SaveReport
     | RankFailed
     | RankLeft
     | RankExited
@@ -124,7 +137,7 @@ EVENTS: tuple[type[Event], ...] = get_args(Event)
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Send a signal to the process groups of these ranks."""
+    """Send a signal to these ranks: SIGTERM to their own processes, any other to their process groups."""
 
     ranks: tuple[int, ...]
     signum: int

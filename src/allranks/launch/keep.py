@@ -6,6 +6,8 @@ Why a process of its own:
 - It is a subreaper: whatever a rank starts and leaves behind becomes the keeper's child, so it can always be found.
 - When the launcher goes, even by SIGKILL, the keeper sees the end of their socket and kills everything. When the keeper
   itself is killed, the kernel kills the ranks (PR_SET_PDEATHSIG).
+- It ignores SIGTERM, SIGINT and SIGHUP: a scheduler sends them to every process of a job (Slurm, systemd), and the
+  ranks still have to save.
 
 It runs until its socket ends. A forked rank leaves ``serve`` with what it is to run, and becomes that: nothing of the
 keeper's state is in use there.
@@ -13,6 +15,7 @@ keeper's state is in use there.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -24,7 +27,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import allranks
 from allranks.launch import orders, zygote
@@ -42,8 +46,10 @@ OURS = ("init", "current", "main_rank", "global_batch", "describe")
 
 def main(fd: int, path: Sequence[str]) -> None:
     """Serve orders from a socket; in a forked rank, become the rank. ``path`` is the ``sys.path`` that ranks get."""
+    before: dict[int, Any] = {signum: signal.signal(signum, signal.SIG_IGN) for signum in orders.IGNORED}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, orders.IGNORED)  # `keeper` blocks them while Python starts
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    spawn = _Keeper(socket.socket(fileno=fd)).serve()
+    spawn = _Keeper(socket.socket(fileno=fd), before).serve()
     if spawn is None:
         os._exit(0)  # nothing to flush, and taking the imported frameworks down would cost time
     zygote.become(from_json(spawn.target), env=spawn.env, path=path)
@@ -56,10 +62,14 @@ def _prctl(option: int, value: int) -> None:
 
 
 class _Keeper:
-    def __init__(self, sock: socket.socket) -> None:
+    """``handlers`` are those of the signals that the keeper ignores, as its ranks get them."""
+
+    def __init__(self, sock: socket.socket, handlers: Mapping[int, Any]) -> None:
         self._sock = sock
+        self._handlers = handlers
         self._launcher = os.getppid()
         self._pids: dict[int, int] = {}  # rank -> pid, of ranks that live
+        self._commands: set[int] = set()  # ranks whose process may be a shell around the one that trains
         self._zygote = False
         self._waker, self._wakened = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -90,13 +100,28 @@ class _Keeper:
             self._zygote = not obstacle
             self._report(orders.Ready(loaded, obstacle))
         elif isinstance(message, orders.Kill):
-            signal_groups([self._pids[rank] for rank in message.ranks if rank in self._pids], message.signum)
+            self._signal(message)
         elif isinstance(message, orders.Sweep):
             self._report(orders.Swept(self._sweep()))
+
+    def _signal(self, kill: orders.Kill) -> None:
+        living = [(rank, agent) for rank, agent in zip(kill.ranks, kill.agents, strict=True) if rank in self._pids]
+        for rank, agent in reversed(living):
+            pid = self._pids[rank]
+            if kill.signum != signal.SIGTERM:
+                signal_group(pid, kill.signum)
+            elif rank not in self._commands:
+                _send(pid, signal.SIGTERM)
+            elif agent in (pid, *descendants(pid)):
+                _send(agent, signal.SIGTERM)
+            else:  # no Python of ours below the command, as far as is known
+                signal_group(pid, signal.SIGTERM)
 
     def _spawn(self, spawn: orders.Spawn, out: int, err: int) -> bool:
         """Start a rank. Returns True in the rank where it is to become Python code."""
         keeper = os.getpid()
+        if isinstance(from_json(spawn.target), Command):
+            self._commands.add(spawn.rank)
         try:
             pid = os.fork()
         except OSError as error:
@@ -120,6 +145,8 @@ class _Keeper:
             os._exit(1)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for signum, handler in self._handlers.items():
+            signal.signal(signum, handler)
         os.dup2(out, 1)
         os.dup2(err, 2)
         for fd in (out, err, self._waker, self._wakened):
@@ -161,7 +188,8 @@ class _Keeper:
             if time.monotonic() >= deadline:
                 return tuple(living)
             living = descendants(os.getpid())
-            _kill_all(living)
+            for pid in living:
+                _send(pid, signal.SIGKILL)
             select.select([self._waker], [], [], 0.1)
             self._reap()
         return ()
@@ -189,24 +217,18 @@ def _has_children() -> bool:
     return True
 
 
-def signal_groups(pids: Sequence[int], signum: int) -> None:
-    """Signal the process groups of ranks that are not yet reaped.
-
-    The last goes first: the others of a JAX world complain at length when rank 0, their coordinator, is gone.
-    """
-    for pid in reversed(pids):
-        try:
-            os.killpg(pid, signum)
-        except ProcessLookupError:  # forked a moment ago: its own group does not exist yet
-            os.kill(pid, signum)
+def signal_group(pid: int, signum: int) -> None:
+    """Signal the process group of a rank that is not yet reaped."""
+    try:
+        os.killpg(pid, signum)
+    except ProcessLookupError:  # forked a moment ago: its own group does not exist yet
+        os.kill(pid, signum)
 
 
-def _kill_all(pids: Iterable[int]) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # ended meanwhile, and was reaped
+def _send(pid: int, signum: int) -> None:
+    """Signal a process, unless it ended meanwhile, and was reaped."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signum)
 
 
 def descendants(root: int) -> list[int]:

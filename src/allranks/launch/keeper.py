@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -43,14 +44,18 @@ class Keeper:
         self._sock, theirs = orders.pair()
         with theirs:
             boot = BOOT.format(root=root, fd=theirs.fileno())
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", boot],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # what an import prints is the launcher's business, and no rank's output
-                env={**env, **ENVIRONMENT},
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # a Ctrl-C in the terminal is for the launcher alone
-            )
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, orders.IGNORED)  # until its Python can ignore them
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", boot],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # what an import prints is the launcher's business, and no rank's output
+                    env={**env, **ENVIRONMENT},
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # a Ctrl-C in the terminal is for the launcher alone
+                )
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     @property
     def pid(self) -> int:

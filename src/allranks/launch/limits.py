@@ -1,19 +1,32 @@
-"""How long a job's phases may take (`allranks.launch.supervise`)."""
+"""The phases of a job (`allranks.launch.supervise`), and how long they may take."""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
+
+
+class Phase(enum.Enum):
+    """Where a job stands."""
+
+    RUNNING = "running"
+    SETTLING = "settling"
+    STOPPING = "stopping"
+    KILLING = "killing"
+    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds. ``grace`` after a Ctrl-C or SIGTERM, ``crash_grace`` after a failure; ``timeout`` of the whole job.
 
-    ``settle`` and ``search`` are how long the cause may take to show where one is known, and where none is.
+    ``settle`` and ``search`` are how long the cause may take to show where one is known, and where none is. Within
+    ``repeat`` a second SIGTERM is the same one: ``timeout`` signals its child, then the whole group.
     ``hang_after``: how long ranks may wait for others to join or to end until that is reported (0: for ever).
     """
 
     grace: float = 30.0
+    repeat: float = 1.0
     crash_grace: float = 0.75
     settle: float = 0.25
     search: float = 5.0

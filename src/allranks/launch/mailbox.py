@@ -8,15 +8,24 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from allranks.failure import Failure
-from allranks.launch.events import Joined, Joining, RankFailed, RankFailing, RankLeft
+from allranks.launch.events import Joined, Joining, RankFailed, RankFailing, RankLeft, SaveReport
 
 LARGEST = 1 << 20
 LONGEST_PATH = 90  # bytes; a socket's path may have 107
-Report = Joining | Joined | RankFailing | RankFailed | RankLeft
+Report = Joining | Joined | SaveReport | RankFailing | RankFailed | RankLeft
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStarted:
+    """The Python ``pid`` reports for the rank."""
+
+    rank: int
+    pid: int
 
 
 class Mailbox:
@@ -29,6 +38,7 @@ class Mailbox:
         self.path = os.path.join(self._folder, "control")
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._sock.bind(self.path)
+        self.agents: dict[int, int] = {}  # rank -> the pid of the Python that reports for it
 
     def fileno(self) -> int:
         """For a selector: readable when reports wait."""
@@ -42,7 +52,10 @@ class Mailbox:
                 data = self._sock.recv(LARGEST)
             except BlockingIOError:
                 return found
-            if (report := read(data)) is not None:
+            report = read(data)
+            if isinstance(report, AgentStarted):
+                self.agents[report.rank] = report.pid
+            elif report is not None:
                 found.append(report)
 
     def tell(self, rank: int) -> None:
@@ -70,11 +83,17 @@ class Mailbox:
         self.close()
 
 
-def read(data: bytes) -> Report | None:
-    """Return the event that a datagram tells, None for one that only says that an agent is there."""
+def read(data: bytes) -> Report | AgentStarted | None:
+    """Return what a datagram reports, None for a kind that is not known here."""
     try:
         fields = json.loads(data)
         rank, kind = int(fields["rank"]), fields["kind"]
+        if kind == "started":
+            return AgentStarted(rank, int(fields["pid"]))
+        if kind == "answers":
+            return SaveReport(rank, answers=bool(fields["answers"]))
+        if kind == "saved":
+            return SaveReport(rank, step=int(fields["step"]))
         if kind == "joining":
             return Joining(rank)
         if kind == "joined":

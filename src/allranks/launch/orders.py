@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 PACKET = 65536
+# What the keeper ignores: a scheduler sends it to every process of a job, and the launcher decides what it means.
+IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FD = struct.Struct("i")
 
 
@@ -39,10 +42,14 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Send a signal to the process groups of these ranks."""
+    """Send a signal to these ranks: SIGTERM to their own processes, any other to their process groups.
+
+    ``agents`` are the pids of the Pythons that report for the ranks, in the same order; 0 where none is known.
+    """
 
     ranks: tuple[int, ...]
     signum: int
+    agents: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ Theory. A job is N ranks that need each other, so the end of one (other than an 
   with open sockets until the others have ended, lest these report no more than broken connections; then a TERM
   releases them.
 - KILLING: SIGKILL was sent to every rank's process group.
-- ENDED: every rank has exited, or could not be killed in ``kill_patience`` seconds. What comes later is ignored; what
-  ranks have left behind is killed after that.
+- ENDED: every rank has exited, or could not be killed in ``kill_patience`` seconds. What comes later is ignored.
 
 Every phase but RUNNING has a deadline, so a stopped job ends whatever the ranks do. In each phase the answer to each
 event stands in ``TABLE``; an event without an entry is a KeyError, and a test walks all pairs.
@@ -32,7 +31,6 @@ waited ``join_patience`` seconds to join. Nobody will ever answer that one.
 
 from __future__ import annotations
 
-import enum
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -55,6 +53,7 @@ from allranks.launch.events import (
     RankFailing,
     RankLeft,
     RankStarted,
+    SaveReport,
     Say,
     ShowRanks,
     Signal,
@@ -63,18 +62,10 @@ from allranks.launch.events import (
     Tick,
 )
 from allranks.launch.limits import Limits as Limits
+from allranks.launch.limits import Phase as Phase
+from allranks.launch.saves import IN_ORDER, Saves
 from allranks.launch.standstill import Standstill
 from allranks.launch.verdict import Departure, Ending, Report, Verdict, judge, left_early, with_exit_code
-
-
-class Phase(enum.Enum):
-    """Where a job stands."""
-
-    RUNNING = "running"
-    SETTLING = "settling"
-    STOPPING = "stopping"
-    KILLING = "killing"
-    ENDED = "ended"
 
 
 class Supervisor:
@@ -106,6 +97,7 @@ class Supervisor:
         self._parting = ""  # why
         self._failed: set[int] = set()  # these wait to be released
         self._released: set[int] = set()
+        self._saves = Saves()
         self._exit_code: int | None = None  # where the launcher, and not a rank, decides it
 
     def on(self, event: Event, now: float) -> list[Action]:
@@ -154,6 +146,7 @@ class Supervisor:
     def _note_parting(self, event: RankLeft) -> list[Action]:
         if event.exit_code:
             self._parted[event.rank], self._parting = event.exit_code, event.why
+            self.reports = [one for one in self.reports if one.failure.rank != event.rank]  # it came of a SIGTERM
         return []
 
     def _note_left(self, event: RankLeft) -> list[Action]:
@@ -167,6 +160,10 @@ class Supervisor:
         self.reports.append(Report(event.failure, event.lines))
         return []
 
+    def _note_save(self, event: SaveReport) -> list[Action]:
+        self._saves.note(event)
+        return []
+
     def _fail(self, event: RankFailed) -> list[Action]:
         self._note_failing(event)
         self._failed.add(event.failure.rank)
@@ -176,6 +173,7 @@ class Supervisor:
 
     def _fail_stopping(self, event: RankFailed) -> list[Action]:
         self._failed.add(event.failure.rank)  # by our signal: no failure of the job
+        self._saves.failures.append(event.failure)
         return self._release()
 
     def _exit(self, event: RankExited) -> list[Action]:
@@ -193,10 +191,8 @@ class Supervisor:
 
     def _note_exit(self, event: RankExited) -> list[Action]:
         asked = self._sent.get(event.rank, ())
-        in_order = event.wait_code == self._parted.get(event.rank, 0)
-        self.endings[event.rank] = Ending(
-            event.rank, 0 if in_order else event.wait_code, event.when, asked, event.lines
-        )
+        code = 0 if event.wait_code == self._parted.get(event.rank, 0) else event.wait_code
+        self.endings[event.rank] = Ending(event.rank, code, event.when, asked, event.lines)
         self._exited_at[event.rank] = self._now
         self.standstill.exited.add(event.rank)
         self._waiting.pop(event.rank, None)
@@ -212,7 +208,16 @@ class Supervisor:
     def _terminate(self, event: Terminated) -> list[Action]:
         name = signal.Signals(event.signum).name
         self.cause, self._exit_code = f"stopped by {name}", 128 + event.signum
+        self._saves.asked_at = self._now
         return self._stop(signal.SIGTERM, self._limits.grace, f"{name} received")
+
+    def _terminate_settling(self, event: Terminated) -> list[Action]:
+        first = self.first_failure
+        killed = first is not None and first.exit_code == IN_ORDER  # a signal to all may reach a rank before us
+        return self._terminate(event) if killed else self._kill(event)
+
+    def _terminate_again(self, event: Terminated) -> list[Action]:
+        return [] if self._saves.was_just_asked(self._now, self._limits.repeat) else self._kill(event)
 
     def _run_out_of_time(self) -> list[Action]:
         limit = f"the time limit of {self._limits.timeout:g} s"
@@ -252,15 +257,16 @@ class Supervisor:
         return []
 
     def _tick_stopping(self, event: Tick) -> list[Action]:
-        return self._kill(event) if _over(self._phase_deadline, self._now) else []
+        if not _over(self._phase_deadline, self._now):
+            return []
+        over = Say(f"the grace of {self._limits.grace:g} s is over: killing {name_ranks(self.alive)}")
+        return [*([] if self._saves.asked_at is None else [over]), *self._kill(event)]
 
     def _tick_killing(self, _event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):
             return []
-        given_up = Say(
-            f"{name_ranks(self.alive)} could not be killed; giving up on {'it' if len(self.alive) == 1 else 'them'}"
-        )
-        return [given_up, *self._finish()]
+        them = "it" if len(self.alive) == 1 else "them"
+        return [Say(f"{name_ranks(self.alive)} could not be killed; giving up on {them}"), *self._finish()]
 
     # Steps that several answers share.
 
@@ -311,9 +317,11 @@ class Supervisor:
         first = self.first_failure
         if first is not None:
             return [Finish(first.exit_code)]
-        self.cause = "; ".join(filter(None, (self.cause, self._parting)))
-        parted = max(self._parted.values(), default=0)
-        return [Finish(parted if self._exit_code is None else self._exit_code)]
+        code = max(self._parted.values(), default=0) if self._exit_code is None else self._exit_code
+        lost = None if self._parted else self._saves.lost(self.endings)
+        what, code = lost or (self._parting, code)
+        self.cause = "; ".join(filter(None, (self.cause, what)))
+        return [Finish(code)]
 
     def _enter(self, phase: Phase, seconds: float | None) -> None:
         self.phase = phase
@@ -343,6 +351,7 @@ _ROWS: dict[Phase, dict[type[Event], Answer]] = {
         Joining: Supervisor._joining,
         Joined: Supervisor._met,
         RankFailing: Supervisor._note_failing,
+        SaveReport: Supervisor._note_save,
         RankFailed: Supervisor._fail,
         RankLeft: Supervisor._note_left,
         RankExited: Supervisor._exit,
@@ -356,37 +365,31 @@ _ROWS: dict[Phase, dict[type[Event], Answer]] = {
         Joining: Supervisor._ignore,
         Joined: Supervisor._ignore,
         RankFailing: Supervisor._note_failing,
+        SaveReport: Supervisor._note_save,
         RankFailed: Supervisor._fail,
         RankLeft: Supervisor._note_left,
         RankExited: Supervisor._exit_settling,
         Interrupted: Supervisor._kill,
-        Terminated: Supervisor._kill,
+        Terminated: Supervisor._terminate_settling,
         Tick: Supervisor._tick_settling,
         KeeperLost: Supervisor._lose_keeper,
     },
     Phase.STOPPING: {
         RankStarted: Supervisor._started_too_late,
-        Joining: Supervisor._ignore,
-        Joined: Supervisor._ignore,
-        RankFailing: Supervisor._ignore,
+        **dict.fromkeys((Joining, Joined, RankFailing), Supervisor._ignore),
+        SaveReport: Supervisor._note_save,
         RankFailed: Supervisor._fail_stopping,
         RankLeft: Supervisor._note_parting,
         RankExited: Supervisor._exit_stopping,
         Interrupted: Supervisor._kill,
-        Terminated: Supervisor._kill,
+        Terminated: Supervisor._terminate_again,
         Tick: Supervisor._tick_stopping,
         KeeperLost: Supervisor._lose_keeper,
     },
     Phase.KILLING: {
+        **dict.fromkeys(EVENTS, Supervisor._ignore),
         RankStarted: Supervisor._started_too_late,
-        Joining: Supervisor._ignore,
-        Joined: Supervisor._ignore,
-        RankFailing: Supervisor._ignore,
-        RankFailed: Supervisor._ignore,
-        RankLeft: Supervisor._ignore,
         RankExited: Supervisor._note_exit,
-        Interrupted: Supervisor._ignore,
-        Terminated: Supervisor._ignore,
         Tick: Supervisor._tick_killing,
         KeeperLost: Supervisor._lose_keeper,
     },

@@ -8,23 +8,28 @@ learns the target and lets its main thread go. No rank had begun its target-th c
 will come to it, so they act at the same call. A main thread that stands in a collective holds nobody up: its counter
 stays as it is.
 
-Below ``notice/<n>/``, for the n-th vote:
+Below ``<name>/<n>/``, for the n-th vote:
 
     what        the notice; who comes second with another one finds it there (``claim``)
     at/<rank>   the rank's counter, frozen
     target      the call, or the ranks that did not answer; claimed, so there is one outcome for all
+
+``<name>/came/<rank>`` says that the rank has come to the call at which all leave.
+
+Who is to leave has a grace, then it is killed. After half of it rank 0 reports where the ranks are that have not come.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from allranks.errors import BarrierTimeout, KeyTimeout
-from allranks.world import gone
+from allranks.errors import BarrierTimeout, KeyTimeout, StoreError
+from allranks.world import gone, overdue
 from allranks.world.base import World
 from allranks.world.codec import Json, dumps, loads
 
@@ -60,10 +65,14 @@ def decide(counters: Mapping[int, int]) -> int:
 class Notices:
     """One rank's side. Every rank must make one, and call ``arrived`` at the same places of its program.
 
-    ``patience`` is in seconds: how long a rank may be silent in a vote, because it is stopped or its machine is gone.
+    ``name`` is that of its votes: those of another name are independent. ``patience`` is in seconds: how long a rank
+    may be silent in a vote, because it is stopped or its machine is gone. ``call`` says what counts as a call.
     """
 
-    def __init__(self, world: World, *, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, world: World, *, name: str = "notice", patience: float = PATIENCE, call: str = "training step"
+    ) -> None:
+        self._name, self._call = name, call
         self._world = world
         self._store = world.store
         self._patience = patience
@@ -76,6 +85,11 @@ class Notices:
         self._leaving = False
         world.lookout.on_ring(self._listen)
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether all ranks are to leave at a call that this rank knows."""
+        return self._leaving
+
     def raise_notice(self, kind: Kind, why: str) -> None:
         """Have all ranks act at one of the next calls; any rank, from any thread. Does not wait for them.
 
@@ -86,7 +100,7 @@ class Notices:
             return
         notice, vote = Notice(kind, why, self._world.rank), self._vote
         mine = dumps(asdict(notice))
-        while (there := self._store.claim(f"notice/{vote}/what", mine)) != mine:
+        while (there := self._store.claim(f"{self._name}/{vote}/what", mine)) != mine:
             if Notice(**loads(there)).covers(notice):
                 return
             vote += 1
@@ -98,6 +112,13 @@ class Notices:
         Waits only while a vote is going on. Raises BarrierTimeout once, on every rank, after a notice to leave whose
         vote failed.
         """
+        notice = self._take(call)
+        if notice is not None and notice.kind == "leave":
+            with contextlib.suppress(StoreError):
+                self._store.set(f"{self._name}/came/{self._world.rank}", b"1")
+        return notice
+
+    def _take(self, call: int) -> Notice | None:
         while True:
             with self._lock:
                 if not self._frozen:
@@ -105,7 +126,7 @@ class Notices:
                     return self._due() if self._targets or self._failure else None
                 vote = self._vote
             try:
-                self._settle(vote, loads(self._store.wait(f"notice/{vote}/target", _NAP)))
+                self._settle(vote, loads(self._store.wait(f"{self._name}/{vote}/target", _NAP)))
             except KeyTimeout:
                 continue
 
@@ -117,18 +138,18 @@ class Notices:
 
     def _listen(self) -> None:
         """Answer all votes that are called."""
-        while (what := self._store.get(f"notice/{self._vote}/what")) is not None:
+        while (what := self._store.get(f"{self._name}/{self._vote}/what")) is not None:
             self._answer(self._vote, Notice(**loads(what)))
 
     def _answer(self, vote: int, notice: Notice) -> None:
         with self._lock:
             self._frozen = True
             count = self._count
-        self._store.set(f"notice/{vote}/at/{self._world.rank}", dumps(count))
+        self._store.set(f"{self._name}/{vote}/at/{self._world.rank}", dumps(count))
         deadline = self._world.clock.now() + self._patience
         if self._world.is_main:
             outcome = self._claim(vote, {"notice": asdict(notice), **self._count_all(vote, deadline)})
-        elif (target := self._wait(f"notice/{vote}/target", 0, deadline + _GRACE)) is not None:
+        elif (target := self._wait(f"{self._name}/{vote}/target", 0, deadline + _GRACE)) is not None:
             outcome = loads(target)
         else:
             outcome = self._claim(vote, {"notice": asdict(notice), "missing": self._missing([0])})
@@ -138,11 +159,11 @@ class Notices:
         """Rank 0: make the target, or name the ranks that did not answer."""
         counters: dict[int, int] = {}
         for rank in range(self._world.size):
-            answer = self._wait(f"notice/{vote}/at/{rank}", rank, deadline)
+            answer = self._wait(f"{self._name}/{vote}/at/{rank}", rank, deadline)
             if answer is None:
-                answered = self._store.list(f"notice/{vote}/at/")
-                everybody = range(self._world.size)
-                return {"missing": self._missing([r for r in everybody if f"notice/{vote}/at/{r}" not in answered])}
+                answered = self._store.list(f"{self._name}/{vote}/at/")
+                missing = [r for r in range(self._world.size) if f"{self._name}/{vote}/at/{r}" not in answered]
+                return {"missing": self._missing(missing)}
             counters[rank] = loads(answer)
         return {"target": decide(counters)}
 
@@ -161,7 +182,7 @@ class Notices:
         return [[rank, dead.get(rank, f"gave no sign for {self._patience:g} s")] for rank in ranks]
 
     def _claim(self, vote: int, outcome: Json) -> Json:
-        return loads(self._store.claim(f"notice/{vote}/target", dumps(outcome)))
+        return loads(self._store.claim(f"{self._name}/{vote}/target", dumps(outcome)))
 
     def _settle(self, vote: int, outcome: Json) -> None:
         """Take the vote's outcome, and let the main thread go on: called by whichever thread learns it first."""
@@ -178,6 +199,9 @@ class Notices:
                 self._fail(notice, outcome["missing"])
             self._frozen = False
             self._vote += 1
+        if self._leaving and self._world.is_main and self._world.backend != "simulated":
+            why = f"{notice.why} came to rank {notice.rank}"
+            overdue.watch(self._world, f"{self._name}/came", why=why, call=self._call)
 
     def _fail(self, notice: Notice, missing: list[tuple[int, str]]) -> None:
         told = "; ".join(f"rank {rank} (host {self._world.hosts[rank]}) {why}" for rank, why in missing)

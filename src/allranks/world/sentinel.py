@@ -28,7 +28,7 @@ from allranks.callsite import whereabouts
 from allranks.errors import KeyTimeout, StoreError
 from allranks.evidence import Weight, first_of, weight_of
 from allranks.failure import Failure, describe_exit, shell_exit_code
-from allranks.world import gone, sigterm
+from allranks.world import gone, sigterm, workers
 from allranks.world.board import Board, SharedStore
 from allranks.world.deaths import DeathWatch
 from allranks.world.presence import Presence
@@ -69,6 +69,7 @@ class Sentinel:
         self._thread.start()
         agent.load().listen(self._rank, self._me.host, self._told)
         self._store.at_end(self._farewell)
+        workers.prepare()
         if self._ends_all:
             sigterm.on_sigterm(self._terminated, doomed=self._is_doomed)
 

@@ -2,7 +2,9 @@
 
 A part of ours that wants to act on it (save the same step on all ranks, and leave) takes it over with ``instead``, and
 ends with ``leave``. But where SIGTERM comes because another rank has failed, nobody is left to act with, and the rank
-ends at once.
+ends at once. It also ends where the answer needs a store that nobody serves any more.
+
+Exit code 143 says that nothing is lost: a save was committed, or there is nobody who saves.
 
 Who wants to act on SIGTERM by himself (JAX's preemption sync point, which Orbax uses) calls ``leave_alone()`` before
 ``allranks.init()``, or has a handler of his own installed by then.
@@ -20,8 +22,14 @@ from typing import Any, NoReturn
 
 from allranks import agent
 from allranks.errors import AllranksError
+from allranks.world import workers
 
 EXIT_CODE = 128 + signal.SIGTERM
+# The exit code of a rank that was to save, and could not even ask the others.
+NOTHING_SAVED = 1
+# How many seconds the store may take until a rank ends without it. Counted one by one: in some of them another thread
+# may keep all others from running.
+UNREACHABLE = 10
 
 
 def _launcher_says_so() -> bool:
@@ -35,15 +43,32 @@ class _Answer:
     """What this process does when SIGTERM comes."""
 
     left_alone: bool = False
+    is_leaving: bool = False
     end: Callable[[], object] = lambda: agent.load("allranks_agent_exits").leave(EXIT_CODE)
     doomed: Callable[[], bool] = _launcher_says_so
     instead: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
+    came: threading.Event = field(default_factory=threading.Event)
 
     def give(self) -> None:
-        if self.instead and not self.doomed():
-            self.instead[-1][1]()
-        else:
+        """Answer, or end this process where that takes too long."""
+        actions = [action for _, action in self.instead]
+        if self.is_leaving:
+            return
+        self.came.set()
+        thread = threading.Thread(target=self._give, args=(actions,), name="allranks-sigterm-answer", daemon=True)
+        thread.start()
+        for _ in range(UNREACHABLE):
+            thread.join(1.0)
+        if thread.is_alive():
+            told = b"allranks: SIGTERM came, and the other ranks cannot be reached: nothing was saved after it.\n"
+            os.write(2, told if actions else b"")
+            agent.load("allranks_agent_exits").leave(NOTHING_SAVED if actions else EXIT_CODE)
+
+    def _give(self, actions: list[Callable[[], object]]) -> None:
+        if not actions or self.doomed():
             self.end()
+        for action in actions:
+            action()
 
 
 _answer = _Answer()
@@ -69,12 +94,28 @@ def instead(action: Callable[[], object], *, who: str) -> Callable[[], None]:
     """Have ``action`` called, in a thread, when SIGTERM comes, in place of the rank's end; return what undoes that.
 
     Call in the main thread. Nothing is done where SIGTERM is somebody else's. ``who`` is for a person: see ``refuse``.
+    Several actions of one ``who`` are all called.
     """
     refuse(who)
     _listen()
     mine = who, action
     _answer.instead.append(mine)
-    return lambda: _answer.instead.remove(mine)
+    _say_whether_answered()
+
+    def undo() -> None:
+        _answer.instead.remove(mine)
+        if not has_come():  # else the launcher is to know at the end whether it led to a save
+            _say_whether_answered()
+
+    return undo
+
+
+def _say_whether_answered() -> None:
+    """Tell the workers of this rank, and the launcher, whether SIGTERM leads to a save."""
+    answers = bool(_answer.instead) and signal.getsignal(signal.SIGTERM) is _came
+    workers.prepare()
+    workers.answer(answers or _answer.is_leaving)
+    agent.load().tell("answers", answers=answers)
 
 
 def refuse(who: str) -> None:
@@ -86,6 +127,11 @@ def refuse(who: str) -> None:
             f"{who} is to answer SIGTERM, but {others[-1]} does already, and would never hear of it.",
             remedy=f"Let one of them answer it: {either}.",
         )
+
+
+def has_come() -> bool:
+    """Return whether SIGTERM has come to this rank, and is answered by ``instead``."""
+    return _answer.came.is_set()
 
 
 def take_back() -> Callable[[], None]:
@@ -111,8 +157,15 @@ def leave(why: str) -> NoReturn:
 
     ``why`` is for the person who reads how the job ended. Raises SystemExit.
     """
-    agent.load().part(EXIT_CODE, why)
+    expect_end(why)
     raise SystemExit(EXIT_CODE)
+
+
+def expect_end(why: str) -> None:
+    """Take note that this rank is about to end with exit code 143, in order: from now on it ignores SIGTERM."""
+    _answer.is_leaving = True
+    workers.answer(True)
+    agent.load().part(EXIT_CODE, why)
 
 
 def _came(_: int, __: FrameType | None) -> None:
@@ -130,7 +183,9 @@ def _in_main_thread() -> bool:
 
 def _listen() -> None:
     global _pipe
-    if _answer.left_alone or not _in_main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+    if _answer.left_alone or not _in_main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, workers.handler):
         return
     if _pipe != _NO_PIPE:  # the thread is there: only the handler was taken away
         signal.signal(signal.SIGTERM, _came)
@@ -152,9 +207,10 @@ def _wait(readable: int) -> None:
 
 
 def _in_child() -> None:
-    """A forked child (DataLoader worker) must die of its own SIGTERM, and not tell this pipe."""
+    """A forked child must not tell this pipe, and dies of its own SIGTERM, unless it is a worker (`workers`)."""
     global _pipe
-    _pipe = _NO_PIPE
+    ours, _pipe = _pipe, _NO_PIPE
+    if (fd := signal.set_wakeup_fd(-1)) != ours[1]:
+        signal.set_wakeup_fd(fd)
     if signal.getsignal(signal.SIGTERM) is _came:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)

@@ -34,13 +34,14 @@ from allranks.launch.events import (
 )
 from allranks.launch.job import Job
 from allranks.launch.keeper import Keeper
+from allranks.launch.limits import Limits
 from allranks.launch.mailbox import Mailbox
 from allranks.launch.merge import Stream
 from allranks.launch.ports import Ports
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.signals import Signals
 from allranks.launch.standstill import Show, patience
-from allranks.launch.supervise import Limits, Phase, Supervisor
+from allranks.launch.supervise import Phase, Supervisor
 from allranks.launch.target import Command, to_json
 from allranks.process import is_ending
 
@@ -277,7 +278,8 @@ class _Loop:
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Signal):
-            self._order(orders.Kill(action.ranks, action.signum))
+            agents = tuple(self._mailbox.agents.get(rank, 0) for rank in action.ranks)
+            self._order(orders.Kill(action.ranks, action.signum, agents))
         elif isinstance(action, Say):
             self._say(action.text)
         elif isinstance(action, TellPeers):

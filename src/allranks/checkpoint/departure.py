@@ -1,0 +1,165 @@
+"""A program leaves because of SIGTERM: all of its Checkpointers save before, on all ranks the same steps.
+
+All ranks come to one call of ``maybe_save`` (`allranks.world.notices`). There its Checkpointer saves. The others save
+at their own next calls, when the program says which step their state is of. If the first is called again before that,
+they save the last state that they saw. The last one that saves leaves.
+
+An exception that ends the program after a SIGTERM is most often its consequence: a process that the loop needs was
+killed by it. Then no rank comes to a call any more, and all save the last state that they saw.
+
+Before a save the ranks compare their steps: without that, a rank whose loop ended would save another one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from allranks import agent
+from allranks.errors import AllranksError, Mismatch
+from allranks.gate.log import log
+from allranks.world import overdue, sigterm
+from allranks.world.base import World
+from allranks.world.notices import Notice, Notices
+from allranks.world.ticket import Ticket
+
+# What torch says of a worker that a SIGTERM has ended, and how long that of the rank may come after it.
+_TERMINATED = "killed by signal: Terminated"
+_LATE = 1.0
+_NAP = 0.02
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """A Checkpointer, as the departure sees it.
+
+    ``seen`` returns the step of the last state that it saw, ``saved`` the last that is saved; ``save_last`` saves the
+    last state that it saw, unless it is saved (every rank must call); ``release`` gives its run free.
+    """
+
+    notices: Notices
+    seen: Callable[[], int | None]
+    saved: Callable[[], int | None]
+    save_last: Callable[[], None]
+    release: Callable[[], None]
+
+
+class Departure:
+    """One rank's Checkpointers, of one world; they ``join`` when they are made, and ``drop`` out when closed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._line = world.line("leave")
+        self._members: list[Member] = []
+        self._saved: list[Member] = []
+        self._notice: Notice | None = None
+        self._rescued = False
+        self._count = 0
+
+    def notices(self) -> Notices:
+        """Return the notices of a new Checkpointer, which is about to ``join``."""
+        self._count += 1  # the same on all ranks, which make their Checkpointers in the same order
+        return Notices(self._world, name=f"checkpointer/{self._count}", call="maybe_save")
+
+    def join(self, member: Member) -> None:
+        """Take a Checkpointer in."""
+        self._members.append(member)
+        agent.load().rescue_by(self.rescue)
+
+    def drop(self, member: Member) -> None:
+        """Let a Checkpointer go: it has saved what it had, or has failed."""
+        self._members = [one for one in self._members if one is not member]
+
+    def is_due(self, member: Member, notice: Notice | None) -> bool:
+        """Save if all ranks are to leave, and leave once all have saved. Returns whether ``member`` has saved."""
+        if self._notice is None:
+            if notice is None or notice.kind != "leave":
+                return False
+            self._notice = notice
+        rest = [one for one in self._members if one not in self._saved]
+        try:
+            self._save(rest if member in self._saved else [member])
+        except BaseException:
+            self._release()
+            raise
+        if all(one in self._saved for one in self._members):
+            sigterm.leave(self._end(f"{self._notice.why} on rank {self._notice.rank}"))
+        return True
+
+    def rescue(self, error: BaseException) -> bool:
+        """Save what the Checkpointers saw last, if the program ends by a consequence of SIGTERM; every rank must call.
+
+        Returns whether that is done: this rank is to end with exit code 143 then.
+        """
+        if not self._members or self._rescued or isinstance(error, Mismatch) or not self._was_told(error):
+            return False
+        self._rescued = True
+        step = self._members[0].saved()
+        try:
+            self._save([one for one in self._members if one not in self._saved])
+        except AllranksError as failed:
+            log("allranks: nothing was saved since step %s: %s", step, failed, level=40)
+            return False
+        done = self._end(f"SIGTERM, then {type(error).__name__}")
+        log("allranks: rank %d: %s came of SIGTERM: %s.", self._world.rank, type(error).__name__, done, level=30)
+        sigterm.expect_end(done)
+        return True
+
+    def _was_told(self, error: BaseException) -> bool:
+        """Whether SIGTERM has come, to this rank or to another; it may come a moment after a worker has died of it."""
+        until = time.monotonic() + (_LATE if _TERMINATED in str(error) else 0.0)
+        while not (told := sigterm.has_come() or any(one.notices.is_leaving for one in self._members)):
+            if time.monotonic() >= until:
+                break
+            time.sleep(_NAP)
+        return told
+
+    def _save(self, members: Sequence[Member]) -> None:
+        """Save all of these, on all ranks the same steps; raise the first error once all have been tried."""
+        steps = [one.seen() for one in members]
+        ticket = Ticket("leave", "save before leaving", "")
+        self._line.exchange(ticket, steps, decide=_same, timeout=overdue.grace())
+        errors: list[Exception] = []
+        for one in members:
+            try:
+                one.save_last()
+            except Exception as error:
+                errors.append(error)
+            self._saved.append(one)
+        if errors:
+            raise errors[0]
+
+    def _end(self, why: str) -> str:
+        """Give all runs free; return what was done."""
+        steps = sorted({step for one in self._members if (step := one.saved()) is not None})
+        self._release()
+        done = f"saved step {', '.join(map(str, steps))} and left" if steps else "left, with nothing to save"
+        return f"{done} ({why})"
+
+    def _release(self) -> None:
+        for one in list(self._members):
+            one.release()
+
+
+def _same(values: Sequence[object]) -> None:
+    """Raise Mismatch unless all ranks are at the same steps."""
+    odd = [rank for rank, steps in enumerate(values) if steps != values[0]]
+    if odd:
+        told = "; ".join(f"rank {rank}: step {_words(steps)}" for rank, steps in enumerate(values))
+        raise Mismatch(f"the ranks' last complete steps differ, so none can be saved: {told}.", ranks=odd)
+
+
+def _words(steps: object) -> str:
+    return ", ".join(map(str, steps)) if isinstance(steps, list) else str(steps)
+
+
+_departures: WeakKeyDictionary[World, Departure] = WeakKeyDictionary()
+
+
+def of(world: World) -> Departure:
+    """Return the departure of a world."""
+    if world not in _departures:
+        _departures[world] = Departure(world)
+    return _departures[world]

@@ -1,0 +1,62 @@
+"""Report, after half of the grace, where the ranks are that have not come to the call at which all leave."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping
+
+from allranks.callsite import whereabouts
+from allranks.errors import StoreError, name_ranks
+from allranks.world.base import World
+
+# The grace of torchrun, of Slurm (KillWait) and of `allranks run`, in seconds, where no launcher of ours says another.
+DEFAULT_GRACE = 30.0
+
+
+def grace() -> float:
+    """Return how many seconds a rank has between SIGTERM and SIGKILL."""
+    return float(os.environ.get("ALLRANKS_GRACE", DEFAULT_GRACE))
+
+
+def is_known() -> bool:
+    """Return whether a launcher of ours says how long the grace is."""
+    return "ALLRANKS_GRACE" in os.environ
+
+
+def watch(world: World, key: str, *, why: str, call: str) -> None:
+    """On rank 0: after half of the grace, print where the ranks are of which there is no ``<key>/<rank>``.
+
+    Returns at once. ``call`` is what they have not come to.
+    """
+    thread = threading.Thread(target=_watch, args=(world, key, why, call), name="allranks-overdue", daemon=True)
+    thread.start()
+
+
+def _watch(world: World, key: str, why: str, call: str) -> None:
+    half = grace() / 2
+    time.sleep(half)
+    try:
+        late = set(range(world.size)) - {int(one.rpartition("/")[2]) for one in world.store.list(f"{key}/")}
+        places = dict(world.lookout.locate(sorted(late)))
+    except StoreError:
+        return
+    if world.rank in late:
+        places[world.rank] = f"at {whereabouts() or 'an unknown line'}"
+    if late:
+        print(f"allranks: {report(late, places, why=why, call=call, seconds=half)}", file=sys.stderr)
+
+
+def report(late: Iterable[int], places: Mapping[int, str], *, why: str, call: str, seconds: float) -> str:
+    """Return one line: which ranks have not come, where they are, and what to do."""
+    groups: dict[str, list[int]] = {}
+    for rank in sorted(late):
+        groups.setdefault(places.get(rank, "gave no sign"), []).append(rank)
+    where = "; ".join(f"{name_ranks(ranks)} {place}" for place, ranks in groups.items())
+    return (
+        f"{why}: {seconds:g} s ago, and {name_ranks(late)} did not come to the next {call} since: {where}. Nothing is "
+        f"saved before that, and in {seconds:g} s the job is killed. In a long warm-up or evaluation, call {call} now "
+        "and then with the same step, or give more time: allranks run --grace."
+    )

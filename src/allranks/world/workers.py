@@ -1,0 +1,236 @@
+"""Worker processes of a rank ignore a SIGTERM that was sent to the whole job, while the rank answers it by a save.
+
+Slurm, systemd and torchrun send SIGTERM to every process of a job. A DataLoader's workers would die of it, and the
+training loop with them, before the rank has saved. So each process that a rank starts by multiprocessing (a
+DataLoader's workers, a Pool, those of Hugging Face datasets and grain), by fork, spawn or forkserver, has a handler of
+ours for SIGTERM. It reads a page of memory that it shares with the rank:
+
+- the rank does not answer SIGTERM: the worker dies of it, as without us;
+- the rank itself has called ``terminate()`` for this worker: it dies of it;
+- else it goes on, and a thread of it waits from then on for the end of the rank, however that ends, to end the worker.
+
+What a worker execs has no handler of ours.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import functools
+import mmap
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, ModuleType
+from typing import Any
+
+from allranks import agent
+
+# What forks worker processes; the second is that of Hugging Face datasets.
+LIBRARIES = ("multiprocessing", "multiprocess")
+_SIGNALS = "torch.utils.data._utils.signal_handling"
+# The page, in ints: whether the rank answers; by a pid's place, who was terminated, and who has our handler.
+_PLACES = 1023
+_SIZE = 4 * (1 + 2 * _PLACES)
+# How long a worker that is terminated may take to come out of C code, in seconds.
+PATIENCE = 5.0
+
+
+class _Page:
+    """A page of memory that a rank shares with its workers; ``path`` is how a worker opens it."""
+
+    def __init__(self, rank: int, path: str = "") -> None:
+        self.rank = rank
+        fd = os.open(path, os.O_RDWR) if path else os.memfd_create("allranks-workers", os.MFD_CLOEXEC)
+        if not path:
+            os.ftruncate(fd, _SIZE)
+        self.path = path or f"/proc/{rank}/fd/{fd}"
+        self._ints = memoryview(mmap.mmap(fd, _SIZE)).cast("i")
+        if path:
+            os.close(fd)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the rank answers SIGTERM by a save."""
+        return bool(self._ints[0])
+
+    @answers.setter
+    def answers(self, value: bool) -> None:
+        self._ints[0] = value
+
+    def terminate(self, pid: int) -> None:
+        self._ints[1 + pid % _PLACES] = pid
+
+    def is_terminated(self, pid: int) -> bool:
+        return self._ints[1 + pid % _PLACES] == pid
+
+    def enter(self, pid: int) -> None:
+        """Take note of a new worker."""
+        self._ints[1 + pid % _PLACES] = 0
+        self._ints[1 + _PLACES + pid % _PLACES] = pid
+
+    def is_worker(self, pid: int) -> bool:
+        return self._ints[1 + _PLACES + pid % _PLACES] == pid
+
+
+_page: _Page | None = None
+_hooked = False
+_watches = False
+_is_loader = False  # a worker of torch's DataLoader
+
+
+def prepare() -> None:
+    """Have the workers that this rank starts from now on attend to it. Call once a rank, or again."""
+    global _page, _hooked
+    if _page is None or _page.rank != os.getpid():
+        _page = _Page(os.getpid())
+    if not _hooked:
+        _hooked = True
+        os.register_at_fork(after_in_child=_in_child)
+        after_import = agent.load("allranks_agent_imports").after_import
+        for library in LIBRARIES:
+            after_import(f"{library}.process", _watch_start)
+            after_import(f"{library}.popen_fork", _watch_terminate)
+            after_import(f"{library}.forkserver", _watch_forkserver)
+        after_import(_SIGNALS, _watch_torch)
+
+
+def answer(answers: bool) -> None:
+    """Say whether this rank answers SIGTERM by a save; after ``prepare``."""
+    if _page is not None:
+        _page.answers = answers
+
+
+def attach(rank: int, path: str) -> None:
+    """Have this process, a spawned worker of process ``rank``, attend to the page at ``path``."""
+    global _page, _hooked
+    with contextlib.suppress(OSError):  # the rank has gone
+        _page, _hooked = _Page(rank, path), True
+        _become_worker()
+        agent.load("allranks_agent_imports").after_import(_SIGNALS, _watch_torch)
+
+
+def _in_child() -> None:
+    """A forked child: a worker, if multiprocessing made it."""
+    launcher = sys._getframe(1).f_globals.get("__name__", "")
+    if launcher in {f"{library}.popen_fork" for library in LIBRARIES}:
+        _become_worker()
+
+
+def _become_worker() -> None:
+    global _watches
+    assert _page is not None
+    _page.enter(os.getpid())
+    _watches = False
+    signal.signal(signal.SIGTERM, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def handler(_: int, __: FrameType | None) -> None:
+    """Answer a SIGTERM in a worker."""
+    assert _page is not None
+    if _page.is_terminated(os.getpid()):
+        os._exit(0) if _is_loader else _die()  # of a loader, the rank would take any other code for a failure
+    elif not _page.answers:
+        _die()
+    else:
+        _watch_rank(_page.rank)
+
+
+def _die() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _watch_rank(rank: int) -> None:
+    """Have this worker end with its rank. No lock is taken here: a signal may come while one is held."""
+    global _watches
+    if not _watches:
+        _watches = True
+        _thread.start_new_thread(_end_with, (rank,))
+
+
+def _end_with(rank: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        select.select([os.pidfd_open(rank)], [], [])
+    os._exit(128 + signal.SIGTERM)
+
+
+class _Attend:
+    """Travels to a spawned worker with what it runs, and attaches it when it is unpickled there."""
+
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[int, str]]:
+        assert _page is not None
+        return attach, (_page.rank, _page.path)
+
+
+def _watch_start(process: ModuleType) -> None:
+    start = process.BaseProcess.start
+
+    @functools.wraps(start)
+    def attending(self: Any) -> None:
+        self._allranks = _Attend()
+        start(self)
+
+    process.BaseProcess.start = attending
+
+
+def _watch_terminate(popen: ModuleType) -> None:
+    send = popen.Popen._send_signal
+
+    @functools.wraps(send)
+    def announcing(self: Any, signum: int) -> None:
+        if signum == signal.SIGTERM and _page is not None and _page.is_worker(self.pid):
+            _page.terminate(self.pid)
+            _kill_later(self)
+        send(self, signum)
+
+    popen.Popen._send_signal = announcing
+
+
+def _kill_later(popen: Any) -> None:
+    """Kill a terminated worker that stays in C code, where no handler of Python's is called."""
+
+    def kill() -> None:
+        time.sleep(PATIENCE)
+        with contextlib.suppress(OSError):
+            popen.kill()
+
+    try:
+        threading.Thread(target=kill, name="allranks-terminate", daemon=True).start()
+    except RuntimeError:  # the interpreter is about to end
+        popen.kill()
+
+
+def _watch_forkserver(forkserver: ModuleType) -> None:
+    """The server that forks workers ignores SIGTERM, by a mask that it inherits: it ends with its rank anyway."""
+    ensure = forkserver.ForkServer.ensure_running
+
+    @functools.wraps(ensure)
+    def masked(self: Any) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            ensure(self)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    forkserver.ForkServer.ensure_running = masked
+
+
+def _watch_torch(signals: ModuleType) -> None:
+    """A DataLoader's worker sets handlers of torch's own, which let it die of a SIGTERM; ours goes over that."""
+    theirs = signals._set_worker_signal_handlers
+
+    @functools.wraps(theirs)
+    def set_handlers() -> None:
+        global _is_loader
+        theirs()
+        if _page is not None:
+            _become_worker()
+            _is_loader = True
+
+    signals._set_worker_signal_handlers = set_handlers  # type: ignore[attr-defined]
