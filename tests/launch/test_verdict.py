@@ -130,6 +130,8 @@ def test_a_size_mismatch_is_the_fault_of_the_rank_that_it_aborts() -> None:
         ("allranks.errors.BarrierTimeout: rank 0: barrier 'x': rank 1 did not come", Weight.WAITING),
         ("allranks.errors.RemoteError: rank 0: main_rank: rank 1 raised ValueError", Weight.CONSEQUENCE),
         ("killed by SIGABRT", Weight.UNCLEAR),
+        ("killed by SIGTERM", Weight.UNCLEAR),
+        ("killed by SIGKILL", Weight.CAUSE),
     ],
 )
 def test_what_an_error_says_has_a_weight(what: str, weight: Weight) -> None:

@@ -137,3 +137,23 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    ("ending", "says"),
+    [
+        ("killed", r"because rank 1 \(host \S+\) failed: ended without a word, or its host did: it does not answer"),
+        pytest.param(
+            "leaves", r"because rank 1 \(host \S+\) failed: left early \(exit code 0\)", marks=pytest.mark.soak
+        ),
+        pytest.param(
+            "raises", r"because rank 1 \(host \S+\) failed at \S+: ValueError: bad row", marks=pytest.mark.soak
+        ),
+    ],
+)
+def test_a_rank_alone_on_its_machine_is_named_by_its_peers(ending: str, says: str) -> None:
+    """Nobody saw its process end; their own errors say that somebody's has, and it is the one that does not answer."""
+    job = harness.run(RANKS, [str(PROGRAM.with_name("far_apart.py")), ending])
+    assert all(code for rank, code in enumerate(job.codes) if rank != 1 or ending != "leaves"), job
+    assert any(re.search(says, job.ranks[rank].err) for rank in (0, 2)), job

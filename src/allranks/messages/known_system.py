@@ -30,6 +30,17 @@ KNOWN = (
         example="traceback : Signal 9 (SIGKILL) received by PID 4711",
     ),
     Known(
+        name="terminated",
+        kind="unclear",
+        title="a process was asked to end from outside",
+        signs=("killed by SIGTERM", "Signal 15 (SIGTERM) received"),
+        means="A scheduler or a launcher sends it to the ranks that are left when one has failed, and to all at a time "
+        "limit or a preemption.",
+        do="Look for a rank that has failed before, and at what the scheduler says of the job.",
+        source=f"allranks run; torch elastic, of {_SLURM}",
+        example="traceback : Signal 15 (SIGTERM) received by PID 4711",
+    ),
+    Known(
         name="cuda-out-of-memory",
         kind="cause",
         title="a GPU has no memory left",

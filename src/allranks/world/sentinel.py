@@ -34,8 +34,10 @@ from allranks.world.deaths import DeathWatch
 from allranks.world.presence import Presence
 
 # How long a rank that fails waits whether it hears that another one failed: then its own failure is a consequence. The
-# second, where a rank of its machine is seen ending; the third, where its own failure must be a consequence.
-_SETTLE, _SETTLE_LONG, _SEARCH = 0.15, 1.0, 3.0
+# second, where a rank of its machine is seen ending.
+_SETTLE, _SETTLE_LONG = 0.15, 1.0
+# How much longer, where its own failure says that there is another, or may be.
+_SEARCH = {Weight.CAUSE: 0.0, Weight.UNCLEAR: 1.0, Weight.WAITING: 3.0, Weight.CONSEQUENCE: 3.0}
 # How long a rank that has failed may go on with its exit handlers (flush a log, finish an upload).
 _LAST_WORDS = 1.0
 # How long the rank that serves the store keeps it open for the others to hear of a failure: their last words included,
@@ -174,7 +176,7 @@ class Sentinel:
     def _is_doomed(self) -> bool:
         """Whether SIGTERM may have come because another rank has failed: torchrun sends it to the survivors."""
         try:
-            return self._heard.wait(self._settling(gone.read(self._store), Weight.UNCLEAR))
+            return self._heard.wait(self._settling(gone.read(self._store)))
         except StoreError:
             return True
 
@@ -207,9 +209,9 @@ class Sentinel:
     def _fail(self, failure: Failure) -> None:
         """Tell all ranks of a failure, unless it is this rank's own and only the consequence of another."""
         own, weight = failure.rank == self._rank, weight_of(failure)
-        before = gone.read(self._store)
-        if own and self._ends_all and self._heard.wait(self._settling(before, weight)):
+        if own and self._ends_all and self._hears_of_another(weight):
             threading.Event().wait()  # the listening thread ends this process
+        before = gone.read(self._store)
         gone.mark(self._store, failure.rank, f"has failed: {failure.what}")
         if not self._ends_all:
             return
@@ -217,29 +219,47 @@ class Sentinel:
             left = "; ".join(f"rank {rank} {why}" for rank, why in before.items())
             failure = replace(failure, what=f"{failure.what} (before: {left})")
             self._say(f"failed after {left}")  # the launcher may end the others before they can say so
-        elif own and weight is not Weight.CAUSE and (mute := self._mute()):
-            failure = self._unseen(mute[0], because=failure)
-            self._say(f"failed because of {failure.headline()}")
+        if own and weight is not Weight.CAUSE:
+            failure = self._cause_of(failure, weight, before)
         self._board.post_failure(failure)
         self._heard.set()
         if own:
             self._serve()
 
-    def _settling(self, gone_before: Mapping[int, str], weight: Weight) -> float:
-        if weight is not Weight.CAUSE and not gone_before:
-            return _SEARCH
+    def _hears_of_another(self, weight: Weight) -> bool:
+        """Wait for another rank's failure; return whether one is heard of. What is no cause waits longer for one."""
+        if self._heard.wait(self._settling(gone.read(self._store))):
+            return True
+        deadline = time.monotonic() + _SEARCH[weight]
+        while time.monotonic() < deadline and not gone.read(self._store):
+            if self._heard.wait(_SETTLE):
+                return True
+        return False
+
+    def _settling(self, gone_before: Mapping[int, str]) -> float:
         dying = set() if self._deaths is None else self._deaths.dying().difference(gone_before)
         return _SETTLE_LONG if dying else _SETTLE
 
-    def _mute(self) -> list[int]:
-        """Return the ranks of other machines that do not answer: what ended them, nobody here could see."""
-        far = [rank for rank in range(self._size) if rank != self._rank and rank not in self.near]
+    def _cause_of(self, failure: Failure, weight: Weight, before: Mapping[int, str]) -> Failure:
+        """Return the end of another rank of which this rank's failure must be a consequence; itself if none is found.
+
+        A rank has left too early; or one of another machine does not answer: what ended that, nobody here could see.
+        """
+        left = [rank for rank, why in before.items() if why.startswith("has left")]
+        if left and weight is not Weight.UNCLEAR:
+            rank, what = left[0], f"left early (exit code 0) while rank {self._rank} still needed it"
+        elif mute := self._mute(before):
+            rank, what = mute[0], "ended without a word, or its host did: it does not answer"
+        else:
+            return failure
+        what = f"{what}. Rank {self._rank} got {failure.what}"
+        return replace(self._failure(rank, what, failure.exit_code), traceback=failure.traceback)
+
+    def _mute(self, before: Mapping[int, str]) -> list[int]:
+        known = {self._rank, *self.near, *before}
+        far = [rank for rank in range(self._size) if rank not in known]
         places = self.locate(far)
         return [rank for rank in far if rank not in places]
-
-    def _unseen(self, rank: int, *, because: Failure) -> Failure:
-        what = f"ended without a word, or its host did: it does not answer, and rank {self._rank} got {because.what}"
-        return replace(self._failure(rank, what, because.exit_code), traceback=because.traceback)
 
     def _end(self, first: Failure) -> NoReturn:
         """End this process because of the first failure, its own or another rank's."""
