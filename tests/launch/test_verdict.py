@@ -97,6 +97,13 @@ def test_a_timeout_is_first_of_the_errors_that_it_causes_and_the_consequence_of_
     assert waits.leaves(1, 31.0).first[0] == 0, "who leaves after the timeout has not caused it"
 
 
+def test_ranks_that_jax_aborts_on_their_way_out_lost_the_one_that_left_before() -> None:
+    """All have left in order, as far as they know; one of them by os._exit, past JAX's shutdown barrier."""
+    story = Story().leaves(0, 5.2).leaves(1, 5.0).leaves(2, 5.2).ends_with(1, 0, 5.1)
+    story.ends_with(0, ABORTED, 105.0, lines=(TASK_DIED,)).ends_with(2, ABORTED, 105.0, lines=(TASK_DIED,))
+    assert story.first == (1, "left early (exit code 0) while ranks 0, 2 still needed it")
+
+
 def test_sigterm_that_comes_after_a_failure_is_not_first() -> None:
     """Slurm and torchrun send it to the survivors."""
     assert Story().tells(0, "KeyError: 'x'", 5.0).ends_with(1, TERMINATED, 5.1).first[0] == 0

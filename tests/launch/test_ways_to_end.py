@@ -19,17 +19,19 @@ from jobs import allranks
 
 PROGRAM = Path(__file__).parent / "programs" / "ways_to_end.py"
 LINES = PROGRAM.read_text().splitlines()
+PAGE = Path(__file__).parents[2] / "docs" / "failures.md"
 RUNS, LOAD = int(os.environ.get("ENDS_RUNS", "1")), int(os.environ.get("ENDS_LOAD", "0"))
 HANG_AFTER, HANG_CODE = "6", 75
 
 
 @dataclass(frozen=True)
 class Way:
-    """``says`` is in the headline; ``has_place``: its line is. ``torch_only``: JAX has no such end.
+    """One row of the table: ``title`` is for the page, ``says`` is in the headline, and with ``has_place`` its line is.
 
-    Gloo aborts on a mismatch of sizes between two ranks; of more, some wait.
+    ``torch_only``: JAX has no such end. Gloo aborts on a mismatch of sizes between two ranks; of more, some wait.
     """
 
+    title: str
     code: int
     says: str
     has_place: bool = True
@@ -39,39 +41,47 @@ class Way:
 
 
 ENDS = {
-    "raises": Way(1, "ValueError: bad row"),
-    "thread": Way(1, "in thread 'reader': OSError: disk gone"),
-    "exit_code": Way(3, "left with exit code 3"),
-    "exit_text": Way(1, "left with exit code 1: no data"),
-    "caught_exit": Way(1, "left with exit code 1 after ValueError: bad row"),
-    "caught_hard_exit": Way(5, "left with exit code 5 after ValueError: bad row"),
-    "caught_later_exit": Way(9, "left with exit code 9"),
-    "hook": Way(1, "ValueError: bad row"),
-    "hard_exit": Way(7, "left with exit code 7"),
-    "hard_exit_0": Way(1, "left early (exit code 0) while"),
-    "exit_0": Way(1, "left early (exit code 0) while"),
-    "c_exit": Way(6, "ended without a Python error: exit code 6", has_place=False),
-    "c_exit_0": Way(1, "left early (exit code 0) while", has_place=False),
-    "sigkill": Way(137, "killed by SIGKILL", has_place=False),
-    "sigterm": Way(143, "", has_place=False),
-    "segfault": Way(139, "killed by SIGSEGV"),
-    "abort": Way(134, "killed by SIGABRT: os.abort() was called"),
-    "memory": Way(1, "MemoryError"),
-    "interrupt": Way(130, "KeyboardInterrupt"),
-    "str_raises": Way(1, "BadRow: (its __str__ raises)"),
-    "group": Way(1, "ExceptionGroup: readers (1 sub-exception): ValueError: bad row", has_place=False),
-    "torn_down": Way(1, "ValueError: bad row"),
-    "mismatch": Way(134, "killed by SIGABRT: [enforce fail at", torch_only=True, ranks=2),
+    "raises": Way("an exception", 1, "ValueError: bad row"),
+    "thread": Way("an exception in a thread", 1, "in thread 'reader': OSError: disk gone"),
+    "exit_code": Way("`sys.exit(3)`", 3, "left with exit code 3"),
+    "exit_text": Way("`sys.exit('no data')`", 1, "left with exit code 1: no data"),
+    "caught_exit": Way(
+        "catches its exception, then `sys.exit(1)`", 1, "left with exit code 1 after ValueError: bad row"
+    ),
+    "caught_hard_exit": Way(
+        "catches its exception, then `os._exit(5)`", 5, "left with exit code 5 after ValueError: bad row"
+    ),
+    "caught_later_exit": Way("`sys.exit(9)` after the handler of its exception", 9, "left with exit code 9"),
+    "hook": Way("an excepthook of its own that calls `os._exit(4)`", 4, "ValueError: bad row"),
+    "hard_exit": Way("`os._exit(7)`", 7, "left with exit code 7"),
+    "hard_exit_0": Way("`os._exit(0)`", 1, "left early (exit code 0) while"),
+    "exit_0": Way("`sys.exit(0)`", 1, "left early (exit code 0) while"),
+    "c_exit": Way("C calls `_exit(6)`", 6, "ended without a Python error: exit code 6", has_place=False),
+    "c_exit_0": Way("C calls `_exit(0)`", 1, "left early (exit code 0) while", has_place=False),
+    "sigkill": Way("SIGKILL", 137, "killed by SIGKILL", has_place=False),
+    "sigterm": Way("SIGTERM", 143, "", has_place=False),
+    "segfault": Way("a crash in C", 139, "killed by SIGSEGV"),
+    "abort": Way("`os.abort()`", 134, "killed by SIGABRT: os.abort() was called"),
+    "memory": Way("no memory", 1, "MemoryError"),
+    "interrupt": Way("`KeyboardInterrupt`", 130, "KeyboardInterrupt"),
+    "str_raises": Way("an exception whose `__str__` raises", 1, "BadRow: (its __str__ raises)"),
+    "group": Way(
+        "an exception group", 1, "ExceptionGroup: readers (1 sub-exception): ValueError: bad row", has_place=False
+    ),
+    "torn_down": Way("leaves the process group while its exception is on the way", 1, "ValueError: bad row"),
+    "mismatch": Way(
+        "sizes differ (torch, two ranks)", 134, "killed by SIGABRT: [enforce fail at", torch_only=True, ranks=2
+    ),
 }
 HANGS = {
-    "lock": Way(HANG_CODE, "HANG"),
-    "sigstop": Way(HANG_CODE, "HANG", has_place=False),
-    "holds_gil": Way(HANG_CODE, "HANG"),
-    "fifo": Way(HANG_CODE, "HANG"),
-    "at_exit": Way(HANG_CODE, "HANG", has_place=False),
-    "loops": Way(HANG_CODE, "HANG"),
-    "extra": Way(HANG_CODE, "HANG", culprit=0),
-    "skips": Way(HANG_CODE, "HANG"),
+    "lock": Way("waits for a lock", HANG_CODE, "HANG"),
+    "sigstop": Way("SIGSTOP", HANG_CODE, "HANG", has_place=False),
+    "holds_gil": Way("holds the GIL in C", HANG_CODE, "HANG"),
+    "fifo": Way("reads a FIFO", HANG_CODE, "HANG"),
+    "at_exit": Way("hangs in an atexit function", HANG_CODE, "HANG", has_place=False),
+    "loops": Way("an endless loop", HANG_CODE, "HANG"),
+    "extra": Way("rank 0 makes one collective more", HANG_CODE, "HANG", culprit=0),
+    "skips": Way("leaves one collective out", HANG_CODE, "HANG"),
 }
 SAMPLE = [
     ("jax", "plain", "hook", "exit"),
@@ -86,6 +96,7 @@ CASES = [
     for way_in in ("plain", "init")
     for victims in (("raise", "exit", "leave") if name in ENDS and way_in == "plain" else ("raise",))
     if framework == "torch" or not way.torch_only
+    if victims != "leave" or name not in ("exit_0", "hard_exit_0", "c_exit_0")  # then all leave with 0
 ]
 
 
@@ -129,3 +140,16 @@ def test_the_first_failure_is_that_of_the_rank_that_began(
 
 def lines_of(name: str) -> list[int]:
     return [number for number, line in enumerate(LINES, 1) if line.endswith(f"# <- {name}")]
+
+
+def test_the_page_lists_every_way_to_end() -> None:
+    """docs/failures.md has what is tested here, and nothing else."""
+    lines = PAGE.read_text().splitlines()
+    table = lines[lines.index("| way | what is named | exit code |") :]
+    assert table[2 : 2 + len(ENDS)] == [row(way) for way in ENDS.values()]
+    assert not table[2 + len(ENDS)]
+
+
+def row(way: Way) -> str:
+    place = ", its line" if way.has_place else ""
+    return f"| {way.title} | rank {way.culprit}{place}{': ' if way.says else ''}{way.says} | {way.code} |"

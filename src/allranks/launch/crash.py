@@ -15,7 +15,7 @@ _REASONS = (
 )
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(.+)", line (\d+) in ')
-_NOT_THE_USERS = re.compile(r"<frozen |.*/(site|dist)-packages/|.*/lib/python3\.\d+/")
+_NOT_THE_USERS = re.compile(r"<frozen |.*/(site|dist)-packages/|.*/lib/python3\.\d+/|.*/src/allranks/")
 
 
 def reason(lines: Sequence[str]) -> str:

@@ -136,6 +136,9 @@ def _verdicts(reports: Iterable[Report], endings: Mapping[int, Ending], *, host:
         failure = report.failure
         if failure.rank not in told:
             told.add(failure.rank)
+            end = endings.get(failure.rank)
+            if end is not None and end.wait_code != 0 and not end.asked:  # an excepthook may leave with its own code
+                failure = replace(failure, exit_code=shell_exit_code(end.wait_code))
             yield Verdict(report.weight, failure.when, failure.rank, failure)
     for end in endings.values():
         if end.wait_code != 0 and end.rank not in told and not end.stopped_by_us:
@@ -148,20 +151,22 @@ def _left_early(
     """Return the failure of the rank that had left before the others failed, if one had."""
     silent = {rank: end for rank, end in endings.items() if end.wait_code == 0 and rank not in left}
     gone = {rank: Departure(end.happened, lines=end.lines) for rank, end in silent.items()} | dict(left)
-    needing = [one for one in found if one.rank not in gone]
+    lost = {one.rank for one in found if one.weight is Weight.CONSEQUENCE}
+    needing = [one for one in found if one.rank not in gone or one.rank in lost]
     if not needing:
         return None
     first = min(needing)
     leavers = [
         (departure.when, rank)
         for rank, departure in gone.items()
-        if weight_of_lines(departure.lines) is not Weight.CONSEQUENCE
+        if rank not in lost
+        and weight_of_lines(departure.lines) is not Weight.CONSEQUENCE
         and (first.weight is Weight.CONSEQUENCE or departure.when <= min(one.when for one in needing))
     ]
     if not leavers:
         return None
     when, rank = min(leavers)
-    others = {one.rank for one in needing} | endings.keys() - gone.keys()  # those that we stopped needed it as well
+    others = {one.rank for one in needing} | (endings.keys() - gone.keys())  # those that we stopped needed it as well
     needed = f"{name_ranks(others)} still needed it"
     failure = gone[rank].failure or left_early(rank, when, host=host, while_doing=needed, where=gone[rank].where)
     return Verdict(Weight.CAUSE, when, rank, failure)
