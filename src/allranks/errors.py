@@ -150,6 +150,10 @@ class NotThere(StorageError):
     """There is no such file."""
 
 
+class StepRemoved(NotThere):
+    """A step was there, and has been removed or saved over since, by the job that owns the run or by ``ckpt gc``."""
+
+
 class AlreadyThere(StorageError):
     """A file that must be new exists."""
 

@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.needs("jax", "torch")
 def test_the_snippets_of_the_page_run(tmp_path: Path) -> None:
     """The last one prints the error that it is about."""
-    out = pages.printed("checkpoint.md", tmp_path, snippets=6)
+    out = pages.printed("checkpoint.md", tmp_path, snippets=7)
     assert "checkpoint-1 131072" in out
     assert "1 missing, 2 unexpected" in out, out
     assert {path.name for path in (tmp_path / "runs" / "a").iterdir()} == {

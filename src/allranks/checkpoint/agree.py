@@ -23,6 +23,7 @@ from allranks.errors import (
     NewerFormat,
     NotThere,
     StepExists,
+    StepRemoved,
     StorageError,
     UnknownFormat,
     Unsafe,
@@ -34,7 +35,18 @@ from allranks.world.base import World
 
 _KINDS: dict[str, type[AllranksError]] = {
     kind.__name__: kind
-    for kind in (CannotStore, Damaged, Fenced, NewerFormat, NotThere, StepExists, StorageError, UnknownFormat, Unsafe)
+    for kind in (
+        CannotStore,
+        Damaged,
+        Fenced,
+        NewerFormat,
+        NotThere,
+        StepExists,
+        StepRemoved,
+        StorageError,
+        UnknownFormat,
+        Unsafe,
+    )
 }
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -13,12 +13,14 @@ from allranks import agent
 from allranks.checkpoint import audit, departure, fence, retention
 from allranks.checkpoint.cadence import Cadence, Pace
 from allranks.checkpoint.handle import SaveHandle
+from allranks.checkpoint.holds import holding
 from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.metrics import as_numbers
 from allranks.checkpoint.position import Position, shares_memory
 from allranks.checkpoint.restoring import Restored, restore
 from allranks.checkpoint.resume_gate import Loaded
 from allranks.checkpoint.resuming import resume_gate
+from allranks.checkpoint.same_folder import check_visible
 from allranks.checkpoint.saving import Order, Saver, Settings
 from allranks.errors import (
     AllranksError,
@@ -29,7 +31,6 @@ from allranks.errors import (
     SaveFailed,
     StepExists,
     StorageError,
-    name_ranks,
 )
 from allranks.gate.log import log
 from allranks.storage.base import Storage
@@ -243,6 +244,18 @@ class Checkpointer:
         """Return the steps that are saved and whole as far as their manifests say. Any rank may call it alone."""
         return audit.steps(self._storage)
 
+    def hold(self, step: int | None = None, *, minutes: float = 60.0) -> AbstractContextManager[int]:
+        """Keep a step, by default the newest, from being removed while a ``with`` block runs; gives its number.
+
+        For a reader beside the job that writes. Any rank may call it alone. It takes the right to write one small file
+        into the run, and ends by itself after ``minutes``, or when the process ends on the machine of the writer.
+        Raises NotThere where nothing is saved, StepRemoved where the step is not there any more.
+
+        >>> with reader.hold() as step:
+        ...     state, _ = reader.restore(like, step=step)
+        """
+        return holding(self._storage, step, minutes=minutes)
+
     def close(self) -> None:
         """Save the last state that ``maybe_save`` saw, unless it is saved, wait for it, and give the run free.
 
@@ -286,30 +299,13 @@ class Checkpointer:
             return [self._fence.path, self._fence.nonce]
 
         path, nonce = world.on_main(acquire)
-        seen = world.all_gather(self._nonce_at(path), name="fence")
-        blind = [rank for rank, found in enumerate(seen) if found != nonce]
-        if blind:
+        try:
+            check_visible(self._storage, world, path, nonce=nonce)
+        except StorageError:
             if self._fence is not None:
                 fence.release(self._storage, self._fence)
-            hosts = ", ".join(sorted({world.hosts[rank] for rank in blind}))
-            error = StorageError(
-                f"rank {world.rank}: {name_ranks(blind)} (host {hosts}) do not see what rank 0 (host {world.hosts[0]}) "
-                f"wrote into {self._storage.url}: {seen[blind[0]]}.",
-                remedy="Use a directory that all hosts share, or an object store.",
-            )
-            error.ranks = tuple(blind)
-            raise error
+            raise
         return nonce
-
-    def _nonce_at(self, path: str) -> str:
-        """Return the nonce of the fence that this rank sees there, or what it sees instead."""
-        try:
-            found: str = json.loads(self._storage.get(path))["nonce"]
-        except StorageError as error:
-            return str(error)
-        except (ValueError, LookupError, TypeError):
-            return "it sees a file there that is no fence"
-        return found
 
     def _attend_to_notices(self, *, on_sigterm: bool) -> None:
         """Hear of what all ranks are to do at one call; have SIGTERM be such a notice. Every rank must call."""

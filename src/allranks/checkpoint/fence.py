@@ -158,7 +158,7 @@ def _document(fence: Fence) -> bytes:
     return json.dumps({"format": FORMAT, **asdict(fence)}).encode()
 
 
-def _known(kind: type[Fence | Owner], found: dict[str, Any]) -> dict[str, Any]:
+def known(kind: type[Fence | Owner], found: dict[str, Any]) -> dict[str, Any]:
     """Return the entries that this allranks knows: a newer one may write more."""
     names = {one.name for one in fields(kind)}
     return {name: value for name, value in found.items() if name in names}
@@ -171,7 +171,7 @@ def _read(storage: Storage, number: int) -> Fence | None:
         found = json.loads(storage.get(path))
         if found.pop("format") != FORMAT:
             raise ValueError("it is of another format")
-        return Fence(**_known(Fence, {**found, "owner": Owner(**_known(Owner, found["owner"]))}))
+        return Fence(**known(Fence, {**found, "owner": Owner(**known(Owner, found["owner"]))}))
     except NotThere:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -61,6 +61,7 @@ class Keeping:
                 remove_replaced(self._storage, step)
             given_up, self._given_up = self._given_up - {step}, set()
             self._remove(given_up)
+            self.steps -= given_up  # also those of which a reader still holds the files
             self._remove(self._not_kept(self.steps - given_up, newest=step))
         except AllranksError as error:  # the save itself is done
             log("allranks: after the save of step %d: %s", step, error, level=30)
@@ -69,6 +70,8 @@ class Keeping:
         for step in sorted(self._removable(steps)):
             self._check_owner()
             left = remove_step(self._storage, step)
+            if left is None:
+                continue
             self.steps.discard(step)
             if left:
                 names = ", ".join(left)
@@ -79,7 +82,7 @@ class Keeping:
         saved = [Saved(step, self._metrics_of(step)) for step in steps]
         metric = lacks_metric(saved, self._policy)
         if not metric:
-            return choose(saved, self._policy)
+            return tuple(step for step in choose(saved, self._policy) if step != newest)
         there = ", ".join(map(repr, self._metrics[newest])) or "none"
         text = "allranks: keep_best: no step has the metric %r, so nothing is removed. The metrics of step %d are: %s."
         log(text, metric, newest, there, level=30)

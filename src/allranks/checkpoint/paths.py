@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 MANIFEST = "manifest.json"
 FENCES = "fence"
+HOLDS = "hold"
 
 # Just as Python writes the number: checkpoint-007 is not a step of ours.
 _STEP = re.compile(r"checkpoint-(0|[1-9][0-9]{0,17})")
 _SHARD_FILE = re.compile(r"rank-([0-9]{5,10})-of-([0-9]{5,10})\.([0-9a-f]{8})\.safetensors")
+_HOLD = re.compile(r"(0|[1-9][0-9]{0,17})\.[0-9a-f]{8}\.json")
 _FENCE = re.compile(r"([0-9]{8,18})\.json")
 
 
@@ -63,3 +65,14 @@ def fence_of(name: str) -> int | None:
     found = _FENCE.fullmatch(name)
     number = int(found[1]) if found else 0
     return number if found and fence_path(number) == f"{FENCES}/{name}" else None
+
+
+def hold_path(step: int, nonce: str) -> str:
+    """Return the path of a reader's hold on a step, in the run; ``nonce`` is of 8 digits."""
+    return f"{HOLDS}/{step}.{nonce}.json"
+
+
+def hold_of(name: str) -> int | None:
+    """Return the step that a file in the folder of holds is about, None for any other name."""
+    found = _HOLD.fullmatch(name)
+    return int(found[1]) if found else None

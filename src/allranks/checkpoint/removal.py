@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from allranks.checkpoint import audit, leftovers, manifest_json, paths
+from allranks.checkpoint import audit, holds, leftovers, manifest_json, paths
 from allranks.errors import NotThere
 from allranks.storage.base import Storage
 
@@ -19,24 +19,33 @@ LINK = "its folder is a symbolic link"
 def obstacles(storage: Storage, steps: Iterable[int]) -> dict[int, str]:
     """Return why some of these steps must stay, by step."""
     links = {entry.name for entry in storage.list("") if entry.link}
-    found = {step: LINK for step in steps if paths.step_folder(step) in links}
+    held = holds.held(storage)
+    found = {}
     for step in steps:
-        if step not in found and _named(storage, step) is None:
+        if paths.step_folder(step) in links:
+            found[step] = LINK
+        elif step in held:
+            found[step] = held[step]
+        elif _manifest(storage, step)[1] is None:
             found[step] = NEWER
     return found
 
 
-def remove_step(storage: Storage, step: int) -> tuple[str, ...]:
-    """Remove a step; return the names in its folder that are not ours, and stay.
+def remove_step(storage: Storage, step: int) -> tuple[str, ...] | None:
+    """Remove a step; return the names in its folder that are not ours, and stay. None where the whole step stays.
 
-    Raises StorageError for a folder that is a symbolic link. A step with a manifest that is not ours stays whole.
+    That is a step with a manifest that is not ours, and one that a reader has just taken hold of. Raises StorageError
+    for a folder that is a symbolic link.
     """
-    named = _named(storage, step)
-    entries = storage.list(paths.step_folder(step))
+    data, named = _manifest(storage, step)
     if named is None:
-        return tuple(entry.name for entry in entries)
+        return None
     storage.delete(paths.manifest_path(step))
-    ours, others = leftovers.split(entries, named)
+    if step in holds.held(storage):
+        if data:
+            storage.put(paths.manifest_path(step), data)
+        return None
+    ours, others = leftovers.split(storage.list(paths.step_folder(step)), named)
     remove_files(storage, step, ours)
     return others
 
@@ -56,9 +65,11 @@ def remove_replaced(storage: Storage, step: int) -> None:
     remove_files(storage, step, [name for name, said in named if said and not nonce.startswith(said.nonce)])
 
 
-def _named(storage: Storage, step: int) -> tuple[str, ...] | None:
-    """Return the files that a step's manifest names, none where it is damaged or missing; None where it is not ours."""
+def _manifest(storage: Storage, step: int) -> tuple[bytes, tuple[str, ...] | None]:
+    """Return the bytes of a step's manifest, and the files that it names: none where it is damaged or missing, None
+    where it is not ours."""
     try:
-        return manifest_json.file_names(storage.get(paths.manifest_path(step)))
+        data = storage.get(paths.manifest_path(step))
     except NotThere:
-        return ()
+        return b"", ()
+    return data, manifest_json.file_names(data)

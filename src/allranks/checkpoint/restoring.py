@@ -11,17 +11,20 @@ from typing import Any, Generic, TypeVar
 
 from allranks.arrays.detect import open_tree
 from allranks.arrays.saved import told
-from allranks.checkpoint import agree, audit, garbage, match, paths
+from allranks.checkpoint import agree, audit, garbage, holds, match, paths
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.read import read
 from allranks.consistency import verify
 from allranks.consistency.placement import open_placed
-from allranks.errors import Damaged, DoesNotFit, NotThere, StorageError, name_ranks
+from allranks.errors import Damaged, DoesNotFit, NewerFormat, NotThere, StepRemoved, StorageError, name_ranks
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.world.base import World
 
 T = TypeVar("T")
+# How often the newest step may be removed while it is read; the second time, rank 0 holds it.
+_MOST_ATTEMPTS = 10
+_HOLD_MINUTES = 60.0
 
 
 class Restored(tuple[T, int], Generic[T]):
@@ -45,7 +48,37 @@ def restore(storage: Storage, world: World, like: T, *, step: int | None, fallba
 
     With ``fallback``, a damaged checkpoint is passed over, loudly, for the one before.
     """
-    there = _candidates(storage, world, step)
+    path = None
+    try:
+        for attempt in range(_MOST_ATTEMPTS):
+            there = _candidates(storage, world, step)
+            if attempt and there and world.is_main:
+                holds.release(storage, path) if path else None
+                path = _held(storage, there[0])
+            try:
+                return _newest_sound(storage, world, like, there, fallback=fallback)
+            except StepRemoved as error:
+                if step is not None or attempt == _MOST_ATTEMPTS - 1:
+                    raise
+                log("%s\nallranks: the run is listed again.", error, level=20)
+    finally:
+        if path is not None:
+            holds.release(storage, path)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _held(storage: Storage, step: int) -> str | None:
+    """Hold a step; None where that cannot be: a reader may have no right to write."""
+    try:
+        return holds.take(storage, step, minutes=_HOLD_MINUTES)
+    except StorageError:
+        return None
+
+
+def _newest_sound(
+    storage: Storage, world: World, like: T, there: Sequence[int], *, fallback: bool
+) -> Restored[T] | None:
+    """Return the state of the first of these steps; with ``fallback``, of the first that is whole."""
     for number, one in enumerate(there):
         try:
             with garbage.left_alone():
@@ -98,7 +131,7 @@ def _restore(storage: Storage, world: World, like: T, step: int) -> Restored[T]:
                 f"{who}: {match.report(differences, tree.declared, manifest)}", differences=differences, step=step
             )
     except Exception as found:  # whatever it is: the others must not wait for this rank
-        error = found
+        error = (_removed(storage, step, manifest, who) if isinstance(found, NotThere) else None) or found
     _all_or_none(world, "look", step, error, said=manifest.nonce if manifest else "")
     assert manifest is not None
     assert tree is not None
@@ -107,12 +140,30 @@ def _restore(storage: Storage, world: World, like: T, step: int) -> Restored[T]:
         state = tree.rebuild(manifest.values)
     except Exception as found:
         error = found
+        if isinstance(found, Damaged) and isinstance(found.__cause__, NotThere):
+            error = _removed(storage, step, manifest, who) or found
     _all_or_none(world, "read", step, error, said="")
     verify.agree(open_placed(state, world), world, name=f"restore of step {step}")
     notes = told(tree.kept)
     if notes:
         log("restore of step %d: %s.", step, "; ".join(notes))
     return Restored(state, manifest, notes)  # type: ignore[arg-type]
+
+
+def _removed(storage: Storage, step: int, manifest: Manifest | None, who: str) -> StepRemoved | None:
+    """Return the error for a step that was removed, or saved over, since its manifest was read; None if it was not."""
+    try:
+        if manifest is not None and audit.load(storage, step).nonce == manifest.nonce:
+            return None
+    except (NotThere, Damaged, NewerFormat):
+        pass
+    except StorageError:  # so it is not known
+        return None
+    return StepRemoved(
+        f"{who}: step {step} was removed meanwhile, by the job that owns the run or by `allranks ckpt gc`.",
+        path=paths.step_folder(step),
+        remedy="Restore another step; Checkpointer.hold(step) keeps one while it is read.",
+    )
 
 
 def _all_or_none(world: World, doing: str, step: int, error: Exception | None, *, said: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from allranks.checkpoint import fence, inventory, removal, retention
+from allranks.checkpoint import fence, holds, inventory, removal, retention
 from allranks.checkpoint.inventory import Found
 from allranks.checkpoint.leftovers import Checkpoint, Leftover, checkpoint, clearance
 from allranks.cli import screen
@@ -61,9 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not at.storage.list(""):
         raise NotThere(f"there is nothing in {at}: it is empty, or not there.")
     holder = _holder(at, force=arguments.force or arguments.dry_run)
-    work = _work(inventory.survey(at.storage), arguments)
+    work = _work(inventory.survey(at.storage), holds.held(at.storage), arguments)
     if not arguments.dry_run:
-        _remove(at, work)
+        work = _remove(at, work)
     if arguments.json:
         screen.show_json(_document(at, work, removed=not arguments.dry_run))
     else:
@@ -87,33 +87,37 @@ def _holder(at: Place, *, force: bool) -> str:
     return fence.who(held) if lives or (held.owner.machine != asking.machine and not copied) else ""
 
 
-def _work(found: Sequence[Found], arguments: argparse.Namespace) -> Work:
+def _work(found: Sequence[Found], held: Mapping[int, str], arguments: argparse.Namespace) -> Work:
     try:
         policy = retention.Policy(keep_last=arguments.keep_last, keep_every=arguments.keep_every)
     except ValueError as error:
         raise AllranksError(str(error)) from None
     saved = [retention.Saved(one.step, one.manifest.metrics) for one in found if one.manifest]
     chosen = retention.choose(saved, policy)
-    stay = {one.step: why for one in found if (why := _obstacle(one))}
+    stay = {one.step: why for one in found if (why := _obstacle(one, held, chosen))}
     go = tuple(checkpoint(one) for one in found if one.step in chosen and one.step not in stay)
-    rest = [one for one in found if one.step not in chosen]
+    rest = [one for one in found if one.step not in chosen and one.step not in held]
     cleared = clearance(rest, now=time.time(), older_than=arguments.older_than)
     others = [(one.step, f"not ours: {', '.join(one.others)}") for one in go if one.others]
     return Work(cleared.remove, cleared.spare, go, tuple(sorted([*stay.items(), *others])))
 
 
-def _obstacle(found: Found) -> str:
+def _obstacle(found: Found, held: Mapping[int, str], chosen: Sequence[int]) -> str:
     """Return why nothing in the folder of a step is touched, "" if something may be."""
+    if found.step in held and (found.step in chosen or found.manifest is None):
+        return held[found.step]
     if found.link:
         return removal.LINK
     return removal.NEWER if found.state == "newer" else ""
 
 
-def _remove(at: Place, work: Work) -> None:
+def _remove(at: Place, work: Work) -> Work:
+    """Remove what is to go; return what went."""
     for leftover in work.leftovers:
         removal.remove_files(at.storage, leftover.step, leftover.names)
-    for step in work.steps:
-        removal.remove_step(at.storage, step.step)
+    stayed = [one for one in work.steps if removal.remove_step(at.storage, one.step) is None]
+    kept = sorted([*work.kept, *((one.step, "a reader has just taken hold of it") for one in stayed)])
+    return replace(work, steps=tuple(one for one in work.steps if one not in stayed), kept=tuple(kept))
 
 
 def _document(at: Place, work: Work, *, removed: bool) -> dict[str, Any]:

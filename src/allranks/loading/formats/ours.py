@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from allranks.arrays.base import Target
-from allranks.checkpoint import audit
+from allranks.checkpoint import audit, paths
 from allranks.checkpoint.read import Reader
+from allranks.errors import Damaged, StepRemoved
 from allranks.loading.fit import Stored
 from allranks.loading.formats.base import Said
 from allranks.storage.base import Storage
@@ -28,7 +29,17 @@ class OwnSource:
         self.leaves = {name: Stored(leaf.shape, leaf.dtype, leaf.kind) for name, leaf in self._manifest.leaves.items()}
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
-        Reader(self._storage, self._manifest, cast=True, folder=self._folder).fill(wanted)
+        try:
+            Reader(self._storage, self._manifest, cast=True, folder=self._folder).fill(wanted)
+        except Damaged as error:
+            path = paths.MANIFEST if self._folder == "" else paths.manifest_path(self._manifest.step)
+            if self._storage.size(path) is not None:
+                raise
+            raise StepRemoved(
+                f"step {self._manifest.step} of {self._storage.url} was removed while it was read.",
+                path=path,
+                remedy="Load again; Checkpointer(..., read_only=True).hold() keeps a step while it is read.",
+            ) from error
 
     def witnessed(self) -> Any:
         return None
