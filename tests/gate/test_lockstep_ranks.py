@@ -42,6 +42,7 @@ TORCH = {
         "{most}: all_reduce sum float32[4] in group 1 (ranks 0-",
         "; {odd}: all_reduce sum float32[4] in group 2 (",
     ),
+    "dict_order": ("is made for different elements in the loop at ", "{most}: 'bias'; {odd}: 'weight'."),
     "functional_op": ("{most}: all_reduce sum float32[8] (", "; {odd}: all_reduce max float32[8] ("),
 }
 # Some go on as ever, into the collective, where others part from them: they are told from there.
@@ -61,6 +62,11 @@ STUCK = {
         "; {odd}: ",
         "after 0 optimizer steps since the call before, not 1.",
     ),
+    ("torch", "threads"): (
+        "in other threads, group 1': call 11 differs: {most}: all_reduce sum ",
+        "; {odd}: all_reduce max ",
+    ),
+    ("torch", "both_receive"): (" receives 3 x float32 from rank ", " (number 4, ", " (number 1, "),
     ("torch", "ddp"): ("{most}: all_reduce sum float32[20] (", "; {odd}: all_reduce sum float32[1] ("),
 }
 # A rank that ends early in each framework tells the way; DDP's own meets the others' in tests/examples, too.
@@ -105,7 +111,7 @@ def test_ranks_that_are_about_to_part_all_raise_one_mismatch(
     for rank, result in enumerate(found):
         for case, words in cases.items():
             error = result[case]["error"]
-            assert error.startswith(f"Mismatch: rank {rank}: lockstep 'all ranks': call "), (case, error)
+            assert error.startswith(f"Mismatch: rank {rank}: lockstep 'all ranks'"), (case, error)
             assert f"tests/gate/programs/lockstep_{framework}.py:" in error, (case, error)
             for each in words:
                 assert named(each, size) in error, (case, error)
@@ -135,6 +141,27 @@ def test_ranks_that_stand_in_their_call_are_told_who_does_not_join_it(framework:
         assert "Mismatch: rank " in rank.err, job
         for each in STUCK[framework, case]:
             assert named(each, size) in rank.err, job
+
+
+@pytest.mark.needs("torch")
+def test_a_receive_of_another_form_is_found_when_the_data_has_come() -> None:
+    job = run("torch", "received")
+    assert 0 not in job.codes, job
+    assert (
+        "transfer 1 from rank 0 to rank 1 (tag 0) differs: rank 0 sends 3 x float32; rank 1 receives"
+        in job.ranks[1].err
+    )
+
+
+@pytest.mark.needs("torch")
+def test_calls_of_one_line_and_form_in_another_order_are_told_apart() -> None:
+    """By the keys of a dict as soon as ranks ask, by parameters where content is looked at; and all is well after."""
+    job = run("torch", "dict_order,parameter_order,transfers,warm", "content")
+    assert job.codes == [0, 0], job
+    found = results(job)
+    assert "rank 0: 'bias'; rank 1: 'weight'. A set, or a dict" in found[0]["dict_order"]["error"]
+    assert "rank 1: a parameter of [3] with " in found[1]["parameter_order"]["error"]
+    assert "numbers" in found[0]["warm"]
 
 
 @pytest.mark.parametrize(
@@ -185,6 +212,8 @@ def test_a_rank_that_does_not_come_is_named_with_its_line() -> None:
         pytest.param(
             "torch", "skipped", "OFF", [0, 2, 4, 7, 9, 11], marks=[pytest.mark.needs("torch"), pytest.mark.soak]
         ),
+        # Each gradient is the sum of one's and the other's.
+        pytest.param("torch", "dict_order", "OFF", [1, 1], marks=[pytest.mark.needs("torch"), pytest.mark.soak]),
         # With DETAIL torch looks for more, and says nothing either.
         pytest.param("torch", "order", "OFF", [3.0, 2.0], marks=[pytest.mark.needs("torch"), pytest.mark.soak]),
         pytest.param("torch", "order", "DETAIL", [3.0, 2.0], marks=pytest.mark.needs("torch")),

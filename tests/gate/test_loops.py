@@ -70,3 +70,37 @@ def test_a_position_names_the_loops_that_run_outermost_first() -> None:
     keys = [[key.split(" ")[0] for key, _ in one.loops] for one in found]
     assert keys[0] == ["epoch", "micro"]
     assert [count for _, count in found[-1].loops] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("iterated", "collection"),
+    [
+        ("grads", "grads"),
+        ("self.grads.items()", "self.grads"),
+        ("set(names)", "names"),
+        ("{'b', 'a'}", "{'b', 'a'}"),
+        ("grads.values()", "grads"),
+        ("sorted(grads)", ""),
+        ("read(path)", ""),
+        ("enumerate(grads)", ""),
+    ],
+)
+def test_a_loop_knows_its_collection(iterated: str, collection: str) -> None:
+    assert loops(f"for name in {iterated}:\n    step()\n")[0].loop.over == collection
+    assert loops(f"[step(name) for name in {iterated}]")[0].loop.over == collection
+
+
+def test_elements_are_named_alike_whatever_their_order() -> None:
+    """By strings, a dict's values by their keys; elements without a name, and lists, are not compared."""
+    grads = {"b": object(), "a": object()}
+    other, names = dict(sorted(grads.items())), list(grads)
+    for name in grads:
+        (label,) = position.labels(position.get_ident(), thoroughly=False)
+        assert label.words == repr(name)
+    for value in other.values():
+        (named,) = position.labels(position.get_ident(), thoroughly=False)
+        assert other[named.words.strip("'")] is value
+        assert named.elements == label.elements
+    for name in names:
+        assert position.labels(position.get_ident(), thoroughly=False) == []
+        assert [one.words for one in position.labels(position.get_ident(), thoroughly=True)] == [repr(name)]

@@ -116,7 +116,6 @@ PURE = {
     "gate/lockstep/world_order.py",
     "gate/lockstep/predictor.py",
     "gate/lockstep/hlo.py",
-    "gate/lockstep/loops.py",
     "gate/lockstep/outcome.py",
     "gate/lockstep/schedule.py",
     "gate/lockstep/steps.py",

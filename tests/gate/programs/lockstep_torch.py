@@ -1,6 +1,6 @@
-"""torch ranks that part in one way or another: ``lockstep_torch.py CASE,CASE,... [without | process]``.
+"""torch ranks that part in one way or another: ``lockstep_torch.py CASE,CASE,... [without | content | process]``.
 
-Under lockstep, or without; process: as a program that does not import allranks is watched. Each rank
+Under lockstep, or without; content: with check="content"; process: as one that does not import allranks. Each rank
 prints RESULT and, by case, what it got: numbers, or the error; when the bad call was, and how long ago. Without,
 torch's own timeout is 5 s, and a rank that hangs ends after 10 s.
 """
@@ -11,6 +11,7 @@ import faulthandler
 import json
 import os
 import sys
+import threading
 import time
 from contextlib import nullcontext
 from datetime import timedelta
@@ -22,6 +23,7 @@ from torch.distributed import _functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
 import allranks
+from allranks.errors import Mismatch
 from allranks.gate.lockstep.api import watch_process
 
 cases, ours = sys.argv[1].split(","), "without" not in sys.argv
@@ -164,6 +166,93 @@ def epochs() -> list[float]:
     return found
 
 
+def dict_order() -> list[float]:
+    """One rank has filled a dict in another order, and goes through it."""
+    names = ["bias", "weight"]
+    grads = {name: torch.full((3,), float(names.index(name))) for name in (names[::-1] if odd else names)}
+    for work in [dist.all_reduce(grads[name], async_op=True) for name in grads]:
+        work.wait()
+    return [float(grads[name][0]) for name in names]
+
+
+def parameter_order() -> list[float]:
+    """One rank goes through the parameters from the last to the first; they are of one shape."""
+    torch.manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.rand(3)) for _ in range(3)]
+    if odd:
+        parameters.reverse()
+    for parameter in parameters:
+        gradient = torch.ones(3)
+        dist.all_reduce(gradient)
+        parameter.grad = gradient
+    return []
+
+
+def received() -> list[float]:
+    """Of the last two ranks, one receives another dtype than the other sends."""
+    x = torch.ones(3, dtype=torch.int32 if odd else torch.float32)
+    if odd:
+        dist.recv(x, rank - 1)
+    elif rank == size - 2:
+        dist.send(x, size - 1)
+    return [float(x[0])]
+
+
+def both_receive() -> list[float]:
+    """One rank receives a micro-batch more than the other sends, which waits for its answer."""
+    last = size - 2, size - 1
+    if rank in last:
+        for _ in range(4 if odd else 3):
+            if odd:
+                dist.recv(torch.ones(3), last[0])
+            else:
+                dist.send(torch.ones(3), last[1])
+        if not odd:
+            dist.recv(torch.ones(3), last[1])
+    return []
+
+
+def transfers() -> list[float]:
+    """A ring of ranks that send and receive at once, forms that change, objects, a rank that is late."""
+    for step in range(40):
+        mine, theirs = torch.full((3,), float(rank)), torch.zeros(3)
+        left, right = (rank - 1) % size, (rank + 1) % size
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, right), dist.P2POp(dist.irecv, theirs, left)]):
+            work.wait()
+        assert float(theirs[0]) == left
+        if step % 10 == 9 and rank < 2:
+            time.sleep(0.7 * (rank == 0))
+            objects = [{"step": step, "text": "x" * step}]
+            dist.send_object_list(objects, 1) if rank == 0 else dist.recv_object_list(objects, 0)
+            x = torch.zeros(step)
+            dist.recv(x, 1) if rank == 0 else dist.send(x, 0)
+    return [0.0]
+
+
+def threads() -> list[float]:
+    """One rank swaps two collectives of another thread, which has a group of its own."""
+    group = dist.new_group(list(range(size)))
+    found: list[Any] = []
+
+    def log() -> None:
+        both = [dist.ReduceOp.SUM, dist.ReduceOp.MAX]
+        try:
+            for step in range(6):
+                for op in both[::-1] if odd and step == 5 else both:
+                    dist.all_reduce(torch.ones(3), op, group=group)
+        except Mismatch as error:
+            found.append(error)
+
+    thread = threading.Thread(target=log)
+    thread.start()
+    for _ in range(10):
+        reduce()
+    thread.join()
+    if found:
+        raise found[0]
+    return []
+
+
 def no_step() -> list[float]:
     """One rank leaves out an optimizer step."""
     model = DistributedDataParallel(torch.nn.Linear(4, 4))
@@ -232,6 +321,7 @@ def main() -> None:
 is_watched = "process" in sys.argv
 if is_watched:
     watch_process(timeout=patience)
-with allranks.lockstep(timeout=patience) if ours and not is_watched else nullcontext():
+check: Any = "content" if "content" in sys.argv else "steps"
+with allranks.lockstep(check=check, timeout=patience) if ours and not is_watched else nullcontext():
     main()
 dist.destroy_process_group()

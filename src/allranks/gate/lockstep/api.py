@@ -44,8 +44,8 @@ def lockstep(
     devices must make. From then on, programs across processes that are not wrapped are compared too, at their first
     run.
 
-    ``with lockstep():`` the collectives of torch.distributed in this thread: DDP's, FSDP's and functional ones too, but
-    not sends and receives. Who leaves the block while others stay in it is told so.
+    ``with lockstep():`` the collectives of torch.distributed in this thread: DDP's, FSDP's and functional ones too, and
+    its sends and receives. Who leaves the block while others stay in it is told so.
 
     Ranks that are about to do different things all raise the same Mismatch, before they enter: who does what, and the
     line where. Raises BarrierTimeout if a rank does not come within ``timeout`` seconds (default: the world's), and
@@ -55,7 +55,8 @@ def lockstep(
     With ``lines``, the lines that start a call must be alike, too (of torch: for collectives in which all ranks have
     one part, so not for barriers and broadcasts). ``check`` says what is compared beside calls: with "steps" how far
     the loops around a call have gone on since the call before, so that a rank that left a step out is found at its
-    next call; with "calls" nothing.
+    next call; with "content" also, at every call in a loop over a collection, which element it is made for: a barrier
+    of its ranks at each, for a run that looks for an order that differs; with "calls" nothing.
 
     A call that comes as the calls before it foretell costs about a microsecond and no message; another one costs a
     barrier of its ranks. ``world`` is the one that ``allranks.init()`` made, unless given.
@@ -64,7 +65,7 @@ def lockstep(
     if world.size == 1:
         return nullcontext() if fn is None else fn
     monitor = monitor_of(world)
-    monitor.check = check
+    monitor.look_at(check)
     if fn is None:
         return _block(monitor, lines, timeout)
     return cast(F, detect.wrapped(monitor, fn, same_lines=lines, timeout=timeout))
@@ -94,7 +95,7 @@ def watch_process(
     if world.size == 1:
         return
     monitor = monitor_of(world)
-    monitor.check = check
+    monitor.look_at(check)
     _processes_blocks.enter_context(detect.watched(monitor, same_lines=lines, timeout=timeout, unwrapped=True))
     show = sys.excepthook
 

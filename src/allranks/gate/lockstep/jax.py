@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from sys import _getframe
-from threading import get_ident
+from threading import current_thread, get_ident
 from types import CodeType, FrameType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -72,6 +72,7 @@ class Programs:
         # Where every run passes Python: programs, and their calls by the lines that start them.
         self._programs: WeakKeyDictionary[Any, _Variant] | None = None
         self._agreed: set[Call] = set()
+        self._has_said = False
         _check_ranks(monitor)
         self.sees = inside.on_programs(self._look)
         if not self.sees:
@@ -87,11 +88,25 @@ class Programs:
         """Compare a program with the other processes' before it runs here, for the first time or where all are."""
         if self._programs is not None and self.calling is None and get_ident() == self.thread:
             self._call(self._programs, program, arguments)
-        elif get_ident() == self.thread and (program not in self._seen or self._resolves()):
+        elif program not in self._seen or self._resolves():
             members = inside.processes_of(program)
+            if len(members) > 1 and get_ident() != self.thread:
+                self._say_what_is_not_compared(program.name)
+                return
             if len(members) > 1:
                 self._compare(self._read(program, arguments, members))
             self._seen.add(program)
+
+    def _say_what_is_not_compared(self, name: str) -> None:
+        """Say, once, that a program across processes runs in another thread."""
+        if not self._has_said:
+            self._has_said = True
+            warnings.warn(
+                f"rank {self.monitor.world.rank}: lockstep: {name} runs across processes in another thread, "
+                f"{current_thread().name!r} ({call_site()}): what that thread runs is not compared.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _call(self, programs: WeakKeyDictionary[Any, _Variant], program: Any, arguments: Sequence[Any]) -> None:
         """Make a call of a program that no wrapped function runs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -12,16 +13,19 @@ from types import CodeType
 _COUNTING = {"range", "trange", "arange", "count"}
 # Calls that hand on what they are given, one by one: progress bars and the like.
 _PASSING = {"tqdm", "track", "reversed", "iter", "list", "tuple", "progress_bar"}
+_UNORDERED = {"set", "frozenset", "list", "tuple", "iter"}
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
     """A loop in a file, by its line; ``counter`` is the variable that counts, "" where none does, ``targets`` are all
-    variables that it sets."""
+    variables that it sets, ``over`` is the collection that it goes through (``self.grads``), "" where that has no name.
+    """
 
     line: int
     counter: str
     targets: tuple[str, ...]
+    over: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,17 @@ def loops(source: str) -> list[_Placed]:
     return list(_walk(ast.parse(source), function=0))
 
 
+# Python 3.11 may fail to parse in two threads at once (SystemError: AST constructor recursion depth mismatch).
+_parser = threading.Lock()
+
+
 @functools.cache
 def _loops_of(filename: str) -> list[_Placed]:
-    try:
-        return loops("".join(linecache.getlines(filename)))
-    except (SyntaxError, ValueError):
-        return []
+    with _parser:
+        try:
+            return loops("".join(linecache.getlines(filename)))
+        except (SyntaxError, ValueError, RecursionError, SystemError):
+            return []
 
 
 def _walk(node: ast.AST, function: int) -> Iterator[_Placed]:
@@ -62,14 +71,32 @@ def _walk(node: ast.AST, function: int) -> Iterator[_Placed]:
         elif isinstance(child, ast.Lambda):
             within = child.lineno
         elif isinstance(child, ast.For | ast.While):
-            loop = _of_for(child) if isinstance(child, ast.For) else _of_while(child)
+            loop = _of_for(child, child.lineno) if isinstance(child, ast.For) else _of_while(child)
             yield _Placed(loop, child.body[0].lineno, child.body[-1].end_lineno or child.lineno, function)
+        elif isinstance(child, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            last = child.end_lineno or child.lineno
+            for loop in [_of_for(one, child.lineno) for one in child.generators]:
+                yield _Placed(loop, child.lineno, last, child.lineno)
+                yield _Placed(loop, child.lineno, last, function)  # Python 3.12 makes no function of it
         yield from _walk(child, within)
 
 
-def _of_for(node: ast.For) -> Loop:
+def _of_for(node: ast.For | ast.comprehension, line: int) -> Loop:
     targets = tuple(one.id for one in ast.walk(node.target) if isinstance(one, ast.Name))
-    return Loop(node.lineno, _counter(node.target, node.iter), targets)
+    return Loop(line, _counter(node.target, node.iter), targets, _collection(node.iter))
+
+
+def _collection(iterated: ast.expr) -> str:
+    """Return the name of the collection whose elements, keys or values a loop's first variable is."""
+    if isinstance(iterated, ast.Set):
+        return ast.unparse(iterated)
+    if isinstance(iterated, ast.Call):
+        called = ast.unparse(iterated.func).rpartition(".")[2]
+        if called in ("items", "keys", "values") and isinstance(iterated.func, ast.Attribute):
+            return _collection(iterated.func.value)
+        return _collection(iterated.args[0]) if called in _UNORDERED and iterated.args else ""
+    names = ast.unparse(iterated)
+    return names if names.replace(".", "").isidentifier() else ""
 
 
 def _of_while(node: ast.While) -> Loop:

@@ -16,23 +16,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from allranks.errors import StoreError
+from allranks.errors import Mismatch, StoreError
 from allranks.gate.lockstep import position
 from allranks.gate.lockstep.schedule import leaving, left_early
 from allranks.gate.lockstep.sequence import CallSequence, introduction
-from allranks.gate.lockstep.steps import Position
+from allranks.gate.lockstep.steps import Label, Position
+from allranks.gate.lockstep.transfers import Transfers
 from allranks.gate.lockstep.world_order import Question, meets_instead
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
 from allranks.world.ticket import Ticket
 
-# What is compared beside calls: how far loops have gone on.
-Check = Literal["calls", "steps"]
+# What is compared beside calls: nothing, how far loops have gone on, also what each call is made for.
+Check = Literal["calls", "steps", "content"]
 # Between two looks at how far the training thread is, in seconds; what is seen twice counts. The second is for ranks
 # for which others wait in a meeting: that is often long, and nothing is wrong.
 _LOOK, _LOOK_AT_MEETING = 0.05, 0.25
 # How long the rank that asked has to end the job, or the training thread to come free, until this thread raises.
 _GRACE = 3.0
+# The same where ranks wait for each other's transfers: nobody else will end the job.
+_GRACE_OF_TRANSFERS = 0.1
 # How long an error in a collective waits for its explanation, where one is looked for.
 _MOMENT = 0.5
 _LEFT, _ANY_LEFT = "lockstep/left/", "lockstep/any_left"
@@ -43,7 +46,7 @@ class Monitor:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.sequences: dict[tuple[int, ...], CallSequence] = {}
+        self.sequences: dict[tuple[object, ...], CallSequence] = {}
         self.check: Check = "steps"
         self._everybody = tuple(range(world.size))
         self._meetings = world.meetings
@@ -58,6 +61,7 @@ class Monitor:
         self._lock = threading.Lock()
         self._judged = threading.Event()
         self._seen: set[object] = set()
+        self.transfers = Transfers(world, self._end)
         self.sequence(self._everybody)
         self.trains_here()
         self._meetings.uneasy = self._tell_places
@@ -68,15 +72,39 @@ class Monitor:
         """Return the sequence of these ranks, of which this is one."""
         key = tuple(members)
         sequence = self.sequences.get(key)  # in one operation each: a thread that listens may be here, too
-        return sequence or self.sequences.setdefault(
-            key,
-            CallSequence(self.world, self._everybody if len(key) == self.world.size else key, self._position),
+        if sequence is None:
+            members = self._everybody if len(key) == self.world.size else key
+            sequence = self.sequences.setdefault(key, CallSequence(self.world, members, self._position))
+            sequence.labels, sequence.listen = self._labels, self._listen
+            sequence.steps.looks_always = self.check == "content"
+        return sequence
+
+    def beside(self, members: Sequence[int], group: str) -> CallSequence:
+        """Return the sequence of the calls that threads beside the one that trains make with a group."""
+        key = (group, *members)
+        return self.sequences.get(key) or self.sequences.setdefault(
+            key, CallSequence(self.world, members, beside=f"in other threads, {group}")
         )
 
     def _position(self) -> Position:
         """Return how far the training thread is in the program's loops."""
         thread = self._meetings.trainer
         return position.read(thread) if self.check != "calls" and thread else Position()
+
+    def _labels(self) -> list[Label]:
+        thread = self._meetings.trainer
+        return position.labels(thread, thoroughly=self.check == "content") if self.check != "calls" and thread else []
+
+    def _listen(self) -> None:
+        """Raise Mismatch if this rank has received what another one did not send."""
+        if error := self.transfers.hear():
+            raise error
+
+    def look_at(self, check: Check) -> None:
+        """Have this compared beside calls, from now on."""
+        self.check = check
+        for sequence in self._all():
+            sequence.steps.looks_always = check == "content"
 
     def trains_here(self) -> None:
         """Take the meetings of this thread for those of the one whose calls are compared."""
@@ -125,7 +153,8 @@ class Monitor:
         if self._told_at == self._meetings.count:
             return
         self._told_at = self._meetings.count
-        news = [sequence.tell_place() for sequence in self._all() if sequence.predictor.expected is not None]
+        ordered = [sequence for sequence in self._all() if not sequence.beside]
+        news = [sequence.tell_place() for sequence in ordered if sequence.predictor.expected is not None]
         if any(news):
             self.world.lookout.ring()
 
@@ -143,6 +172,8 @@ class Monitor:
             if (told := sequence.told_place(meeting)) is not None:
                 with self._lock:
                     self._awaited.setdefault(meeting, {})[sequence] = told
+        if error := self.transfers.hear():
+            self.sequence(self._everybody).judge(error)
         if store.get(_ANY_LEFT) is not None:
             for key, text in store.list(_LEFT).items():
                 self._gone[int(key.removeprefix(_LEFT))] = loads(text)
@@ -167,7 +198,7 @@ class Monitor:
     def _consider(self, sequence: CallSequence, number: int, question: Question) -> None:
         current = self._meetings.current  # first: where it was before it came to the exchange, it has come from
         if sequence.exchanges < number:
-            meeting = current if meets_instead(question, current) else 0
+            meeting = current if not sequence.beside and meets_instead(question, current) else 0
             beyond = next((one for one in self._all() if one.is_beyond(question.places)), None)
             if not self._twice((sequence, number), bool(meeting or beyond)):
                 return
@@ -214,12 +245,18 @@ class Monitor:
     def _start(self, answer: Callable[..., None], *arguments: object) -> None:
         self._answers.append(_thread(answer, *arguments))
 
-    def _see_to(self, sequence: CallSequence) -> None:
+    def _end(self, error: Mismatch) -> None:
+        """End the job: the training thread waits in a call, and cannot be told there."""
+        sequence = self.sequence(self._everybody)
+        sequence.judge(error)
+        self._see_to(sequence, _GRACE_OF_TRANSFERS)
+
+    def _see_to(self, sequence: CallSequence, grace: float | None = None) -> None:
         """End the job, which this rank holds up from within its call, unless somebody else does."""
         if sequence.verdict is None:
             return
         self._judged.set()
-        time.sleep(_GRACE)
+        time.sleep(_GRACE if grace is None else grace)
         if not (sequence.verdict_is_told or self._meetings.verdict_is_told):
             raise sequence.verdict
 

@@ -18,18 +18,21 @@ from allranks.gate.lockstep.schedule import LEFT_OUT, ONE_ORDER
 from allranks.world.codec import Value
 from allranks.world.ticket import minority, who_says_what
 
+_SORTED = "A set, or a dict that was filled in another order: go through sorted(...), alike on all ranks."
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
     """What a rank brings: its place (schedule.py), the digest of its call ("" if it only answers), its places in other
     groups with their ranks, the meeting that it is in instead (0: none), by how much its loops have gone on since all
-    ranks agreed, and how far they are."""
+    ranks agreed, and how far they are, and the elements that loops are at."""
 
     place: int
     form: str
     elsewhere: Mapping[str, Any]
     meeting: int
     loops: Mapping[str, Sequence[int]]
+    labels: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ def compare(said: Sequence[Said], members: Sequence[int]) -> Outcome:
     if len(groups) > 1:
         return Different(min(place for place, _ in groups) // 2 + 1, list(groups.values()))
     _compare_loops(said, members)
+    _compare_labels(said, members)
     _compare_ends([one.elsewhere for one in said])
     return Agreed()
 
@@ -92,6 +96,17 @@ def _compare_loops(said: Sequence[Said], members: Sequence[int]) -> None:
         number = said[0].place // 2 + 1
         raise Mismatch(
             f"call {number} comes at different steps since all ranks agreed, {words}.", ranks=odd, remedy=LEFT_OUT
+        )
+
+
+def _compare_labels(said: Sequence[Said], members: Sequence[int]) -> None:
+    told = [(rank, [steps.Label(*label) for label in one.labels]) for rank, one in zip(members, said, strict=True)]
+    if found := steps.compare_labels(told):
+        loop, ranks = found
+        raise Mismatch(
+            f"call {said[0].place // 2 + 1} is made for different elements {loop}: {who_says_what(ranks.items())}.",
+            ranks=minority(ranks.values()),
+            remedy=_SORTED,
         )
 
 

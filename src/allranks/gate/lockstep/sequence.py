@@ -17,7 +17,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
-from types import MappingProxyType
 from typing import Any
 
 from allranks.digest import digest, show
@@ -25,7 +24,7 @@ from allranks.errors import AllranksError, name_ranks
 from allranks.gate.lockstep.outcome import Different, Elsewhere, Said, compare, outcome_of
 from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, mismatch, ticket
-from allranks.gate.lockstep.steps import Position, Steps, in_words
+from allranks.gate.lockstep.steps import Label, Position, Steps, in_words
 from allranks.gate.lockstep.world_order import Question, asked, calls_instead
 from allranks.world import zone
 from allranks.world.base import World
@@ -56,18 +55,26 @@ class CallSequence:
     """One rank's side. ``predictor`` and ``inside`` are for the thread that trains; ``ask`` also for the monitor's.
 
     ``inside`` says that the rank is within its last call, ``executing()`` that it is in there without anything left to
-    ask. ``known`` are the calls by digest, so that equal ones are one object.
+    ask. ``known`` are the calls by digest, so that equal ones are one object. ``beside`` names what other threads than
+    the one that trains do: such calls have no order with meetings and other groups.
     """
 
-    def __init__(self, world: World, members: Sequence[int], position: Callable[[], Position] = Position) -> None:
+    def __init__(
+        self, world: World, members: Sequence[int], position: Callable[[], Position] = Position, *, beside: str = ""
+    ) -> None:
         self.members = members
+        self.beside = beside
         self.name = "all ranks" if len(members) == world.size else _name_of(members)
+        self.name += f", {beside}" if beside else ""
         self.predictor: Predictor[Call] = Predictor()
         self.inside = False
         self.executing: Callable[[], bool] = lambda: False
         self.steps = Steps()
-        # How far the training thread is in the program's loops.
+        # How far the training thread is in the program's loops, and the elements that they are at.
         self.position = position
+        self.labels: Callable[[], Sequence[Label]] = list
+        # Called before a question: raises what is known by then to be wrong beside calls.
+        self.listen: Callable[[], None] = lambda: None
         # What is unusual about the call that this rank asks for though it was foretold.
         self._slip = ""
         self.known: dict[str, Call] = {}
@@ -108,10 +115,12 @@ class CallSequence:
         """
         number, steps, now = self.predictor.count, self.steps, self.position()
         foretold = self.predictor.expected is call
-        asks = not (foretold and (number != steps.due or steps.is_expected(now)))
-        self._slip = in_words(now, steps.since(now), steps.expected) if foretold and asks else ""
+        usual = foretold and (number != steps.due or steps.is_expected(now))
+        self._slip = "" if usual or not foretold else in_words(now, steps.since(now), steps.expected)
+        labels = [] if usual and not steps.looks_always else self.labels()
+        asks = bool(not usual or labels)
         if asks:
-            self.ask(call, timeout, now=now)
+            self.ask(call, timeout, now=now, labels=labels)
         # In this order, so that the place is never beyond where this rank is.
         self.inside = inside
         if foretold:
@@ -122,26 +131,36 @@ class CallSequence:
             steps.look(number, now, agreed=asks)
 
     def ask(
-        self, call: Call, timeout: float | None = None, *, elsewhere: Places | None = None, now: Position | None = None
+        self,
+        call: Call,
+        timeout: float | None = None,
+        *,
+        elsewhere: Places | None = None,
+        now: Position | None = None,
+        labels: Sequence[Label] = (),
     ) -> None:
         """Return when all ranks of the group are at this place with this call; **every one of them must ask**.
 
-        ``elsewhere`` are the places in other groups, by name, with their ranks: compared too; ``now`` is how far the
-        loops around the call are. Raises, on every rank, Mismatch saying who does what, BarrierTimeout, or RankDied.
+        ``elsewhere`` are the places in other groups, by name, with their ranks: compared too. ``now`` is how far the
+        loops around the call are, ``labels`` the elements that they are at. Raises, on every rank, Mismatch saying who
+        does what, BarrierTimeout, or RankDied.
         """
         zone.refuse(call.what)
+        self.listen()
         with self._lock:
             if self.verdict is not None:
                 self.verdict_is_told = True
                 raise self.verdict
-            before = progress.enter("meeting", f"all ranks before {call}")
+            before = None if self.beside else progress.enter("meeting", f"all ranks before {call}")
             try:
-                self._meet(call, self.place, elsewhere or {}, timeout=timeout, loops=self._gone_on(now))
+                steps = [self._gone_on(now), [list(label) for label in labels]]
+                self._meet(call, self.place, elsewhere or {}, timeout=timeout, steps=steps)
             except AllranksError as error:
                 error.add_note(f"rank {self._world.rank}: before call {self.place // 2 + 1} of {self.name}: {call}")
                 raise
             finally:
-                progress.leave(before)
+                if before is not None:
+                    progress.leave(before)
 
     def _gone_on(self, now: Position | None) -> dict[str, list[int]]:
         """Return by how much loops have gone on since all ranks agreed, as far as that can be compared, and where they
@@ -225,7 +244,7 @@ class CallSequence:
         *,
         timeout: float | None,
         meeting: int = 0,
-        loops: Mapping[str, Sequence[int]] = MappingProxyType({}),
+        steps: Sequence[Any] = ({}, ()),
     ) -> int:
         """Meet the group; return the meeting, if there is one, to which a rank that makes no ``call`` has to come."""
         limit = self._world.timeout if timeout is None else timeout
@@ -235,7 +254,7 @@ class CallSequence:
             self._places = {self.name: place, **{name: there[0] for name, there in elsewhere.items()}}
         try:
             value = self._exchanger.exchange(
-                entry, [place, form, others, meeting, dict(loops)], decide=self._compare, timeout=limit
+                entry, [place, form, others, meeting, *steps], decide=self._compare, timeout=limit
             )
         finally:
             self._take_question_down()
@@ -294,7 +313,7 @@ class CallSequence:
 
     def _introduce(self) -> None:
         """At the first question in this group, tell its ranks that there is such a group: they may not know it yet."""
-        if self._exchanger.count > 1 or len(self.members) == self._world.size:
+        if self._exchanger.count > 1 or len(self.members) == self._world.size or self.beside:
             return
         mine = dumps(list(self.members))
         for rank in self.members:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from allranks.gate.lockstep.predictor import Predictor
 from allranks.world.ticket import who_says_what
@@ -41,6 +42,26 @@ class Position:
         return Position(() if loops and loops[0][1] < 0 else loops, events)
 
 
+class Label(NamedTuple):
+    """The element that a loop is at: the loop, the element in words, and a digest of all elements, in no order."""
+
+    loop: str
+    words: str
+    elements: str
+
+
+def compare_labels(told: Iterable[tuple[int, Iterable[Label]]]) -> tuple[str, dict[str, list[int]]] | None:
+    """Return a loop in which ranks are at different ones of the same elements, and the ranks by their elements.
+
+    None if there is none. Ranks that go through elements of their own are not compared.
+    """
+    ranks: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for rank, labels in told:
+        for loop, words, elements in labels:
+            ranks.setdefault((loop, elements), {}).setdefault(words, []).append(rank)
+    return next(((loop, by_words) for (loop, _), by_words in ranks.items() if len(by_words) > 1), None)
+
+
 def _difference(now: Counts, before: Counts) -> Counts:
     there = dict(before)
     return tuple((key, count - there[key]) for key, count in now if key in there)
@@ -50,10 +71,11 @@ class Steps:
     """The positions of one group's calls on this rank.
 
     ``due`` is how many calls are made before the next one that is looked at, though it was foretold; ``agreed`` the
-    position where all ranks agreed last, None where loops cannot be compared with it any more.
+    position where all ranks agreed last, None where loops cannot be compared with it any more. With ``looks_always``
+    every call is due.
     """
 
-    __slots__ = ("_asked", "_before", "_known", "_predictor", "_stride", "agreed", "due", "last")
+    __slots__ = ("_asked", "_before", "_known", "_predictor", "_stride", "agreed", "due", "last", "looks_always")
 
     def __init__(self) -> None:
         self.due = 0
@@ -65,6 +87,7 @@ class Steps:
         self._known: dict[Position, Position] = {}
         self._stride = 1
         self._asked = 0
+        self.looks_always = False
 
     @property
     def expected(self) -> Position | None:
@@ -96,7 +119,7 @@ class Steps:
         elif self.last and self.last.loops and not now.since(self.last).loops:
             self.agreed = None
         self.last = now
-        if count >= _DENSE:
+        if count >= _DENSE and not self.looks_always:
             self._thin_out(is_asked=agreed and count == self.due)
         self.due = count + self._stride
 

@@ -5,7 +5,8 @@ take a process group. A dispatch key that nobody else uses, included for the wat
 first; it follows the backward pass into autograd's threads. That way costs some 20 microseconds. So what Python issues
 by the methods of ProcessGroup (as most do) is seen there, and goes on with the key left out.
 
-Not seen: sends and receives, which two ranks agree on, and threads that the user starts.
+Sends and receives are seen by the methods of ProcessGroup and Work (transfers.py). Not seen: threads that the user
+starts.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from __future__ import annotations
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from sys import _getframe
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -27,22 +28,24 @@ import torch.distributed as dist
 from allranks.errors import ContradictingSigns
 from allranks.gate.lockstep import lines
 from allranks.gate.lockstep.c10d import KINDS, group_in_words, in_words
+from allranks.gate.lockstep.forms.torch import METHODS, Form, Shape, form_of
 from allranks.gate.lockstep.monitor import Monitor
 from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, call
 from allranks.gate.lockstep.sequence import CallSequence
-from allranks.gate.lockstep.training.torch import count_steps
+from allranks.gate.lockstep.training import torch as training
+from allranks.gate.lockstep.transfers import Post
 from allranks.world.progress import progress
 
 # A mode of the dispatcher that no part of torch uses.
 _MODE = "TESTING_ONLY_GenericMode"
 _TORCH = torch.__path__[0]
+# Our own code between torch's.
+_BETWEEN = training.__file__
 # How many of torch's own frames may lie between a collective and the user's line.
 _DEEPEST = 12
 _c10d: Any = dist.distributed_c10d
 
-# What must be alike on all ranks: operation, reduction, root, then dtype and shape of every tensor. Flat, to be hashed.
-_Form = tuple[Any, ...]
 # A call from a line, with what is needed to make it; and what must live as long as it is remembered.
 _Site = tuple[Call, CallSequence, Predictor[Call], tuple[Any, ...]]
 
@@ -55,20 +58,29 @@ class _Watch:
         self._monitor = monitor
         self._same_lines = same_lines
         self._sites: dict[tuple[Any, ...], _Site] = {}
+        # The same, of other threads than the one that trains.
+        self.beside: dict[Any, _Site] = {}
 
-    def begin(self, form: _Form, group: Any, frame: FrameType | None) -> _Site | None:
+    def is_beside(self) -> bool:
+        """Say whether this thread is another one than that which trains."""
+        return not self._monitor.is_training_thread()
+
+    def begin(
+        self, form: Form, group: Any, frame: FrameType | None, sites: dict[Any, _Site] | None = None
+    ) -> _Site | None:
         """Return when this rank may start a collective: as the calls foretell, or as all ranks agree.
 
-        None for one in which no other rank that torch.distributed knows takes part.
+        None for one in which no other rank that torch.distributed knows takes part. ``sites`` are those of other
+        threads than the one that trains.
         """
         line = _line(frame)
         key = (id(group), *form) if line is None else (id(group), *lines.spot(line), *form)
-        site = self._sites.get(key)
+        site = (self._sites if sites is None else sites).get(key)
         if site is None:
-            site = self._site(form, group, line)
+            site = self._site(form, group, line, beside=sites is not None)
             if site is None:
                 return None
-            self._sites[key] = site
+            (self._sites if sites is None else sites)[key] = site
         made, sequence, predictor, _ = site
         if predictor.expected is made and predictor.count != sequence.steps.due:
             predictor.advance()
@@ -76,11 +88,35 @@ class _Watch:
             sequence.take(made, self.timeout)
         return site
 
-    def _site(self, form: _Form, group: Any, line: FrameType | None) -> _Site | None:
-        members = _c10d._world.pg_group_ranks.get(group, ())
+    def transfer(self, original: Any, group: Any, tensors: Any, peer: int, tag: int, *, sends: bool) -> Any:
+        """Post a send or receive."""
+        ranks = _c10d._world.pg_group_ranks.get(group, {})
+        globally = next((rank for rank, within in ranks.items() if within == peer), None)
+        if globally is None:
+            return original(group, tensors, peer, tag)
+        ends = (dist.get_rank(), globally) if sends else (globally, dist.get_rank())
+        form = f"{tensors[0].numel()} x {str(tensors[0].dtype).removeprefix('torch.')}"
+        line = _line(_getframe(2))
+        where = "" if line is None else lines.in_words(line)
+        post = self._monitor.transfers.post((group.group_name, *ends, tag), form, where, sends=sends)
+        work = original(group, tensors, peer, tag)
+        if work is not None:
+            _posts[work] = post
+        return work
+
+    def wait(self, post: Post, go_on: Callable[[], Any]) -> Any:
+        """Wait for a send or receive."""
+        with self._monitor.transfers.waiting(post):
+            result = go_on()
+        self._monitor.transfers.arrived(post)
+        return result
+
+    def _site(self, form: Form, group: Any, line: FrameType | None, *, beside: bool = False) -> _Site | None:
+        members = sorted(_c10d._world.pg_group_ranks.get(group, ()))
         if len(members) < 2:
             return None
-        sequence = self._monitor.sequence(sorted(members))
+        monitor = self._monitor
+        sequence = monitor.beside(members, f"group {group.group_name}") if beside else monitor.sequence(members)
         where = "" if line is None else lines.in_words(line)
         compared = "" if line is None or not (KINDS[form[0]].one_part and self._same_lines) else lines.to_compare(line)
         name, reduction, root, *tensors = form
@@ -92,6 +128,8 @@ class _Watch:
 
 
 _watch: _Watch | None = None
+# Sends and receives under way, by their Work.
+_posts: WeakKeyDictionary[Any, Post] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -103,7 +141,7 @@ def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None) -> Ite
         return
     _check_ranks(monitor)
     monitor.trains_here()
-    count_steps(monitor.is_training_thread)
+    training.count_steps(monitor.is_training_thread)
     mode, before = _installed(), _watch
     was_on = mode.is_on()
     _watch = _watch_of(monitor, same_lines)
@@ -149,9 +187,13 @@ def _installed() -> _Mode:
         _say_what_is_left()
         of_thread = threading.local()
         mode = _Mode(lambda: getattr(of_thread, "is_on", False), functools.partial(setattr, of_thread, "is_on"))
-    for name, shape in _METHODS.items():
+    for name, shape in METHODS.items():
         if hasattr(dist.ProcessGroup, name):
             setattr(dist.ProcessGroup, name, _method(getattr(dist.ProcessGroup, name), shape, mode))
+    for name, sends in (("send", True), ("recv", False)):
+        setattr(dist.ProcessGroup, name, _transfer(getattr(dist.ProcessGroup, name), mode, sends=sends))
+    work: Any = _c10d.Work
+    work.wait = _wait(work.wait, mode)
     return mode
 
 
@@ -188,7 +230,7 @@ def _kernel(operation: Any, below: Any) -> Callable[..., Any]:
             return go_on()
         given = {**dict(zip(arguments, args, strict=False)), **kwargs}
         group = dist.ProcessGroup.unbox(given["process_group"])
-        return _run(_watch.begin(_form(name, given), group, _getframe().f_back), go_on)
+        return _run(_watch.begin(form_of(name, given), group, _getframe().f_back), go_on)
 
     return kernel
 
@@ -206,79 +248,21 @@ def _run(site: _Site | None, go_on: Callable[[], Any]) -> Any:
         progress.leave(before)
 
 
-def _form(name: str, given: Mapping[str, Any]) -> _Form:
-    """Return the form of an operation from its arguments by name."""
-    reduction = int(given["reduce_op"].op()) if "reduce_op" in given else None
-    if name == "alltoall_base_":
-        even = not (given["output_split_sizes"] or given["input_split_sizes"])
-        tensors = [(t.dtype, t.shape if even else ("*", *t.shape[1:])) for t in (given["output"], given["input"])]
-    elif name == "alltoall_":
-        tensors = [(t.dtype, "*") for t in given["input_tensors"]]
-    else:
-        tensors = [(t.dtype, t.shape) for one in KINDS[name].tensors for t in _flat(given[one])]
-    return name, reduction, given.get("root_rank"), *chain.from_iterable(tensors)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """How torch.distributed calls a method of ProcessGroup: tensors, then options; and the form that this has."""
-
-    options: type
-    form: Callable[..., _Form]
-
-
-def _allreduce(tensors: Any, options: Any) -> _Form:
-    return "allreduce_", int(options.reduceOp.op), None, *_shapes(tensors)
-
-
-def _broadcast(tensors: Any, options: Any) -> _Form:
-    return "broadcast_", None, options.rootRank, *_shapes(tensors)
-
-
-def _allgather(outputs: Any, _: Any, options: Any) -> _Form:
-    del options
-    return "allgather_", None, None, *chain.from_iterable([_shapes(one) for one in outputs])
-
-
-def _gather_into(output: Any, part: Any, options: Any) -> _Form:
-    del options
-    return "_allgather_base_", None, None, output.dtype, output.shape, part.dtype, part.shape
-
-
-def _scatter_from(output: Any, part: Any, options: Any) -> _Form:
-    reduction = int(options.reduceOp.op)
-    return "_reduce_scatter_base_", reduction, None, output.dtype, output.shape, part.dtype, part.shape
-
-
-def _shapes(tensors: Sequence[Any]) -> tuple[Any, ...]:
-    if len(tensors) == 1:
-        return tensors[0].dtype, tensors[0].shape
-    return tuple([fact for tensor in tensors for fact in (tensor.dtype, tensor.shape)])
-
-
-# The methods that training loops call most; the others come by the dispatcher.
-_METHODS = {
-    "allreduce": _Shape(_c10d.AllreduceOptions, _allreduce),
-    "broadcast": _Shape(_c10d.BroadcastOptions, _broadcast),
-    "allgather": _Shape(_c10d.AllgatherOptions, _allgather),
-    "_allgather_base": _Shape(_c10d.AllgatherOptions, _gather_into),
-    "all_gather_single": _Shape(_c10d.AllgatherOptions, _gather_into),
-    "_reduce_scatter_base": _Shape(_c10d.ReduceScatterOptions, _scatter_from),
-    "reduce_scatter_single": _Shape(_c10d.ReduceScatterOptions, _scatter_from),
-}
-
-
-def _method(original: Callable[..., Any], shape: _Shape, mode: _Mode) -> Callable[..., Any]:
+def _method(original: Callable[..., Any], shape: Shape, mode: _Mode) -> Callable[..., Any]:
     """Return what Python calls for a method of ProcessGroup."""
-    is_on, turn, options, form_of = mode.is_on, mode.turn, shape.options, shape.form
-    count = form_of.__code__.co_argcount
+    is_on, turn, options, read = mode.is_on, mode.turn, shape.options, shape.form
+    count = read.__code__.co_argcount
 
     @functools.wraps(original)
     def method(group: Any, *args: Any, **kwargs: Any) -> Any:
         # Other overloads of the method come by the dispatcher.
-        if not is_on() or _watch is None or len(args) != count or type(args[-1]) is not options:
+        if _watch is None or len(args) != count or type(args[-1]) is not options:
             return original(group, *args, **kwargs)
-        site = _watch.begin(form_of(*args), group, _getframe().f_back)
+        if not is_on():
+            if _watch.is_beside():
+                _watch.begin(read(*args), group, _getframe().f_back, _watch.beside)
+            return original(group, *args)
+        site = _watch.begin(read(*args), group, _getframe().f_back)
         if site is None:
             return original(group, *args)
         before = progress.enter("collective", site[0].what)
@@ -295,6 +279,31 @@ def _method(original: Callable[..., Any], shape: _Shape, mode: _Mode) -> Callabl
     return method
 
 
+def _transfer(original: Callable[..., Any], mode: _Mode, *, sends: bool) -> Callable[..., Any]:
+    """Return what Python calls for ``send`` and ``recv`` of ProcessGroup."""
+
+    @functools.wraps(original)
+    def method(group: Any, *args: Any) -> Any:
+        if not mode.is_on() or _watch is None or len(args) != 3 or len(args[0]) != 1:
+            return original(group, *args)
+        return _watch.transfer(original, group, *args, sends=sends)
+
+    return method
+
+
+def _wait(original: Callable[..., Any], mode: _Mode) -> Callable[..., Any]:
+    """Return what Python calls for ``wait`` of Work."""
+
+    @functools.wraps(original)
+    def wait(work: Any, *args: Any) -> Any:
+        post = _posts.pop(work, None) if _watch is not None and mode.is_on() else None
+        if _watch is None or post is None:
+            return original(work, *args)
+        return _watch.wait(post, functools.partial(original, work, *args))
+
+    return wait
+
+
 # The files of code seen so far: torch's own, and others.
 _torchs: set[str] = set()
 _others: set[str] = set()
@@ -309,18 +318,10 @@ def _line(frame: FrameType | None) -> FrameType | None:
         if file not in _torchs:
             if file in _others:
                 return frame
-            (_torchs if file.startswith((_TORCH, "<")) else _others).add(file)
+            (_torchs if file.startswith((_TORCH, _BETWEEN, "<")) else _others).add(file)
             return _line(frame)
         frame = frame.f_back
     return None
-
-
-def _flat(tensors: Any) -> Iterator[Any]:
-    if isinstance(tensors, torch.Tensor):
-        yield tensors
-    else:
-        for one in tensors:
-            yield from _flat(one)
 
 
 def _check_ranks(monitor: Monitor) -> None:

@@ -13,6 +13,8 @@ from torch.utils.data import dataloader
 
 from allranks.gate.lockstep import position
 
+# How many elements of a parameter, from either end, tell it from others.
+_SHOWN = 2
 # What each loader gave last: the batch with its parts, by identity, and its number.
 _given: WeakKeyDictionary[Any, tuple[tuple[int, ...], int]] = WeakKeyDictionary()
 
@@ -47,6 +49,7 @@ def count_steps(trains_here: Callable[[], bool]) -> None:
 
     iterator.__next__ = numbered
     position.numbered.append(_number_of)
+    position.labelled.append(_label_of)
 
 
 def _number_of(value: Any) -> int | None:
@@ -55,3 +58,12 @@ def _number_of(value: Any) -> int | None:
         if id(value) in parts:
             return number
     return None
+
+
+def _label_of(value: Any) -> str:
+    """Return the form and a few elements of a parameter: alike on all replicas of it."""
+    if not isinstance(value, torch.nn.Parameter):
+        return ""
+    flat = value.detach().reshape(-1)
+    some = torch.cat([flat[:_SHOWN], flat[-_SHOWN:]]).tolist()
+    return f"a parameter of {list(value.shape)} with {', '.join(f'{one:.4g}' for one in some)}"

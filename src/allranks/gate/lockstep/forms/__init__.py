@@ -1,0 +1,1 @@
+"""The forms of calls: what must be alike on all ranks."""

@@ -1,0 +1,88 @@
+"""The form of a collective of torch.distributed, from the arguments of its operation or its method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from allranks.gate.lockstep.c10d import KINDS
+
+_c10d: Any = dist.distributed_c10d
+
+# What must be alike on all ranks: operation, reduction, root, then dtype and shape of every tensor. Flat, to be hashed.
+Form = tuple[Any, ...]
+
+
+def form_of(name: str, given: Mapping[str, Any]) -> Form:
+    """Return the form of an operation from its arguments by name."""
+    reduction = int(given["reduce_op"].op()) if "reduce_op" in given else None
+    if name == "alltoall_base_":
+        even = not (given["output_split_sizes"] or given["input_split_sizes"])
+        tensors = [(t.dtype, t.shape if even else ("*", *t.shape[1:])) for t in (given["output"], given["input"])]
+    elif name == "alltoall_":
+        tensors = [(t.dtype, "*") for t in given["input_tensors"]]
+    else:
+        tensors = [(t.dtype, t.shape) for one in KINDS[name].tensors for t in _flat(given[one])]
+    return name, reduction, given.get("root_rank"), *chain.from_iterable(tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How torch.distributed calls a method of ProcessGroup: tensors, then options; and the form that this has."""
+
+    options: type
+    form: Callable[..., Form]
+
+
+def _allreduce(tensors: Any, options: Any) -> Form:
+    return "allreduce_", int(options.reduceOp.op), None, *_shapes(tensors)
+
+
+def _broadcast(tensors: Any, options: Any) -> Form:
+    return "broadcast_", None, options.rootRank, *_shapes(tensors)
+
+
+def _allgather(outputs: Any, _: Any, options: Any) -> Form:
+    del options
+    return "allgather_", None, None, *chain.from_iterable([_shapes(one) for one in outputs])
+
+
+def _gather_into(output: Any, part: Any, options: Any) -> Form:
+    del options
+    return "_allgather_base_", None, None, output.dtype, output.shape, part.dtype, part.shape
+
+
+def _scatter_from(output: Any, part: Any, options: Any) -> Form:
+    reduction = int(options.reduceOp.op)
+    return "_reduce_scatter_base_", reduction, None, output.dtype, output.shape, part.dtype, part.shape
+
+
+def _shapes(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    if len(tensors) == 1:
+        return tensors[0].dtype, tensors[0].shape
+    return tuple([fact for tensor in tensors for fact in (tensor.dtype, tensor.shape)])
+
+
+# The methods that training loops call most; the others come by the dispatcher.
+METHODS = {
+    "allreduce": Shape(_c10d.AllreduceOptions, _allreduce),
+    "broadcast": Shape(_c10d.BroadcastOptions, _broadcast),
+    "allgather": Shape(_c10d.AllgatherOptions, _allgather),
+    "_allgather_base": Shape(_c10d.AllgatherOptions, _gather_into),
+    "all_gather_single": Shape(_c10d.AllgatherOptions, _gather_into),
+    "_reduce_scatter_base": Shape(_c10d.ReduceScatterOptions, _scatter_from),
+    "reduce_scatter_single": Shape(_c10d.ReduceScatterOptions, _scatter_from),
+}
+
+
+def _flat(tensors: Any) -> Iterator[Any]:
+    if isinstance(tensors, torch.Tensor):
+        yield tensors
+    else:
+        for one in tensors:
+            yield from _flat(one)
