@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.hang.beat import Beat
+from allranks.hang.calls import NO_CALLS, Calls
 from allranks.hang.diagnose import Diagnosis, Seen, diagnose
 
 LIMIT = 60.0
@@ -191,3 +192,58 @@ def test_any_world_has_a_consistent_diagnosis(ranks: list[Seen]) -> None:
     well = [Seen(r, one.beat) for r, one in enumerate(seen) if one.beat and one.beat.still == 0]
     if len(well) == len(seen):
         assert diagnose(well, limit=LIMIT).culprits == ()
+
+
+def waits(rank: int, what: str, *, peer: int = -1, order: int = 7, calls: Calls = NO_CALLS, group: str = "") -> Seen:
+    beat = replace(WAITS, rank=rank, what=what, order=order, peer=peer, group=group, where=f"train.py:{rank} in main")
+    return Seen(rank, beat, calls=calls)
+
+
+RECV, SEND = "recv from rank {}", "send to rank {}"
+DEADLOCKS: dict[str, tuple[list[Seen], tuple[int, ...], str]] = {
+    "recv faces recv": ([waits(0, RECV, peer=1), waits(1, RECV, peer=0)], (0, 1), "elsewhere"),
+    "send faces send": ([waits(0, SEND, peer=1), waits(1, SEND, peer=0)], (0, 1), "elsewhere"),
+    "a ring of receives": (
+        [waits(0, RECV, peer=1), waits(1, RECV, peer=2), waits(2, RECV, peer=0)],
+        (0, 1, 2),
+        "elsewhere",
+    ),
+    "others wait beside": ([waits(0, RECV, peer=2), waits(1, "barrier"), waits(2, RECV, peer=0)], (0, 2), "elsewhere"),
+    "recv faces a barrier": ([waits(0, RECV, peer=1), waits(1, "barrier", order=8)], (0, 1), "elsewhere"),
+    "send meets recv": ([waits(0, SEND, peer=1), waits(1, RECV, peer=0)], (0, 1), "elsewhere"),
+    "two groups": (
+        [waits(0, "all_reduce in a", group="a"), waits(1, "all_reduce in b", group="b")],
+        (0, 1),
+        "elsewhere",
+    ),
+    "a call more than most": ([waits(0, "barrier", order=9), waits(1, "barrier"), waits(2, "barrier")], (0,), "ahead"),
+    "a call less than most": ([waits(0, "barrier", order=5), waits(1, "barrier"), waits(2, "barrier")], (0,), "behind"),
+    "one of two is behind": ([waits(0, "barrier", order=9), waits(1, "barrier")], (1,), "behind"),
+    "an evaluation on one of two": (
+        [waits(0, "barrier", order=9, calls=Calls(6, tuple("ababcb"))), waits(1, "b", calls=Calls(5, tuple("ababa")))],
+        (0,),
+        "ahead",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DEADLOCKS)
+def test_ranks_that_all_wait_for_something_else(kind: str) -> None:
+    """Sends and receives that do not meet, groups in another order, and calls that one rank makes more or less."""
+    seen, culprits, verdict = DEADLOCKS[kind]
+    found = diagnose(seen, limit=LIMIT)
+    assert found.culprits == culprits
+    assert {found.verdicts[rank] for rank in culprits} == {verdict}
+
+
+def test_who_receives_waits_for_its_peer_alone() -> None:
+    """A third rank that is outside, too, is not what holds it up."""
+    found = diagnose([waits(0, RECV, peer=1), Seen(1, outside()), Seen(2, outside())], limit=LIMIT)
+    assert found.culprits == (1,)
+
+
+def test_where_most_have_left_the_one_that_waits_makes_a_call_more() -> None:
+    """Rank 0 evaluates once more, after the others' end. Where one of three has left early, it is that."""
+    left = [Seen(rank, None, False, "has left (exit code 0)") for rank in (1, 2)]
+    assert diagnose([waits(0, "all_reduce"), *left], limit=LIMIT).culprits == (0,)
+    assert diagnose([waits(0, "a"), left[0], replace(waits(2, "a"), rank=2)], limit=LIMIT).culprits == (1,)

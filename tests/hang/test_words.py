@@ -96,6 +96,7 @@ def test_a_report_of_10_000_ranks_is_short() -> None:
     ("phase", "limits", "says"),
     [
         ("meeting", Limits(300.0), ["the meeting gives up after 300 s: allranks.init(timeout=...)"]),
+        ("meeting 8", Limits(300.0), ["the meeting gives up after 8 s: timeout=... of this call"]),
         ("collective", Limits(300.0, torch=600.0), ["torch gives up after 600 s: init_process_group(timeout=...)"]),
         (
             "collective",
@@ -109,4 +110,62 @@ def test_a_report_of_10_000_ranks_is_short() -> None:
     ],
 )
 def test_the_timeout_that_governs(phase: str, limits: Limits, says: list[str]) -> None:
-    assert list(governing(replace(WAITS, phase=phase), limits)) == says
+    name, _, seconds = phase.partition(" ")
+    assert list(governing(replace(WAITS, phase=name, limit=float(seconds or 0)), limits)) == says
+
+
+def test_ranks_that_wait_for_each_other_in_a_ring_are_told_what_each_is_in() -> None:
+    """Nobody is missing, and nobody sends."""
+    beats = [
+        replace(WAITS, rank=rank, what=f"recv from rank {1 - rank}", peer=1 - rank, where=f"train.py:{rank} in main")
+        for rank in (0, 1)
+    ]
+    seen = tuple(Seen(beat.rank, beat) for beat in beats)
+    found = Case(60.0, seen, {}, diagnose(seen, limit=60.0))
+    assert headline(found, HOSTS) == (
+        "nobody sends, since 61 s: rank 0 is in recv from rank 1 at train.py:0 in main; "
+        "rank 1 is in recv from rank 0 at train.py:1 in main"
+    )
+    text = report(found, HOSTS, Limits(300.0, torch=60.0))
+    assert "what to do: Count the sends and receives of each pair" in text
+    assert "limit: torch gives up after 60 s" in text
+
+
+def test_ranks_in_two_groups_are_told_which() -> None:
+    """What helps is said, and not what does not."""
+    beats = [
+        replace(WAITS, rank=rank, what=f"all_reduce in group {name}", group=name, order=0)
+        for rank, name in enumerate("12")
+    ]
+    seen = tuple(Seen(beat.rank, beat) for beat in beats)
+    found = Case(60.0, seen, {}, diagnose(seen, limit=60.0))
+    assert headline(found, HOSTS) == (
+        "the ranks are in different groups, since 61 s: rank 0 in collective all_reduce in group 1 at "
+        "train.py:88 in main; rank 1 in collective all_reduce in group 2 at train.py:88 in main"
+    )
+    text = report(found, HOSTS, Limits(300.0, torch=60.0))
+    assert "Use the groups in one order" in text
+    assert "new_group(timeout=...)" in text
+
+
+def test_a_program_in_lockstep_is_not_advised_to_use_it() -> None:
+    """Lockstep has compared what it can."""
+    for lockstep, says in ((False, "allranks run --guard"), (True, "Lockstep has found no difference")):
+        beat = replace(WAITS, rank=2, what="eval_step", order=119, lockstep=lockstep)
+        assert says in report(case({2: Seen(2, beat)}), HOSTS, Limits(300.0))
+
+
+def test_where_c_has_written_the_place_of_a_frozen_rank_it_is_the_one_that_counts() -> None:
+    """In the headline, and without the age of the last look."""
+    beat = replace(OPENS, rank=2, where="train.py:12 in <module>", since=58.0)
+    found = case({2: Seen(2, beat, False, "", "S", is_written=True)})
+    assert headline(found, HOSTS).endswith("wait for rank 2 (host b), since 61 s: frozen at train.py:12 in <module>")
+    assert "s ago" not in report(found, HOSTS, Limits(300.0))
+
+
+def test_what_a_rank_notes_stands_in_the_report_once() -> None:
+    note = "thread eval is in collective f(x) at x.py:3 in evaluate: lockstep does not compare other threads"
+    found = case({2: Seen(2, replace(OPENS, rank=2))})
+    noted = {rank: replace(sight, notes=(note,)) for rank, sight in found.sights.items()}
+    text = report(replace(found, sights=noted), HOSTS, Limits(300.0))
+    assert text.count(f"note: rank 0: {note}") == 1

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from allranks.errors import KeyTimeout
 from allranks.hang.beat import Beat
+from allranks.hang.calls import NO_CALLS, Calls
 from allranks.hang.diagnose import Diagnosis, Seen, diagnose
 from allranks.world import gone
 from allranks.world.base import World
@@ -42,21 +43,27 @@ _RECOVERED = 4  # beats
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What one rank says of itself. ``near`` are the states of the processes of other ranks of its machine."""
+    """What one rank says of itself. ``near`` are the states of the processes of other ranks of its machine, ``calls``
+    its last collectives of all ranks, ``notes`` what a person should know beside."""
 
     beat: Beat
     stack: str
     threads: Mapping[str, str]
     near: Mapping[int, str]
+    calls: Calls = NO_CALLS
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        near = {str(rank): state for rank, state in self.near.items()}
-        return {"beat": self.beat.to_json(), "stack": self.stack, "threads": dict(self.threads), "near": near}
+        near, calls = {str(rank): state for rank, state in self.near.items()}, [self.calls.number, *self.calls.forms]
+        known = {"beat": self.beat.to_json(), "stack": self.stack, "threads": dict(self.threads)}
+        return {**known, "near": near, "calls": calls, "notes": list(self.notes)}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Sight:
         near = {int(rank): state for rank, state in fields["near"].items()}
-        return cls(Beat.from_json(fields["beat"]), fields["stack"], fields["threads"], near)
+        number, *forms = fields["calls"]
+        beat, calls = Beat.from_json(fields["beat"]), Calls(number, tuple(forms))
+        return cls(beat, fields["stack"], fields["threads"], near, calls, tuple(fields["notes"]))
 
 
 class Eyes(Protocol):
@@ -211,5 +218,6 @@ class Alarm:
             beat = sight.beat if sight else Beat.from_json(loads(old)) if old else None
             # One that beats is not mute: its machine may only be too busy for an answer in time.
             fresh = beat is not None and now - beat.when < self.limit / 2
-            seen.append(Seen(rank, beat, fresh, ended.get(rank, ""), near.get(rank, "")))
+            calls = sight.calls if sight else NO_CALLS
+            seen.append(Seen(rank, beat, fresh, ended.get(rank, ""), near.get(rank, ""), calls))
         return Case(self.limit, tuple(seen), sights, diagnose(seen, limit=self.limit))

@@ -22,6 +22,9 @@ class Beat:
     many collectives and meetings it has entered; 0 where it waits in one that nobody counts. In seconds: ``since``, how
     long in this call; ``still``, how long without any sign of progress; ``alike``, how long every look has found it at
     the same place.
+    ``group`` is the name of torch's group in which the rank waits, if that is not all ranks; ``peer`` is the rank with
+    which it moves data (send, recv), -1 for none; ``limit`` is when its meeting gives up, 0 where unknown;
+    ``lockstep``: its collectives are compared.
     ``cores`` and ``io`` (bytes a second) are what the process uses. ``pace`` is the median of its busy seconds a step,
     0 where unknown, ``noise`` the error of that. ``when`` is Unix time on the rank's host.
     """
@@ -42,11 +45,20 @@ class Beat:
     io: float = 0.0
     pace: float = 0.0
     noise: float = 0.0
+    group: str = ""
+    peer: int = -1
+    limit: float = 0.0
+    lockstep: bool = False
 
     @property
     def waits(self) -> bool:
         """Whether the rank waits for others."""
         return self.phase in WAITS
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether the call with one ``peer`` is a receive."""
+        return "recv" in self.what
 
     def at_work(self, limit: float) -> bool:
         """Say whether the rank does something, though it makes the others wait for ``limit`` seconds."""

@@ -25,8 +25,17 @@ def waits_for_device(frame: FrameType | None) -> str:
     called = expression.func
     kind = type(_resolve(called, frame))
     jitted = kind.__module__.startswith("jaxlib") and kind.__name__.endswith("Function")
-    waits = isinstance(called, ast.Attribute) and called.attr in _WAITS
+    waits = isinstance(called, ast.Attribute) and (called.attr in _WAITS or _is_work(called, frame))
     return ast.unparse(expression) if jitted or waits else ""
+
+
+def _is_work(called: ast.Attribute, frame: FrameType) -> bool:
+    """Say whether a call waits for one of torch's collectives, or for data of another rank: ``work.wait()``."""
+    if called.attr != "wait":
+        return False
+    if isinstance(called.value, ast.Call):  # dist.irecv(...).wait()
+        return getattr(_resolve(called.value.func, frame), "__module__", "").startswith("torch.distributed")
+    return type(_resolve(called.value, frame)).__module__.startswith("torch.")
 
 
 @lru_cache(maxsize=256)

@@ -6,9 +6,12 @@ files, Python). Waiting ranks wait for whoever is not with them, so the culprits
 
 1. ranks that raised or died;
 2. ranks that are mute;
-3. ranks that left, if anybody waits;
-4. outside ranks, if anybody waits; those that are ahead of a waiting rank are not what it waits for;
-5. where all wait: those that have entered fewer calls than others; else those in another call than most;
+3. ranks that left, if anybody waits; where most left, those that wait: they make a call that the others do not;
+4. outside ranks, if anybody waits; those that are ahead of a waiting rank, or with which none of the waiting moves
+   data, are not what it waits for;
+5. where all wait: ranks of which each receives from the next, or sends to it, in a ring; those of which one moves data
+   with another that does not; those that made a call that is not the program's (``calls``); those that have entered
+   fewer calls than most, or more than most; else those in another call than most;
 6. where all wait in the same call: nobody. It is the network, the device, or a long program;
 7. where nobody waits: the outside ranks that stand still; where most stand at one place, those that are not there
    (an unknown wait, in which most are).
@@ -24,10 +27,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from allranks.hang.beat import Beat
+from allranks.hang.calls import NO_CALLS, Calls, odd_one
 
 Verdict = Literal[
-    "healthy", "waiting", "working", "stuck", "behind", "elsewhere", "stopped", "frozen", "silent", "dead", "raised",
-    "left", "unknown",
+    "healthy", "waiting", "working", "stuck", "behind", "ahead", "elsewhere", "stopped", "frozen", "silent", "dead",
+    "raised", "left", "unknown",
 ]  # fmt: skip
 
 
@@ -37,7 +41,8 @@ class Seen:
 
     ``beat`` is its last, ``fresh`` if it answers now. ``ended`` says how it ended, ``""`` where that is not known.
     ``process`` is the kernel's letter for the state of its process (proc(5); ``X``: there is none), where a rank of
-    its machine could look.
+    its machine could look. ``calls`` are its last collectives. ``is_written``:
+    where the ``beat`` is was written by C, a moment ago.
     """
 
     rank: int
@@ -45,6 +50,8 @@ class Seen:
     fresh: bool = True
     ended: str = ""
     process: str = ""
+    calls: Calls = NO_CALLS
+    is_written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ def diagnose(seen: Sequence[Seen], *, limit: float) -> Diagnosis:
     verdicts = [_alone(one, limit) for one in seen]
     beats = {one.rank: one.beat for one, verdict in zip(seen, verdicts, strict=True) if one.beat and verdict in _LIVES}
     waiting = frozenset(rank for rank, beat in beats.items() if beat.waits)
-    culprits, role = _culprits(verdicts, beats, waiting, limit=limit)
+    culprits, role = _culprits(verdicts, beats, waiting, limit=limit, calls={one.rank: one.calls for one in seen})
     at_work = bool(culprits) and all(rank in beats and beats[rank].at_work(limit) for rank in culprits)
     if role is not None:
         for rank in culprits:
@@ -100,9 +107,16 @@ def _alone(one: Seen, limit: float) -> Verdict:
 
 
 def _culprits(
-    verdicts: Sequence[Verdict], beats: Mapping[int, Beat], waiting: Collection[int], *, limit: float
+    verdicts: Sequence[Verdict],
+    beats: Mapping[int, Beat],
+    waiting: Collection[int],
+    *,
+    limit: float,
+    calls: Mapping[int, Calls],
 ) -> tuple[tuple[int, ...], Verdict | None]:
     """Return who is waited for; and what that makes of them, where they are not what they are without the others."""
+    if sum(verdict in _LEFT for verdict in verdicts) > len(beats) == len(waiting) > 0:
+        return tuple(waiting), "ahead"
     for kinds in (_FAILED, _MUTE, _LEFT if waiting else frozenset[Verdict]()):
         if found := tuple(rank for rank, verdict in enumerate(verdicts) if verdict in kinds):
             return found, None
@@ -111,7 +125,7 @@ def _culprits(
         return (), None
     outside = [rank for rank in beats if rank not in waiting]
     if not outside:
-        return _apart(beats)
+        return _apart(beats, calls)
     if waiting:
         return _late(outside, waiting, beats), "stuck"
     if len(still) < len(outside):
@@ -121,19 +135,62 @@ def _culprits(
 
 def _late(outside: Sequence[int], waiting: Collection[int], beats: Mapping[int, Beat]) -> tuple[int, ...]:
     """Return the outside ranks that have not been where the waiting ones are; all, where nobody counts."""
+    partners = {beats[rank].peer for rank in waiting}
+    if -1 not in partners and (wanted := tuple(rank for rank in outside if rank in partners)):
+        return wanted
     orders = [beats[rank].order for rank in waiting]
     farthest = max(orders) if all(orders) else 0
     return tuple(rank for rank in outside if beats[rank].order < farthest) or tuple(outside)
 
 
-def _apart(beats: Mapping[int, Beat]) -> tuple[tuple[int, ...], Verdict]:
+def _apart(beats: Mapping[int, Beat], calls: Mapping[int, Calls]) -> tuple[tuple[int, ...], Verdict]:
     """All wait: return those that wait for something else."""
-    farthest = max(beat.order for beat in beats.values())
-    if all(beat.order for beat in beats.values()):
-        if behind := tuple(rank for rank, beat in beats.items() if beat.order < farthest):
-            return behind, "behind"
+    if ring := _ring(beats):
+        return ring, "elsewhere"
+    if astray := {rank: beat.peer for rank, beat in beats.items() if beat.peer in beats and not _meets(rank, beats)}:
+        return tuple(sorted({*astray, *astray.values()})), "elsewhere"
+    if odd := _odd(beats, calls):
+        return odd, "ahead"
+    orders = {rank: beat.order for rank, beat in beats.items()}
+    if all(orders.values()) and len(set(orders.values())) > 1:
+        usual, ranks = Counter(orders.values()).most_common(1)[0]
+        ahead = tuple(rank for rank, order in orders.items() if order > usual)
+        behind = tuple(rank for rank, order in orders.items() if order < usual)
+        if 2 * ranks <= len(beats) or behind:
+            return behind or tuple(rank for rank, order in orders.items() if order < max(orders.values())), "behind"
+        return ahead, "ahead"
+    if all(orders.values()):
         return _crowd({rank: (beat.phase, beat.what) for rank, beat in beats.items()}), "elsewhere"
-    return _crowd({rank: (beat.phase, beat.where) for rank, beat in beats.items()}), "elsewhere"
+    return _crowd({rank: (beat.phase, beat.what, beat.where) for rank, beat in beats.items()}), "elsewhere"
+
+
+def _meets(rank: int, beats: Mapping[int, Beat]) -> bool:
+    """Say whether the peer of a rank sends what that receives, or receives what that sends."""
+    mine, theirs = beats[rank], beats[beats[rank].peer]
+    return theirs.peer == rank and theirs.is_receiving is not mine.is_receiving
+
+
+def _ring(beats: Mapping[int, Beat]) -> tuple[int, ...]:
+    """Return ranks of which each receives from the next, or each sends to it, and the last from or to the first."""
+    for first in beats:
+        path, rank = [first], beats[first].peer
+        while rank in beats and rank not in path and beats[rank].peer >= 0:
+            path.append(rank)
+            rank = beats[rank].peer
+        if rank == first and len({beats[one].is_receiving for one in path}) == 1:
+            return tuple(sorted(path))
+    return ()
+
+
+def _odd(beats: Mapping[int, Beat], calls: Mapping[int, Calls]) -> tuple[int, ...]:
+    """Return the ranks that made a call that is not the program's, where as many are of one kind as of another."""
+    kinds: dict[Calls, list[int]] = {}
+    for rank in beats:
+        kinds.setdefault(calls[rank], []).append(rank)
+    if len(kinds) != 2 or not all(kinds) or len({len(ranks) for ranks in kinds.values()}) != 1:
+        return ()
+    found = odd_one(*kinds)
+    return () if found is None else tuple(list(kinds.values())[found])
 
 
 def _crowd(places: Mapping[int, Hashable]) -> tuple[int, ...]:

@@ -26,9 +26,11 @@ class Limits:
 def governing(beat: Beat, limits: Limits) -> Iterator[str]:
     """Yield, for the wait that a rank is in, when it would end by itself."""
     if beat.phase == "meeting":
-        yield f"the meeting gives up after {limits.meeting:g} s: allranks.init(timeout=...)"
+        said_by = "allranks.init(timeout=...)" if beat.limit in (0.0, limits.meeting) else "timeout=... of this call"
+        yield f"the meeting gives up after {beat.limit or limits.meeting:g} s: {said_by}"
     elif beat.phase == "collective" and limits.torch is not None:
-        yield f"torch gives up after {limits.torch:g} s: init_process_group(timeout=...)"
+        said_by = "new_group" if beat.group else "init_process_group"
+        yield f"torch gives up after {limits.torch:g} s: {said_by}(timeout=...)"
     elif beat.phase == "collective":
         cpu = _flag(_XLA_CPU, limits.xla_flags)
         yield f"on CPUs JAX gives up after {cpu or _XLA_CPU_DEFAULT:g} s: --{_XLA_CPU} in XLA_FLAGS"

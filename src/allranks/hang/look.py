@@ -14,20 +14,25 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
 from allranks.hang import kernel, stacks
 from allranks.hang.beat import Beat
 from allranks.hang.callee import waits_for_device
-from allranks.hang.detect import flight
+from allranks.hang.detect import flight, group_in_words, in_lockstep, peer_of
+from allranks.hang.flight import Flight
 from allranks.hang.sites import classify, place
 from allranks.hang.stragglers import Pace
 from allranks.world.progress import PYTHON, WAITS, Progress, progress
 
 # Over how many looks the use of cores and files is taken.
 _LOOKS = 10
+# Threads that Python did not start.
+_AUTOGRADS = "Dummy-"
+# Calls of torch in which two ranks meet.
+_PAIRED = {"send": "to", "recv": "from", "isend": "to", "irecv": "from"}
 
 
 class Look:
@@ -65,6 +70,7 @@ class Look:
             said = what
             phase, what = self._read(stack, frame, begun)
             what = said if phase == PYTHON else what
+        group, peer = ("", -1) if stamped or phase not in WAITS else self._partners(what, frame, begun)
         counted = stamped or begun is not None or phase not in WAITS
         alike = now - self._elsewhere
         pace, noise = self._pace.measure()
@@ -74,12 +80,12 @@ class Look:
             rank=self._rank,
             when=time.time(),
             phase=phase,
-            what=what,
+            what=_in_full(what, group, peer),
             where=place(stack),
             kernel=kernel.system_call(self._native) if alike else "",
             before=f"{last[0]} {last[1]}".strip() if last[0] != PYTHON else "",
             step=self._progress.step,
-            order=self._progress.waits + (begun[0] if begun else 0) if counted else 0,
+            order=self._progress.waits + (begun.begun if begun else 0) if counted else 0,
             since=now - began if stamped else alike,
             still=now - self._moved,
             alike=alike,
@@ -87,6 +93,10 @@ class Look:
             io=io,
             pace=pace,
             noise=noise,
+            group=group,
+            peer=peer,
+            limit=self._progress.limit if stamped and phase == "meeting" else 0.0,
+            lockstep=in_lockstep(),
         )
 
     def pace(self) -> None:
@@ -110,15 +120,22 @@ class Look:
         if signs != self._signs:
             self._signs, self._moved = signs, now
 
-    def _read(self, stack: Any, frame: FrameType | None, begun: tuple[int, int] | None) -> tuple[str, str]:
+    def _partners(self, what: str, frame: FrameType | None, begun: Flight | None) -> tuple[str, int]:
+        """Return the group, if it is not that of all ranks, and the rank with which one of torch's calls waits."""
+        calls = [step for step in stacks.walk(frame) if step.f_code.co_name == what] if what in _PAIRED else []
+        peer = peer_of(calls[0], what) if calls else None
+        pending = begun.pending if begun is not None and begun.begun == begun.ended and not calls else ()
+        return pending[0] if len(pending) == 1 else "", -1 if peer is None else peer
+
+    def _read(self, stack: Any, frame: FrameType | None, begun: Flight | None) -> tuple[str, str]:
         """Return phase and call of a thread without a stamp."""
         phase, what = classify(stack)
         if phase != PYTHON:
             return phase, what
         if call := waits_for_device(frame):
             return "collective", call
-        if begun is not None and begun[1] < begun[0] and stack and "/torch/" in stack[0].file:
-            return "collective", f"torch's collective {begun[0]}"
+        if begun is not None and begun.ended < begun.begun and stack and "/torch/" in stack[0].file:
+            return "collective", f"torch's collective {begun.begun}"
         return phase, what
 
     def _use(self, now: float) -> tuple[float, float]:
@@ -128,3 +145,21 @@ class Look:
         self._used.append(used)
         seconds = now - then
         return ((used[1] - cpu) / seconds, (used[2] - moved) / seconds) if seconds > 0 else (0.0, 0.0)
+
+
+def _in_full(what: str, group: str, peer: int) -> str:
+    """Return a call with the group, or the rank, with which it is made."""
+    if peer >= 0:
+        return f"{what} {_PAIRED[what]} rank {peer}"
+    return f"{what} in {group_in_words(group)}" if group else what
+
+
+def collectives_of(threads: Mapping[str, FrameType]) -> Iterator[str]:
+    """Yield a line for every thread, beside the one that trains, in which a collective is run."""
+    for name, frame in threads.items():
+        stack = stacks.read(frame)
+        phase, what = classify(stack)
+        if phase == PYTHON and (call := waits_for_device(frame)):
+            phase, what = "collective", call
+        if phase == "collective" and not name.startswith(_AUTOGRADS):
+            yield f"thread {name} is in {phase} {what} at {place(stack)}: lockstep does not compare other threads"

@@ -98,6 +98,8 @@ def _read(rank: int, text: str, request: ShowRanks) -> _Look:
 def exit_of(text: str, threads: Sequence[tuple[Frame, ...]]) -> tuple[str, tuple[Frame, ...]]:
     """Return what holds up the end of a process whose main thread has ended, and the stack of that."""
     main = threads[-1]
+    if not main:
+        return "C, after the end of Python", main
     if _GARBAGE in text.strip().rpartition("\n\n")[2]:
         return "destructor (__del__, or a generator that is closed)", main
     if any(frame.function == "_shutdown" and frame.file.endswith("threading.py") for frame in main):
@@ -148,7 +150,8 @@ def _headline(request: ShowRanks, case: Case, hosts: Sequence[str]) -> str:
     others = [rank for rank in range(len(case.seen)) if rank not in culprits]
     wait = f"{name_ranks(others)} {'waits' if len(others) == 1 else 'wait'}" if others else "the job waits"
     since, beat = f"since {request.seconds:.0f} s", case.seen[culprits[0]].beat
-    at = f", in {beat.what if beat.phase == EXIT else words.call_of(beat)} at {beat.where}" if beat else ""
+    at = "" if beat is None else f", in {beat.what if beat.phase == EXIT else words.call_of(beat)}"
+    at += f" at {beat.where}" if beat and beat.where else ""
     if request.reason == "join":
         return f"HANG: {wait} for {who} to join (init_process_group, jax.distributed.initialize), {since}{at}"
     return f"HANG: {wait} for {who} to end, {since}{at}"

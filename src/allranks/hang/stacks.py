@@ -68,14 +68,14 @@ def _source(code: CodeType, line: int) -> str:
     return f":  {source}" if source else ""
 
 
-def of_others(but: int) -> dict[str, str]:
-    """Return, by name, the stacks of all threads but one (its ident) and our own."""
+def of_others(but: int) -> dict[str, FrameType]:
+    """Return, by name, the innermost frames of all threads but one (its ident) and our own."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found: dict[str, str] = {}
+    found: dict[str, FrameType] = {}
     for ident, frame in sys._current_frames().items():
         name = names.get(ident, f"thread {ident}")
         if ident != but and not name.startswith(OURS):
-            found[name if name not in found else f"{name} ({ident})"] = in_words(frame)
+            found[name if name not in found else f"{name} ({ident})"] = frame
     return found
 
 

@@ -10,25 +10,66 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d
 from torch.distributed import distributed_c10d
 
+from allranks.errors import rank_list
+from allranks.hang.calls import Calls
+from allranks.hang.flight import Flight
 
-def flight() -> tuple[int, int] | None:
-    """Return how many collectives of the default group were begun and have ended; None where torch does not say.
+_read: Any = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
+_DEFAULT = "0"
+# Calls of the past that are told: those of some steps.
+_MOST_CALLS = 96
+
+
+def flight() -> Flight | None:
+    """Return what collectives were begun and have ended; None where torch does not say.
 
     Those of DDP's reducer and of compiled code are among them. The recorder is private API, which is looked at first.
     """
-    read: Any = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
-    if read is None or not dist.is_initialized():
+    if _read is None or not dist.is_initialized():
         return None
-    status = json.loads(read(False, False)).get("pg_status", {}).get("0")
-    if status is None:
-        return None
-    return int(status["last_enqueued_collective"]), int(status["last_completed_collective"])
+    groups = json.loads(_read(False, False)).get("pg_status", {})
+    numbers = {
+        name: (int(one["last_enqueued_collective"]), max(0, int(one["last_completed_collective"])))
+        for name, one in groups.items()
+    }
+    pending = tuple(name for name, (begun, ended) in numbers.items() if begun > ended and name != _DEFAULT)
+    return Flight(*numbers.get(_DEFAULT, (0, 0)), pending)
 
 
-def gives_up_after() -> float | None:
-    """Return when torch's collectives time out, in seconds."""
+def history() -> Calls:
+    """Return the last collectives of the default group."""
+    if _read is None or not dist.is_initialized():
+        return Calls()
+    entries = [one for one in json.loads(_read(True, False)).get("entries", ()) if _is_of_all(one)][-_MOST_CALLS:]
+    number = int(entries[-1]["collective_seq_id"]) if entries else 0
+    return Calls(number, tuple(f"{one['profiling_name']} {one['input_sizes']}" for one in entries))
+
+
+def _is_of_all(entry: Any) -> bool:
+    return entry["process_group"][0] == _DEFAULT and not entry["is_p2p"]
+
+
+def group_in_words(name: str) -> str:
+    """Return ``group 2 (ranks 0-1)``, or the description that the program has given."""
+    world: Any = distributed_c10d._world
+    for group, known in world.pg_names.items():
+        if known == name:
+            described = group.group_desc not in ("", "undefined")
+            ranks = rank_list(sorted(world.pg_group_ranks.get(group, ())))
+            return f"group {group.group_desc!r}" if described else f"group {name} (ranks {ranks})"
+    return f"group {name}"
+
+
+def global_rank(group: Any, rank: int) -> int:
+    """Return the rank in the world of a rank of a group."""
+    return rank if group is None else dist.get_global_rank(group, rank)
+
+
+def gives_up_after(name: str = _DEFAULT) -> float | None:
+    """Return when the collectives of a group time out, in seconds."""
     if not dist.is_initialized():
         return None
-    group: Any = distributed_c10d._get_default_group()
+    names: Any = distributed_c10d._world.pg_names
+    group: Any = next((one for one, known in names.items() if known == name), distributed_c10d._get_default_group())
     timeout: timedelta = group._get_backend(group._device_types[0]).options._timeout
     return timeout.total_seconds()

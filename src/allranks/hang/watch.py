@@ -25,9 +25,11 @@ from allranks.failure import Failure
 from allranks.hang import door, kernel, stacks, words
 from allranks.hang.alarm import Alarm, Case, Sight
 from allranks.hang.beat import Beat
-from allranks.hang.detect import torch_timeout
+from allranks.hang.calls import NO_CALLS
+from allranks.hang.detect import history, torch_timeout
 from allranks.hang.limits import Limits
-from allranks.hang.look import Look
+from allranks.hang.look import Look, collectives_of
+from allranks.hang.sites import classify, place
 from allranks.hang.stragglers import Straggler, stragglers
 from allranks.world import gone
 from allranks.world.base import World
@@ -134,7 +136,8 @@ class Watch:
             stack = stacks.in_words(self._look.frame())
         others = stacks.of_others(self._look.thread) if threads else {}
         near = {rank: kernel.state(pid) for rank, pid in self._listener.near.items()}
-        return Sight(beat, stack, others, near)
+        words = {name: stacks.in_words(frame) for name, frame in others.items()}
+        return Sight(beat, stack, words, near, history() if threads else NO_CALLS, tuple(collectives_of(others)))
 
     # The thread that looks.
 
@@ -199,24 +202,30 @@ class Watch:
             self._asked = None  # the sentinel sees it too, and knows whether it is an end in order
 
     def _report(self, case: Case) -> None:
-        case = replace(case, sights={**case.sights, **self._dumped(case)})
+        case = self._with_dumps(case)
+        waits = words.first_waiting(case)
         flags = os.environ.get("XLA_FLAGS", "")
-        limits = Limits(self._world.timeout, torch_timeout(), flags)
+        limits = Limits(self._world.timeout, torch_timeout(waits.group if waits else ""), flags)
         say(words.report(case, self._world.hosts, limits))
         if self._settings.policy == "end" and not case.diagnosis.at_work:
             self._end(case)
 
-    def _dumped(self, case: Case) -> dict[int, Sight]:
-        """Return what C wrote of ranks of this machine that do not answer."""
-        found = {}
+    def _with_dumps(self, case: Case) -> Case:
+        """Put in what C wrote of ranks of this machine that do not answer: their last look is older."""
+        seen, sights = list(case.seen), dict(case.sights)
         for rank in case.diagnosis.culprits:
             pid, beat = self._listener.near.get(rank), case.seen[rank].beat
             if pid is None or beat is None or rank in case.sights:
                 continue
             path = door.name(self._job, rank, pid).stacks
             if path.exists() and (text := path.read_text(errors="replace")):
-                found[rank] = Sight(beat, stacks.of_dump(text), {}, {})
-        return found
+                frames = stacks.threads_of_dump(text)[-1]
+                phase, what = classify(frames)
+                since = case.when - beat.when
+                beat = replace(beat, phase=phase, what=what, where=place(frames), kernel="", since=since)
+                seen[rank] = replace(seen[rank], beat=beat, is_written=True)
+                sights[rank] = Sight(beat, stacks.dumped_in_words(frames), {}, {})
+        return replace(case, seen=tuple(seen), sights=sights)
 
     def _end(self, case: Case) -> None:
         culprits = case.diagnosis.culprits or (self._world.rank,)

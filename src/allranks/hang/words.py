@@ -20,6 +20,7 @@ _DOES: dict[Verdict, str] = {
     "working": "works, and makes the others wait",
     "stuck": "has not come to the call in which the others wait",
     "behind": "waits in an earlier call than the others",
+    "ahead": "makes a call that the others do not make",
     "elsewhere": "waits in another call than the others",
     "stopped": "is stopped: its process gets no time (SIGSTOP, a debugger, Ctrl-Z)",
     "frozen": "lives, but no Python thread of it runs: a call in C holds Python's lock, or the machine is overloaded",
@@ -34,7 +35,13 @@ _REMEDIES: dict[str, str] = {
     "restore": "Look at the storage: is it slow or gone?",
     "load": "Look at the storage: is it slow or gone?",
     "compile": "It compiles. If that is normal, raise hang_after; else look at its stack.",
-    "collective": "Did all ranks run the same calls in one order? allranks.lockstep(step) says so before they hang.",
+    "collective": "Did all ranks run the same calls in one order? allranks run --guard, or allranks.lockstep, "
+    "says so before they hang.",
+    "in lockstep": "Lockstep has found no difference: look at sends and receives, and at calls of other threads.",
+    "paired": "Count the sends and receives of each pair: every recv needs one send of its peer, in one order.",
+    "grouped": "Use the groups in one order on all of their ranks.",
+    "ahead": "Does it alone evaluate, log or save, by a call of all ranks? All must make it, or none: evaluate with "
+    "model.module, without the wrapper.",
     "meeting": "Did all ranks make the same calls in one order?",
     "stopped": "Continue it (kill -CONT), or end it.",
     "frozen": "Look at its stack: a C extension must release Python's lock where it waits.",
@@ -54,6 +61,8 @@ def headline(case: Case, hosts: Sequence[str]) -> str:
         return f"all ranks stand in {call_of(beat)}{_since(beat.still)}, and nobody is missing"
     who = _named(culprits, hosts)
     still = max((seen.beat.still for seen in case.seen if seen.beat and seen.rank in waiting), default=0.0)
+    if not waiting and all(beat and beat.waits for beat in (case.seen[rank].beat for rank in culprits)):
+        return _differ(case, culprits)
     if not waiting:
         return f"{who} {'stands' if len(culprits) == 1 else 'stand'} still{_where(case, culprits[0])}"
     waits = "waits" if len(waiting) == 1 else "wait"
@@ -66,9 +75,18 @@ def report(case: Case, hosts: Sequence[str], limits: Limits) -> str:
     verdicts, now = case.diagnosis.verdicts, case.when
     for rank in case.diagnosis.culprits[:MOST]:
         lines += [f"  {line}" for line in culprit(case.seen[rank], verdicts[rank], hosts[rank], now)]
-    waiting = [seen.beat for seen in case.seen if seen.beat and seen.rank in case.diagnosis.waiting]
-    lines += [f"  limit: {text}" for beat in waiting[:1] for text in governing(beat, limits)]
+    if (beat := first_waiting(case)) is not None:
+        lines += [f"  limit: {text}" for text in governing(beat, limits)]
+    notes = {note: rank for rank, sight in sorted(case.sights.items(), reverse=True) for note in sight.notes}
+    lines += [f"  note: rank {rank}: {note}" for note, rank in notes.items()]
     return "\n".join([*lines, *table_and_stacks(case)])
+
+
+def first_waiting(case: Case) -> Beat | None:
+    """Return the beat of a rank that waits for others; of one that is waited for, too, where there is no other."""
+    waits = [seen.beat for seen in case.seen if seen.beat is not None and seen.beat.waits]
+    others = [beat for beat in waits if beat.rank in case.diagnosis.waiting]
+    return next(iter(others or waits), None)
 
 
 def table_and_stacks(case: Case) -> list[str]:
@@ -79,9 +97,13 @@ def table_and_stacks(case: Case) -> list[str]:
 
 def remedy(seen: Seen, verdict: Verdict) -> str:
     """Return what to do about a culprit."""
-    if verdict in _REMEDIES:
-        return _REMEDIES[verdict]
-    return _REMEDIES[seen.beat.phase if seen.beat else "silent"]
+    beat = seen.beat
+    if verdict in _REMEDIES or beat is None:
+        return _REMEDIES[verdict if verdict in _REMEDIES else "silent"]
+    if beat.phase != "collective":
+        return _REMEDIES[beat.phase]
+    kinds = {"paired": beat.peer >= 0, "grouped": bool(beat.group), "in lockstep": beat.lockstep, "collective": True}
+    return _REMEDIES[next(kind for kind, is_so in kinds.items() if is_so)]
 
 
 def culprit(seen: Seen, verdict: Verdict, host: str, now: float) -> Iterator[str]:
@@ -89,7 +111,7 @@ def culprit(seen: Seen, verdict: Verdict, host: str, now: float) -> Iterator[str
     ended = f" ({seen.ended})" if seen.ended else ""
     yield f"rank {seen.rank} (host {host}) {_DOES.get(verdict, verdict)}{ended}"
     if (beat := seen.beat) is not None:
-        old = "" if seen.fresh else f"{now - beat.when:.0f} s ago: "
+        old = "" if seen.fresh or seen.is_written else f"{now - beat.when:.0f} s ago: "
         yield f"  {old}{call_of(beat)} at {beat.where or '(no Python line)'}{_kernel(beat)}, for {beat.since:.0f} s"
         told = [f"step {beat.step}"] if beat.step is not None else []
         told += [f"before: {beat.before}"] if beat.before else []
@@ -130,6 +152,22 @@ def stack_lines(case: Case, *, every_thread: bool = False) -> Iterator[str]:
         yield f"  ({len(groups) - most} more stacks: allranks doctor --stacks)"
 
 
+def _differ(case: Case, ranks: Sequence[int]) -> str:
+    """Return the headline where every rank waits, and each for something else."""
+    beats = [beat for rank in ranks if (beat := case.seen[rank].beat)]
+    still = _since(max(beat.still for beat in beats))
+    if all(beat.peer >= 0 for beat in beats):
+        nobody = "sends" if beats[0].is_receiving else "receives"
+        calls = "; ".join(f"rank {beat.rank} is in {beat.what} at {beat.where}" for beat in beats[:MOST])
+        return f"nobody {nobody}{still}: {calls}"
+    by_call: dict[str, list[int]] = {}
+    for beat in beats:
+        by_call.setdefault(f"{call_of(beat)} at {beat.where}", []).append(beat.rank)
+    calls = "; ".join(f"{name_ranks(some)} in {call}" for call, some in [*by_call.items()][:MOST])
+    kind = "groups" if len({beat.group for beat in beats}) > 1 else "calls"
+    return f"the ranks are in different {kind}{still}: {calls}"
+
+
 def _since(seconds: float) -> str:
     return "" if math.isnan(seconds) else f", since {seconds:.0f} s"
 
@@ -142,6 +180,8 @@ def _where(case: Case, rank: int) -> str:
     beat, verdict = case.seen[rank].beat, case.diagnosis.verdicts[rank]
     if beat is None or not beat.where:
         return f": {verdict}"
+    if case.seen[rank].is_written:
+        return f": {verdict} at {beat.where}"
     if not case.seen[rank].fresh:
         return f": {verdict}, last seen at {beat.where}"
     call = f"{call_of(beat)} " if beat.phase != PYTHON or beat.what else ""

@@ -133,11 +133,11 @@ class World:
         """
         zone.refuse(f"{op} {name!r}")
         ticket = Ticket(op, name, call_site())
+        limit = self.timeout if timeout is None else timeout
         before = progress.enter("meeting", f"{op} {name!r}")
+        progress.limit = limit
         try:
-            return self.meetings.meet(
-                ticket, value, decide=decide, timeout=self.timeout if timeout is None else timeout
-            )
+            return self.meetings.meet(ticket, value, decide=decide, timeout=limit)
         finally:
             progress.leave(before)
 

@@ -25,16 +25,18 @@ class Progress:
     """One process' progress.
 
     ``calls`` counts what was entered, ``waits`` those of it in which ranks wait for each other, ``waited`` is the
-    seconds spent in these; ``last`` is what was left last; ``step`` is the last one that the program told of.
+    seconds spent in these; ``last`` is what was left last; ``step`` is the last one that the program told of; ``limit``
+    is when the last meeting that was entered gives up, in seconds.
     """
 
-    __slots__ = ("calls", "last", "mark", "step", "waited", "waits")
+    __slots__ = ("calls", "last", "limit", "mark", "step", "waited", "waits")
 
     def __init__(self) -> None:
         self.step: int | None = None
         self.calls = 0
         self.waits = 0
         self.waited = 0.0
+        self.limit = 0.0
         self.mark: Mark = (PYTHON, "", monotonic())
         self.last: Mark = self.mark
 

@@ -1,0 +1,79 @@
+"""Of two kinds of ranks that all wait, which made the call that is not the program's? From what they called before.
+
+Theory. A training step makes the same calls again and again. A rank that makes a call more (an evaluation under
+``if rank == 0``) departs from that; a rank that is one whole step behind does not, and has skipped it. Values in,
+values out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The last calls of one rank in the group of all ranks, the newest last: ``number`` is that of the newest."""
+
+    number: int = 0
+    forms: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.forms)
+
+
+NO_CALLS = Calls()
+
+
+def odd_one(one: Calls, other: Calls) -> int | None:
+    """Return which of two departed from the calls before, 0 or 1; None where that cannot be told.
+
+    >>> odd_one(Calls(6, ("a", "b") * 2 + ("c", "a")), Calls(5, ("a", "b") * 2 + ("a",)))
+    0
+    """
+    common, rest = _parted([one, other])
+    if not common or not all(rest):
+        return None
+    extra, missing = Counter(rest[0]) - Counter(rest[1]), Counter(rest[1]) - Counter(rest[0])
+    if bool(extra) != bool(missing):
+        return (0 if extra else 1) if not _is_whole_steps(extra or missing, common) else (1 if extra else 0)
+    expected, known = _expected(common), [calls[0] in common for calls in rest]
+    fits = known if sum(known) == 1 else [calls[0] == expected for calls in rest]
+    return fits.index(False) if sum(fits) == 1 else None
+
+
+def _parted(both: Sequence[Calls]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the calls that both made alike, and what each made from then on."""
+    firsts = [calls.number - len(calls.forms) + 1 for calls in both]
+    start = max(firsts)
+    seen = [calls.forms[start - first :] for calls, first in zip(both, firsts, strict=True)]
+    alike = next((at for at, (mine, others) in enumerate(zip(*seen, strict=False)) if mine != others), None)
+    at = min(map(len, seen)) if alike is None else alike
+    return seen[0][:at], [calls[at:] for calls in seen]
+
+
+def _is_whole_steps(extra: Counter[str], common: Sequence[str]) -> bool:
+    """Say whether calls are those of one step, or of several."""
+    step = Counter(common[-_period(common) :])
+    return any(extra == Counter({form: many * times for form, many in step.items()}) for times in range(1, 9))
+
+
+def _period(common: Sequence[str]) -> int:
+    """Return how many calls a step makes: after so many, the last calls come again."""
+    for period in range(1, len(common) // 2 + 1):
+        if common[-period:] == common[-2 * period : -period]:
+            return period
+    return len(common)
+
+
+def _expected(common: Sequence[str]) -> str | None:
+    """Return the call that came after these before: after as many of the last as ever came in this order."""
+    best, found = 0, None
+    for end in range(len(common) - 1, 0, -1):
+        length = 0
+        while length < end and common[end - 1 - length] == common[-1 - length]:
+            length += 1
+        if length > best:
+            best, found = length, common[end]
+    return found
