@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import threading
 
 import pytest
 
 from allranks.errors import AllranksError, BarrierTimeout, RankDied
+from allranks.world import stall
 from allranks.world.base import World
 from allranks.world.simulated import SimulatedWorld
 
@@ -60,6 +63,47 @@ def test_a_rank_that_ends_without_coming_is_named_with_what_became_of_it() -> No
     outcome = SimulatedWorld(3).run(lambda world: world.barrier("x", timeout=5) if world.rank != 1 else None)
     with pytest.raises(BarrierTimeout, match=r"rank 1 did not come within 5 s. rank 1 \(host host-0\): has ended"):
         outcome.values()
+
+
+def test_a_rank_that_holds_the_thread_of_all_is_reported_with_its_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A lock that another rank holds over a barrier would never open."""
+    lock = threading.Lock()
+
+    def program(world: World) -> None:
+        if world.rank == 0:
+            with lock:
+                world.barrier("held")
+                world.barrier("x")
+        else:
+            world.barrier("held")
+            assert not lock.acquire(timeout=2.0)
+            world.barrier("x")
+
+    monkeypatch.setattr(stall, "_monitor", None)
+    monkeypatch.setattr(stall, "STALL_SECONDS", 0.05)
+    SimulatedWorld(2).run(program).values()
+    line = program.__code__.co_firstlineno + 7
+    assert re.search(rf"rank 1 of the simulated world is at \S*test_simulated.py:{line} for", capfd.readouterr().err)
+
+
+def test_a_world_is_for_the_thread_of_its_program() -> None:
+    def program(world: World) -> str:
+        seen: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                world.barrier("x")
+            except AllranksError as error:
+                seen.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        return str(seen[0])
+
+    assert "rank 1: a simulated world is for the thread" in SimulatedWorld(2).run(program).values()[1]
 
 
 def test_a_world_whose_run_is_over_says_so() -> None:

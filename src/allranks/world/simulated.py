@@ -11,6 +11,7 @@ import contextlib
 import dis
 import heapq
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from allranks.errors import AllranksError, KeyTimeout
 from allranks.evidence import weight_of
 from allranks.failure import failure_of, text_of
 from allranks.topology import Topology
-from allranks.world import gone
+from allranks.world import gone, stall
 from allranks.world.base import DEFAULT_FANOUT, DEFAULT_TIMEOUT, Identity, World
 from allranks.world.bell import Bell
 from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
@@ -70,7 +71,8 @@ class Outcome(Generic[T]):
 class SimulatedWorld:
     """N simulated ranks. ``run(program)`` calls ``program(world)`` on each of them and returns what became of all.
 
-    The program talks through its world only: it must not block in any other way. Deterministic from ``seed``.
+    The program talks through its world only: all ranks share one thread, so one that blocks in any other way (a lock
+    that another rank holds, a loop) holds all, which is reported on stderr after a while. Deterministic from ``seed``.
 
     >>> SimulatedWorld(4).run(lambda world: world.max(world.rank)).values()
     (3, 3, 3, 3)
@@ -116,6 +118,7 @@ class _Run(Generic[T]):
         self.crashed: list[int] = []
         self.ended = 0.0
         self.over = False
+        self.thread = threading.get_ident()
         self._agenda: list[tuple[float, float, Callable[[], None]]] = []
         self._others: list[greenlet.greenlet] = []
         self._hub = greenlet.getcurrent()
@@ -144,10 +147,12 @@ class _Run(Generic[T]):
         return self.random.uniform(*_LATENCY)
 
     def finish(self) -> Outcome[T]:
-        while self._agenda:
-            moment, _, action = heapq.heappop(self._agenda)
-            self.clock.advance_to(moment)
-            action()
+        with stall.watched() as progress:
+            while self._agenda:
+                moment, _, action = heapq.heappop(self._agenda)
+                self.clock.advance_to(moment)
+                progress.turns += 1
+                action()
         for other in self._others:  # one that stands still for ever keeps all that it sees in memory
             other.throw()
         self.over = True
@@ -288,6 +293,8 @@ class _Rank:
             raise _CrashedError
         if self._run.over:
             raise AllranksError(f"rank {self.number}: the run of this simulated world is over.")
+        if threading.get_ident() != self._run.thread:
+            raise AllranksError(f"rank {self.number}: a simulated world is for the thread of its program alone.")
         now, run = self.done, self._run
         self.done += 1
         run.operations[name] += 1
