@@ -22,7 +22,7 @@ from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import facts
 from allranks.checkpoint.manifest import Manifest, Shard, StoredLeaf
-from allranks.checkpoint.read import Reader
+from allranks.checkpoint.reader import Reader
 from allranks.checkpoint.restore_plan import Read, plan, spans
 from allranks.extent import Extent
 from allranks.storage.base import Storage

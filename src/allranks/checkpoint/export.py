@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.export_plan import INDEX, SINGLE, Export, OutFile
-from allranks.checkpoint.read import Reader
+from allranks.checkpoint.reader import Reader
 from allranks.errors import AlreadyThere, StorageError
 from allranks.extent import Extent
 

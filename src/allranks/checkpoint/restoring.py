@@ -13,7 +13,7 @@ from allranks.arrays.detect import open_tree
 from allranks.arrays.saved import told
 from allranks.checkpoint import agree, audit, garbage, holds, match, paths
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.read import read
+from allranks.checkpoint.reader import read
 from allranks.consistency import verify
 from allranks.consistency.placement import open_placed
 from allranks.errors import Damaged, DoesNotFit, NewerFormat, NotThere, StepRemoved, StorageError, name_ranks

@@ -11,7 +11,7 @@ from allranks.checkpoint import facts
 from allranks.checkpoint.export import CONFIG, export
 from allranks.checkpoint.export_plan import FLOATS, Export, plan_export
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.read import Reader
+from allranks.checkpoint.reader import Reader
 from allranks.cli import screen
 from allranks.cli.local_path import local_path
 from allranks.cli.place import add_place, checkpoint, load

@@ -28,6 +28,7 @@ from allranks.extent import Extent
 _Described: Any = jax.ShapeDtypeStruct  # whose constructor has no types
 # What JAX makes narrower unless it is told not to.
 _WIDE = {DTYPES[name] for name in ("int64", "uint64", "float64", "complex128")}
+_IMPLS = ("threefry2x32", "rbg", "unsafe_rbg")
 # Below this, a copy costs less than the alignment that would save it.
 _SMALL = 4096
 
@@ -195,6 +196,21 @@ def _weak(array: Any) -> Any:
 @lru_cache
 def _impl(dtype: Any) -> Any:
     return jax.random.key_impl(jnp.empty((0,), dtype))
+
+
+def made_of(buffer: np.ndarray[Any, Any], kind: str) -> jax.Array:
+    """Return an array on the default device of what was stored; of PRNG keys where ``kind`` is theirs."""
+    with jax.enable_x64(True) if buffer.dtype in _WIDE else nullcontext():
+        made: jax.Array = jax.device_put(buffer)
+    if not kind.startswith("key<"):
+        return made
+    impl = next(impl for impl in _IMPLS if str(_key_type(impl)) == kind)
+    return cast(jax.Array, jax.random.wrap_key_data(made, impl=impl))
+
+
+@lru_cache
+def _key_type(impl: str) -> Any:
+    return jax.eval_shape(lambda: jax.random.key(0, impl=impl)).dtype
 
 
 def _buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -168,6 +168,14 @@ def _tensor(buffer: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     return torch.from_numpy(buffer.view(str(carrier).removeprefix("torch."))).view(dtype)
 
 
+def made_of(buffer: np.ndarray[Any, Any], kind: str) -> torch.Tensor:
+    """Return a tensor on the CPU of what was stored: it takes the buffer for its memory."""
+    if kind.startswith("torch."):
+        return _tensor(buffer, getattr(torch, kind.removeprefix("torch.")))
+    name = buffer.dtype.name
+    return _tensor(buffer, next((dtype for dtype, known in _NAMES.items() if known == name), torch.uint8))
+
+
 def memory(leaf: torch.Tensor) -> Hashable:
     return memory_of(leaf, leaf)
 

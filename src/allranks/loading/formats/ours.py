@@ -7,7 +7,7 @@ from typing import Any
 
 from allranks.arrays.base import Target
 from allranks.checkpoint import audit, paths
-from allranks.checkpoint.read import Reader
+from allranks.checkpoint.reader import Reader
 from allranks.errors import Damaged, StepRemoved
 from allranks.loading.fit import Stored
 from allranks.loading.formats.base import Said

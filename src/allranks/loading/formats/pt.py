@@ -17,7 +17,7 @@ from typing import Any
 
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Run, Shard
-from allranks.checkpoint.read import Check
+from allranks.checkpoint.reader import Check
 from allranks.errors import Damaged
 from allranks.extent import Extent
 from allranks.loading.fit import Stored

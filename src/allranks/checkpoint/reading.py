@@ -1,0 +1,237 @@
+"""``allranks.checkpoint.read``: a checkpoint, or a part of it, for any rank alone, without a template or a rewind."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from importlib import import_module
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from allranks.arrays.base import Target
+from allranks.arrays.detect import open_tree
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.checkpoint import audit, garbage, holds, match, paths
+from allranks.checkpoint.manifest import Manifest, StoredLeaf
+from allranks.checkpoint.reader import Reader
+from allranks.checkpoint.restoring import Restored
+from allranks.errors import AllranksError, Damaged, DoesNotFit, NotThere, StepRemoved
+from allranks.extent import Extent
+from allranks.storage.base import Storage
+from allranks.storage.detect import open_storage
+
+T = TypeVar("T")
+Kind = Literal["numpy", "torch", "jax", "shapes"]
+Best = tuple[str, Literal["min", "max"]]
+
+_MOST_ATTEMPTS = 10
+_HOLD_MINUTES = 60.0
+
+
+class Shape(NamedTuple):
+    """An array of which no byte is read; ``dtype`` is NumPy's name."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def read(
+    where: str | os.PathLike[str] | Storage,
+    step: int | Literal["latest", "best"] = "latest",
+    *,
+    like: Any = None,
+    only: str | Iterable[str] = "*",
+    slices: Mapping[str, Sequence[slice]] | None = None,
+    to: Kind = "numpy",
+    best: Best | None = None,
+) -> Restored[Any]:
+    """Return ``(state, step)`` of a checkpoint, with ``.extra`` and ``.metrics``. Any rank may call it alone.
+
+    ``where`` is a run, or the folder of one step by any name; ``step`` a number, ``latest``, or ``best``, of the
+    metric and order in ``best``: ``("val_loss", "min")``. Nothing is resumed: no run is changed, and no job's position.
+
+    Without ``like`` the state is nested dicts, one level for each ``/`` in a path, of the JSON values and of arrays of
+    ``to``: ``numpy``, ``torch`` (on the CPU), ``jax`` (on the default device), or ``shapes``, for which no file but the
+    manifest is read. ``only`` are globs of paths: ``params/*``. ``slices`` gives, by path, the part of an array to
+    read, ``(slice(0, 10), slice(None))``: no more bytes are read than the chunks that hold it.
+
+    With ``like``, a template as of ``Checkpointer.restore`` or a part of one, that is filled; what it does not have is
+    left out. Every byte that is read is verified.
+
+    Raises NotThere, StepRemoved, DoesNotFit (``like`` has what the checkpoint lacks), NewerFormat, Damaged.
+    """
+    storage = open_storage(where)
+    wanted = _Wanted(like, (only,) if isinstance(only, str) else tuple(only), slices or {}, to)
+    if step == "best" and best is None:
+        raise AllranksError("read: step='best' needs best=(metric, 'min' or 'max').")
+    for attempt in range(_MOST_ATTEMPTS):
+        manifest, folder = _chosen(storage, step, best)
+        hold = _held(storage, manifest.step) if attempt and folder is None else None
+        try:
+            with garbage.left_alone():
+                return Restored(_read(storage, manifest, folder, wanted), manifest, ())
+        except Damaged as error:
+            if _is_there(storage, manifest, folder):
+                raise
+            gone = StepRemoved(
+                f"step {manifest.step} of {storage.url} was removed while it was read.",
+                path=paths.step_folder(manifest.step),
+                remedy="Read another step; Checkpointer.hold(step) keeps one while it is read.",
+            )
+            if isinstance(step, int) or attempt == _MOST_ATTEMPTS - 1:
+                raise gone from error
+        finally:
+            if hold is not None:
+                holds.release(storage, hold)
+    raise AssertionError("the last attempt returns or raises")
+
+
+class _Wanted(NamedTuple):
+    like: Any
+    only: tuple[str, ...]
+    slices: Mapping[str, Sequence[slice]]
+    to: Kind
+
+
+def _chosen(storage: Storage, step: int | str, best: Best | None) -> tuple[Manifest, str | None]:
+    """Return the manifest that is meant, and its folder: "" for the top, None for that of its step."""
+    if storage.size(paths.MANIFEST) is not None:
+        manifest = audit.load_folder(storage, "")
+        if isinstance(step, int) and step != manifest.step:
+            raise NotThere(f"{storage.url} is step {manifest.step}, and not step {step}.", path=paths.MANIFEST)
+        return manifest, ""
+    for _ in range(_MOST_ATTEMPTS):
+        number = _number(storage, step, best)
+        try:
+            return audit.load(storage, number), None
+        except NotThere:  # since the run was listed
+            if isinstance(step, int):
+                raise
+    raise StepRemoved(f"{storage.url}: each of {_MOST_ATTEMPTS} steps was removed before it could be read.")
+
+
+def _number(storage: Storage, step: int | str, best: Best | None) -> int:
+    there = audit.steps(storage)
+    if isinstance(step, int) and step in there:
+        return step
+    if not there or isinstance(step, int):
+        raise NotThere(f"{storage.url} has no step {step}; it has {', '.join(map(str, there)) or 'none'}.")
+    if step == "latest":
+        return there[-1]
+    if step != "best" or best is None:
+        raise AllranksError(f"read: step is {step!r}; expected a number, 'latest' or 'best'.")
+    metric, order = best
+    ranked: list[tuple[float, int]] = []
+    names: set[str] = set()
+    for one in there:
+        try:
+            metrics = audit.load(storage, one).metrics
+        except NotThere:
+            continue
+        names |= metrics.keys()
+        if (value := metrics.get(metric)) is not None and not math.isnan(value):
+            ranked.append((value if order == "max" else -value, one))
+    if not ranked:
+        raise NotThere(f"{storage.url}: no step has the metric {metric!r}; there are {sorted(names) or 'none'}.")
+    return max(ranked)[1]
+
+
+def _is_there(storage: Storage, manifest: Manifest, folder: str | None) -> bool:
+    try:
+        there = audit.load(storage, manifest.step) if folder is None else audit.load_folder(storage, folder)
+    except NotThere:
+        return False
+    return there.nonce == manifest.nonce
+
+
+def _held(storage: Storage, step: int) -> str | None:
+    try:
+        return holds.take(storage, step, minutes=_HOLD_MINUTES)
+    except AllranksError:  # who may not write into the run reads without
+        return None
+
+
+def _read(storage: Storage, manifest: Manifest, folder: str | None, wanted: _Wanted) -> Any:
+    reader = Reader(storage, manifest, folder=folder)
+    if wanted.like is not None:
+        return _filled(reader, manifest, wanted.like)
+    chosen = [path for path in (*manifest.leaves, *manifest.values) if _is_wanted(path, wanted.only)]
+    if not chosen and (manifest.leaves or manifest.values):
+        raise NotThere(f"step {manifest.step} of {storage.url} has no leaf like {', '.join(wanted.only)}.")
+    if unknown := [path for path in wanted.slices if path not in manifest.leaves]:
+        raise NotThere(f"slices: step {manifest.step} of {storage.url} has no array {unknown[0]!r}.")
+    arrays = [path for path in chosen if path in manifest.leaves]
+    targets = {path: _target(path, manifest.leaves[path], wanted.slices.get(path)) for path in arrays}
+    if wanted.to == "shapes":
+        found: dict[str, Any] = {
+            path: Shape(target.extent.shape, manifest.leaves[path].dtype) for path, target in targets.items()
+        }
+    else:
+        buffers = {
+            path: Target(one.extent, np.empty(one.extent.shape, one.buffer.dtype)) for path, one in targets.items()
+        }
+        reader.fill(list(buffers.items()))
+        make = _maker(wanted.to)
+        found = {path: make(one.buffer, manifest.leaves[path]) for path, one in buffers.items()}
+    return nested({path: found[path] if path in found else manifest.values[path] for path in chosen})
+
+
+def _is_wanted(path: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(path, glob) for glob in globs)
+
+
+def _target(path: str, leaf: StoredLeaf, part: Sequence[slice] | None) -> Target:
+    """Return the part of a leaf that is wanted, with an empty array of its dtype."""
+    whole = (slice(None),) * len(leaf.shape)
+    cuts = (*(part or ()), *whole[len(part or ()) :])
+    if len(cuts) != len(leaf.shape) or any(cut.step not in (None, 1) for cut in cuts):
+        raise AllranksError(f"slices[{path!r}] is {part}: expected {len(leaf.shape)} slices of step 1.", leaf=path)
+    bounds = [cut.indices(many)[:2] for cut, many in zip(cuts, leaf.shape, strict=True)]
+    extent = Extent(tuple(start for start, _ in bounds), tuple(max(0, stop - start) for start, stop in bounds))
+    return Target(extent, np.empty(0, DTYPES[leaf.dtype]))
+
+
+def _maker(to: str) -> Callable[[np.ndarray[Any, Any], StoredLeaf], Any]:
+    """Return what makes an array of a framework of one of NumPy's."""
+    if to == "numpy":
+        return lambda buffer, _: buffer
+    if to not in ("torch", "jax"):
+        raise AllranksError(f"read: to is {to!r}; expected numpy, torch, jax or shapes.")
+    made_of = import_module(f"allranks.arrays.leaves.{to}").made_of
+    return lambda buffer, leaf: made_of(buffer, leaf.kind)
+
+
+def _filled(reader: Reader, manifest: Manifest, like: T) -> T:
+    """Fill a template, which may be a part of the checkpoint's tree."""
+    tree = open_tree(like, rank=0, size=1, restoring=True, saved=match.saved(manifest))
+    found = match.differences(tree.declared, tree.values, manifest)
+    lacking = tuple(one for one in found if one.kind != "unexpected")
+    if lacking:
+        raise DoesNotFit(
+            f"read: {match.report(lacking, tree.declared, manifest)}", differences=lacking, step=manifest.step
+        )
+    reader.fill([(one.path, target) for number, one in enumerate(tree.declared) for target in tree.targets(number)])
+    made: Any = tree.rebuild(manifest.values)
+    return made  # type: ignore[no-any-return]
+
+
+def nested(leaves: Mapping[str, Any]) -> Any:
+    """Return leaves by path as nested dicts, one level for each ``/``; below a path that is a leaf itself, names keep
+    their ``/``. A state that is a single leaf is that leaf.
+    """
+    if set(leaves) == {""}:
+        return leaves[""]
+    made: dict[str, Any] = {}
+    for path, value in leaves.items():
+        into, done, rest = made, "", path
+        while "/" in rest:
+            part, _, behind = rest.partition("/")
+            done += part
+            if done in leaves:
+                break
+            into, done, rest = into.setdefault(part, {}), f"{done}/", behind
+        into[rest] = value
+    return made
