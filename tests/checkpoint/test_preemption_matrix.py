@@ -14,6 +14,7 @@ from pathlib import Path
 
 import harness
 import pytest
+import slurm
 
 PROGRAM = Path(__file__).parent / "programs" / "trainings.py"
 RANKS = 2
@@ -34,7 +35,7 @@ KINDS = {
 }
 # torchrun ends with 1 whatever its ranks end with; 143 under it is the code of each rank.
 CODES = {"allranks run": 143, "torchrun": 1}
-Targets = Callable[[int, list[int]], list[int]]
+Preempt = Callable[[int, list[int]], None]
 
 
 def below(pid: int) -> list[int]:
@@ -47,20 +48,20 @@ def below(pid: int) -> list[int]:
     return [pid, *(found for child in children.split() for found in below(int(child)))]
 
 
-SIGNALLED: dict[str, Targets] = {
-    "launcher": lambda launcher, _: [launcher],
-    "every process": lambda launcher, _: below(launcher),
-    "one rank": lambda _, ranks: ranks[1:2],
-    "every rank": lambda _, ranks: ranks,
-}
-
-
 def send(pids: list[int]) -> None:
     for pid in pids:
         try:
             os.kill(pid, signal.SIGTERM)
         except ProcessLookupError:
             continue
+
+
+SIGNALLED: dict[str, Preempt] = {
+    "launcher": lambda launcher, _: send([launcher]),
+    "every process": lambda launcher, _: send(below(launcher)),
+    "one rank": lambda _, ranks: send(ranks[1:2]),
+    "every rank": lambda _, ranks: send(ranks),
+}
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def await_ranks(job: subprocess.Popen[bytes], folder: Path) -> tuple[list[int], 
     return [pid for pid, _ in told], starts.pop()
 
 
-def await_end(pids: list[int]) -> None:
+def await_end(pids: set[int]) -> None:
     """Wait until none of these processes lives."""
     deadline = time.monotonic() + PATIENCE
     while any(is_alive(pid) for pid in pids):
@@ -111,24 +112,26 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def preempt(command: list[str], folder: Path, targets: Targets, environ: Mapping[str, str]) -> tuple[int, int, str]:
+def preempt(command: list[str], folder: Path, how: Preempt, environ: Mapping[str, str]) -> tuple[int, int, str]:
     """Run a job until it is preempted; return where it began, its exit code and its output. Nothing of it is left."""
     (folder / "output.txt").unlink(missing_ok=True)
     with started(command, folder, environ) as job:
         ranks, start = await_ranks(job, folder)
-        everybody = below(job.pid)
-        send(targets(job.pid, ranks))
+        everybody = {*below(job.pid), *(pid for rank in ranks for pid in below(rank))}
+        how(job.pid, ranks)
         code = job.wait(PATIENCE)
-        await_end([pid for pid in everybody if pid not in below(os.getpid())])
+        await_end(everybody)
         return start, code, (folder / "output.txt").read_text()
 
 
-def assert_saved_and_resumed(command: list[str], folder: Path, targets: Targets, *, code: int) -> None:
+def assert_saved_and_resumed(
+    command: list[str], folder: Path, how: Preempt, *, code: int | None, environ: Mapping[str, str] = {}
+) -> None:
     """Twice in a row: the second begins where the first was saved."""
     before = 0
     for _ in range(2):
-        start, ended, out = preempt(command, folder, targets, {})
-        assert (start, ended) == (before, code), out
+        start, ended, out = preempt(command, folder, how, environ)
+        assert (start, ended) == (before, ended if code is None else code), out
         steps = {int(step) for step in re.findall(r"saved step (\d+)", out)}
         assert len(steps) <= 1, out
         assert "nothing was saved" not in out, out
@@ -144,10 +147,7 @@ def newest(run: Path) -> int:
     return max((int(one.name.rpartition("-")[2]) for one in run.glob("*-*") if one.name[-1].isdigit()), default=0)
 
 
-SHORT = {
-    ("every process", "2 workers", "allranks run"),
-    ("launcher", "2 workers", "torchrun"),
-}
+SHORT = {("every process", "2 workers", "allranks run")}
 CELLS = [
     pytest.param(
         signalled,
@@ -177,3 +177,35 @@ def test_all_ranks_save_one_step_and_go_on_from_there(signalled: str, kind: str,
 def test_workers_of_every_start_method(context: str, launcher: str, tmp_path: Path) -> None:
     command = [*LAUNCHERS[launcher], str(PROGRAM), str(tmp_path), "2 workers", context]
     assert_saved_and_resumed(command, tmp_path, SIGNALLED["every process"], code=CODES[launcher])
+
+
+@pytest.fixture(scope="module")
+def slurm_environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    if missing := slurm.missing():
+        pytest.skip(f"no {', '.join(missing)} here: apt-get install slurm-wlm")
+    with slurm.running(tmp_path_factory.mktemp("slurm")) as environ:
+        yield environ
+
+
+UNDER_SLURM = {
+    **{f"srun {name}": ["srun", "-n", "1", *command] for name, command in LAUNCHERS.items()},
+    "srun": ["srun", "-n", str(RANKS), sys.executable],
+}
+
+
+@pytest.mark.soak
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("kind", ["no workers", "2 workers", "persistent workers", "our map workers"])
+@pytest.mark.parametrize("launcher", UNDER_SLURM)
+def test_scancel(launcher: str, kind: str, slurm_environ: dict[str, str], tmp_path: Path) -> None:
+    """Slurm sends SIGTERM to every process of the job, and SIGKILL 30 s later. The exit code is that of srun."""
+
+    def scancel(_: int, __: list[int]) -> None:
+        environ = {**os.environ, **slurm_environ}
+        told = subprocess.run(["squeue", "-h", "-o", "%i"], env=environ, capture_output=True, text=True, check=True)
+        subprocess.run(["scancel", *told.stdout.split()], env=environ, check=True)
+
+    command = [*UNDER_SLURM[launcher], str(PROGRAM), str(tmp_path), kind]
+    assert_saved_and_resumed(command, tmp_path, scancel, code=None, environ=slurm_environ)
+    if launcher == "srun allranks run":
+        assert "exit code 143 after" in (tmp_path / "output.txt").read_text()

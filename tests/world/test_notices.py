@@ -12,6 +12,7 @@ import pytest
 
 from allranks import SimulatedWorld, World
 from allranks.errors import BarrierTimeout, KeyTimeout
+from allranks.world import overdue
 from allranks.world.faults import Crash, Delay, Fault
 from allranks.world.notices import Notice, Notices, decide
 from allranks.world.simulated import Outcome
@@ -148,3 +149,21 @@ def test_a_thousand_ranks_hear_of_it() -> None:
     assert len(set(end.values())) == 1
     assert end.values()[0] in range(3, 20)
     assert end.busiest < 1_300
+
+
+def test_ranks_that_are_late_are_named_with_their_lines() -> None:
+    """Those at one line together, and what to do."""
+    told = overdue.report(
+        [0, 1, 2, 3],
+        {0: "at eval.py:9 in evaluate", 1: "at eval.py:9 in evaluate", 3: "at train.py:4 in step"},
+        why="SIGTERM came to rank 2",
+        call="maybe_save",
+        seconds=15.0,
+        saved=20,
+    )
+    assert told == (
+        "SIGTERM came to rank 2 15 s ago, and ranks 0-3 did not come to the next maybe_save: ranks 0-1 at eval.py:9 in "
+        "evaluate; rank 2 gave no sign; rank 3 at train.py:4 in step. Nothing is saved since step 20, and in 15 s the "
+        "job is killed. In a long warm-up or evaluation, call maybe_save now and then with the same step, or give more "
+        "time: allranks run --grace."
+    )

@@ -139,6 +139,7 @@ class Checkpointer:
             self._seen = None if overwrites else self._seen
             self._position.restored(restored[1], dict(restored.metrics))
             self._gated = False
+            progress.saved = restored[1]
             agent.load().tell("saved", step=restored[1])
         return restored
 

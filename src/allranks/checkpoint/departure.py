@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -25,8 +26,9 @@ from allranks.world.base import World
 from allranks.world.notices import Notice, Notices
 from allranks.world.ticket import Ticket
 
-# What torch says of a worker that a SIGTERM has ended, and how long that of the rank may come after it.
-_TERMINATED = "killed by signal: Terminated"
+# What the end of another process of this rank raises, and how long the SIGTERM of the rank itself may come after it.
+_ENDED = (BrokenPipeError, ConnectionResetError, EOFError, BrokenExecutor)
+_ENDED_WORDS = ("killed by signal: Terminated", "exited unexpectedly")  # torch's DataLoader
 _LATE = 1.0
 _NAP = 0.02
 
@@ -109,7 +111,8 @@ class Departure:
 
     def _was_told(self, error: BaseException) -> bool:
         """Whether SIGTERM has come, to this rank or to another; it may come a moment after a worker has died of it."""
-        until = time.monotonic() + (_LATE if _TERMINATED in str(error) else 0.0)
+        is_ended = isinstance(error, _ENDED) or any(words in str(error) for words in _ENDED_WORDS)
+        until = time.monotonic() + (_LATE if is_ended else 0.0)
         while not (told := sigterm.has_come() or any(one.notices.is_leaving for one in self._members)):
             if time.monotonic() >= until:
                 break

@@ -32,6 +32,7 @@ from allranks.errors import AllranksError, Mismatch
 from allranks.gate.ticket import Entry
 from allranks.storage.base import BLOCK, Storage
 from allranks.world.base import World
+from allranks.world.progress import progress
 
 _LOG = logging.getLogger("allranks.checkpoint")
 # Between two looks, in seconds, whether a save is still worth writing.
@@ -217,6 +218,7 @@ class Saver:
                 self._keeping.committed(order.step, order.metrics, replaced=order.replace)
         finally:  # whatever that says: it is committed, for all ranks
             handle.end(result)
+            progress.saved = order.step
             if self._world.is_main:
                 agent.load().tell("saved", step=order.step)
 

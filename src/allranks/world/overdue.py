@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from allranks.callsite import whereabouts
 from allranks.errors import StoreError, name_ranks
 from allranks.world.base import World
+from allranks.world.progress import progress
 
 # The grace of torchrun, of Slurm (KillWait) and of `allranks run`, in seconds, where no launcher of ours says another.
 DEFAULT_GRACE = 30.0
@@ -46,17 +47,21 @@ def _watch(world: World, key: str, why: str, call: str) -> None:
     if world.rank in late:
         places[world.rank] = f"at {whereabouts() or 'an unknown line'}"
     if late:
-        print(f"allranks: {report(late, places, why=why, call=call, seconds=half)}", file=sys.stderr)
+        told = report(late, places, why=why, call=call, seconds=half, saved=progress.saved)
+        print(f"allranks: {told}", file=sys.stderr)
 
 
-def report(late: Iterable[int], places: Mapping[int, str], *, why: str, call: str, seconds: float) -> str:
-    """Return one line: which ranks have not come, where they are, and what to do."""
+def report(
+    late: Iterable[int], places: Mapping[int, str], *, why: str, call: str, seconds: float, saved: int | None
+) -> str:
+    """Return one line: which ranks have not come, where they are, and what to do; ``saved`` is the last saved step."""
+    since = "" if saved is None else f" since step {saved}"
     groups: dict[str, list[int]] = {}
     for rank in sorted(late):
         groups.setdefault(places.get(rank, "gave no sign"), []).append(rank)
     where = "; ".join(f"{name_ranks(ranks)} {place}" for place, ranks in groups.items())
     return (
-        f"{why}: {seconds:g} s ago, and {name_ranks(late)} did not come to the next {call} since: {where}. Nothing is "
-        f"saved before that, and in {seconds:g} s the job is killed. In a long warm-up or evaluation, call {call} now "
-        "and then with the same step, or give more time: allranks run --grace."
+        f"{why} {seconds:g} s ago, and {name_ranks(late)} did not come to the next {call}: {where}. Nothing is saved"
+        f"{since}, and in {seconds:g} s the job is killed. In a long warm-up or evaluation, call {call} now and then "
+        "with the same step, or give more time: allranks run --grace."
     )

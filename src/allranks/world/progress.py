@@ -25,14 +25,16 @@ class Progress:
     """One process' progress.
 
     ``calls`` counts what was entered, ``waits`` those of it in which ranks wait for each other, ``waited`` is the
-    seconds spent in these; ``last`` is what was left last; ``step`` is the last one that the program told of; ``limit``
-    is when the last meeting that was entered gives up, in seconds.
+    seconds spent in these; ``last`` is what was left last; ``step`` is the last one that the program told of, ``saved``
+    the last that a Checkpointer has saved or restored; ``limit`` is when the last meeting that was entered gives up, in
+    seconds.
     """
 
-    __slots__ = ("calls", "last", "limit", "mark", "step", "waited", "waits")
+    __slots__ = ("calls", "last", "limit", "mark", "saved", "step", "waited", "waits")
 
     def __init__(self) -> None:
         self.step: int | None = None
+        self.saved: int | None = None
         self.calls = 0
         self.waits = 0
         self.waited = 0.0

@@ -54,7 +54,6 @@ class _Answer:
         actions = [action for _, action in self.instead]
         if self.is_leaving:
             return
-        self.came.set()
         thread = threading.Thread(target=self._give, args=(actions,), name="allranks-sigterm-answer", daemon=True)
         thread.start()
         for _ in range(UNREACHABLE):
@@ -170,6 +169,8 @@ def expect_end(why: str) -> None:
 
 def _came(_: int, __: FrameType | None) -> None:
     """Python runs this when its main thread next has a moment; the byte in the pipe comes at once."""
+    if _answer.instead:
+        _answer.came.set()
     os.write(_pipe[1], bytes([signal.SIGTERM]))
 
 
