@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -67,12 +69,28 @@ def of_every_rank(positions: list[Position]) -> Callable[[int], list[Position]]:
     return lambda _: positions
 
 
+def samples(rank: int, *, kept: float, batch: int = 4) -> list[Position]:
+    """A call for each full batch of a stream of the rank's own, of which it drops some samples."""
+    draw, taken, found = random.Random(rank), 0, []
+    for i in itertools.count():
+        taken += draw.random() < kept
+        if taken == batch:
+            taken = 0
+            found.append(at(i=i))
+        if len(found) == 200:
+            return found
+    raise AssertionError
+
+
 HEALTHY: dict[str, Callable[[int], list[Position]]] = {
     "all leave out the same": of_every_rank([at(k=k) for k in range(200) if k % 37]),
     "strides of their own": lambda rank: [at(k=k) for k in range(rank, 400, 2)],
     "epochs": of_every_rank([at(epoch=epoch, i=i) for epoch in range(20) for i in range(10)]),
     "calls in a loop that does not count": of_every_rank([at(k=k) for k in range(60) for _ in range(5)]),
     "shards of its own, over and over": lambda rank: [at(i=i % (7 + rank)) for i in range(200)],
+    "samples of its own, many dropped": lambda rank: samples(rank, kept=0.7),
+    "samples of its own, few dropped": lambda rank: samples(rank, kept=0.97),
+    "another attempt of one rank": lambda rank: [at(k=k, attempt=int(rank == 1 and k % 7 == 3)) for k in range(60)],
     "another loop": of_every_rank([at(k=k) for k in range(50)] + [at(n=n) for n in range(50)]),
     "no loop": of_every_rank([Position()] * 100),
     "long": of_every_rank([at(epoch=epoch, i=i) for epoch in range(3) for i in range(1000)]),
@@ -108,12 +126,22 @@ def test_a_step_left_out_in_the_long_run_is_found_within_sixteen_calls() -> None
 
 
 def test_of_ranks_that_ask_those_that_went_farther_left_something_out() -> None:
-    assert compare([(0, {LOOP: [1, 7]}), (1, {LOOP: [2, 8]}), (2, {LOOP: [1, 7]})]) == (
+    assert compare([(0, {LOOP: [1, 7, 0]}), (1, {LOOP: [2, 8, 0]}), (2, {LOOP: [1, 7, 0]})]) == (
         "in the loop at train.py:8: ranks 0, 2: k = 7, 1 on; rank 1: k = 8, 2 on",
         [1],
     )
-    assert compare([(0, {LOOP: [1, 7]}), (1, {LOOP: [0, 6]})]) == (
+    assert compare([(0, {LOOP: [1, 7, 1]}), (1, {LOOP: [0, 6, 1]})]) == (
         "in the loop at train.py:8: rank 0: k = 7, 1 on; rank 1: k = 6, 0 on",
         [1],
     )
-    assert compare([(0, {LOOP: [3, 7]}), (1, {LOOP: [3, 9]}), (2, {})]) is None
+    assert compare([(0, {LOOP: [3, 7, 1]}), (1, {LOOP: [3, 9, 1]}), (2, {})]) is None
+
+
+@pytest.mark.parametrize(
+    ("ones", "others"),
+    [([4, 4, 0], [5, 5, 0]), ([8, 8, 4], [9, 9, 4]), ([0, 0, 0], [1, 1, 0]), ([None, 3, 0], [1, 1, 1])],
+    ids=["samples", "samples later", "attempts", "not compared"],
+)
+def test_loops_that_count_what_each_rank_has_for_itself_are_not_compared(ones: Any, others: Any) -> None:
+    """No whole number of steps, or of a loop that has not gone on yet."""
+    assert compare([(0, {LOOP: ones}), (1, {LOOP: others})]) is None

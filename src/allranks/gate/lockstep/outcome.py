@@ -25,22 +25,24 @@ _SORTED = "A set, or a dict that was filled in another order: go through sorted(
 class Said:
     """What a rank brings: its place (schedule.py), the digest of its call ("" if it only answers), its places in other
     groups with their ranks, the meeting that it is in instead (0: none), by how much its loops have gone on since all
-    ranks agreed, and how far they are, and the elements that loops are at."""
+    ranks agreed, how far they are and their strides (steps.py), and the elements that loops are at."""
 
     place: int
     form: str
     elsewhere: Mapping[str, Any]
     meeting: int
-    loops: Mapping[str, Sequence[int]]
+    loops: Mapping[str, Sequence[int | None]]
     labels: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """All ranks are about to make the same call."""
+    """All ranks are about to make the same call; ``unequal`` are the loops that are not equally far on all of them."""
+
+    unequal: Sequence[str] = ()
 
     def value(self) -> Value:
-        return None
+        return {"unequal": list(self.unequal)} if self.unequal else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ def outcome_of(value: Value) -> Outcome:
     """Return the outcome whose ``value()`` travelled."""
     if value is None:
         return Agreed()
+    if isinstance(value, dict):
+        return Agreed(value["unequal"])
     return Elsewhere(value) if isinstance(value, int) else Different(*value)
 
 
@@ -86,7 +90,7 @@ def compare(said: Sequence[Said], members: Sequence[int]) -> Outcome:
     _compare_loops(said, members)
     _compare_labels(said, members)
     _compare_ends([one.elsewhere for one in said])
-    return Agreed()
+    return Agreed(steps.unequal([one.loops for one in said]))
 
 
 def _compare_loops(said: Sequence[Said], members: Sequence[int]) -> None:

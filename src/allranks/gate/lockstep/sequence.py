@@ -21,7 +21,7 @@ from typing import Any
 
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, name_ranks
-from allranks.gate.lockstep.outcome import Different, Elsewhere, Said, compare, outcome_of
+from allranks.gate.lockstep.outcome import Agreed, Different, Elsewhere, Said, compare, outcome_of
 from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, mismatch, ticket
 from allranks.gate.lockstep.steps import Label, Position, Steps, in_words
@@ -116,7 +116,7 @@ class CallSequence:
         number, steps, now = self.predictor.count, self.steps, self.position()
         foretold = self.predictor.expected is call
         usual = foretold and (number != steps.due or steps.is_expected(now))
-        self._slip = "" if usual or not foretold else in_words(now, steps.since(now), steps.expected)
+        self._slip = steps.slip(now) if foretold and not usual else ""
         labels = [] if usual and not steps.looks_always else self.labels()
         asks = bool(not usual or labels)
         if asks:
@@ -153,7 +153,7 @@ class CallSequence:
                 raise self.verdict
             before = None if self.beside else progress.enter("meeting", f"all ranks before {call}")
             try:
-                steps = [self._gone_on(now), [list(label) for label in labels]]
+                steps = [self.steps.gone_on(now) if now else {}, [list(label) for label in labels]]
                 self._meet(call, self.place, elsewhere or {}, timeout=timeout, steps=steps)
             except AllranksError as error:
                 error.add_note(f"rank {self._world.rank}: before call {self.place // 2 + 1} of {self.name}: {call}")
@@ -161,13 +161,6 @@ class CallSequence:
             finally:
                 if before is not None:
                     progress.leave(before)
-
-    def _gone_on(self, now: Position | None) -> dict[str, list[int]]:
-        """Return by how much loops have gone on since all ranks agreed, as far as that can be compared, and where they
-        are."""
-        agreed = self.steps.agreed
-        at = dict(now.loops) if now else {}
-        return {key: [by, at[key]] for key, by in now.since(agreed).loops} if now and agreed else {}
 
     def question(self, number: int) -> Question | None:
         """Return what those who wait in an exchange of this group tell; None if nobody waits."""
@@ -263,6 +256,8 @@ class CallSequence:
             if call is not None:
                 self._world.meetings.cross(ticket(call), limit)
             return found.meeting
+        if isinstance(found, Agreed):
+            self.steps.unshared.update(found.unequal)
         if isinstance(found, Different):
             self._tell(call, place, found, timeout=limit)
         return 0
@@ -289,7 +284,7 @@ class CallSequence:
 
     def _place_in_words(self) -> str:
         last = self.steps.last
-        return in_words(last, Position(), None) if last and self.predictor.count == self.steps.due else ""
+        return in_words(last) if last and self.predictor.count == self.steps.due else ""
 
     def _words(self, call: Call | None) -> dict[str, Any]:
         gone = {"what": "a call of long ago", "where": "", "lines": [], "details": [], "digest": ""}

@@ -6,15 +6,19 @@ rule by which it foretells the call (predictor.py). Where it comes as far as tha
 it asks, as for a call that was not foretold: if all ranks left out the same, all ask, and agree; if not, the others
 have gone on.
 
-What is foretold is each rank's own: ranks may count in other strides. The outermost loop may start again, at different
-times on different ranks: nothing around it counts, so nothing says that this is wrong.
+A loop may count what a rank has for itself (the samples of its own stream, of which it drops some; attempts), and then
+nothing is wrong. So a loop is compared while it counts steps that the ranks share: where all ranks asked, it was
+equally far on all; when it first went on, all asked, and since then it has gone on by one stride, or the ranks agreed
+on another one; and a rank that left something out has gone on by a whole number of strides. The outermost loop may
+start again, at different times on different ranks: nothing around it counts, so nothing says that this is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from math import gcd
+from typing import Any, NamedTuple
 
 from allranks.gate.lockstep.predictor import Predictor
 from allranks.world.ticket import who_says_what
@@ -27,6 +31,8 @@ Counts = tuple[tuple[Key, int], ...]
 _DENSE, _STRIDE = 1024, 16
 # After so many that could not be foretold, twice as many lie between.
 _MOST_ASKED = 32
+# How often passes and optimizer steps must have come in one stride before another number of them counts.
+_STEADY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +73,38 @@ def _difference(now: Counts, before: Counts) -> Counts:
     return tuple((key, count - there[key]) for key, count in now if key in there)
 
 
+@dataclass(slots=True)
+class _Pace:
+    """By how much a loop goes on, each time that it does (0: not always by as much), and how often it did."""
+
+    stride: int
+    times: int = 1
+
+
 class Steps:
     """The positions of one group's calls on this rank.
 
     ``due`` is how many calls are made before the next one that is looked at, though it was foretold; ``agreed`` the
     position where all ranks agreed last, None where loops cannot be compared with it any more. With ``looks_always``
-    every call is due.
+    every call is due. ``unshared`` are the loops that were not equally far on all ranks where all asked.
     """
 
-    __slots__ = ("_asked", "_before", "_known", "_predictor", "_stride", "agreed", "due", "last", "looks_always")
+    __slots__ = (
+        *("_asked", "_before", "_known", "_paces", "_predictor", "_shared", "_stride"),
+        *("agreed", "due", "last", "looks_always", "unshared"),
+    )
 
     def __init__(self) -> None:
         self.due = 0
         self.last: Position | None = None
         self.agreed: Position | None = None
+        self.unshared: set[Key] = set()
         self._predictor: Predictor[Position] = Predictor()
         # How far on the last call came, and all such by themselves, so that equal ones are one object.
         self._before: Position | None = None
         self._known: dict[Position, Position] = {}
+        self._paces: dict[Key, _Pace] = {}
+        self._shared: set[Key] = set()
         self._stride = 1
         self._asked = 0
         self.looks_always = False
@@ -102,13 +122,45 @@ class Steps:
         return self._known.setdefault(found, found)
 
     def is_expected(self, now: Position) -> bool:
-        """Say whether a call that was foretold, and is due, comes as far on as foretold."""
-        return self.since(now) is self.expected
+        """Say whether a call that was foretold, and is due, comes as far on as foretold, as far as that can be said."""
+        return self.expected is not None and not any(self._tells(key, by) for key, by, _ in self._deviations(now))
+
+    def slip(self, now: Position) -> str:
+        """Return ``k = 3 in the loop at train.py:8, without a call at k = 2`` for a call that is not expected."""
+        return next((_unusual(*one, dict(now.loops)) for one in self._deviations(now)), "")
+
+    def _deviations(self, now: Position) -> list[tuple[Key, int, int]]:
+        """Return what has not gone on as foretold, the outermost loop first: by how much it has, and what is usual."""
+        since, expected = self.since(now), self.expected
+        if expected is None or since is expected:
+            return []
+        usual = dict((*expected.loops, *expected.events))
+        return [(key, by, usual[key]) for key, by in (*since.loops, *since.events) if usual.get(key, by) != by]
+
+    def _tells(self, key: Key, by: int) -> bool:
+        """Say whether this is a whole number of steps of a loop that the ranks share, or of events that were steady."""
+        pace = self._paces.get(key)
+        if pace is None or not pace.stride or by % pace.stride:
+            return False
+        return key in self._shared or (key not in self.unshared and pace.times >= _STEADY)
+
+    def gone_on(self, now: Position) -> dict[Key, list[int | None]]:
+        """Return, of each loop: by how much it has gone on since all ranks agreed, None where that cannot be compared;
+        how far it is; and its stride, 0 where it has not gone on yet."""
+        by = dict(now.since(self.agreed).loops) if self.agreed else {}
+        found: dict[Key, list[int | None]] = {}
+        for key, at in now.loops:
+            pace = self._paces.get(key)
+            compared = key in self._shared and (pace is None or pace.stride > 0)
+            found[key] = [by.get(key) if compared else None, at, pace.stride if pace else 0]
+        return found
 
     def look(self, count: int, now: Position, *, agreed: bool) -> None:
         """Remember the position of a call, which is made after ``count`` others; ``agreed``: all ranks asked."""
         if self.last is not None and (count == self.due or self._stride == 1):
             since = self.since(now)
+            if self._stride == 1:
+                self._keep_pace(now.since(self.last), agreed=agreed)
             if self._predictor.expected is since:
                 self._predictor.advance()
             else:
@@ -116,12 +168,22 @@ class Steps:
             self._before = since
         if agreed:
             self.agreed = now
+            self._shared = {*self._shared, *(key for key, _ in now.loops)} - self.unshared
         elif self.last and self.last.loops and not now.since(self.last).loops:
             self.agreed = None
         self.last = now
         if count >= _DENSE and not self.looks_always:
             self._thin_out(is_asked=agreed and count == self.due)
         self.due = count + self._stride
+
+    def _keep_pace(self, since: Position, *, agreed: bool) -> None:
+        for key, by in (*since.loops, *since.events):
+            if by <= 0:
+                continue
+            pace = self._paces.setdefault(key, _Pace(by if agreed else 0, 0))
+            pace.times += 1
+            if by != pace.stride:
+                pace.stride = gcd(by, pace.stride) if agreed and pace.stride else 0
 
     def _thin_out(self, *, is_asked: bool) -> None:
         """Look at fewer calls from now on; at ever fewer where they are asked for because they cannot be foretold."""
@@ -131,20 +193,30 @@ class Steps:
             self._asked, self._predictor, self._before = 0, Predictor(), None
 
 
-def compare(told: Iterable[tuple[int, Mapping[Key, Sequence[int]]]]) -> tuple[str, Sequence[int]] | None:
-    """Compare how far loops have gone on since all ranks agreed: (rank, by loop: by how much, and how far it is).
+def unequal(told: Sequence[Mapping[Key, Sequence[Any]]]) -> list[Key]:
+    """Return the loops that are not equally far on all ranks: each counts by itself, and nothing can be compared."""
+    keys = dict.fromkeys(key for loops in told for key in loops)
+    return [key for key in keys if len({loops[key][1] if key in loops else None for loops in told}) > 1]
+
+
+def compare(told: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]) -> tuple[str, Sequence[int]] | None:
+    """Compare how far loops have gone on since all ranks agreed: (rank, ``Steps.gone_on`` of it).
 
     Return None if they have gone on alike, as far as ranks can tell. Else say how not, for the first loop from the
     outermost on, and which ranks left a call out, or made one more.
     """
     said = list(told)
     for key in dict.fromkeys(key for _, loops in said for key in loops):
-        ranks: dict[tuple[int, ...], list[int]] = {}
+        ranks: dict[tuple[int, int], list[int]] = {}
+        strides = set()
         for rank, loops in said:
-            if key in loops:
-                ranks.setdefault(tuple(loops[key]), []).append(rank)
+            if key in loops and loops[key][0] is not None:
+                by, at, stride = loops[key]
+                ranks.setdefault((by, at), []).append(rank)
+                strides.add(stride)
         gone_on = [by for by, _ in ranks]
-        if len(set(gone_on)) > 1:
+        stride = max(strides, default=0) or min(gone_on, default=0)
+        if len(set(gone_on)) > 1 and stride > 0 and not any(by % stride for by in gone_on):
             variable, _, where = key.partition(" ")
             words = who_says_what((f"{variable} = {at}, {by} on", those) for (by, at), those in ranks.items())
             odd = max(gone_on) if min(gone_on) > 0 else min(gone_on)
@@ -152,15 +224,8 @@ def compare(told: Iterable[tuple[int, Mapping[Key, Sequence[int]]]]) -> tuple[st
     return None
 
 
-def in_words(now: Position, since: Position, expected: Position | None) -> str:
-    """Return ``k = 3 in the loop at train.py:8, without a call at k = 2`` for a call that comes as not expected.
-
-    For another one return how far the innermost loop is.
-    """
-    usual = dict((*expected.loops, *expected.events)) if expected else {}
-    for key, by in (*since.loops, *since.events):
-        if usual.get(key, by) != by:
-            return _unusual(key, by, usual[key], dict(now.loops))
+def in_words(now: Position) -> str:
+    """Return ``k = 3 in the loop at train.py:8``: how far the innermost loop is; "" where there is none."""
     return "".join(_at(key, count) for key, count in now.loops[-1:])
 
 
