@@ -77,7 +77,7 @@ def test_an_exception_is_reported_with_its_place_and_shown_as_ever(tmp_path: Pat
     assert (failure.where, failure.exit_code, failure.thread) == ("train.py:3", 1, "")
     assert failure.headline().startswith("rank 0 (host hosta) failed at train.py:3: json.decoder.JSONDecodeError: Expe")
     assert failure.traceback == outcome.err[0]
-    assert [m["kind"] for m in outcome.said] == ["started", "failing", "failed"]
+    assert [m["kind"] for m in outcome.said] == ["started", "failed"]
     assert outcome.codes == [1]
 
 
@@ -171,7 +171,7 @@ def test_python_below_a_shell_is_the_rank(tmp_path: Path) -> None:
     """Any command that ends in Python works, with several in turn."""
     (tmp_path / "train.py").write_text("raise ValueError('bad row')")
     outcome = run(Job(Command(("sh", "-c", f"{sys.executable} -c pass && {sys.executable} train.py")), 1), tmp_path)
-    assert [m["kind"] for m in outcome.said] == ["started", "left", "started", "failing", "failed"]
+    assert [m["kind"] for m in outcome.said] == ["started", "left", "started", "failed"]
     assert outcome.failure(0)["where"] == "train.py:1"
 
 
@@ -228,7 +228,7 @@ for name in ("good", "bad"):
         pytest.param(
             "import os, sys\nsys.excepthook = lambda *_: os._exit(7)\n1 / 0",
             7,
-            "ZeroDivisionError: division by zero",
+            "left with exit code 7 after ZeroDivisionError: division by zero",
             "train.py:3",
             id="a hook that ends the process",
         ),

@@ -62,7 +62,7 @@ import allranks_agent_torch as torch  # type: ignore[import-not-found]
 
 PR_SET_PDEATHSIG = 1
 SEND_SECONDS = 5.0
-HOLD_SECONDS = 5.0  # a launcher that lives releases a failed rank, or kills it, long before
+HOLD_SECONDS = 10.0  # a launcher that lives releases a failed rank, or kills it, long before
 FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
@@ -128,7 +128,7 @@ def _watch(rank: int, host: str, listener: Listener) -> None:
     _Rank.pid, _Rank.failed_with, _Rank.ending, _Rank.listeners = os.getpid(), 0, None, (listener,)
     _watch_the_main_thread()
     _watch_other_threads()
-    exits.attach(_tell_of_exit, note_failure)
+    exits.attach(_tell_of_exit)
     jax.attach(tell, is_active, fail=_fail_late)
     pool.attach()
 
@@ -206,16 +206,11 @@ def _is_rescued(error: BaseException) -> bool:
     return _Rank.is_rescued
 
 
-def note_failure(error: BaseException) -> None:
-    """Tell of an exception that nobody caught, before it is shown: the program's own hook may end the process."""
+def show(error: BaseException) -> None:
+    """Tell of an exception that nobody caught, then show it as Python does: a hook may end the process."""
     if is_active() and _Rank.failing is None and not _Rank.failed_with:
         _Rank.failing = error, failures.of(error)
         tell("failing", failure=_Rank.failing[1])
-
-
-def show(error: BaseException) -> None:
-    """Show an exception that nobody caught as Python does."""
-    note_failure(error)
     sys.excepthook(type(error), error, error.__traceback__)
 
 

@@ -1,4 +1,4 @@
-"""See what ends the process at once, past every handler of Python: os._exit, os.abort, an excepthook of the program.
+"""See what ends the process at once, past every handler of Python: os._exit and os.abort, in an excepthook, too.
 
 Who ends so says nothing, and its peers fail before the process is gone: what is told here, before the sockets close,
 is how the launcher knows who was first.
@@ -11,9 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, NoReturn
-
-import allranks_agent_failure as failures  # type: ignore[import-not-found]
+from typing import NoReturn
 
 leave, _abort = os._exit, os.abort  # for our own use: they end this process without a word
 
@@ -22,24 +20,15 @@ class _Told:
     """Whom to tell; nobody before `attach`."""
 
     exits: Callable[[SystemExit, FrameType, str], None] = staticmethod(lambda *_: None)
-    shows: Callable[[BaseException], None] = staticmethod(lambda _: None)
 
 
-def attach(exits: Callable[[SystemExit, FrameType, str], None], shows: Callable[[BaseException], None]) -> None:
+def attach(exits: Callable[[SystemExit, FrameType, str], None]) -> None:
     """Have `exits(error, frame, what)` called before the process ends at once.
 
-    `error` bears the exit code, `frame` is where, `what` is "" for os._exit. `shows(error)` is called when Python is
-    about to show an exception that nobody caught: a hook of the program may end the process, or close its connections.
+    `error` bears the exit code, `frame` is where, `what` is "" for os._exit.
     """
-    _Told.exits, _Told.shows = staticmethod(exits), staticmethod(shows)
-    if os._exit is not _leave_at_once:
-        os._exit, os.abort = _leave_at_once, _abort_at_once
-        sys.addaudithook(_see_excepthook)
-
-
-def _see_excepthook(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "sys.excepthook" and failures.ended_main(arguments[2]):
-        _Told.shows(arguments[2])
+    _Told.exits = staticmethod(exits)
+    os._exit, os.abort = _leave_at_once, _abort_at_once
 
 
 def _leave_at_once(status: int) -> NoReturn:

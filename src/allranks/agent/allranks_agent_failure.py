@@ -166,16 +166,11 @@ def that_ended_main() -> BaseException | None:
     callback, if it came out of the main module.
     """
     error: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    return error if ended_main(error) else None
-
-
-def ended_main(error: BaseException | None) -> bool:
-    """Return whether an exception that is shown came out of the main module."""
     if error is None or error.__traceback__ is None:
-        return isinstance(error, SyntaxError)
+        return error if isinstance(error, SyntaxError) else None
     outermost = error.__traceback__.tb_frame
     module, function = outermost.f_globals.get("__name__"), outermost.f_code.co_name
-    return (module, function) in {("__main__", "<module>"), ("runpy", "_run_module_as_main")}
+    return error if (module, function) in {("__main__", "<module>"), ("runpy", "_run_module_as_main")} else None
 
 
 def _what(error: BaseException) -> str:

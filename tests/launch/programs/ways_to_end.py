@@ -224,10 +224,6 @@ def everywhere(name):
     """Do what all ranks do in this way, or what those do that are not rank 1."""
     if name == "mismatch":
         mismatch()
-    elif name == "extra":
-        if rank == 0:
-            step()  # <- extra
-        time.sleep(60)
     elif name == "skips":
         if rank != 1:
             step()
