@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import DoesNotFit
@@ -110,7 +111,7 @@ def test_a_shorter_list_and_a_longer_one_do_not_fit() -> None:
     ckpt = Checkpointer(MemoryStorage(), single_world())
     ckpt.save(1, {"model": {"layers": [np.zeros(2), np.ones(2)]}}, block=True)
     for length, kind in ((1, "unexpected"), (3, "missing")):
-        error = refused(ckpt, {"model": {"layers": [np.zeros(2)] * length}})
+        error = refused(ckpt, {"model": {"layers": [np.zeros(2) for _ in range(length)]}})
         assert {found for found, _ in kinds(error)} == {kind}
 
 
@@ -119,3 +120,56 @@ def test_a_value_of_another_type_does_not_fit(ckpt: Checkpointer) -> None:
     for wrong in ("five", True, 5.0):
         error = refused(ckpt, {**template(), "step": wrong})
         assert kinds(error) == {("recast", "step")}
+
+
+def test_what_may_be_missing_stays_and_is_told(ckpt: Checkpointer) -> None:
+    """Leaves that globs name, of arrays and values; others are refused still."""
+    new = np.full(4, 3.0, np.float32)
+    wanted = template(lambda tree: tree.update({"adapter.weight": new})) | {"beta": 0.5}
+    restored = ckpt.restore(wanted, allow_missing=["*.adapter.*", "beta"])
+    assert restored is not None
+    assert restored[0]["model"]["adapter.weight"] is new
+    assert (new.tolist(), restored[0]["beta"], restored[0]["lr"]) == ([3.0] * 4, 0.5, 0.1)
+    assert restored.notes == (
+        "2 stay as this program has them: the checkpoint has none of 'model/adapter.weight', 'beta'",
+    )
+    with pytest.raises(DoesNotFit, match="1 missing"):
+        ckpt.restore(wanted, allow_missing="beta")
+
+
+def test_a_part_of_a_step_is_restored(ckpt: Checkpointer) -> None:
+    """Only where it is said, by globs of what is left."""
+    restored = ckpt.restore({"model": model()}, allow_unexpected=["step", "lr"])
+    assert restored is not None
+    assert all((array == 7).all() for array in restored[0]["model"].values())
+    assert restored.notes == ("2 are left in the checkpoint: 'lr', 'step'",)
+    assert refused(ckpt, {"model": model()}).differences
+
+
+def test_paths_of_the_checkpoint_are_renamed(ckpt: Checkpointer) -> None:
+    """By a mapping with patterns, as in allranks.load; also below an optimizer, whose structure is that of the step."""
+    wanted = {"net": {"layers": model()}, "step": 0, "rate": 0.0}
+    restored = ckpt.restore(wanted, rename={"model.*": "net.layers.*", "lr": "rate"})
+    assert restored is not None
+    assert all((array == 7).all() for array in restored[0]["net"]["layers"].values())
+    assert (restored[0]["rate"], restored[0]["step"]) == (0.1, 5)
+    parameter = torch.nn.Parameter(torch.ones(2))
+    old, new = (torch.optim.SGD([parameter], lr=0.1 * n, momentum=0.9) for n in (1, 2))
+    parameter.grad = torch.ones(2)
+    old.step()
+    ckpt.save(6, {"optim": old}, block=True)
+    ckpt.restore({"optimizer": new}, rename={"optim.*": "optimizer.*"})
+    assert new.param_groups[0]["lr"] == 0.1
+    assert torch.equal(new.state[parameter]["momentum_buffer"], torch.ones(2))
+
+
+def test_floats_are_cast_where_that_is_said(ckpt: Checkpointer) -> None:
+    """And only floats, never in silence."""
+    half = {name: array.astype(np.float16) for name, array in model().items()}
+    restored = ckpt.restore({"model": half, "step": 0, "lr": 0.0}, cast=True)
+    assert restored is not None
+    assert all((array == 7).all() and array.dtype == np.float16 for array in restored[0]["model"].values())
+    assert restored.notes[0].startswith("4 are cast: 'model/")
+    whole = {name: array.astype(np.int32) for name, array in model().items()}
+    with pytest.raises(DoesNotFit, match="4 recast"):
+        ckpt.restore({"model": whole, "step": 0, "lr": 0.0}, cast=True)

@@ -132,7 +132,7 @@ PURE = {
     "loading/formats/crc.py",
     "loading/formats/unpickle.py",
     "loading/guess.py",
-    "loading/names.py",
+    "checkpoint/names.py",
     "loading/report.py",
     "evidence.py",
     "launch/chatter.py",

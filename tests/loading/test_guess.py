@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allranks.checkpoint.names import renaming
 from allranks.loading.guess import suggest
-from allranks.loading.names import renaming
 
 FEED = [f"blocks.{i}.mlp.{child}.{leaf}" for i in range(3) for child in ("0", "2") for leaf in ("weight", "bias")]
 

@@ -130,6 +130,10 @@ class OpenTree(Protocol):
         """Return a cell, which this rank holds, of ``declared[array]``."""
 
     @property
+    def main_values(self) -> dict[str, bool | int | float | str | None]:
+        """The JSON values of which rank 0's are meant, whatever other ranks have."""
+
+    @property
     def passed(self) -> dict[str, str]:
         """What is neither, by path: what it is. Empty unless the tree was opened so that this may be."""
 
@@ -143,6 +147,10 @@ class OpenTree(Protocol):
 
     def memory(self, array: int) -> Hashable | None:
         """Return what is the same for arrays of one memory (tied weights), and for no others; None if none can be."""
+
+    @property
+    def ties(self) -> dict[int, int]:
+        """Which arrays are one memory with which earlier one, on every rank: tied weights."""
 
     def copies(self, array: int) -> tuple[Copy, ...]:
         """Return every copy of a cell of ``declared[array]`` that a device of this process holds: none of what is only

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
+from allranks.arrays.leaves.numpy import DTYPES
 from allranks.errors import CannotStore
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -49,3 +50,18 @@ def _has_overflown(into: Array, numbers: Array) -> bool:
     if not numbers.size or (limits.min <= numbers.min() and numbers.max() <= limits.max):
         return False
     return bool((np.isfinite(numbers) & ~np.isfinite(into)).any())
+
+
+def castable(found: str, wanted: str) -> bool:
+    """Return whether values may become another dtype: wider ones, and floats that are rounded."""
+    return _family(found) == _family(wanted) != "" and (_family(found) == "float" or widens(found, wanted))
+
+
+def _family(dtype: str) -> str:
+    """Numbers of two families do not mean the same: an integer where a float is wanted may be a quantized one."""
+    return next((family for family in ("float", "int", "complex") if family in dtype), "")
+
+
+def widens(found: str, wanted: str) -> bool:
+    """Return whether each number of one dtype is one of the other."""
+    return bool(np.can_cast(DTYPES[found], DTYPES[wanted], "safe"))

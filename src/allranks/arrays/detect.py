@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import cast
@@ -40,6 +41,7 @@ def open_tree(
     comparing: bool = False,
     passing: bool = False,
     saved: Saved | None = None,
+    choose: Callable[[Sequence[str]], Mapping[str, str]] | None = None,
 ) -> OpenTree:
     """Return a state taken apart, to be saved or, if ``restoring``, to be filled and put together again.
 
@@ -47,10 +49,11 @@ def open_tree(
     PyTorch and JSON values are leaves. Moves no byte; every rank calls it. Raises CannotStore, naming every leaf that
     is neither. Optimizers and schedules take the structure of what is ``saved``, if that is given. If ``comparing``, an
     object with a method ``alike()``, as a loader's snapshot, is opened as the JSON that this returns, and a function is
-    a leaf, its name. If ``passing``, what is neither is no error, but ``passed`` over.
+    a leaf, its name. If ``passing``, what is neither is no error, but ``passed`` over. ``choose`` returns for which
+    paths rank 0's leaf is meant ("main") or each rank's ("rank"); what torch itself takes from rank 0 is, in any case.
     """
     adapters = [cast(Adapter, import_module(name)) for needs, name in _LEAVES.items() if needs in sys.modules]
-    return Opened(tree, adapters, Here(rank, size, restoring, comparing, passing, saved))
+    return Opened(tree, adapters, Here(rank, size, restoring, comparing, passing, saved, choose=choose))
 
 
 def backend_named(framework: str) -> ModuleType:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
 from allranks.arrays.base import Copy, Declared, Held, Target
+from allranks.arrays.chosen import batch_statistics, chosen_spec
 from allranks.arrays.leaves.base import Adapter, Filling, Here, Refused, Spec
 from allranks.arrays.walk import Branch, Opener, Walk
 from allranks.errors import CannotStore
@@ -29,6 +31,8 @@ class Opened:
         self._places: list[int] = []  # of the arrays, among the leaves
         self._specs: list[Spec] = []
         self.values: dict[str, Value] = {}
+        self.main_values: dict[str, Value] = {}
+        self._rows: set[int] = set()  # the arrays that each rank has for itself
         self.passed: dict[str, str] = {}
         self._fillings: dict[int, Filling] = {}
         self._tied: dict[Hashable, Filling] = {}
@@ -36,7 +40,7 @@ class Opened:
 
     @property
     def follows(self) -> bool:
-        return self._walk.late
+        return self._walk.follows
 
     @property
     def kept(self) -> dict[str, Any]:
@@ -45,7 +49,7 @@ class Opened:
     @cached_property
     def declared(self) -> tuple[Declared, ...]:
         return tuple(
-            Declared(self._walk.paths[place], spec.shape, spec.dtype, spec.split, spec.kind)
+            Declared(self._walk.paths[place], spec.shape, spec.dtype, spec.split, spec.kind, spec.per_rank)
             for place, spec in zip(self._places, self._specs, strict=True)
         )
 
@@ -57,11 +61,12 @@ class Opened:
 
     def held(self, array: int, cell: int) -> Held:
         leaf = self._walk.leaves[self._places[array]]
-        return self._adapter(leaf).held(leaf, cell, self._here)
+        return self._adapter(leaf).held(leaf, 0 if array in self._rows else cell, self._here)
 
     def copies(self, array: int) -> tuple[Copy, ...]:
         leaf = self._walk.leaves[self._places[array]]
-        return self._adapter(leaf).copies(leaf, self._here)
+        found = self._adapter(leaf).copies(leaf, self._here)
+        return tuple(one._replace(cell=self._here.rank) for one in found) if array in self._rows else found
 
     def targets(self, array: int) -> tuple[Target, ...]:
         if array not in self._fillings:
@@ -76,6 +81,19 @@ class Opened:
         leaf = self._walk.leaves[self._places[array]]
         return self._adapter(leaf).memory(leaf)
 
+    @cached_property
+    def ties(self) -> dict[int, int]:
+        first: dict[tuple[Spec, Hashable], int] = {}
+        found = {}
+        for number, (place, spec) in enumerate(zip(self._places, self._specs, strict=True)):
+            leaf = self._walk.leaves[place]
+            memory = self._adapter(leaf).memory(leaf)
+            if memory is not None and math.prod(spec.split.cuts) > 1:
+                memory = id(leaf)  # other parts of it may be elsewhere: what all ranks see alike is the object
+            if memory is not None and (other := first.setdefault((spec, memory), number)) != number:
+                found[number] = other
+        return found
+
     def rebuild(self, values: Mapping[str, Value]) -> object:
         leaves = list(self._walk.leaves)
         made: dict[int, object] = {}
@@ -89,21 +107,33 @@ class Opened:
                     leaves[place] = values.get(path, self.values[path])
         return self._walk.make(iter(leaves))
 
+    def _choose(self) -> dict[str, str]:
+        """Return the paths of leaves of which rank 0's is meant ("main"), or each rank's ("rank")."""
+        here, paths = self._here, self._walk.paths
+        if here.choose is None or here.size == 1:
+            return {}
+        return dict.fromkeys([*here.main, *batch_statistics(paths)], "main") | dict(here.choose(paths))
+
     def _sort_leaves(self) -> None:
+        chosen = self._choose()
         refused: list[tuple[str, object, str, str]] = []
         for place, (path, leaf) in enumerate(zip(self._walk.paths, self._walk.leaves, strict=True)):
             kind = type(leaf)
-            if kind in _JSON:
-                self.values[path] = cast(Value, leaf)
+            choice = chosen.get(path, "")
+            if kind in _JSON and choice != "rank":
+                (self.main_values if choice else self.values)[path] = cast(Value, leaf)
                 continue
-            adapter = self._of_type[kind]
+            adapter = self._of_type.get(kind)
             try:
                 if adapter is None and self._here.comparing and hasattr(leaf, "__qualname__"):
                     self.values[path] = f"{getattr(leaf, '__module__', '')}.{leaf.__qualname__}"
                     continue
                 if adapter is None:
                     raise Refused(*_stranger(leaf))
-                self._specs.append(adapter.spec(leaf, self._here))
+                spec = adapter.spec(leaf, self._here)
+                self._specs.append(chosen_spec(spec, choice, self._here.size) if choice else spec)
+                if self._specs[-1].per_rank:
+                    self._rows.add(len(self._places))
                 self._places.append(place)
             except Refused as error:
                 refused.append((path, leaf, error.what, error.remedy))
@@ -143,6 +173,9 @@ def _stranger(leaf: object) -> tuple[str, str]:
         bytes: "Store np.frombuffer(value, np.uint8).",
         bytearray: "Store np.frombuffer(value, np.uint8).",
         complex: "Store np.complex128(value).",
+        **dict.fromkeys(
+            [bool, int, float], "Store np.asarray(value): arrays are saved of each rank, other values not."
+        ),
         set: "Store sorted(value), a list.",
         frozenset: "Store sorted(value), a list.",
     }

@@ -89,8 +89,8 @@ class Follower:
             return self.built(saved)
         if _is_number(saved) and (_is_number(live) or _is_single(live)):
             return saved
-        if isinstance(saved, SavedArray) and not saved.shape and _is_number(live):
-            return self.make(saved)
+        if isinstance(saved, SavedArray) and saved.shape == (() if _is_number(live) else getattr(live, "shape", None)):
+            return self.make(saved)  # (what is live may be one tensor in several places)
         return live
 
     def built(self, saved: Node) -> Any:
@@ -132,9 +132,8 @@ def merged(live: Any, filled: Any) -> Any:
         return {key: merged(live.get(key), value) for key, value in filled.items()} | rest
     if isinstance(live, list | tuple) and isinstance(filled, list | tuple) and len(live) == len(filled):
         return type(live)([merged(one, other) for one, other in zip(live, filled, strict=True)])
-    if _is_single(live) and _is_number(filled):
-        live.fill_(filled)
-        return live
+    if _is_single(live):
+        return live.detach().clone().fill_(filled)
     if _is_number(live) and _is_single(filled):
         return filled.item()
     return filled

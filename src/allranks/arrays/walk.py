@@ -32,15 +32,16 @@ Opener = Callable[[Any], Branch]
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A child that depends on its path: ``make`` returns it."""
+    """A child that depends on its path: ``make`` returns it; ``follows`` what is saved there, if so."""
 
     make: Callable[[str], object]
+    follows: bool = True
 
 
 class Walk:
     """The leaves of a tree in order, and their paths; ``make`` puts the tree together from others.
 
-    ``late`` says whether there is a child that depends on its path.
+    ``follows`` says whether there is a child that depends on what is saved.
 
     ``is_leaf`` says of which types the leaves are; ``opener`` is asked how to take apart what is no plain container,
     and what neither it nor this file can take apart is a leaf, too. Raises CannotStore for keys that make no path.
@@ -51,7 +52,7 @@ class Walk:
     ) -> None:
         self.paths: list[str] = []
         self.leaves: list[object] = []
-        self.late = False
+        self.follows = False
         self._is_leaf = is_leaf
         self._opener = opener
         self._openers: dict[type, Opener | None] = {}
@@ -63,7 +64,7 @@ class Walk:
 
     def _visit(self, node: object, path: str | None) -> Maker | None:
         if type(node) is Late:
-            self.late = True
+            self.follows |= node.follows
             node = node.make(path or "")
         kind = type(node)
         if kind not in self._openers:

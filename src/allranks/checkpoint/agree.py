@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from allranks.arrays.base import Declared
+from allranks.checkpoint.per_rank import advice
 from allranks.consistency.check import odd_groups
 from allranks.consistency.claim import Claim
 from allranks.consistency.verify import refuse
@@ -50,9 +51,10 @@ _KINDS: dict[str, type[AllranksError]] = {
 }
 
 
-def declared_in_words(declared: Sequence[Declared]) -> dict[str, str]:
-    """Return path -> ``float32[512, 64] in 4 x 1 pieces``."""
-    return {one.path: array_in_words(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared}
+def declared_in_words(declared: Sequence[Declared], ties: Mapping[str, str]) -> dict[str, str]:
+    """Return path -> ``float32[512, 64] in 4 x 1 pieces``; of what is tied, to which leaf."""
+    words = {one.path: array_in_words(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared}
+    return words | {path: f"one memory with {other!r}" for path, other in ties.items()}
 
 
 def values_in_words(values: Mapping[str, Any]) -> dict[str, str]:
@@ -91,7 +93,7 @@ def agree(
             name_the_leaf(world, name, parties, words=words())
         case {"copies": groups}:
             assert claim is not None  # a rank that has none refuses
-            refuse(world, name, claim, groups, step=entry.step)
+            refuse(world, name, claim, groups, step=entry.step, advice=advice)
     return True
 
 

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 from allranks.errors import AllranksError
 
+SHORT_GRACE = (
+    "allranks: %.0f s passed between two calls of maybe_save, and after a SIGTERM the job has %g s: it may be killed "
+    "before it can save. Give it more time (allranks run --grace %.0f), or call maybe_save more often (same step)."
+)
+
 
 @dataclass(slots=True)
 class Pace:

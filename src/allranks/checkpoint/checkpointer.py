@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from allranks import agent
-from allranks.checkpoint import audit, departure, fence, retention
-from allranks.checkpoint.cadence import Cadence, Pace
+from allranks.checkpoint import audit, departure, fence, match, retention
+from allranks.checkpoint.cadence import SHORT_GRACE, Cadence, Pace
 from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.holds import holding
 from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.metrics import as_numbers
+from allranks.checkpoint.names import Rename
+from allranks.checkpoint.per_rank import Choices, globs
 from allranks.checkpoint.position import Position, shares_memory
-from allranks.checkpoint.restoring import Restored, restore
+from allranks.checkpoint.restoring import Restored, RestoreSettings, restore
 from allranks.checkpoint.resume_gate import Loaded
 from allranks.checkpoint.resuming import resume_gate
 from allranks.checkpoint.same_folder import check_visible
@@ -43,10 +45,6 @@ from allranks.world.progress import progress
 
 T = TypeVar("T")
 _WHO = "Checkpointer(on_sigterm=True)"
-_SHORT_GRACE = (
-    "allranks: %.0f s passed between two calls of maybe_save, and after a SIGTERM the job has %g s: it may be killed "
-    "before it can save. Give it more time (allranks run --grace %.0f), or call maybe_save more often (same step)."
-)
 
 
 class Checkpointer:
@@ -61,7 +59,8 @@ class Checkpointer:
     bytes: with less than a rank's part of the state, a save stands still until some of it is written. ``timeout`` is
     for a whole save, in seconds. With ``on_sigterm``, SIGTERM on any rank makes all ranks save the same step at the
     next ``maybe_save`` and leave with exit code 143. ``take_over`` takes a run from a job that seems to be alive; that
-    job then gets Fenced. ``read_only`` opens a run to restore from it, beside a job that writes into it.
+    job then gets Fenced. ``read_only`` opens a run to restore from it, beside a job that writes into it. Of leaves that
+    differ over the ranks on purpose, ``from_main`` and ``per_rank`` (globs of paths) save rank 0's or each rank's.
 
     >>> ckpt = allranks.Checkpointer("runs/a", world, every=1000, keep_last=3)
     >>> state, step = ckpt.restore(like=state) or (state, 0)
@@ -83,6 +82,8 @@ class Checkpointer:
         on_sigterm: bool = True,
         take_over: bool = False,
         read_only: bool = False,
+        per_rank: Iterable[str] = (),
+        from_main: Iterable[str] = (),
     ) -> None:
         if on_sigterm and not read_only:
             sigterm.refuse(_WHO)
@@ -90,9 +91,10 @@ class Checkpointer:
         self._storage = open_storage(where)
         self._cadence = Cadence(every, every_minutes)
         policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
-        settings = Settings(integrity=integrity, memory=memory, timeout=timeout)
+        self._choices = Choices(globs(per_rank), globs(from_main))
+        settings = Settings(integrity=integrity, memory=memory, timeout=timeout, choices=self._choices)
         self._fence: fence.Fence | None = None
-        world.agree({"every": every, "integrity": integrity}, name="checkpointer")
+        world.agree({"every": every, "integrity": integrity, **self._choices.said}, name="checkpointer")
         self._keeping: Keeping | None = None
         self._read_only = read_only
         nonce = "" if read_only else self._enter(policy, take_over)
@@ -112,24 +114,40 @@ class Checkpointer:
         if not read_only:
             self._attend_to_notices(on_sigterm=on_sigterm)
 
-    def restore(self, like: T, *, step: int | None = None, fallback: bool = False) -> Restored[T] | None:
+    def restore(
+        self,
+        like: T,
+        *,
+        step: int | None = None,
+        fallback: bool = False,
+        rename: Rename | None = None,
+        allow_missing: str | Iterable[str] = (),
+        allow_unexpected: str | Iterable[str] = (),
+        cast: bool = False,
+    ) -> Restored[T] | None:
         """Return ``(state, step)`` of the newest step, or of ``step``; None if nothing is saved. Every rank must call.
 
         ``like`` gives structure, shapes, dtypes, shardings and devices; they need not be those of the save. torch
         tensors and NumPy arrays are filled in place, JAX arrays are made new. Every byte is verified. Raises DoesNotFit
         with all differences; Damaged naming file, leaf and bytes, unless ``fallback`` takes the newest step that is
-        whole. Where it raises, the tensors of ``like`` may be half filled.
+        whole. Where it raises Damaged, the tensors of ``like`` may be half filled.
+
+        ``rename``, ``allow_missing`` and ``allow_unexpected`` are as for ``allranks.load``; with ``cast``, floats take
+        the dtype that ``like`` has. ``notes`` of the result tell what was allowed.
 
         Reading is not resuming: what the next ``maybe_save`` or ``save`` says decides. Where the training goes on from
         the restored step, steps after it, if there are any, are of a branch that is given up, and the next save removes
         them. Where it goes on from a later step, it has only looked.
         """
+        settings = RestoreSettings(
+            self._choices, match.Asked(rename, globs(allow_missing), globs(allow_unexpected), cast)
+        )
         self._saver.settle()
         unsaved = self._seen is not None and self._seen[0] != self._saved
         overwrites = unsaved and shares_memory(like, self._seen[1] if self._seen else None, self._world)
         try:
             with progress.inside("restore", self._storage.url):
-                restored = restore(self._storage, self._world, like, step=step, fallback=fallback)
+                restored = restore(self._storage, self._world, like, step=step, fallback=fallback, settings=settings)
         except (DoesNotFit, NotThere, NewerFormat):
             raise
         except AllranksError:
@@ -182,7 +200,7 @@ class Checkpointer:
             self._began = time.monotonic()
             self.request("save", f"{self._cadence.every_minutes:g} minutes")
         if (seconds := self._pace.overtime(time.monotonic())) is not None:
-            log(_SHORT_GRACE, seconds, self._pace.grace, 2 * seconds, level=30)
+            log(SHORT_GRACE, seconds, self._pace.grace, 2 * seconds, level=30)
         assert self._notices is not None
         notice = self._notices.arrived(self._calls)
         if self._departure.is_due(self._member, notice):

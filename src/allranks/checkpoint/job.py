@@ -100,6 +100,7 @@ class Job:
             extra=self.content.extra,
             metrics=self.content.metrics,
             versions=_versions(),
+            ties=self.prepared.ties,
         )
         data = manifest_json.encode(manifest, leaves=self.prepared.leaves)
         self._check(manifest, data)
@@ -163,7 +164,7 @@ def shard_file(
     sources: list[Bytes] = [np.frombuffer(header, np.uint8)]
     mutable = [False]
     for part in prepared.plan.parts:
-        data, changes = tree.held(part.leaf, part.cell)
+        data, changes = tree.held(prepared.arrays[part.leaf], part.cell)
         sources.append(data if part.nbytes == data.size else data[part.start : part.start + part.nbytes])
         mutable.append(changes and not waits)
     bounce, staging = pools

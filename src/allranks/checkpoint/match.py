@@ -6,19 +6,21 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from allranks.arrays.base import Declared
+from allranks.arrays.cast import castable
 from allranks.arrays.saved import Saved, SavedArray
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest
+from allranks.checkpoint.names import Rename, canonical, matches, renamed
 
 # Lines a group has in the message; names a leaf is compared with before it is said to be new.
 _LISTED = 20
 _COMPARED = 64
 
-Kind = Literal["missing", "unexpected", "reshaped", "recast", "array or value"]
+Kind = Literal["missing", "unexpected", "reshaped", "recast", "array or value", "tied"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Difference:
 
     ``missing`` is not in the checkpoint, ``unexpected`` not in the template. ``wanted`` is what the template has,
     ``found`` what the checkpoint has (a shape, a dtype, a type), "" where it has none. ``meant`` is the path of the
-    other side that this one probably is, of the same shape and dtype; "" if there is none.
+    other side that this one probably is, of the same shape and dtype; "" if there is none. What is ``tied`` is one
+    memory with the leaf ``meant`` in the template, and has other bytes in the checkpoint.
     """
 
     kind: Kind
@@ -35,6 +38,43 @@ class Difference:
     wanted: str
     found: str
     meant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of a difference the program means: ``rename`` says of paths in the checkpoint what they are in the template.
+
+    Globs let leaves of the template be missing, and leaves of the checkpoint be left; with ``cast``, floats take the
+    dtype of the template.
+    """
+
+    rename: Rename | None = None
+    allow_missing: tuple[str, ...] = ()
+    allow_unexpected: tuple[str, ...] = ()
+    cast: bool = False
+
+    def allows(self, one: Difference, manifest: Manifest) -> bool:
+        """Return whether a difference is meant."""
+        match one.kind:
+            case "missing":
+                return bool(matches(one.path, self.allow_missing))
+            case "unexpected":
+                return bool(matches(one.path, self.allow_unexpected))
+            case "recast":
+                leaf = manifest.leaves.get(one.path)
+                return self.cast and leaf is not None and not leaf.kind and castable(leaf.dtype, one.wanted)
+        return False
+
+
+def renamed_as(manifest: Manifest, template: Iterable[str], rename: Rename | None) -> Manifest:
+    """Return a manifest with the paths that its leaves have in a template. Raises AllranksError: two would be one."""
+    if rename is None:
+        return manifest
+    known = {canonical(path): path for path in template}
+    there = {name: known.get(new, new) for new, name in renamed([*manifest.leaves, *manifest.values], rename).items()}
+    leaves = {there[name]: leaf for name, leaf in manifest.leaves.items()}
+    values = {there[name]: value for name, value in manifest.values.items()}
+    return replace(manifest, leaves=leaves, values=values, ties={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +99,11 @@ class _Side:
         return f"value of type {type(self.values[path]).__name__}"
 
 
-def saved(manifest: Manifest) -> Saved:
+def saved(manifest: Manifest, rename: Rename | None = None) -> Saved:
     """Return what a checkpoint has, for templates that take its structure."""
-    arrays = {path: SavedArray(leaf.shape, leaf.dtype, leaf.kind) for path, leaf in manifest.leaves.items()}
-    return Saved({**arrays, **manifest.values})
+    seen = renamed_as(manifest, (), rename)
+    arrays = {path: SavedArray(leaf.shape, leaf.dtype, leaf.kind) for path, leaf in seen.leaves.items()}
+    return Saved({**arrays, **seen.values}, separators="/" if rename is None else "./")
 
 
 def differences(
@@ -88,6 +129,14 @@ def differences(
     )
 
 
+def tied(pairs: Mapping[int, int], declared: Sequence[Declared]) -> tuple[Difference, ...]:
+    """Return the differences of arrays that are one memory in a template, and not in the checkpoint."""
+    return tuple(
+        Difference("tied", declared[number].path, "one memory", "other bytes", declared[other].path)
+        for number, other in pairs.items()
+    )
+
+
 def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:
     """Return the differences as one message: grouped, a long group shortened; and how much fits.
 
@@ -105,9 +154,35 @@ def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: 
         lines += _titled(
             title, [f"{d.path!r}: {d.found} in the checkpoint, {d.wanted} here" for d in found if d.kind == kind]
         )
+    lines += _titled(
+        "one memory here, of other bytes in the checkpoint",
+        [f"{d.path!r} is {d.meant!r} here" for d in found if d.kind == "tied"],
+    )
     lines += _advice(found)
+    lines += [
+        f"  {one.path!r} has a row for each of the {manifest.world_size} ranks that saved. Rank 0's, for any number of "
+        f"ranks: Checkpointer(..., from_main=[{one.path!r}])."
+        for one in found
+        if one.kind == "reshaped" and manifest.leaves[one.path].per_rank
+    ]
     lines.append(_coverage(found, declared, manifest))
     return "\n".join(lines)
+
+
+def told(allowed: Sequence[Difference]) -> tuple[str, ...]:
+    """Return a line for each kind of difference that was allowed."""
+    words = {
+        "missing": "stay as this program has them: the checkpoint has none of",
+        "unexpected": "are left in the checkpoint:",
+        "recast": "are cast:",
+    }
+    lines = []
+    for kind, text in words.items():
+        paths = [repr(one.path) for one in allowed if one.kind == kind]
+        if paths:
+            more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
+            lines.append(f"{len(paths)} {text} {', '.join(paths[:_LISTED])}{more}")
+    return tuple(lines)
 
 
 def _dtype(dtype: str, kind: str) -> str:

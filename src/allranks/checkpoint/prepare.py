@@ -22,11 +22,14 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """``digest`` is of the declarations; ``nbytes`` the bytes of all arrays; ``plan`` and ``image`` are of this rank's
-    file (no image where it writes none); ``layout``, on rank 0 only, is of all files, ``leaves`` the manifest's text
-    about it."""
+    """``declared`` are the arrays that are written, ``arrays`` their numbers in the tree, ``ties`` the paths of the
+    others: each is one memory with the one whose path it has. ``digest`` is of the declarations; ``nbytes`` the bytes
+    of all arrays; ``plan`` and ``image`` are of this rank's file (no image where it writes none); ``layout``, on rank 0
+    only, is of all files, ``leaves`` the manifest's text about it."""
 
     declared: tuple[Declared, ...]
+    arrays: tuple[int, ...]
+    ties: dict[str, str]
     digest: str
     nbytes: int
     plan: FilePlan
@@ -45,17 +48,23 @@ class Planner:
 
     def prepare(self, tree: OpenTree) -> Prepared:
         """Return what is planned for a tree."""
-        if self._last is None or self._last[0] != tree.key:
-            self._last = tree.key, self._plan(tree.declared)
+        key = tree.key, tuple(tree.ties.items())
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._plan(tree.declared, tree.ties)
         return self._last[1]
 
-    def _plan(self, declared: tuple[Declared, ...]) -> Prepared:
+    def _plan(self, every: tuple[Declared, ...], tied: dict[int, int]) -> Prepared:
+        arrays = tuple(number for number in range(len(every)) if number not in tied)
+        ties = {every[number].path: every[other].path for number, other in tied.items()}
+        declared = tuple(every[number] for number in arrays)
         plan = file_plan(declared, rank=self._rank, size=self._size)
         nbytes = total_bytes(declared)
         everything = layout(declared, size=self._size) if self._rank == 0 else None
         return Prepared(
             declared,
-            digest_of(declared_in_words(declared)),
+            arrays,
+            ties,
+            digest_of(declared_in_words(declared, ties)),
             nbytes,
             plan,
             image(declared, plan, grain=grain(nbytes)) if plan.bytes else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import queue
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal
@@ -27,13 +27,13 @@ from allranks.errors import Damaged, NotThere, Truncated
 from allranks.storage.base import BLOCK, Storage
 
 
-def read(storage: Storage, manifest: Manifest, tree: OpenTree, *, threads: int = 2) -> None:
-    """Fill a tree's targets, which fit the manifest, from a checkpoint. Raises Damaged, StorageError.
+def read(storage: Storage, manifest: Manifest, tree: OpenTree, numbers: Collection[int], *, cast: bool) -> None:
+    """Fill the targets of these arrays of a tree, which fit the manifest. Raises Damaged, StorageError.
 
     Where it raises, what the targets hold is not defined.
     """
-    wanted = [(one.path, target) for number, one in enumerate(tree.declared) for target in tree.targets(number)]
-    Reader(storage, manifest, threads=threads).fill(wanted)
+    wanted = [(tree.declared[number].path, target) for number in numbers for target in tree.targets(number)]
+    Reader(storage, manifest, cast=cast).fill(wanted)
 
 
 # What is wrong with a chunk, "" for nothing: the number of its file, its own there, and its bytes. For any thread.

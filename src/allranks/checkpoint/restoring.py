@@ -6,14 +6,20 @@ rank raises. In the end the replicas vote.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from allranks.arrays.base import OpenTree
 from allranks.arrays.detect import open_tree
 from allranks.arrays.saved import told
-from allranks.checkpoint import agree, audit, garbage, holds, match, paths
+from allranks.checkpoint import agree, audit, garbage, holds, match, paths, ties
+from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.reader import read
+from allranks.checkpoint.names import matches
+from allranks.checkpoint.per_rank import Choices, rows_of
+from allranks.checkpoint.reader import Reader, read
 from allranks.consistency import verify
 from allranks.consistency.placement import open_placed
 from allranks.errors import Damaged, DoesNotFit, NewerFormat, NotThere, StepRemoved, StorageError, name_ranks
@@ -25,6 +31,14 @@ T = TypeVar("T")
 # How often the newest step may be removed while it is read; the second time, rank 0 holds it.
 _MOST_ATTEMPTS = 10
 _HOLD_MINUTES = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreSettings:
+    """``choices`` are of what differs over the ranks on purpose, ``asked`` of what may differ from the checkpoint."""
+
+    choices: Choices
+    asked: match.Asked
 
 
 class Restored(tuple[T, int], Generic[T]):
@@ -43,7 +57,9 @@ class Restored(tuple[T, int], Generic[T]):
         return self
 
 
-def restore(storage: Storage, world: World, like: T, *, step: int | None, fallback: bool) -> Restored[T] | None:
+def restore(
+    storage: Storage, world: World, like: T, *, step: int | None, fallback: bool, settings: RestoreSettings
+) -> Restored[T] | None:
     """Return the state of a step, by default the newest; None if there is none. **Every rank must call.**
 
     With ``fallback``, a damaged checkpoint is passed over, loudly, for the one before.
@@ -56,7 +72,7 @@ def restore(storage: Storage, world: World, like: T, *, step: int | None, fallba
                 holds.release(storage, path) if path else None
                 path = _held(storage, there[0])
             try:
-                return _newest_sound(storage, world, like, there, fallback=fallback)
+                return _newest_sound(storage, world, like, there, fallback=fallback, settings=settings)
             except StepRemoved as error:
                 if step is not None or attempt == _MOST_ATTEMPTS - 1:
                     raise
@@ -76,13 +92,13 @@ def _held(storage: Storage, step: int) -> str | None:
 
 
 def _newest_sound(
-    storage: Storage, world: World, like: T, there: Sequence[int], *, fallback: bool
+    storage: Storage, world: World, like: T, there: Sequence[int], *, fallback: bool, settings: RestoreSettings
 ) -> Restored[T] | None:
     """Return the state of the first of these steps; with ``fallback``, of the first that is whole."""
     for number, one in enumerate(there):
         try:
             with garbage.left_alone():
-                return _restore(storage, world, like, one)
+                return _restore(storage, world, like, one, settings)
         except Damaged as error:
             older = there[number + 1] if number + 1 < len(there) else None
             if not fallback or older is None:
@@ -117,41 +133,95 @@ def _with_advice(error: Damaged, older: int | None) -> Damaged:
     return Damaged(str(error), path=error.path, leaf=error.leaf, where=error.where, step=error.step, remedy=advice)
 
 
-def _restore(storage: Storage, world: World, like: T, step: int) -> Restored[T]:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is read of a step: ``numbers`` are the arrays, ``tied`` those that are one memory with one of them."""
+
+    manifest: Manifest
+    tree: OpenTree
+    numbers: tuple[int, ...]
+    tied: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def _restore(storage: Storage, world: World, like: T, step: int, settings: RestoreSettings) -> Restored[T]:
     """Restore one step, or raise on every rank what the first rank that could not says."""
     who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
-    manifest = tree = state = None
+    manifest = plan = state = None
     error: Exception | None = None
     try:
         manifest = audit.load(storage, step)
-        tree = open_tree(like, rank=world.rank, size=world.size, restoring=True, saved=match.saved(manifest))
-        differences = match.differences(tree.declared, tree.values, manifest)
-        if differences:
-            raise DoesNotFit(
-                f"{who}: {match.report(differences, tree.declared, manifest)}", differences=differences, step=step
-            )
+        plan = _look(storage, world, like, manifest, settings)
     except Exception as found:  # whatever it is: the others must not wait for this rank
-        error = (_removed(storage, step, manifest, who) if isinstance(found, NotThere) else None) or found
+        error = _removed(found, storage, step, manifest, who) or found
     _all_or_none(world, "look", step, error, said=manifest.nonce if manifest else "")
-    assert manifest is not None
-    assert tree is not None
+    assert plan is not None
     try:
-        read(storage, manifest, tree)
-        state = tree.rebuild(manifest.values)
+        read(storage, plan.manifest, plan.tree, plan.numbers, cast=settings.asked.cast)
+        for number in plan.tied:
+            plan.tree.targets(number)  # what has no memory yet gets that of the other
+        state = plan.tree.rebuild(plan.manifest.values)
     except Exception as found:
-        error = found
-        if isinstance(found, Damaged) and isinstance(found.__cause__, NotThere):
-            error = _removed(storage, step, manifest, who) or found
+        error = _removed(found, storage, step, manifest, who) or found
     _all_or_none(world, "read", step, error, said="")
-    verify.agree(open_placed(state, world), world, name=f"restore of step {step}")
-    notes = told(tree.kept)
-    if notes:
-        log("restore of step %d: %s.", step, "; ".join(notes))
-    return Restored(state, manifest, notes)  # type: ignore[arg-type]
+    leaves, choices = plan.manifest.leaves, settings.choices
+    own = {path: "rank" for path, leaf in leaves.items() if leaf.per_rank and choices.of(path) != "main"}
+    verify.agree(open_placed(state, world, choose=lambda _: own), world, name=f"restore of step {step}")
+    if plan.notes:
+        log("restore of step %d: %s.", step, "; ".join(plan.notes))
+    return Restored(state, plan.manifest, plan.notes)  # type: ignore[arg-type]
 
 
-def _removed(storage: Storage, step: int, manifest: Manifest | None, who: str) -> StepRemoved | None:
+def _look(storage: Storage, world: World, like: object, manifest: Manifest, settings: RestoreSettings) -> _Plan:
+    """Return what is to be read. Raises DoesNotFit; touches nothing."""
+    asked, step = settings.asked, manifest.step
+    manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=settings.choices.of)
+    saved = match.saved(manifest, asked.rename)
+    tree = open_tree(like, rank=world.rank, size=world.size, restoring=True, saved=saved)
+    declared = tree.declared
+    manifest = match.renamed_as(manifest, [*(one.path for one in declared), *tree.values], asked.rename)
+    there = {number: one.path for number, one in enumerate(declared) if one.path in manifest.leaves}
+    pairs = ties.shared(tree, there)
+    covered = {declared[number].path for number in pairs if number not in there} | _elsewhere(manifest, there.values())
+    differences = [one for one in match.differences(declared, tree.values, manifest) if one.path not in covered]
+    allowed = [one for one in differences if asked.allows(one, manifest)]
+    wrong = tuple(one for one in differences if one not in allowed)
+    both = {number: other for number, other in pairs.items() if number in there}
+    if both and not wrong:
+        fill = Reader(storage, manifest, cast=asked.cast).fill
+        wrong = match.tied(ties.differing(tree, there, both, fill, partial(known_equal, manifest)), declared)
+        wrong = tuple(one for one in wrong if not matches(one.path, asked.allow_missing))
+    if not wrong:
+        wrong = _without_value(tree, allowed)
+    if wrong:
+        who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
+        remedy = "What is meant can be said: rename=, allow_missing=, allow_unexpected=, cast=True."
+        told_ = match.report(wrong, declared, manifest)
+        raise DoesNotFit(f"{who}: {told_}", differences=wrong, step=step, remedy=remedy)
+    numbers = tuple(number for number in there if number not in pairs)
+    return _Plan(manifest, tree, numbers, tuple(pairs), (*told(tree.kept), *match.told(allowed)))
+
+
+def _elsewhere(manifest: Manifest, paths: Iterable[str]) -> set[str]:
+    """Return the leaves of a checkpoint that were one memory with one of these, by which they are restored."""
+    ties = manifest.ties
+    if not ties:
+        return set()
+    taken = {ties.get(path, path) for path in paths}
+    return {path for path in manifest.leaves if ties.get(path, path) in taken}
+
+
+def _without_value(tree: OpenTree, allowed: Sequence[match.Difference]) -> tuple[match.Difference, ...]:
+    """Return what may be missing, and is only described here: there is no value for it anywhere."""
+    missing = {one.path: one for one in allowed if one.kind == "missing"}
+    numbers = [number for number, one in enumerate(tree.declared) if one.path in missing]
+    return tuple(missing[tree.declared[number].path] for number in numbers if not tree.copies(number))
+
+
+def _removed(found: Exception, storage: Storage, step: int, manifest: Manifest | None, who: str) -> StepRemoved | None:
     """Return the error for a step that was removed, or saved over, since its manifest was read; None if it was not."""
+    if not isinstance(found if manifest is None else found.__cause__, NotThere):
+        return None
     try:
         if manifest is not None and audit.load(storage, step).nonce == manifest.nonce:
             return None

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allranks import agent
@@ -23,6 +23,7 @@ from allranks.checkpoint.committer import Committer
 from allranks.checkpoint.handle import Committed, SaveHandle
 from allranks.checkpoint.job import Content, Job, check_storable, shard_file
 from allranks.checkpoint.keeping import Keeping
+from allranks.checkpoint.per_rank import Choices
 from allranks.checkpoint.prepare import Planner, Prepared
 from allranks.checkpoint.stage import BlockPool
 from allranks.consistency.check import claim_of
@@ -42,12 +43,14 @@ _LOOK = 1.0
 @dataclass(frozen=True, slots=True)
 class Settings:
     """``integrity`` names the digest; ``memory`` is the most bytes of host memory for copies (None: as
-    much as this rank's part takes); ``timeout`` the seconds from a save's call to its commit."""
+    much as this rank's part takes); ``timeout`` the seconds from a save's call to its commit; ``choices`` are of what
+    differs over the ranks on purpose."""
 
     integrity: str = "xxh3-128"
     memory: int | None = None
     timeout: float = 1800.0
     copy_threads: int = 2
+    choices: Choices = field(default_factory=Choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +135,8 @@ class Saver:
         while not agreed:
             try:
                 if error is None:
-                    tree = open_placed(state, world) if tree is None else tree
-                    check_storable(tree.values, order.extra, rank=world.rank)
+                    tree = open_placed(state, world, choose=self._settings.choices.among) if tree is None else tree
+                    check_storable({**tree.values, **tree.main_values}, order.extra, rank=world.rank)
                     job = self._job(order, tree, self._planner.prepare(tree))
             except Exception as refused:  # whatever it is: the others must not wait for this rank
                 error = refused
@@ -157,7 +160,7 @@ class Saver:
             self._world,
             Entry(self._count, order.step, said, True, call_site()),
             error=error,
-            words=lambda: {**agree.declared_in_words(prepared.declared if prepared else ()), **values},
+            words=lambda: {**(agree.declared_in_words(prepared.declared, prepared.ties) if prepared else {}), **values},
             claim=claim_of(tree, self._world, name="save") if tree and job else None,
         )
 
@@ -174,7 +177,7 @@ class Saver:
             waits=order.wait,
             go_on=self._asked_now_and_then(identity),
         )
-        content = Content(tree.values, order.extra, order.metrics)
+        content = Content({**tree.values, **tree.main_values}, order.extra, order.metrics)
         return Job(self._storage, identity, rank, size, integrity, prepared, content, file, order.replace)
 
     def _asked_now_and_then(self, identity: SaveId) -> Callable[[], None]:

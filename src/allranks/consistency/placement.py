@@ -42,6 +42,14 @@ class PlacedTree:
         return self.tree.passed
 
     @property
+    def main_values(self) -> dict[str, bool | int | float | str | None]:
+        return self.tree.main_values
+
+    @property
+    def ties(self) -> dict[int, int]:
+        return self.tree.ties
+
+    @property
     def follows(self) -> bool:
         return self.tree.follows
 

@@ -15,7 +15,7 @@ from allranks.consistency.claim import Claim
 from allranks.consistency.placement import open_placed, settle
 from allranks.consistency.repair import repair
 from allranks.consistency.verdict import Verdict, mismatch
-from allranks.errors import AllranksError, name_ranks
+from allranks.errors import AllranksError, Mismatch, name_ranks
 from allranks.gate.collective import name_the_leaf
 from allranks.world.base import World
 from allranks.world.detect import current
@@ -72,10 +72,23 @@ def _decide_copies(said: Sequence[Any]) -> dict[str, list[list[int]]] | None:
     return odd_groups([roots for _, roots in said])
 
 
-def refuse(world: World, name: str, claim: Claim, odd: Odd, *, step: int | None = None) -> NoReturn:
-    """Raise the Mismatch that names what differs in ``odd`` groups. **Every rank must call.**"""
+def refuse(
+    world: World,
+    name: str,
+    claim: Claim,
+    odd: Odd,
+    *,
+    step: int | None = None,
+    advice: Callable[[Sequence[str]], str] = lambda _: "",
+) -> NoReturn:
+    """Raise the Mismatch that names what differs in ``odd`` groups. **Every rank must call.**
+
+    ``advice`` says of the paths what to do, besides what is always said.
+    """
     found = find(world, name, claim, odd)
-    raise mismatch(_verdict(None, step, claim, found), who=f"rank {world.rank}: {name}")
+    error = mismatch(_verdict(None, step, claim, found), who=f"rank {world.rank}: {name}")
+    more = advice(list(dict.fromkeys(one.path for _, one in found.first)))
+    raise Mismatch(f"{error} {more}".rstrip(), ranks=error.ranks, step=error.step, leaf=error.leaf) from None
 
 
 class _Verification:

@@ -22,12 +22,12 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import audit
 from allranks.checkpoint.checkpointer import Checkpointer
+from allranks.checkpoint.names import Rename
 from allranks.checkpoint.removal import remove_step
 from allranks.errors import AllranksError, NotThere
 from allranks.gate.log import log
 from allranks.integrations import document, loop
 from allranks.loading.load import load
-from allranks.loading.names import Rename
 from allranks.loading.report import LoadReport
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage

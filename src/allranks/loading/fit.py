@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-import numpy as np
-
 from allranks.arrays.base import Declared
+from allranks.arrays.cast import castable, widens
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.loading.names import canonical, matches
+from allranks.checkpoint.names import canonical, matches
 
-Kind = Literal["missing", "unexpected", "reshaped", "unlike", "recast", "tied"]
+Kind = Literal["missing", "unexpected", "reshaped", "unlike", "recast", "tied", "apart"]
 # Those after which a leaf of the template does not hold what the file has.
-WRONG: tuple[Kind, ...] = ("missing", "unexpected", "reshaped", "unlike")
+WRONG: tuple[Kind, ...] = ("missing", "unexpected", "reshaped", "unlike", "apart")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,8 @@ class Difference:
 
     ``missing`` gets nothing from the file, ``unexpected`` goes nowhere; ``reshaped`` and ``unlike`` (of a dtype that is
     no cast away) are on both sides and not loaded. ``recast`` is loaded, and rounded if ``lossy``; ``tied`` is the
-    same memory as the leaf ``name`` of the template, which is loaded. ``allowed`` is the glob that lets it pass.
+    same memory as the leaf ``name`` of the template, which is loaded; ``apart`` is that, too, and holds other bytes in
+    the file. ``allowed`` is the glob that lets it pass.
     """
 
     kind: Kind
@@ -101,11 +101,12 @@ def fit(
     *,
     aside: Container[str] = (),
     tied: Mapping[int, int] | None = None,
+    apart: Mapping[int, int] | None = None,
 ) -> Fit:
     """Return what of a file goes where; ``called`` has the file's names by those that they have in the template.
 
     ``aside`` are names that are used otherwise; ``tied`` says which array of the template is the same memory as which
-    other.
+    other, ``apart`` the same of those that hold other bytes in the file.
     """
     pairs: list[tuple[int, str]] = []
     found: list[Difference] = []
@@ -117,6 +118,10 @@ def fit(
             lacking.append(number)
             continue
         used.add(name)
+        if apart and number in apart:
+            other = declared[apart[number]].path
+            found.append(Difference("apart", one.path, other, f"one memory with {other}", "other bytes"))
+            continue
         change = _change(one, name, stored[name])
         if change is None or change.kind == "recast":
             pairs.append((number, name))
@@ -188,22 +193,8 @@ def _change(one: Declared, name: str, stored: Stored) -> Difference | None:
         return Difference("recast", one.path, name, wanted, found)
     if one.kind != stored.kind or not castable(stored.dtype, one.dtype):
         return Difference("unlike", one.path, name, wanted, found)
-    return Difference("recast", one.path, name, wanted, found, lossy=not _widens(stored.dtype, one.dtype))
+    return Difference("recast", one.path, name, wanted, found, lossy=not widens(stored.dtype, one.dtype))
 
 
 def _text(one: Declared) -> str:
     return str(Stored(one.shape, one.dtype, one.kind))
-
-
-def castable(found: str, wanted: str) -> bool:
-    """Return whether values may become another dtype: wider ones, and floats that are rounded."""
-    return _family(found) == _family(wanted) != "" and (_family(found) == "float" or _widens(found, wanted))
-
-
-def _family(dtype: str) -> str:
-    """Numbers of two families do not mean the same: an integer where a float is wanted may be a quantized one."""
-    return next((family for family in ("float", "int", "complex") if family in dtype), "")
-
-
-def _widens(found: str, wanted: str) -> bool:
-    return bool(np.can_cast(DTYPES[found], DTYPES[wanted], "safe"))

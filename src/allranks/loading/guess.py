@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from allranks.loading.names import canonical, renaming
+from allranks.checkpoint.names import canonical, renaming
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -15,7 +15,8 @@ from allranks.arrays.base import Copy, Declared, OpenTree, Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.arrays.saved import Saved, SavedArray, told
-from allranks.checkpoint import agree, garbage
+from allranks.checkpoint import agree, garbage, ties
+from allranks.checkpoint.names import Rename, below, choose_key, idle, renamed, renaming
 from allranks.consistency import verify
 from allranks.consistency.digests import digests
 from allranks.consistency.placement import open_placed
@@ -27,7 +28,6 @@ from allranks.loading.fit import Amount, Fit, Stored, allow, fit, fit_values
 from allranks.loading.formats.base import Source
 from allranks.loading.formats.detect import open_source
 from allranks.loading.guess import suggest
-from allranks.loading.names import Rename, below, choose_key, idle, renamed, renaming
 from allranks.loading.report import LoadReport, by_prefix
 from allranks.world.base import World
 from allranks.world.detect import current
@@ -93,13 +93,15 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """``names`` are the full ones of the file, by those below the key; ``values`` says what JSON values become, and
-    ``scalars`` for which of them an array without dimensions says it.
+    """``once`` are arrays that are one memory with another one, which is read; ``names`` are the full ones of the file,
+    by those below the key; ``values`` says what JSON values become, and ``scalars`` for which of them an array without
+    dimensions says it.
     """
 
     source: Source
     tree: OpenTree
     fit: Fit
+    once: frozenset[int]
     names: Mapping[str, str]
     values: Mapping[str, Any]
     scalars: Mapping[str, str]
@@ -152,10 +154,14 @@ class _Load:
         values, scalars, unfit = fit_values(tree.values, stored, leaves, called)
         arrays = {new: name for new, name in called.items() if name in leaves}
         found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()))
-        if ties := _ties(tree, found):
-            for number in ties:
-                tree.targets(number)  # on the meta device it gets the memory of the other
-            found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()), tied=ties)
+        there = {number: names[name] for number, name in found.pairs}
+        pairs = ties.shared(tree, there)
+        apart = _apart(source, tree, there, {one: other for one, other in pairs.items() if one in there})
+        once = {one: other for one, other in pairs.items() if one not in apart}
+        for number in once:
+            tree.targets(number)  # on the meta device it gets the memory of the other
+        if pairs:
+            found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()), tied=once, apart=apart)
         found = replace(found, differences=(*found.differences, *unfit))
         found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
         report = self._report(source, tree, found, leaves, set(scalars.values()))
@@ -166,7 +172,7 @@ class _Load:
         if why := nothing or _refusal(report, found, asked.strict) or self._empty(tree, found):
             remedy = "Say what is meant: rename=, allow_missing=, allow_unexpected=, key=, strict=."
             raise DoesNotFit(f"load of {asked.path}: {why}.\n{report}\n ", differences=found.differences, remedy=remedy)
-        return _Plan(source, tree, found, names, values, scalars, report)
+        return _Plan(source, tree, found, frozenset(once), names, values, scalars, report)
 
     def _report(
         self, source: Source, tree: OpenTree, found: Fit, leaves: Mapping[str, Stored], aside: set[str]
@@ -218,7 +224,8 @@ class _Load:
         state = after = None
         held, witnessed, read, said = "", None, 0, ""
         try:
-            wanted = [(plan.names[name], one) for number, name in plan.fit.pairs for one in tree.targets(number)]
+            pairs = [(number, name) for number, name in plan.fit.pairs if number not in plan.once]
+            wanted = [(plan.names[name], one) for number, name in pairs for one in tree.targets(number)]
             read = sum(target.buffer.nbytes for _, target in wanted)
             in_place = all(target.live for _, target in wanted)
             held = _digest_of(wanted) if in_place else _digest(tree, numbers)
@@ -313,14 +320,12 @@ def _said_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
     return [f"the weights were found below key={key!r}{besides}"]
 
 
-def _ties(tree: OpenTree, found: Fit) -> dict[int, int]:
-    """Return which arrays that get nothing are the same memory as which that are loaded (torch ties weights so)."""
-    missing = {one.path for one in found.differences if one.kind == "missing"}
-    if not missing:
-        return {}
-    at = {memory: number for number, _ in found.pairs if (memory := tree.memory(number)) is not None}
-    lacking = [number for number, one in enumerate(tree.declared) if one.path in missing]
-    return {number: at[memory] for number in lacking if (memory := tree.memory(number)) in at}
+def _apart(source: Source, tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int]) -> dict[int, int]:
+    """Return which arrays are one memory with which others, and other bytes in the file. Raises Damaged."""
+    found = ties.differing(tree, names, pairs, source.read, source.same) if pairs else {}
+    if found:
+        source.witnessed()  # it may be damage that makes them differ
+    return found
 
 
 def _digest(tree: OpenTree, numbers: Sequence[int]) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from allranks.checkpoint.names import canonical
 from allranks.loading.fit import Amount, Difference, Kind
-from allranks.loading.names import canonical
 
 _LISTED, _ROWS, _DEEPEST = 20, 12, 6
 
@@ -19,6 +19,7 @@ _TITLES: tuple[tuple[Kind, str], ...] = (
     ("unexpected", "in the file, not in the template"),
     ("reshaped", "of another shape, not loaded"),
     ("unlike", "of a dtype that is no cast away, not loaded"),
+    ("apart", "one memory here, of other bytes in the file; only the other name is loaded"),
     ("recast", "cast"),
     ("tied", "the same memory as a leaf that is loaded"),
 )
@@ -78,7 +79,7 @@ class LoadReport:
     @property
     def missing(self) -> tuple[str, ...]:
         """The paths of the template that got nothing from the file, whatever the reason."""
-        return tuple(one.path for one in self.differences if one.kind in ("missing", "reshaped", "unlike"))
+        return tuple(one.path for one in self.differences if one.kind in ("missing", "reshaped", "unlike", "apart"))
 
     @property
     def unexpected(self) -> tuple[str, ...]:
@@ -146,6 +147,8 @@ def _line(one: Difference) -> str:
             return f"{name}: {one.found}{allowed}"
         case "tied":
             return f"{one.path}: {one.wanted} is {name}"
+        case "apart":
+            return f"{one.path} is {name}{allowed}"
         case "recast":
             return f"{one.path}: {one.found} -> {one.wanted}{', rounded' if one.lossy else ''}"
         case _:

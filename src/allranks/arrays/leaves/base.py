@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ class Here:
     ``passing`` over what can be no leaf.
 
     A template may be filled from what is ``saved``; ``kept`` takes, by path, what that lacks and the template keeps.
+    Of what differs over the ranks on purpose, ``choose`` returns by path whose is meant, "main" or "rank"; ``main``
+    takes the paths of what a framework itself takes from rank 0.
     """
 
     rank: int
@@ -26,6 +28,8 @@ class Here:
     passing: bool = False
     saved: Saved | None = None
     kept: dict[str, Any] = field(default_factory=dict)
+    choose: Callable[[Sequence[str]], Mapping[str, str]] | None = None
+    main: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +40,7 @@ class Spec:
     dtype: str
     split: Split
     kind: str = ""
+    per_rank: bool = False
 
 
 @dataclass(frozen=True, slots=True)

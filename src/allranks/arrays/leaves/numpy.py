@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -84,8 +85,10 @@ def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return (array if array.ndim == 1 else array.reshape(-1)).view(np.uint8)
 
 
-def memory(_leaf: Any) -> None:
-    return None
+def memory(leaf: Any) -> Hashable | None:
+    if not isinstance(leaf, np.ndarray) or not leaf.size:
+        return None
+    return leaf.__array_interface__["data"], leaf.dtype, leaf.shape, leaf.strides
 
 
 def filling(leaf: Any, _here: Here) -> Filling:

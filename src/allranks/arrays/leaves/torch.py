@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -18,7 +19,7 @@ from allranks.arrays.base import Copy, Held, Target
 from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
 from allranks.arrays.leaves.numpy import DTYPES, flat, whole
 from allranks.arrays.leaves.optimizer import torch as optimizer
-from allranks.arrays.walk import Branch, Opener, stateful
+from allranks.arrays.walk import Branch, Late, Opener, stateful
 from allranks.extent import Extent
 
 _NAMES = {dtype: name for name in DTYPES if isinstance(dtype := getattr(torch, name, None), torch.dtype)}
@@ -46,13 +47,13 @@ def claims(kind: type) -> bool:
 
 def opener(node: object, here: Here) -> Opener | None:
     if isinstance(node, torch.nn.Module):
-        return _open_module
+        return lambda module: _open_module(module, here)
     if isinstance(node, torch.Generator):
         return lambda generator: stateful(generator, generator.get_state(), generator.set_state)
     return optimizer.opener(node, here)
 
 
-def _open_module(module: torch.nn.Module) -> Branch:
+def _open_module(module: torch.nn.Module, here: Here) -> Branch:
     plain = type(module).state_dict is torch.nn.Module.state_dict
     state = module.state_dict(keep_vars=True) if plain else module.state_dict()
 
@@ -63,7 +64,19 @@ def _open_module(module: torch.nn.Module) -> Branch:
         on_meta = any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers()))
         module.load_state_dict(filled, assign=on_meta)
 
-    return stateful(module, state, load)
+    return stateful(module, Late(partial(_note_main, module, state, here), follows=False), load)
+
+
+def _note_main(module: torch.nn.Module, state: dict[str, Any], here: Here, path: str) -> dict[str, Any]:
+    """Take note of the buffers that DistributedDataParallel takes from rank 0 before every step. Return the state."""
+    if here.choose is not None:
+        at = f"{path}/" if path else ""
+        for name, part in module.named_modules():
+            if isinstance(part, DistributedDataParallel) and part.broadcast_buffers:
+                before = f"{name}.module." if name else "module."
+                names = {name for name, _ in part.module.named_buffers()} - set(part.parameters_to_ignore)
+                here.main.update(f"{at}{before}{name}" for name in names)
+    return state
 
 
 def _only_copies(module: torch.nn.Module) -> bool:
@@ -184,7 +197,7 @@ def memory_of(leaf: torch.Tensor, part: torch.Tensor) -> Hashable:
     """Return what leaves have in common whose parts on this rank are one memory; nothing has none on any rank."""
     if part.is_meta or not part.numel():
         return id(leaf)
-    return str(part.device), part.data_ptr(), tuple(leaf.shape), leaf.dtype
+    return part.data_ptr(), part.device, part.dtype, leaf.shape, part.stride(), part.is_conj(), part.is_neg()
 
 
 def filling(leaf: torch.Tensor, _here: Here) -> Filling:

@@ -51,6 +51,9 @@ class Source(Protocol):
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
         """Fill targets, each a part of the leaf of this name; cast where their dtype is another. Raises Damaged."""
 
+    def same(self, one: str, other: str) -> bool:
+        """Return whether two leaves are known, without a read, to hold the same bytes."""
+
     def witnessed(self) -> Any:
         """Return as JSON what this rank's reads say of bytes that it read in part only."""
 

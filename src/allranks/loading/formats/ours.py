@@ -7,6 +7,8 @@ from typing import Any
 
 from allranks.arrays.base import Target
 from allranks.checkpoint import audit, paths
+from allranks.checkpoint.compare import known_equal
+from allranks.checkpoint.per_rank import rows_of
 from allranks.checkpoint.reader import Reader
 from allranks.errors import Damaged, StepRemoved
 from allranks.loading.fit import Stored
@@ -21,10 +23,12 @@ class OwnSource:
 
     def __init__(self, storage: Storage, step: int | None) -> None:
         self._storage, self._folder = storage, "" if step is None else None
-        self._manifest = audit.load_folder(storage, "") if step is None else audit.load(storage, step)
-        self.said = Said(
-            f"allranks checkpoint, step {self._manifest.step}", f"by the {self._manifest.integrity} of every chunk"
-        )
+        manifest = audit.load_folder(storage, "") if step is None else audit.load(storage, step)
+        own = [repr(path) for path, leaf in manifest.leaves.items() if leaf.per_rank]
+        notes = (f"rank 0's of what each rank has saved for itself: {', '.join(own)}",) if own else ()
+        self._manifest = rows_of(manifest, rank=0, size=manifest.world_size, choose=lambda _: "main")
+        checked = f"by the {manifest.integrity} of every chunk"
+        self.said = Said(f"allranks checkpoint, step {manifest.step}", checked, notes)
         self.values = self._manifest.values
         self.leaves = {name: Stored(leaf.shape, leaf.dtype, leaf.kind) for name, leaf in self._manifest.leaves.items()}
 
@@ -40,6 +44,9 @@ class OwnSource:
                 path=path,
                 remedy="Load again; Checkpointer(..., read_only=True).hold() keeps a step while it is read.",
             ) from error
+
+    def same(self, one: str, other: str) -> bool:
+        return known_equal(self._manifest, one, other)
 
     def witnessed(self) -> Any:
         return None

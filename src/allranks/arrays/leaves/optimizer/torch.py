@@ -56,7 +56,9 @@ def _open_optimizer(optimizer: torch.optim.Optimizer, here: Here) -> Branch:
         # (A Counter or a named tuple among the settings stays one, and the rates that are tensors the same tensors.)
         optimizer.load_state_dict({**merged({**state, "state": {}}, filled), "state": entries})
         for group, kept in zip(optimizer.param_groups, tensors, strict=True):
-            group.update(kept)
+            for name, tensor in kept.items():
+                tensor.copy_(group[name])
+                group[name] = tensor
         _as_saved(optimizer, entries)
 
     return stateful(optimizer, Late(template), load)

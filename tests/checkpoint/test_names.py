@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allranks.checkpoint.names import below, choose_key, idle, matches, renamed, renaming
 from allranks.errors import AllranksError
-from allranks.loading.names import below, choose_key, idle, matches, renamed, renaming
 
 words = st.text("abc0_", min_size=1, max_size=4)
 paths = st.lists(words, min_size=1, max_size=4).map(".".join)

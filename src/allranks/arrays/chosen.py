@@ -1,0 +1,38 @@
+"""Arrays that differ over the ranks on purpose: rank 0's is meant, or each rank's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from allranks.arrays.base import Split
+from allranks.arrays.grid import everywhere
+from allranks.arrays.leaves.base import Refused, Spec
+
+_COUNT = "num_batches_tracked"
+
+
+def batch_statistics(paths: Sequence[str]) -> Iterator[str]:
+    """Yield the paths of the running statistics of torch's batch normalisation: each rank has those of its own rows."""
+    for path in [path for path in paths if path.endswith(_COUNT)]:
+        before = path.removesuffix(_COUNT)
+        names = [before + name for name in ("running_mean", "running_var")]
+        if before[-1:] in ("", ".", "/") and set(paths).issuperset(names):
+            yield from (path, *names)
+
+
+@lru_cache(maxsize=1 << 14)
+def chosen_spec(spec: Spec, choice: str, size: int) -> Spec:
+    """Return what is saved of an array of which each rank has one: rank 0's, or with a first dimension of ranks.
+
+    Raises Refused for one that the ranks hold together.
+    """
+    if spec.split != everywhere(len(spec.shape), size):
+        what = "per_rank" if choice == "rank" else "from_main"
+        raise Refused(
+            f"one array that the ranks hold together, and {what}= names it", "Name only what every rank has for itself."
+        )
+    if choice == "main":
+        return Spec(spec.shape, spec.dtype, Split(spec.split.cuts, ((0,),)), spec.kind)
+    split = Split((size, *spec.split.cuts), tuple((rank,) for rank in range(size)))
+    return Spec((size, *spec.shape), spec.dtype, split, spec.kind, per_rank=True)

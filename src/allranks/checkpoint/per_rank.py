@@ -1,0 +1,74 @@
+"""Leaves that differ from rank to rank on purpose: rank 0's is saved, or each rank's. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredLeaf
+from allranks.checkpoint.names import matches
+from allranks.extent import Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """``per_rank`` and ``from_main`` are globs of paths, in which ``.`` and ``/`` are one."""
+
+    per_rank: tuple[str, ...] = ()
+    from_main: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> dict[str, list[str]]:
+        """What all ranks must choose alike, as JSON."""
+        return {"per_rank": list(self.per_rank), "from_main": list(self.from_main)}
+
+    def among(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return the leaves that something was chosen for, and what: "main" or "rank"."""
+        if not self.per_rank and not self.from_main:
+            return {}
+        return {path: choice for path in paths if (choice := self.of(path))}
+
+    def of(self, path: str) -> Literal["", "main", "rank"]:
+        """Return what was chosen for a leaf, "" if nothing was."""
+        if matches(path, self.per_rank):
+            return "rank"
+        return "main" if matches(path, self.from_main) else ""
+
+
+def globs(asked: str | Iterable[str]) -> tuple[str, ...]:
+    """Return what was given as one glob or several."""
+    return (asked,) if isinstance(asked, str) else tuple(asked)
+
+
+def rows_of(manifest: Manifest, *, rank: int, size: int, choose: Callable[[str], str]) -> Manifest:
+    """Return a manifest as one of ``size`` ranks reads it: of what each rank has for itself, that rank's.
+
+    Where another number of ranks has saved, it is rank 0's of what is chosen so, and of the rest all ranks' as it is.
+    The leaves stay marked as ``per_rank``.
+    """
+    rows = {
+        path: _row(leaf, 0 if choose(path) == "main" else rank)
+        for path, leaf in manifest.leaves.items()
+        if leaf.per_rank and (manifest.world_size == size or choose(path) == "main")
+    }
+    return replace(manifest, leaves={**manifest.leaves, **rows}) if rows else manifest
+
+
+def _row(leaf: StoredLeaf, rank: int) -> StoredLeaf:
+    shards = [shard for shard in leaf.shards if shard.extent.offset[0] == rank]
+    runs = tuple(Run(Shard(one.file, one.begin, _inner(one.extent))) for one in shards)
+    return StoredLeaf(leaf.shape[1:], leaf.dtype, leaf.kind, runs, per_rank=True)
+
+
+def _inner(extent: Extent) -> Extent:
+    return Extent(extent.offset[1:], extent.shape[1:])
+
+
+def advice(paths: Sequence[str]) -> str:
+    """Return what to write where leaves differ over the ranks on purpose."""
+    told = "[" + ", ".join(map(repr, paths[:3])) + (", ..." if len(paths) > 3 else "") + "]"
+    return (
+        "Where they differ on purpose, say so once for all: Checkpointer(..., "
+        f"from_main={told}) saves rank 0's, per_rank={told} each rank's."
+    )
