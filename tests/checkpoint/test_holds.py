@@ -119,6 +119,19 @@ def test_a_held_step_stays_for_retention_and_gc_until_it_is_released(tmp_path: P
     assert not [entry for entry in run.list("hold") if entry.size is not None]
 
 
+def test_a_training_does_not_wait_for_readers_of_a_branch_that_it_gives_up(disk: MemoryStorage) -> None:
+    """It saves the same step anew; the reader hears that its step is no more, and the files go once they are free."""
+    with reader(disk).hold(2):
+        for step, branch in ((2, 7), (3, 8)):
+            with open_run(disk) as writer:
+                writer.restore(blank(), step=1)
+                writer.save(step, state(step, branch=branch), block=True)
+        assert reader(disk).steps() == (1, 3)
+        with pytest.raises(NotThere):
+            reader(disk).restore(blank(), step=2)
+        assert [path for path in disk.files() if path.startswith("checkpoint-2/")]
+
+
 def test_a_hold_ends_with_its_time_and_with_its_process(disk: MemoryStorage) -> None:
     with subprocess.Popen(["true"]) as ended:
         ended.wait()

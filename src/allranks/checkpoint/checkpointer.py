@@ -375,7 +375,9 @@ class Checkpointer:
         if type(step) is not int or step < 0:
             return AllranksError(f"a step is an int from 0 on, and this is {step!r}.")
         if self._keeping is not None and self._keeping.has(step):
-            remedy = "Save another step, or into another directory."
+            remedy = (
+                "Save another step or into another directory; or restore an older step in a new Checkpointer first."
+            )
             return StepExists(f"{self._storage.url} has a step {step} already.", step=step, remedy=remedy)
         return None
 

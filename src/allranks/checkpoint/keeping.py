@@ -1,10 +1,10 @@
-"""Which steps of a run stand, which are given up, which the policy keeps: rank 0's business."""
+"""Which steps of a run are there, which are given up, which the policy keeps: rank 0 knows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from allranks.checkpoint import audit, paths
+from allranks.checkpoint import audit, holds, paths
 from allranks.checkpoint.removal import obstacles, remove_replaced, remove_step
 from allranks.checkpoint.retention import Policy, Saved, choose, lacks_metric
 from allranks.errors import AllranksError, Damaged, NewerFormat, StorageError
@@ -37,7 +37,8 @@ class Keeping:
 
     def resume(self, step: int) -> None:
         """Take note that the run goes on from ``step``."""
-        self._given_up = self._removable({one for one in self.steps if one > step})
+        later = {one for one in self.steps if one > step}
+        self._given_up = self._removable(later, held={})  # a training does not wait for readers of another branch
         if self._given_up:
             told = ", ".join(map(str, sorted(self._given_up)))
             log("allranks: the run goes on from step %d; the next save removes step %s.", step, told, level=30)
@@ -67,7 +68,8 @@ class Keeping:
             log("allranks: after the save of step %d: %s", step, error, level=30)
 
     def _remove(self, steps: Iterable[int]) -> None:
-        for step in sorted(self._removable(steps)):
+        steps = set(steps)
+        for step in sorted(self._removable(steps, held=holds.held(self._storage) if steps else {})):
             self._check_owner()
             left = remove_step(self._storage, step)
             if left is None:
@@ -88,15 +90,14 @@ class Keeping:
         log(text, metric, newest, there, level=30)
         return ()
 
-    def _removable(self, steps: Iterable[int]) -> set[int]:
+    def _removable(self, steps: set[int], *, held: Mapping[int, str]) -> set[int]:
         """Return those of the steps that may be removed. Why another one must stay is reported once."""
-        asked = set(steps)
-        found = obstacles(self._storage, asked) if asked else {}
+        found = obstacles(self._storage, steps, held=held) if steps else {}
         for step, why in found.items():
             if self._reported.get(step) != why:
                 log("allranks: step %d of %s is not removed: %s.", step, self._storage.url, why, level=30)
         self._reported |= found
-        return asked - found.keys()
+        return steps - found.keys()
 
     def _metrics_of(self, step: int) -> Mapping[str, float]:
         """Return a step's metrics, an earlier job's too; none where nobody asks or its manifest cannot be read."""

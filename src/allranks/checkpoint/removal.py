@@ -6,7 +6,7 @@ followed: what is behind one may be somebody else's (``Storage.delete`` refuses)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from allranks.checkpoint import audit, holds, leftovers, manifest_json, paths
 from allranks.errors import NotThere
@@ -16,10 +16,9 @@ NEWER = "its manifest is of a newer allranks, or of another program"
 LINK = "its folder is a symbolic link"
 
 
-def obstacles(storage: Storage, steps: Iterable[int]) -> dict[int, str]:
-    """Return why some of these steps must stay, by step."""
+def obstacles(storage: Storage, steps: Iterable[int], *, held: Mapping[int, str]) -> dict[int, str]:
+    """Return why some of these steps must stay, by step; ``held`` says who holds which."""
     links = {entry.name for entry in storage.list("") if entry.link}
-    held = holds.held(storage)
     found = {}
     for step in steps:
         if paths.step_folder(step) in links:

@@ -40,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _instead(at: Place) -> str:
     """Return what is there where no step is."""
     there = at.storage.list("")
+    if any(entry.name == paths.MANIFEST for entry in there):
+        return "it is no run, but the folder of one checkpoint: `allranks ckpt show` shows it"
     folders = [entry.name for entry in there if entry.size is None][:_MOST_FOLDERS]
     runs = [name for name in folders if any(paths.step_of(entry.name) is not None for entry in at.storage.list(name))]
     if runs:
