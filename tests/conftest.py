@@ -16,7 +16,7 @@ NEEDED = (
     *("jax", "torch", "equinox", "obstore", "moto", "transformers"),
     *("msgpack", "safetensors", "flax", "orbax"),
     *("lightning", "accelerate", "tensorboard", "wandb", "mlflow"),
-    *("pyarrow", "orjson", "zstandard", "cloudpickle", "tokenizers", "tiktoken", "datasets", "grain"),
+    *("pyarrow", "orjson", "zstandard", "cloudpickle", "tokenizers", "tiktoken", "datasets", "grain", "torchdata"),
 )
 MISSING = [module for module in NEEDED if find_spec(module) is None]
 # Files that import a framework themselves, or run a program that does from their first line on.
@@ -38,6 +38,8 @@ FILES = {
         "checkpoint/test_trip_torch.py",
         "consistency/test_verify_torch.py",
         "data/test_rows_torch.py",
+        "integrations/test_loader_contract.py",
+        "integrations/test_dealt_twice.py",
         "integrations/test_torch_loading.py",
         "integrations/test_torch_sharded.py",
         "loading/test_foreign_files.py",

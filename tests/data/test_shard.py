@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -226,9 +227,110 @@ def test_other_ranks_other_samples_and_no_samples_are_errors_on_every_rank() -> 
             allranks.shard(wrong, World.__new__(World), shuffle=True)
 
 
+@pytest.mark.parametrize(
+    "divided",
+    [
+        lambda rank, size: list(range(64))[rank::size],
+        lambda rank, size: np.arange(64)[rank::size],
+        lambda rank, size: (number for number in range(rank, 64, size)),
+        lambda rank, size: Split(rank, size),
+    ],
+    ids=["list", "array", "generator", "stream"],
+)
+def test_what_is_divided_already_is_refused(divided: Callable[[int, int], Any]) -> None:
+    """Half would never be read, and the ledger would not know. What differs by rank on purpose says so."""
+    says = refused(2, lambda world: read(lambda: divided(world.rank, world.size), world), Mismatch)
+    assert "Is it divided already (samples[rank::size], split_dataset_by_node)" in says
+    taken = on(2, lambda world: read(lambda: divided(world.rank, world.size), world, compare=False))
+    assert sum(map(len, taken)) < 64 + 2, "half of it, as was asked for"
+
+
+class Split:
+    """A stream in shards, of which a rank has been given its own already."""
+
+    num_shards = 2
+
+    def __init__(self, rank: int, size: int) -> None:
+        self._numbers = range(rank, 64, size)
+
+    def shard(self, num_shards: int, index: int) -> Split:
+        return Split(self._numbers.start + index * self._numbers.step, num_shards * self._numbers.step)
+
+    def __iter__(self) -> Any:
+        return iter(self._numbers)
+
+
+def test_random_samples_are_not_taken_for_others() -> None:
+    """Augmented by the usual generators, seeded by rank; or by one of their own."""
+
+    before = random.getstate()
+    on(2, lambda world: allranks.shard(Noisy(random), world))
+    assert random.getstate() == before
+    on(2, lambda world: allranks.shard(Noisy(random.Random(world.rank)), world))
+    on(2, lambda world: allranks.shard(Fresh(world.rank), world))
+
+
+class Noisy(list[int]):
+    """Samples with noise."""
+
+    def __init__(self, generator: Any) -> None:
+        super().__init__(range(20))
+        self._generator = generator
+
+    def __getitem__(self, at: Any) -> Any:
+        return super().__getitem__(at) + self._generator.random()
+
+
+class Fresh:
+    """A stream that is another whenever it is iterated."""
+
+    def __init__(self, rank: int) -> None:
+        self._generator = random.Random(rank)
+
+    def __iter__(self) -> Any:
+        return (number + self._generator.random() for number in range(40))
+
+
+class Still:
+    """A stream whose state does not move once it was loaded, as in datasets 5.0.0."""
+
+    num_shards = 1
+
+    def __init__(self) -> None:
+        self._from, self._at, self._loaded = 0, 0, False
+
+    def shard(self, **_: int) -> Still:
+        return self
+
+    def __iter__(self) -> Any:
+        for number in range(self._from, 400):
+            self._at = number
+            yield number
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next": 0 if self._loaded else self._at + 1}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._from, self._loaded = state["next"], True
+
+
+def test_a_second_resume_goes_on_where_the_first_was() -> None:
+    """Also over a stream whose own state says nothing then."""
+
+    def program(world: World) -> list[int]:
+        state, taken = None, []
+        for many in (70, 70, 10):
+            mine = allranks.shard(Still(), world, state=state)
+            taken += list(islice(mine, many))
+            state = mine.state().gathered()
+        return taken
+
+    assert on(1, program)[0] == list(range(150))
+
+
 def test_an_error_of_one_rank_reaches_all() -> None:
     def program(world: World) -> Any:
-        return read(lambda: (10 // (one - 50 if world.rank else 1) for one in range(100)), world)
+        return read(lambda: (10 // (one - 50 if world.rank else 1) for one in range(100)), world, compare=False)
 
     errors = SimulatedWorld(2).run(program).errors
     assert isinstance(errors[1], ZeroDivisionError)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from copy import copy
+from itertools import islice, zip_longest
 from typing import Any
 
 import grain
@@ -26,12 +27,19 @@ def iterate(batches: Batches, workers: int) -> grain.DatasetIterator:
     return iter(batches.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(workers)) if workers else batches)
 
 
-def test_batches_are_those_of_the_plan_in_every_epoch() -> None:
-    """On two ranks, then on one in the next epoch: the global batches of our own loader."""
-    made = on(2, lambda world: Batches(numbers(), world))
-    assert together([list(map(rows, iterate(batches, 0))) for batches in made]) == reference()
-    alone = on(1, lambda world: Batches(numbers(), world))[0].of_epoch(1)
-    assert list(map(rows, iterate(alone, 0))) == reference(1)
+def test_states_that_grain_takes_before_a_worker_has_begun() -> None:
+    """They are of the data set as a whole, and each worker is given the same: it goes on with its own steps."""
+    batches = on(1, lambda world: Batches(numbers(), world))[0]
+    states = [iter(batches).get_state(), {"epoch": 0, "step": 0}]  # the second: of an earlier version
+    for state in states:
+        found: list[list[list[int]]] = []
+        for worker in range(2):
+            part = copy(batches)
+            part.set_slice(slice(worker, None, 2))
+            made = iter(part)
+            made.set_state(state)
+            found.append([rows(batch) for batch in made])
+        assert [step for steps in zip_longest(*found) for step in steps if step] == reference()
 
 
 def test_states_go_on_with_other_ranks_and_with_workers() -> None:

@@ -32,11 +32,10 @@ def read(batches: Batches, workers: int) -> list[list[int]]:
     return [rows(batch) for batch in DataLoader(batches, batch_size=None, num_workers=workers)]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 3])
-def test_workers_hand_out_the_order_of_the_plan(workers: int) -> None:
-    """Three ranks, each with so many workers, take the global batches of our own loader; none is empty-handed."""
+def test_workers_hand_out_the_order_of_the_plan() -> None:
+    """Three ranks, each with three workers, take the global batches of our own loader; none is empty-handed."""
     made = on(3, lambda world: Batches(numbers(), world))
-    assert together([read(batches, workers) for batches in made]) == reference()
+    assert together([read(batches, 3) for batches in made]) == reference()
 
 
 def test_a_state_goes_on_with_other_ranks_and_workers() -> None:
@@ -67,15 +66,17 @@ def test_workers_that_persist_see_the_next_epoch() -> None:
 
 def test_a_state_dict_is_of_one_worker() -> None:
     """As torchdata's StatefulDataLoader uses it: a worker goes on with what it had not made, among as many of them."""
-    batches = pickle.loads(pickle.dumps(on(1, lambda world: Batches(Dataset.sequence(range(90)).batch(9), world))[0]))
-    whole = [batch["value"].tolist() for batch in batches]
+    sent = pickle.dumps(on(1, lambda world: Batches(Dataset.sequence(range(90)).batch(9), world))[0])
+    whole = [batch["value"].tolist() for batch in pickle.loads(sent)]
+    batches = pickle.loads(sent)
     made = iter(batches)
     first = [next(made)["value"].tolist() for _ in range(4)]
     batches.load_state_dict(batches.state_dict())
     assert first + [batch["value"].tolist() for batch in batches] == whole
-    batches.load_state_dict({"epoch": 0, "step": 3, "workers": 2})
     with pytest.raises(DataError, match="2 workers cannot go on with 1"):
-        list(batches)
+        batches.load_state_dict({"epoch": 0, "step": 3, "workers": 2})
+    with pytest.raises(DataError, match="'epoch' is missing"):
+        batches.load_state_dict({})
     with pytest.raises(DataError, match="only the process that made it"):
         batches.state(3)
 
@@ -109,7 +110,7 @@ def test_a_sampler_takes_each_sample_once_where_torchs_repeats_some() -> None:
     def go_on(world: World) -> Any:
         sampler = BatchSampler(SAMPLES, world, global_batch=BATCH, state=state)
         loader = DataLoader(Squares(), batch_sampler=sampler, num_workers=2)
-        assert len(loader) == 7
+        assert len(loader) == 17
         taken = [
             torch.where(torch.tensor(sampler.mask(10 + at)), batch, -1).tolist() for at, batch in enumerate(loader)
         ]

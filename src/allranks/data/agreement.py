@@ -19,12 +19,17 @@ from allranks.world.ticket import minority, who_says_what
 
 Ranges = Sequence[Sequence[int]]
 _MOST = 8
+DIVIDED = (
+    "Is it divided already (samples[rank::size], split_dataset_by_node), or shuffled by a seed of each rank's own? "
+    "Give every rank the same, all of it. Where samples differ by rank on purpose, say compare=False."
+)
 _SAME_DATA = "Did every rank build the same data set, with the same settings?"
 _REMEDY = {
     "index": "Do all hosts see the same files?",
     "global batch": "Every rank must ask for the same global batch.",
     "epoch": "Did every rank restore the same checkpoint?",
     "depth": "Did every rank restore the same checkpoint?",
+    "some samples": DIVIDED,
     "allranks": "Install one version on all hosts.",
 }
 

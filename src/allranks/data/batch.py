@@ -56,6 +56,14 @@ class Batch(Mapping[str, Column]):
         arrays, lists = self._with_mask(mask)
         return {**backend("jax").to_jax(arrays, self.rows, where, self.global_batch), **lists}
 
+    def to(self, device: Any) -> dict[str, Any]:
+        """Return ``to_torch(device)``: what Lightning asks of each batch before a training step.
+
+        Raises DataError where no gradients are computed. Lightning breaks evaluations off (after two batches, to begin
+        with), and a loader goes on where it was stopped: the next evaluation would read the rest alone.
+        """
+        return backend("torch").to_training(self, device)  # type: ignore[no-any-return]
+
     def to_torch(self, device: Any = None, *, pin_memory: bool = False, mask: str = "mask") -> dict[str, Any]:
         """Return this rank's rows as tensors, and the mask by the name ``mask``; columns that are lists stay lists.
 

@@ -76,9 +76,12 @@ class Dataset(Recipe):
         return cls.of(source("huggingface", dataset, streaming=streaming, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
-    def sequence(cls, samples: Any, *, seed: int = 0, shuffle: bool = True) -> Dataset:
-        """Anything with a length and items: a list, an array, a map-style torch Dataset."""
-        return cls.of(source("sequence", samples), seed=seed, shuffle=shuffle)
+    def sequence(cls, samples: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Anything with a length and items: a list, an array, a map-style torch Dataset; the same on every rank.
+
+        A few samples are compared over the ranks: ``compare=False`` leaves that out.
+        """
+        return cls.of(source("sequence", samples, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def of(cls, origin: Source, *, seed: int = 0, shuffle: bool = True) -> Dataset:

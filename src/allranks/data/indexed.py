@@ -8,6 +8,7 @@ from typing import Any
 from allranks.data.guarantees import Guarantees
 from allranks.data.ledger import Sum, sum_of, sums, whole
 from allranks.data.plan import EpochPlan, Tail, layout
+from allranks.data.share import looked_at
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.data.sources.sequence import Indexable, SequenceRows, sequence
 from allranks.data.start import start
@@ -40,6 +41,7 @@ class Indexed:
         tail: Tail,
         padding: Any,
         state: Mapping[str, Any] | None,
+        compare: bool,
     ) -> None:
         self._world, self._tail, self._padding = world, tail, padding
         self.guarantees = Guarantees(
@@ -51,14 +53,20 @@ class Indexed:
             reads_its_part=True,
             but="" if tail == "pad" else "the samples behind the last whole round are dropped",
         )
-        self._index = sequence(samples).index()
+        source = sequence(samples, compare=compare)
+        self._index = source.index()
         self._rows = SequenceRows(samples, 0, mask=False)
         self._layout = layout(self._index, global_batch=1, seed=seed, shuffle=shuffle, lanes=1)
         facts = EpochPlan(self._index, self._layout, 0).facts()
         resume = Resume.begin(state, facts, self._layout, rank=world.rank)
-        start(world, {**facts, **resume.place, "tail": tail}, [world.rank], global_batch=world.size)
+        start(
+            world,
+            {**facts, **resume.place, "tail": tail, **looked_at([source], world)},
+            [world.rank],
+            global_batch=world.size,
+        )
         if not len(samples):
-            raise DataError(f"rank {world.rank}: {sequence(samples).where}: there is no sample.")
+            raise DataError(f"rank {world.rank}: {source.where}: there is no sample.")
         self._begin(resume.epoch, resume.depth, resume.seen)
 
     def __len__(self) -> int:

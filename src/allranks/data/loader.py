@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -85,7 +85,8 @@ class Loader(ByDevices):
     """This rank's rows of the global batches. Made by ``Dataset.loader``.
 
     Iterating yields the batches from here to the end of the epoch, the same number on every rank, and ends with the
-    proof that the epoch was read once; iterating again goes on with the next epoch. What was yielded is taken, and
+    proof that the epoch was read once; iterating again goes on with the next epoch (also after a loop that took the
+    last batch and did not ask for the end). What was yielded is taken, and
     ``state`` says so, however far the threads are ahead: stopping anywhere loses nothing. ``len()`` is the number of
     steps of a whole epoch.
     """
@@ -103,17 +104,34 @@ class Loader(ByDevices):
     def __len__(self) -> int:
         return self._plan.steps
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return ``state().gathered()``, for a trainer that saves loaders (Lightning). **Every rank must call.**"""
+        return self.state().gathered()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state_dict`` said. Every rank must call. Raises DataError for a state of other data."""
+        rank = self.state().world.rank
+        resume = Resume.from_state(state, self._plan.facts(), self._plan.layout, rank=rank)
+        self._begin(resume.epoch, resume.step, resume.seen)
+        self._handed_out = True  # a trainer asks a loader that it has loaded for batches, and not for the proof
+
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
+        if self._handed_out and self._step == self._plan.steps:  # by a loop that counted, and did not ask for the end
+            self._end()
         samples = self._supply.samples(self._plan, self.rows, range(self._step, self._plan.steps))
         with run_ahead(collated(samples, self._collator), self._prefetch) as made:
             taken_ones = batches(made, self._plan, self.rows)
             for taken, placed in under_way(taken_ones, lambda taken: place(taken.batch), ahead=ahead):
                 self._step += 1
+                self._handed_out = True
                 self._witness.take(taken)
                 yield placed
+        self._end()
+
+    def _end(self) -> None:
         self._witness.verify()
         self._begin(self.epoch + 1, 0, Sum())
 
     def _begin(self, epoch: int, step: int, seen: Sum) -> None:
-        self._plan, self._step = self._supply.plan(epoch), step
+        self._plan, self._step, self._handed_out = self._supply.plan(epoch), step, False
         self._witness.begin(self._plan, step, seen)

@@ -22,6 +22,7 @@ def shard(
     tail: Tail = "pad",
     padding: Any = None,
     state: Mapping[str, Any] | None = None,
+    compare: bool = True,
 ) -> Indexed | Streamed:
     """Return this rank's part of ``samples``, to iterate over. **Every rank must call, and iterate as far.**
 
@@ -35,6 +36,9 @@ def shard(
     ``state`` is what ``.state()`` put into a checkpoint. For batches, files that a rank reads 1/N of, and workers, use
     ``allranks.Dataset``.
 
+    Every rank brings the same, all of it: a few samples are compared, because what is divided already would be divided
+    once more. ``compare=False`` leaves that out, for samples that differ by rank on purpose.
+
     Raises, on every rank: DataError, where there is no sample, or the state is of other data; Mismatch, where the ranks
     do not bring the same.
     """
@@ -46,7 +50,8 @@ def shard(
         )
     iterable_only = any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)  # torch's has items, too
     if hasattr(samples, "__len__") and hasattr(samples, "__getitem__") and not iterable_only:
-        return Indexed(samples, of, seed=seed, shuffle=shuffle, tail=tail, padding=padding, state=state)
+        how: dict[str, Any] = {"tail": tail, "padding": padding, "state": state, "compare": compare}
+        return Indexed(samples, of, seed=seed, shuffle=shuffle, **how)
     if not hasattr(samples, "__iter__"):
         raise DataError(
             f"a {type(samples).__module__}.{type(samples).__qualname__} has no samples to iterate over.",
@@ -57,4 +62,4 @@ def shard(
             f"a {type(samples).__qualname__} can only be iterated, so nobody can shuffle it.",
             remedy="Shuffle it before, in the same way on every rank; or give its files to allranks.Dataset.",
         )
-    return Streamed(samples, of, tail=tail, padding=padding, state=state)
+    return Streamed(samples, of, tail=tail, padding=padding, state=state, compare=compare)

@@ -15,7 +15,7 @@ from allranks.data.opening import indexes_of, planner, supply_of
 from allranks.data.pipeline import batches, collated
 from allranks.data.plan import Plan
 from allranks.data.recipe import Recipe
-from allranks.data.share import shared_index
+from allranks.data.share import looked_at, shared_index
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.data.start import start
 from allranks.errors import DataError
@@ -25,12 +25,19 @@ from allranks.world.base import World
 class Steps:
     """Which rows of which global batches this rank takes, from where on. **Every rank must make one.**
 
-    ``rows`` and ``state`` are those of ``Dataset.loader``; so are the errors. ``epoch`` and ``step`` are where to
-    begin, ``plan(epoch)`` returns the plan of an epoch. Stays in the process that made it: it holds the world.
+    ``rows`` and ``state`` are those of ``Dataset.loader``; so are the errors. ``looks`` is compared, too. ``epoch`` and
+    ``step`` are where to begin, ``plan(epoch)`` returns the plan of an epoch. Stays in the process that made it: it
+    holds the world.
     """
 
     def __init__(
-        self, plan: Callable[[int], Plan], world: World, *, rows: object, state: Mapping[str, Any] | None
+        self,
+        plan: Callable[[int], Plan],
+        world: World,
+        *,
+        rows: object,
+        state: Mapping[str, Any] | None,
+        looks: Mapping[str, str],
     ) -> None:
         self.plan = lru_cache(maxsize=2)(plan)
         first = self.plan(0)
@@ -38,9 +45,9 @@ class Steps:
         self.rows = rows_of(rows, global_batch=layout.global_batch, world=world)
         resume = Resume.begin(state, facts, layout, rank=world.rank)
         self.epoch, self.step = resume.epoch, resume.step
-        shares = start(world, {**facts, **resume.place}, self.rows, global_batch=layout.global_batch)
+        shares = start(world, {**facts, **resume.place, **looks}, self.rows, global_batch=layout.global_batch)
         self._world, self._counted = world, shares.counted
-        self._seen = resume.seen
+        self._seen: Sum | None = resume.seen
         self._length = first.steps
 
     def __len__(self) -> int:
@@ -50,6 +57,10 @@ class Steps:
     def first(self, epoch: int) -> int:
         """Return the step that an epoch begins with: not 0 for the one that the state is of."""
         return self.step if epoch == self.epoch else 0
+
+    def go_on(self, epoch: int, step: int) -> None:
+        """Begin behind the first ``step`` steps of an epoch. That all ranks took them is believed."""
+        self.epoch, self.step, self._seen = epoch, step, None
 
     def state(self, epoch: int, step: int) -> Snapshot:
         """Return the state after the first ``step`` steps of an epoch, as ``Loader.state()`` does.
@@ -63,6 +74,9 @@ class Steps:
                 f"{begin} of {plan.steps}.",
                 remedy="Count the batches that the loop took, from the one on that the epoch began with.",
             )
+        if self._seen is None:
+            rows = range(plan.layout.global_batch)
+            self._seen = planned(self.plan(self.epoch), rows, 0, self.step)
         seen = self._seen if epoch == self.epoch else Sum()
         taken = planned(plan, self._counted, begin, step)
         return Snapshot(self._world, epoch, step * plan.layout.depth_of_step, plan.facts(), taken, seen)
@@ -100,5 +114,6 @@ def open_steps(data: Recipe, world: World, *, rows: object, state: Mapping[str, 
             remedy="Iterate over .loader(world): its batches are ready, and its map(workers=...) keep their order.",
         )
     indexes = indexes_of(data, [shared_index(part.source, world) for part in data.parts])
-    steps = Steps(planner(data, indexes), world, rows=rows, state=state)
+    looks = looked_at((part.source for part in data.parts), world)
+    steps = Steps(planner(data, indexes), world, rows=rows, state=state, looks=looks)
     return steps, StepMaker(data, indexes, steps.rows)

@@ -10,6 +10,7 @@ from typing import Any
 
 from allranks.data.guarantees import Guarantees
 from allranks.data.plan import Tail
+from allranks.data.samples import Head
 from allranks.data.start import start
 from allranks.errors import DataError, Mismatch, name_ranks
 from allranks.world.base import World
@@ -49,14 +50,24 @@ class Streamed:
     """
 
     def __init__(
-        self, samples: Any, world: World, *, tail: Tail, padding: Any, state: Mapping[str, Any] | None
+        self,
+        samples: Any,
+        world: World,
+        *,
+        tail: Tail,
+        padding: Any,
+        state: Mapping[str, Any] | None,
+        compare: bool,
     ) -> None:
         self._world, self._tail, self._padding = world, tail, padding
         shards = getattr(samples, "num_shards", 0) if hasattr(samples, "shard") else 0
         self._by_shard = isinstance(shards, int) and shards >= world.size
-        self._samples = samples
+        self._samples = self._all = samples
+        if compare and world.size > 1:
+            self._all = Head(samples)
+            self._all.compare(world)
         if self._by_shard:
-            self._samples = self._samples.shard(num_shards=world.size, index=world.rank)
+            self._samples = self._all = samples.shard(num_shards=world.size, index=world.rank)
         self._own_state = self._by_shard and hasattr(self._samples, "load_state_dict")
         self.guarantees = _guarantees(by_shard=self._by_shard, own_state=self._own_state, tail=tail)
         self._facts = {"samples": type(samples).__qualname__, "shards": shards, "ranks": world.size, "tail": tail}
@@ -96,7 +107,7 @@ class Streamed:
 
     def _opened(self) -> Iterator[Any]:
         """Return the iterator over this rank's samples, behind those that were taken."""
-        mine = iter(self._samples)
+        mine = iter(self._all)
         if not self._by_shard:
             mine = islice(mine, self._world.rank, None, self._world.size)
         return islice(mine, self._place[1], None)
@@ -105,8 +116,10 @@ class Streamed:
         """Have the next samples in hand; agree how many rounds all ranks take, and whether more may follow."""
         if self._iterator is None:
             self._iterator = self._opened()
-        elif self._own_state:
-            self._place = [self._samples.state_dict(), 0]
+            self._latest = self._samples.state_dict() if self._own_state else None
+        elif self._own_state and (latest := self._samples.state_dict()) != self._latest:
+            # One that has not moved says nothing: in datasets 5.0.0, none moves in a program that was resumed.
+            self._place, self._latest = [latest, 0], latest
         failed: Exception | None = None
         try:
             self._ready.extend(islice(self._iterator, _AHEAD))

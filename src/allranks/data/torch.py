@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,26 @@ def _dims(mesh: DeviceMesh, names: str | Sequence[str] | None, rank: int) -> tup
             remedy="Say which of them cut the batch: (mesh, 'dp').",
         )
     return tuple(known.index(name) for name in wanted)
+
+
+def to_training(batch: Any, device: Any) -> dict[str, Any]:
+    """Return a batch on the device. Raises DataError where no gradients are computed."""
+    if not torch.is_grad_enabled():
+        raise DataError(
+            "a Dataset.loader goes on where it was stopped, so an evaluation that was broken off (Lightning's sanity "
+            "check) would be followed by one of the rest alone.",
+            remedy="Give evaluations allranks.integrations.torch.Batches(data, world): it begins anew.",
+        )
+    found: dict[str, Any] = batch.to_torch(device)
+    return found
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """Have torch's generator of the CPU be alike on all ranks, and then as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        yield
 
 
 def to_torch(

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,9 +17,10 @@ from accelerate.utils import DistributedType  # type: ignore[import-untyped]
 from allranks.checkpoint import agree
 from allranks.consistency.verify import verify
 from allranks.digest import hasher
-from allranks.errors import AllranksError, Damaged, NotThere, StepExists, StorageError, name_ranks
+from allranks.errors import AllranksError, Damaged, DataError, NotThere, StepExists, StorageError, name_ranks
 from allranks.gate.log import log
 from allranks.integrations import loop
+from allranks.integrations.dataloader import readers_of
 from allranks.world.progress import progress
 
 T = TypeVar("T")
@@ -42,7 +43,8 @@ class Ranks:
 
     ``folder`` is where states are saved, and must be the same on all hosts. ``verify_every`` counts steps (0: compare
     at ``prepare`` and ``load_state`` only); what differs raises Mismatch on every rank, naming ranks and leaves.
-    ``hang`` is for ``allranks.init()``, which is called here unless the program has done so. With
+    ``hang`` is for ``allranks.init()``, which is called here unless the program has done so. A loader over
+    ``integrations.torch.Batches`` or ``BatchSampler`` is prepared without being dealt out again. With
     ``save_on_preemption``, SIGTERM on any rank makes all ranks save in the same call of ``after``, and leave with exit
     code 143.
     """
@@ -118,6 +120,7 @@ class Ranks:
         ):
             raise Damaged(f"{where}: {', '.join(odd)} are not as they were saved.", path=str(where), step=found["step"])
         if found["ranks"] != world.size:
+            _refuse_shards(where, found["ranks"], self._accelerator._dataloaders)
             log("allranks: %s is of %d ranks: random generators go on anew.", where, found["ranks"], level=30)
         self._together("load_state", lambda: self._accelerator.load_state(str(where), **how))
         verify(self._state(), found["step"], world=world)
@@ -179,6 +182,18 @@ class Ranks:
         if refused := agree.first_refusal([one[0] for one in told]):
             raise agree.quoted(refused, who=f"rank {self._world.rank}: {name}", step=None)
         return [one[1] for one in told]
+
+
+def _refuse_shards(where: Path, ranks: int, loaders: Iterable[Any]) -> None:
+    """Raise DataError for the state of a loader whose shards were those of other ranks."""
+    for one in loaders:
+        if getattr(one, "use_stateful_dataloader", False) and not list(readers_of(one)):
+            raise DataError(
+                f"{where} is of {ranks} ranks, and says how many batches a rank took of its part of a "
+                "StatefulDataLoader: with another number of ranks the parts are others.",
+                remedy=f"Resume on {ranks} ranks; or read through allranks.integrations.torch.Batches or BatchSampler, "
+                "whose states go on with any.",
+            )
 
 
 def _make_way(hidden: Path, final: Path, step: int) -> None:

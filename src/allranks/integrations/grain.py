@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any
 
 import grain  # type: ignore[import-untyped]
 
 from allranks.data.batch import Batch
+from allranks.data.epochs import Epochs
 from allranks.data.recipe import Recipe
 from allranks.data.snapshot import Snapshot
 from allranks.data.steps import StepMaker, Steps, open_steps
@@ -18,12 +19,16 @@ from allranks.world.detect import current
 
 
 class Batches(grain.IterDataset):  # type: ignore[misc]
-    """This rank's batches of an ``allranks.Dataset``, as a grain.IterDataset: one epoch of them.
+    """This rank's batches of an ``allranks.Dataset``, as a grain.IterDataset.
 
     **Every rank must make one.** ``rows`` and ``state`` are those of ``Dataset.loader``. An element is a whole batch: a
-    dict of its columns and its ``mask``. With ``.mp_prefetch`` worker i of n makes every n-th step, and grain hands
-    them out in the plan's order. ``state(step)`` goes on with any number of ranks and workers, and is what
-    ``Dataset.loader`` takes and gives; grain's own ``get_state`` goes on with as many workers.
+    dict of its columns and its ``mask``. Iterating once is an epoch; iterating again, over it or its ``.mp_prefetch``,
+    and ``.repeat`` go on with the next epoch. (Behind other transformations, workers do not hear of it: there, give
+    each epoch its own, ``batches.of_epoch(epoch).map(f).mp_prefetch(options)``.)
+
+    With ``.mp_prefetch`` worker i of n makes every n-th step, and grain hands them out in the plan's order.
+    ``state(step)`` goes on with any number of ranks and workers, and is what ``Dataset.loader`` takes and gives;
+    grain's own ``get_state`` goes on with any number of ranks, and as many workers.
     """
 
     def __init__(
@@ -32,26 +37,44 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
         super().__init__()
         steps, self._maker = open_steps(data, world or current(), rows=rows, state=state)
         self._steps: Steps | None = steps
-        self.epoch, self._first, self._every = steps.epoch, steps.step, 1
+        self._epochs = Epochs(len(steps), steps.epoch, steps.step)
+        self._fixed: tuple[int, int] | None = None
+        self._start, self._every = 0, 1
+
+    @property
+    def epoch(self) -> int:
+        """Which epoch the loop is in, from 0 on; before the first iteration of a resumed program, where it goes on."""
+        return self._fixed[0] if self._fixed else self._epochs.epoch
 
     def __iter__(self) -> grain.DatasetIterator:
-        return _Iterator(self._maker, self.epoch, self._first, self._every)
+        epoch, begin = self._fixed or self._epochs.next()
+        made = _Iterator(self._maker, epoch, begin, (self._start, self._every))
+        if self._fixed is None:
+            self._epochs.begin(lambda: made.taken)
+        return made
+
+    def mp_prefetch(self, *args: Any, **how: Any) -> grain.IterDataset:
+        """Return a data set that grain's worker processes make; see ``grain.IterDataset.mp_prefetch``."""
+        return _Prefetched(self, lambda fixed: grain.IterDataset.mp_prefetch(fixed, *args, **how))
 
     def of_epoch(self, epoch: int) -> Batches:
-        """Return the same of another epoch; the one that a state was of goes on where that stood."""
-        other = copy(self)
-        other._steps = self._here()
-        other.epoch, other._first = epoch, other._steps.first(epoch)
-        return other
+        """Return the same of one epoch alone; the one that a state was of goes on where that stood."""
+        return self._at(epoch, self._here().first(epoch))
 
     def state(self, step: int) -> Snapshot:
         """Return the state after this epoch's first ``step`` steps, those of earlier jobs included: see ``Loader``."""
-        return self._here().state(self.epoch, step)
+        epoch = self._fixed[0] if self._fixed else self._epochs.of(step)
+        return self._here().state(epoch, step)
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         """Be the part of one of grain's workers: every n-th step."""
         del sequential_slice  # what follows each other in a worker is decided by grain's turns, not by us
-        self._first, self._every = self._first + sl.start * self._every, self._every * sl.step
+        self._start, self._every = self._start + sl.start * self._every, self._every * sl.step
+
+    def _at(self, epoch: int, begin: int) -> Batches:
+        other = copy(self)
+        other._steps, other._fixed = self._steps, (epoch, begin)
+        return other
 
     def _here(self) -> Steps:
         if self._steps is None:
@@ -62,24 +85,78 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
         return {**self.__dict__, "_steps": None}
 
 
-class _Iterator(grain.DatasetIterator):  # type: ignore[misc]
-    """The steps of one worker."""
+class _Prefetched(grain.IterDataset):  # type: ignore[misc]
+    """Batches made by worker processes, whose epochs begin here."""
 
-    def __init__(self, maker: StepMaker, epoch: int, following: int, every: int) -> None:
+    def __init__(self, batches: Batches, prefetch: Callable[[Batches], grain.IterDataset]) -> None:
+        super().__init__(batches)
+        self._batches, self._prefetch = batches, prefetch
+
+    def __iter__(self) -> grain.DatasetIterator:
+        one = self._batches
+        place = one._fixed or one._epochs.next()
+        made = _Counted(iter(self._prefetch(one._at(*place))))
+        if one._fixed is None:
+            one._epochs.begin(lambda: made.taken)
+        return made
+
+
+class _Counted(grain.DatasetIterator):  # type: ignore[misc]
+    """An iterator that knows how many elements it has handed out."""
+
+    def __init__(self, inner: grain.DatasetIterator) -> None:
+        super().__init__(inner)
+        self.taken = 0
+
+    def __next__(self) -> dict[str, Any]:
+        found: dict[str, Any] = next(self._parent)
+        self.taken += 1
+        return found
+
+    def get_state(self) -> Any:
+        return {"taken": self.taken, "inner": self._parent.get_state()}
+
+    def set_state(self, state: Any) -> None:
+        if "inner" in state:
+            self.taken = state["taken"]
+        self._parent.set_state(state.get("inner", state))
+
+
+class _Iterator(grain.DatasetIterator):  # type: ignore[misc]
+    """The steps of one worker: from step ``begin + start`` of an epoch on, every ``every``-th.
+
+    Its state says how many were taken, so that one which grain takes of the data set as a whole, for a worker that has
+    handed out nothing, is right in that worker.
+    """
+
+    def __init__(self, maker: StepMaker, epoch: int, begin: int, part: tuple[int, int]) -> None:
         super().__init__()
-        self._maker, self._epoch, self._next, self._every = maker, epoch, following, every
+        self._maker, self._epoch, self._begin, (self._start, self._every) = maker, epoch, begin, part
+        self.taken = 0
+        self._ended = False
         self._made: Iterator[Batch] | None = None
 
     def __next__(self) -> dict[str, Any]:
         if self._made is None:
-            self._made = self._maker.batches(self._epoch, self._next, every=self._every)
-        batch = next(self._made)
-        self._next = batch.step + self._every
+            following = self._begin + self._start + self.taken * self._every
+            self._made = self._maker.batches(self._epoch, following, every=self._every)
+        batch = next(self._made, None)
+        if batch is None:
+            self._ended = True
+            raise StopIteration
+        self.taken += 1
         return {**batch.columns, "mask": batch.mask}
 
     def get_state(self) -> dict[str, int]:
-        return {"epoch": self._epoch, "step": self._next}
+        return {"epoch": self._epoch, "begin": self._begin, "taken": self.taken}
 
     def set_state(self, state: Mapping[str, int]) -> None:
-        self._epoch, self._next = state["epoch"], state["step"]
-        self._made = None
+        ended, epoch = self._ended, self._epoch
+        self._epoch, self._made, self._ended = state["epoch"], None, False
+        if "step" in state:  # of earlier versions: the next step; or, of a worker that had none, the data set's first
+            steps = state["step"] - self._begin - self._start
+            self.taken = max(steps, 0) // self._every
+            return
+        self._begin, self.taken = state["begin"], state["taken"]
+        if ended and not self.taken:  # grain's repeat goes back to where it began, and means the next epoch
+            self._epoch, self._begin = epoch + 1, 0

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from allranks.errors import AllranksError
+from allranks.errors import AllranksError, name_ranks
 from allranks.gate.log import log
 from allranks.integrations import loop
 from allranks.world.base import World
@@ -47,12 +48,14 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
                 "enable_jit_checkpoint lets each rank answer SIGTERM for itself, at another step than the others.",
                 remedy="Leave it out, or Ranks(save_on_preemption=False).",
             )
+        world = self._world(args)
+        _warn_of_generators(args, state, world)
         model = kwargs["model"]
         held = {"model": model, "optimizer": kwargs["optimizer"]}
         if _is_sharded(model, args):
             log("allranks: under FSDP1 and DeepSpeed no weights are compared.", level=30)
             held = {}
-        self._loop.begin(self._world(args), held, state.global_step)
+        self._loop.begin(world, held, state.global_step)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -91,6 +94,25 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
 
     def _world(self, args: TrainingArguments) -> World:
         return loop.join(args.process_index, args.world_size, hang=self._hang)
+
+
+def _warn_of_generators(args: TrainingArguments, state: TrainerState, world: World) -> None:
+    """Say so where a training was resumed with another number of ranks than that which saved its generators."""
+    where = Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
+    ranks = len(list(where.glob("rng_state_*.pth"))) or int((where / "rng_state.pth").exists())
+    if state.global_step and ranks and ranks != world.size and world.is_main:
+        log(
+            "allranks: %s is of %d rank%s: with %d, random generators of %s begin anew from the seed. Seed those that "
+            "must not repeat themselves (dropout, augmentation) by step and rank.",
+            *(where, ranks, "s" * (ranks > 1), world.size, _others(ranks, world.size)),
+            level=30,
+        )
+
+
+def _others(saved: int, size: int) -> str:
+    if 1 in (saved, size):
+        return "all ranks"  # a single process has a file of another name
+    return name_ranks(range(saved, size)) if size > saved else "no rank"
 
 
 def _is_sharded(model: torch.nn.Module, args: TrainingArguments) -> bool:

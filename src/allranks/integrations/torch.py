@@ -1,7 +1,6 @@
 """For torch.utils.data.DataLoader: a data set, and a sampler, whose order is that of any number of ranks and workers.
 
-Both begin an epoch with ``set_epoch(epoch)``. A DataLoader asks its workers for more than it has handed out, so what
-was taken only the training loop knows: ``state(step)`` is told.
+Both know when an epoch begins, with or without ``set_epoch``: the rules are in ``allranks.data.epochs``.
 """
 
 from __future__ import annotations
@@ -13,26 +12,37 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, Sampler, get_worker_info
 
+from allranks.data.batch import Batch
+from allranks.data.epochs import Epochs
 from allranks.data.plan import EpochPlan, Tail, layout
 from allranks.data.recipe import Recipe
+from allranks.data.share import looked_at
 from allranks.data.snapshot import Snapshot
-from allranks.data.sources.sequence import sequence
-from allranks.data.steps import Steps, open_steps
+from allranks.data.sources.sequence import Indexable, sequence
+from allranks.data.steps import StepMaker, Steps, open_steps
 from allranks.errors import DataError
+from allranks.integrations import prepared
+from allranks.integrations.dataloader import EpochReader
 from allranks.world.base import World
 from allranks.world.detect import current
 
+__all__ = ["BatchSampler", "Batches", "Snapshot"]
 
-class Batches(IterableDataset[dict[str, Any]]):
+prepared.attach()
+
+
+class Batches(EpochReader, IterableDataset[dict[str, Any]]):
     """This rank's batches of an ``allranks.Dataset``: ``DataLoader(Batches(data, world), batch_size=None)``.
 
     **Every rank must make one.** ``rows`` and ``state`` are those of ``Dataset.loader``. An item is a whole batch, as
     ``Batch.to_torch()`` gives it, with its mask. Worker i of n makes every n-th step, so that the DataLoader hands them
     out in the plan's order, however many there are; each decodes its own steps, and reads what they share. Without
-    workers, ``data.loader(world)`` does the same and proves it, which nobody does here.
+    workers, ``data.loader(world)`` does the same and proves it, which nobody does here. A trainer that iterates over
+    anything (Lightning) may be given it without a DataLoader.
 
-    ``state(step)`` goes on with any number of ranks and workers; ``state_dict`` is what torchdata's
-    StatefulDataLoader wants, and goes on with as many workers.
+    ``state()`` goes on with any number of ranks and workers, and so does ``state_dict()`` of the process that made it:
+    in a Checkpointer's state or in a checkpoint of Lightning, it needs no further line. In a worker, ``state_dict`` is
+    what torchdata's StatefulDataLoader wants, and goes on with any number of ranks and as many workers.
     """
 
     def __init__(
@@ -40,11 +50,13 @@ class Batches(IterableDataset[dict[str, Any]]):
     ) -> None:
         steps, self._maker = open_steps(data, world or current(), rows=rows, state=state)
         self._steps: Steps | None = steps
-        self._at = torch.tensor([steps.epoch, steps.step])
-        self._at.share_memory_()  # type: ignore[no-untyped-call]  # so that workers that persist see the next epoch
+        self._place = torch.zeros(2, dtype=torch.int64)
+        self._place.share_memory_()  # type: ignore[no-untyped-call]  # so that workers see which epoch begins
+        self._epochs = Epochs(len(steps), steps.epoch, steps.step, place=self._place)
         self._length = len(steps)
-        self._own: dict[str, int] = {}  # where the worker in whose process this is stands
-        self._loaded: dict[str, int] = {}
+        self._begun_by_loader = False
+        self._reading: _Reading | None = None
+        self._loaded: Mapping[str, int] | None = None  # of the worker in whose process this is
 
     def __len__(self) -> int:
         """The number of steps of a whole epoch, on every rank."""
@@ -52,57 +64,93 @@ class Batches(IterableDataset[dict[str, Any]]):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = get_worker_info()
-        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        epoch, first = self._at.tolist()
-        here = {"epoch": epoch, "step": first + number, "workers": workers}
-        loaded, self._loaded = self._loaded, {}
-        if loaded and loaded["workers"] != workers:
-            raise DataError(
-                f"a state_dict of {loaded['workers']} workers cannot go on with {workers}.",
-                remedy="Keep num_workers; or put state(step) into checkpoints, which goes on with any.",
-            )
-        self._own = loaded or here
-        for batch in self._maker.batches(self._own["epoch"], self._own["step"], every=workers):
-            self._own = {**self._own, "step": batch.step + workers}
-            yield batch.to_torch()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch; the one that a state was of goes on where that stood."""
-        self._at[:] = torch.tensor([epoch, self._here().first(epoch)])
-
-    def state(self, step: int) -> Snapshot:
-        """Return the state after this epoch's first ``step`` steps, those of earlier jobs included: see ``Loader``."""
-        return self._here().state(int(self._at[0]), step)
+        self._reading = self._of_worker(worker.id, worker.num_workers) if worker else self._of_process()
+        return self._reading
 
     def state_dict(self) -> dict[str, int]:
-        """Return where this process goes on: in a DataLoader's worker, that worker."""
-        return dict(self._own)
+        """Return where the loop is, the same on all ranks; in a DataLoader's worker, where that worker is."""
+        if get_worker_info() is not None and self._reading is not None:
+            one = self._reading
+            return {"epoch": one.epoch, "step": one.step, "workers": one.every, "begin": one.begin}
+        epoch, step = self._epochs.now()
+        return {"epoch": epoch, "step": step, "workers": 1, "begin": self._epochs.first(epoch)}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on where ``state_dict`` of the same worker said."""
-        self._own = self._loaded = dict(state)
+        """Go on where ``state_dict`` said, in the same worker, or in the process that reads or starts workers."""
+        try:
+            epoch, step, workers = state["epoch"], state["step"], state["workers"]
+        except KeyError as error:
+            raise DataError(f"{dict(state)} says no place: {error} is missing.", remedy="Begin anew.") from error
+        worker = get_worker_info()
+        here = worker.num_workers if worker else 1
+        if workers != here:
+            raise DataError(
+                f"a state_dict of {workers} workers cannot go on with {here}.",
+                remedy="Keep num_workers; or put state() into checkpoints, which goes on with any.",
+            )
+        if worker:
+            self._loaded = state
+            self._place[0], self._place[1] = epoch, state.get("begin", int(self._place[1]))
+            return
+        self._begun_by_loader = False
+        self._epochs.load(epoch, step)
+        if self._steps is not None:
+            self._steps.go_on(epoch, step)
 
-    def _here(self) -> Steps:
-        if self._steps is None:
-            raise DataError("only the process that made it knows where all ranks are.", remedy="Ask there.")
-        return self._steps
+    def _of_worker(self, number: int, workers: int) -> _Reading:
+        """Return what reads a worker's part of the iteration that the main process has begun."""
+        epoch, begin = self._place.tolist()
+        loaded, self._loaded = self._loaded, None
+        step = begin + number if loaded is None else loaded["step"]
+        return _Reading(self._maker, epoch, begin, step, workers)
+
+    def _of_process(self) -> _Reading:
+        if self._begun_by_loader:
+            epoch, begin = self._epochs.place
+        else:
+            epoch, begin = self._epochs.next()
+        reading = _Reading(self._maker, epoch, begin, begin, 1)
+        if not self._begun_by_loader:
+            self._epochs.begin(lambda: reading.step - begin)
+        self._begun_by_loader = False
+        return reading
+
+    def _begin(self, taken: Any, *, in_process: bool) -> None:
+        self._epochs.begin(taken)
+        self._begun_by_loader = in_process
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_steps": None}
+        return {**super().__getstate__(), "_reading": None}
 
 
-class BatchSampler(Sampler[list[int]]):
+class _Reading(Iterator[dict[str, Any]]):
+    """The batches of every ``every``-th step from ``step`` on, in an iteration that began with step ``begin``."""
+
+    def __init__(self, maker: StepMaker, epoch: int, begin: int, step: int, every: int) -> None:
+        self._maker, self.epoch, self.begin, self.step, self.every = maker, epoch, begin, step, every
+        self._made: Iterator[Batch] | None = None
+
+    def __next__(self) -> dict[str, Any]:
+        if self._made is None:
+            self._made = self._maker.batches(self.epoch, self.step, every=self.every)
+        batch = next(self._made)
+        self.step = batch.step + self.every
+        return batch.to_torch()
+
+
+class BatchSampler(EpochReader, Sampler[list[int]]):
     """The numbers of this rank's samples, batch by batch: ``DataLoader(dataset, batch_sampler=BatchSampler(...))``.
 
     In the place of DistributedSampler: every sample of ``samples`` once, over all ranks; the same global batches on any
     number of ranks that divides ``global_batch``; resumed with another number of ranks, too. **Every rank must make
     one.** A sampler can say only which samples to take, so rows behind the last sample repeat sample 0, and
-    ``mask(step)`` says which these are; ``tail="drop"`` leaves the last batch out.
+    ``mask(step)`` says which these are; ``tail="drop"`` leaves the last batch out. In torchdata's StatefulDataLoader,
+    its states go on with any number of ranks.
     """
 
     def __init__(
         self,
-        samples: int,
+        samples: int | Indexable,
         world: World | None = None,
         *,
         global_batch: int,
@@ -111,31 +159,61 @@ class BatchSampler(Sampler[list[int]]):
         tail: Tail = "pad",
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        index = sequence(range(samples)).index()
+        source = sequence(range(samples) if isinstance(samples, int) else samples)
+        index = source.index()
         how = layout(index, global_batch=global_batch, seed=seed, shuffle=shuffle, lanes=1, tail=tail)
-        self._steps = Steps(lambda epoch: EpochPlan(index, how, epoch), world or current(), rows=None, state=state)
-        self._epoch = self._steps.epoch
+        of = world or current()
+        looks = {} if isinstance(samples, int) else looked_at([source], of)
+        steps = Steps(lambda epoch: EpochPlan(index, how, epoch), of, rows=None, state=state, looks=looks)
+        self._steps: Steps | None = steps
+        self._epochs = Epochs(len(steps), steps.epoch, steps.step)
 
     def __len__(self) -> int:
-        """The number of batches that iterating yields, on every rank."""
-        return len(self._steps) - self._steps.first(self._epoch)
+        """The number of batches of a whole epoch, on every rank."""
+        return len(self._here())
 
     def __iter__(self) -> Iterator[list[int]]:
-        for step in range(self._steps.first(self._epoch), len(self._steps)):
-            yield np.maximum(self._ids(step), 0).tolist()
+        order = _Order(self)
+        self._start(order)
+        return order
 
     def mask(self, step: int) -> list[bool]:
         """Return which rows of a step of this epoch are samples, and not repeated ones."""
-        kept: list[bool] = (self._ids(step) >= 0).tolist()
+        kept: list[bool] = (self._ids(self.epoch, step) >= 0).tolist()
         return kept
 
-    def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch; the one that a state was of goes on where that stood."""
-        self._epoch = epoch
+    def _ids(self, epoch: int, step: int) -> Any:
+        steps = self._here()
+        return steps.plan(epoch).row_ids(steps.rows, step, step + 1)[0]
 
-    def state(self, step: int) -> Snapshot:
-        """Return the state after this epoch's first ``step`` steps, those of earlier jobs included: see ``Loader``."""
-        return self._steps.state(self._epoch, step)
+    def _go_on(self, order: _Order, epoch: int, step: int) -> None:
+        """Have an iteration, and what follows it, go on where a state was taken."""
+        self._here().go_on(epoch, step)
+        self._epochs.load(epoch, step)
+        self._start(order)
 
-    def _ids(self, step: int) -> Any:
-        return self._steps.plan(self._epoch).row_ids(self._steps.rows, step, step + 1)[0]
+    def _start(self, order: _Order) -> None:
+        order.epoch, begin = self._epochs.begin(lambda: order.step - begin)
+        order.step = begin
+
+
+class _Order(Iterator[list[int]]):
+    """The batches of an epoch, from a step on. Its state is what torchdata's StatefulDataLoader asks for."""
+
+    epoch = step = 0
+
+    def __init__(self, sampler: BatchSampler) -> None:
+        self._sampler = sampler
+
+    def __next__(self) -> list[int]:
+        if self.step >= len(self._sampler):
+            raise StopIteration
+        found: list[int] = np.maximum(self._sampler._ids(self.epoch, self.step), 0).tolist()
+        self.step += 1
+        return found
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch, "step": self.step}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        self._sampler._go_on(self, state["epoch"], state["step"])

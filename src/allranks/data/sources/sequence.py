@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from allranks.data.base import Bad, Progress, Rows, silent
 from allranks.data.index import Index, SourceFile
+from allranks.data.samples import look
 from allranks.errors import DataChanged, DataError
 
 _MOST_BLOCKS = 1 << 20
@@ -22,12 +23,15 @@ class Indexable(Sized, Protocol):
     def __getitem__(self, row: int, /) -> Any: ...
 
 
-def sequence(rows: Indexable, *, on_corrupt: Literal["raise", "mask"] = "raise") -> SequenceSource:
+def sequence(
+    rows: Indexable, *, on_corrupt: Literal["raise", "mask"] = "raise", compare: bool = True
+) -> SequenceSource:
     """Return an object with ``__len__`` and ``__getitem__`` as a source: sample i is ``rows[i]``.
 
     Rows are asked for one by one, from several threads at once, and shuffled one by one up to 2**20 of them, above in
-    runs. What a row raises becomes DataError, or, with ``on_corrupt="mask"``, a Bad row. The content is not looked at:
-    another object of the same type and length, on another rank or after a restart, is taken for the same.
+    runs. What a row raises becomes DataError, or, with ``on_corrupt="mask"``, a Bad row. Of the content a
+    few rows are compared over the ranks, unless ``compare`` is false; after a restart, another object of the same type
+    and length is taken for the same.
     """
     if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
         raise DataError(
@@ -35,7 +39,7 @@ def sequence(rows: Indexable, *, on_corrupt: Literal["raise", "mask"] = "raise")
             remedy="What can only be iterated can be neither split exactly nor resumed: give its files to a source, or "
             "read it as well as it can be with allranks.shard(samples, world).",
         )
-    return SequenceSource(rows, on_corrupt == "mask")
+    return SequenceSource(rows, on_corrupt == "mask", compare)
 
 
 def evenly(kind: str, file: SourceFile, rows: int, each: int) -> Index:
@@ -53,6 +57,7 @@ class SequenceSource:
 
     rows: Indexable
     mask: bool
+    compare: bool = True
 
     @property
     def where(self) -> str:
@@ -62,6 +67,10 @@ class SequenceSource:
     def _file(self) -> SourceFile:
         nbytes = getattr(self.rows, "nbytes", 0)
         return SourceFile("rows", nbytes if isinstance(nbytes, int) else 0, f"{_type_of(self.rows)}:{len(self.rows)}")
+
+    def look(self) -> str:
+        """Return a digest of a few rows, which ranks compare; "" if they are not to be compared."""
+        return look(len(self.rows), self.rows.__getitem__) if self.compare else ""
 
     def index(self, *, progress: Progress = silent) -> Index:
         file, rows = self._file, len(self.rows)

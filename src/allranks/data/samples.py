@@ -1,0 +1,146 @@
+"""Do all ranks bring the same samples? A few are read on every rank, and their digests compared at the start.
+
+A source that is divided already (``samples[rank::size]``, ``datasets.distributed.split_dataset_by_node``) has the same
+type and length on every rank, and would be divided once more: half of it would be read by nobody.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from allranks.data.agreement import DIVIDED
+from allranks.data.detect import backend
+from allranks.digest import digest, show
+from allranks.errors import Mismatch
+from allranks.world.base import World
+from allranks.world.ticket import minority, who_says_what
+
+VARIES = "not comparable"
+_DEEPEST, _LONGEST, _HEAD = 6, 64, 2
+
+
+def few(samples: int) -> list[int]:
+    """Return the numbers of the samples that are compared: the first, two between, the last."""
+    return sorted({0, samples // 3, 2 * samples // 3, samples - 1}) if samples else []
+
+
+def look(samples: int, read: Callable[[int], Any]) -> str:
+    """Return a digest of a few samples, the same on ranks that bring the same; or that they are not comparable.
+
+    ``read`` returns a sample by its number. They are not comparable where reading fails, which whoever reads for the
+    training reports, or where the first one is another when it is read again (a random augmentation).
+    """
+    numbers = few(samples)
+    try:
+        with _seeded():
+            words = [word(read(number)) for number in numbers]
+        with _seeded():
+            again = [word(read(number)) for number in numbers[:1]]
+    except Exception:  # of any kind: it is the user's code
+        return VARIES
+    return VARIES if again != words[:1] else show(digest(*words))[:8]
+
+
+class Head:
+    """The first samples of what can only be iterated, compared before it is read."""
+
+    def __init__(self, samples: Any) -> None:
+        self._samples = samples
+        self._once = hasattr(samples, "__next__")  # a generator: what is taken of it does not come again
+        self._taken: list[Any] = []
+        self._error: Exception | None = None
+        self._word = self._look()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over all samples, the first of them included."""
+        if not self._once:
+            return iter(self._samples)
+        taken, self._taken = self._taken, []
+        return chain(taken, self._rest())
+
+    def compare(self, world: World) -> None:
+        """Raise Mismatch on every rank unless all have the same first samples. **Every rank must call.**
+
+        Where they differ, and a rank has others when it looks again, they are not comparable; nor where there are none.
+        """
+        words = world.all_gather(self._word, name="first samples")
+        if len(set(words)) == 1 or "" in words:
+            return
+        if not world.all(self._once or self._look() == self._word, name="first samples again"):
+            return
+        groups: dict[str, list[int]] = {}
+        for rank, one in enumerate(words):
+            groups.setdefault(f"first samples {one}", []).append(rank)
+        raise Mismatch(
+            f"the ranks do not read the same data: {who_says_what(groups.items())}.",
+            ranks=minority(groups.values()),
+            remedy=DIVIDED,
+        )
+
+    def _look(self) -> str:
+        """Return a digest of the first samples: "" if there are none, or none can be had."""
+        found: list[Any] = []
+        try:
+            found.extend(islice(self._samples, _HEAD))
+            words = [word(one) for one in found]
+        except Exception as error:  # of any kind: it is the user's code
+            self._error, words = error, []
+        if self._once:
+            self._taken = found
+        return show(digest(*words))[:8] if words else ""
+
+    def _rest(self) -> Iterator[Any]:
+        if self._error is not None:
+            raise self._error
+        yield from self._samples
+
+
+def word(value: Any, depth: int = 0) -> str:
+    """Return what tells a sample from another, without an address in it: of what is not known, its type alone."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return repr(value)
+    if depth > _DEEPEST:
+        return ""
+    if isinstance(value, Mapping):
+        items = [f"{word(key)}:{word(one, depth + 1)}" for key, one in list(value.items())[:_LONGEST]]
+        return f"{{{','.join(items)}}}"
+    if isinstance(value, list | tuple):
+        return f"{len(value)}[{','.join(word(one, depth + 1) for one in value[:_LONGEST])}]"
+    if is_dataclass(value):
+        return word({one.name: getattr(value, one.name) for one in fields(value)}, depth + 1)
+    return f"{type(value).__qualname__} {_bytes(value)}"
+
+
+def _bytes(value: Any) -> str:
+    """Return a digest of what an array, a tensor or an image holds."""
+    for name in ("tobytes", "numpy"):
+        if callable(made := getattr(value, name, None)):
+            found = made()
+            data = found if isinstance(found, bytes) else np.ascontiguousarray(found).tobytes()
+            return show(digest(data))
+    return ""
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Have the usual random generators be alike on all ranks, and then as they were."""
+    state, legacy = random.getstate(), np.random.get_state()
+    random.seed(0)
+    np.random.seed(0)
+    try:
+        if "torch" in sys.modules:
+            with backend("torch").seeded():
+                yield
+        else:
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(legacy)

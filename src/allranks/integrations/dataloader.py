@@ -1,0 +1,147 @@
+"""What a DataLoader tells our data sets and samplers: that an iteration begins, and how many batches it handed out.
+
+With workers, a data set in the main process hears of no iteration, and a sampler does not hear how many of the batches
+that it named the loop has got. The base class of all iterators of a DataLoader (torchdata's and Accelerate's, too)
+knows both. Nothing is done per batch, and nothing for data sets and samplers of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+from torch.utils.data import DataLoader, dataloader
+
+from allranks.data.epochs import Epochs
+from allranks.data.snapshot import Snapshot
+from allranks.data.steps import Steps
+from allranks.errors import DataError
+
+_DEEPEST = 8
+
+
+def _none() -> int:
+    return 0
+
+
+class EpochReader:
+    """What is the same in all that a DataLoader takes of ours: epochs, and where the loop is in them."""
+
+    _steps: Steps | None
+    _epochs: Epochs
+    # A DataLoader, and how many of its batches whoever iterates over it holds back from the loop.
+    _held_back: tuple[Any, Callable[[], int]] = (None, _none)
+    _not_seen: Callable[[], int] = staticmethod(_none)  # the same, of a DataLoader that saves its own states
+
+    @property
+    def epoch(self) -> int:
+        """Which epoch the loop is in, from 0 on; before the first batch of a resumed program, where it goes on."""
+        return self._epochs.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Name the epoch of the next iteration: the one that a state was of goes on where that was.
+
+        Need not be called: every iteration is followed by the next epoch, except one from which at most one batch was
+        taken. In a resumed program, numbers that begin with 0 count from the epoch of the state; others are the data's.
+        Raises DataError for an epoch before the state's.
+        """
+        self._epochs.set_epoch(epoch)
+
+    def state(self, step: int | None = None) -> Snapshot:
+        """Return the state after this epoch's first ``step`` steps, those of earlier jobs included: see ``Loader``.
+
+        Without ``step``: after the batches that the DataLoader has handed out, however many its workers made ahead.
+        """
+        steps = self._here()
+        if step is None:
+            epoch, step = self._epochs.now()
+            return steps.state(epoch, max(step - self._not_seen(), steps.first(epoch)))
+        return steps.state(self._epochs.of(step), step)
+
+    def hold_back(self, loader: DataLoader[Any], batches: Callable[[], int]) -> None:
+        """Count iterations over ``loader`` for a loop that has got ``batches()`` fewer than were handed out.
+
+        A loader with a state of its own asks for it when the loop has got all.
+        """
+        if hasattr(loader, "state_dict"):
+            self._not_seen = batches
+        else:
+            self._held_back = (loader, batches)
+
+    def _begin(self, taken: Callable[[], int], *, in_process: bool) -> None:
+        """Begin an iteration of a DataLoader over this data set, which reads ``in_process`` or by workers."""
+        raise NotImplementedError
+
+    def _here(self) -> Steps:
+        if self._steps is None:
+            raise DataError("only the process that made it knows where all ranks are.", remedy="Ask there.")
+        return self._steps
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_steps": None, "_held_back": (None, _none), "_not_seen": _none}
+
+
+def readers_of(loader: DataLoader[Any]) -> Iterator[tuple[EpochReader, list[Any]]]:
+    """Yield what of ours a DataLoader reads, its data set or its sampler, and what others have put around it."""
+    for found, name in ((loader.dataset, "dataset"), (loader._index_sampler, "batch_sampler")):
+        around: list[Any] = []
+        while not isinstance(found, EpochReader) and len(around) < _DEEPEST:
+            around.append(found)
+            found = getattr(found, "__dict__", {}).get(name)
+        if isinstance(found, EpochReader):
+            yield found, around
+
+
+def refuse_shards(reader: EpochReader, around: list[Any]) -> None:
+    """Raise DataError where what others have put around a data set or sampler of ours would deal it out once more."""
+    for one in around:
+        if (processes := getattr(one, "num_processes", 1)) > 1:
+            raise DataError(
+                f"{type(one).__name__} would deal out among {processes} processes what {type(reader).__name__} has "
+                "dealt out already.",
+                remedy="Give the loop a DataLoader of it as it is. (accelerator.prepare does, of one that was made "
+                "after allranks.integrations.torch was imported.)",
+            )
+
+
+def _watch(base: Any) -> None:
+    """Have the base class of DataLoader iterators tell our data sets and samplers."""
+    start, reset = base.__init__, base._reset
+
+    @wraps(start)
+    def init(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        start(self, loader, *args, **kwargs)
+        for reader, around in readers_of(loader):
+            refuse_shards(reader, around)
+            taken = _handed_out(self, loader, reader, around)
+            if reader is loader.dataset:
+                reader._begin(taken, in_process=not loader.num_workers)
+            else:
+                reader._epochs.follow(taken)
+
+    @wraps(reset)
+    def again(self: Any, loader: Any, first_iter: bool = False, *args: Any, **kwargs: Any) -> None:
+        counted = [(one, _handed_out(self, loader, one, around)) for one, around in readers_of(loader)]
+        for reader, taken in counted:
+            if reader is loader.dataset and not first_iter:
+                reader._begin(taken, in_process=False)
+        reset(self, loader, first_iter, *args, **kwargs)
+        for reader, taken in counted:
+            if reader is not loader.dataset:
+                reader._epochs.follow(taken)
+
+    base.__init__, base._reset = init, again
+
+
+def _handed_out(iterator: Any, loader: Any, reader: EpochReader, around: list[Any]) -> Callable[[], int]:
+    """Return what counts the batches that the loop has got of a DataLoader's iterator, and those it skipped."""
+    held = vars(iterator)  # it outlives the iterator, which ends its workers when it dies
+    skipped = sum(getattr(one, "skip_batches", 0) for one in around)
+    holder, held_back = reader._held_back
+    if holder is not loader:
+        held_back = _none
+    return lambda: max(held["_num_yielded"] + skipped - held_back(), 0)
+
+
+_watch(dataloader._BaseDataLoaderIter)

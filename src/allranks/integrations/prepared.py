@@ -1,0 +1,70 @@
+"""What Accelerate prepares (for its own programs, and for transformers' Trainer): ours is not dealt out again.
+
+A loader over ``Batches`` or ``BatchSampler`` is prepared as in a job of one process: batches are put on the device, and
+Accelerate knows the last one, but nothing is dealt out among ranks, whatever ``dispatch_batches`` and ``split_batches``
+say. Where a program resumes by ``skip_first_batches`` and by a state of ours, the batches are skipped once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import wraps
+from typing import Any
+
+from allranks import agent
+from allranks.errors import DataError
+from allranks.integrations.dataloader import EpochReader, readers_of
+
+_ALONE = {"num_processes": 1, "process_index": 0, "dispatch_batches": False, "split_batches": False}
+
+
+def attach() -> None:
+    """Attach to Accelerate, once it is imported."""
+    after_import = agent.load("allranks_agent_imports").after_import
+    after_import("accelerate.accelerator", _prepare_undivided)
+    after_import("accelerate.data_loader", _follow_shards)
+
+
+def _prepare_undivided(accelerator: Any) -> None:
+    theirs = accelerator.prepare_data_loader
+
+    @wraps(theirs)
+    def prepare_data_loader(dataloader: Any, *args: Any, **how: Any) -> Any:
+        ours = list(readers_of(dataloader))
+        return theirs(dataloader, *args, **{**how, **_ALONE} if ours else how)
+
+    accelerator.prepare_data_loader = prepare_data_loader
+
+
+def _follow_shards(module: Any) -> None:
+    shard = module.DataLoaderShard
+    theirs = shard.__iter__
+
+    @wraps(theirs)
+    def iterate(self: Any) -> Iterator[Any]:
+        for reader, around in readers_of(self.base_dataloader):
+            # It counts the epochs of this process that ran to their end, and names them.
+            self.iteration = reader._epochs.number()
+            _skip_once(reader, [self, *around])
+            # One batch is fetched ahead, to know the last.
+            reader.hold_back(self.base_dataloader, lambda: int(not self.end_of_dataloader))
+        found: Iterator[Any] = theirs(self)
+        return found
+
+    shard.__iter__ = iterate
+
+
+def _skip_once(reader: EpochReader, skipping: list[Any]) -> None:
+    """Have nobody skip what the state of a reader skips already. Raises DataError where they disagree."""
+    epoch, first = reader._epochs.next()
+    for one in skipping:
+        skip = getattr(one, "skip_batches", 0)
+        if not (skip and first):
+            continue
+        if skip != first:
+            raise DataError(
+                f"the loop skips {skip} batches of epoch {epoch}, and the state goes on behind {first}.",
+                remedy="Give the state of the same checkpoint; or skip nothing: TrainingArguments("
+                "ignore_data_skip=True).",
+            )
+        one.skip_batches = 0
