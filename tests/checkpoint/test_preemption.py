@@ -95,7 +95,7 @@ def test_an_exception_that_comes_of_sigterm_leads_to_a_save(
     job = harness.run(2, [str(ENDED), str(tmp_path), how])
     assert job.codes == [code] * 2, job
     assert list(audit.steps(open_storage(tmp_path))) == saved
-    assert ("nothing was saved since" in str(job)) == (code == 1 and "no SIGTERM" not in how), job
+    assert ("nothing was saved" in str(job)) == (code == 1 and "no SIGTERM" not in how), job
 
 
 @pytest.mark.soak

@@ -164,6 +164,6 @@ def test_ranks_that_are_late_are_named_with_their_lines() -> None:
     assert told == (
         "SIGTERM came to rank 2 15 s ago, and ranks 0-3 did not come to the next maybe_save: ranks 0-1 at eval.py:9 in "
         "evaluate; rank 2 gave no sign; rank 3 at train.py:4 in step. Nothing is saved since step 20, and in 15 s the "
-        "job is killed. In a long warm-up or evaluation, call maybe_save now and then with the same step, or give more "
-        "time: allranks run --grace."
+        "job may be killed. In a long warm-up or evaluation, call maybe_save now and then with the same step, or give "
+        "more time: allranks run --grace."
     )

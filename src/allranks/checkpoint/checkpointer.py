@@ -328,7 +328,7 @@ class Checkpointer:
 
     def _attend_to_notices(self, *, on_sigterm: bool) -> None:
         """Hear of what all ranks are to do at one call; have SIGTERM be such a notice. Every rank must call."""
-        notices = self._notices = self._departure.notices()
+        notices = self._notices = self._departure.notices(self._world)
         self._member = departure.Member(
             notices,
             seen=lambda: self._seen[0] if self._seen is not None else self._saved,

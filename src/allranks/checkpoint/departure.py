@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from allranks import agent
-from allranks.errors import AllranksError, Mismatch
+from allranks.errors import Mismatch
 from allranks.gate.log import log
 from allranks.world import overdue, sigterm
 from allranks.world.base import World
+from allranks.world.exchange import Exchanger
 from allranks.world.notices import Notice, Notices
 from allranks.world.ticket import Ticket
 
@@ -52,23 +53,23 @@ class Departure:
     """One rank's Checkpointers, of one world; they ``join`` when they are made, and ``drop`` out when closed."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._line = world.line("leave")
+        self._world = ref(world)  # a world that is gone takes its departure along
         self._members: list[Member] = []
         self._saved: list[Member] = []
         self._notice: Notice | None = None
+        self._line: Exchanger | None = None
         self._rescued = False
         self._count = 0
 
-    def notices(self) -> Notices:
-        """Return the notices of a new Checkpointer, which is about to ``join``."""
+    def notices(self, world: World) -> Notices:
+        """Return the notices of a new Checkpointer of this world, which is about to ``join``."""
         self._count += 1  # the same on all ranks, which make their Checkpointers in the same order
-        return Notices(self._world, name=f"checkpointer/{self._count}", call="maybe_save")
+        return Notices(world, name=f"checkpointer/{self._count}", call="maybe_save")
 
     def join(self, member: Member) -> None:
         """Take a Checkpointer in."""
         self._members.append(member)
-        agent.load().rescue_by(self.rescue)
+        agent.load().rescue_by(rescue)
 
     def drop(self, member: Member) -> None:
         """Let a Checkpointer go: it has saved what it had, or has failed."""
@@ -101,11 +102,12 @@ class Departure:
         step = self._members[0].saved()
         try:
             self._save([one for one in self._members if one not in self._saved])
-        except AllranksError as failed:
-            log("allranks: nothing was saved since step %s: %s", step, failed, level=40)
+        except Exception as failed:
+            since = "" if step is None else f" since step {step}"
+            log("allranks: nothing was saved%s: %s", since, failed, level=40)
             return False
         done = self._end(f"SIGTERM, then {type(error).__name__}")
-        log("allranks: rank %d: %s came of SIGTERM: %s.", self._world.rank, type(error).__name__, done, level=30)
+        log("allranks: %s: taken for a consequence of SIGTERM: %s.", type(error).__name__, done, level=30)
         sigterm.expect_end(done)
         return True
 
@@ -123,6 +125,9 @@ class Departure:
         """Save all of these, on all ranks the same steps; raise the first error once all have been tried."""
         steps = [one.seen() for one in members]
         ticket = Ticket("leave", "save before leaving", "")
+        world = self._world()
+        assert world is not None
+        self._line = self._line or world.line("leave")
         self._line.exchange(ticket, steps, decide=_same, timeout=overdue.grace())
         errors: list[Exception] = []
         for one in members:
@@ -166,3 +171,9 @@ def of(world: World) -> Departure:
     if world not in _departures:
         _departures[world] = Departure(world)
     return _departures[world]
+
+
+def rescue(error: BaseException) -> bool:
+    """Let the Checkpointers of every world save before an exception ends the program (``Departure.rescue``)."""
+    rescued = [one.rescue(error) for one in list(_departures.values())]
+    return any(rescued)

@@ -28,8 +28,9 @@ examples:
 
 Options of the launcher come before the script; everything behind it belongs to the script.
 A line is shown once, after the ranks that wrote it: [0-3] on stdout, (0-3) on stderr.
-The exit code is that of the rank that failed first (128 + n for signal n), 130 after Ctrl-C, 143 after SIGTERM,
-124 after --timeout, 75 after a hang that --on-hang end has ended, 2 for a wrong command line.
+The exit code is that of the rank that failed first (128 + n for signal n), 130 after Ctrl-C, 124 after --timeout,
+75 after a hang that --on-hang end has ended, 2 for a wrong command line. After SIGTERM it is 143 if nothing is lost,
+137 if a Checkpointer could not save before the end of the grace, or that of the rank that failed before it could.
 """
 
 

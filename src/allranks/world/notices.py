@@ -14,9 +14,8 @@ Below ``<name>/<n>/``, for the n-th vote:
     at/<rank>   the rank's counter, frozen
     target      the call, or the ranks that did not answer; claimed, so there is one outcome for all
 
-``<name>/came/<rank>`` says that the rank has come to the call at which all leave.
-
-Who is to leave has a grace, then it is killed. After half of it rank 0 reports where the ranks are that have not come.
+Who is to leave has a grace, then it is killed. After half of it rank 0 reports where the ranks are that have not come
+to the call at which all leave (`allranks.world.overdue`).
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class Notices:
         notice = self._take(call)
         if notice is not None and notice.kind == "leave":
             with contextlib.suppress(StoreError):
-                self._store.set(f"{self._name}/came/{self._world.rank}", b"1")
+                overdue.come(self._world)
         return notice
 
     def _take(self, call: int) -> Notice | None:
@@ -201,7 +200,7 @@ class Notices:
             self._vote += 1
         if self._leaving and self._world.is_main and self._world.backend != "simulated":
             why = f"{notice.why} came to rank {notice.rank}"
-            overdue.watch(self._world, f"{self._name}/came", why=why, call=self._call)
+            overdue.watch(self._world, self._name, why=why, call=self._call)
 
     def _fail(self, notice: Notice, missing: list[tuple[int, str]]) -> None:
         told = "; ".join(f"rank {rank} (host {self._world.hosts[rank]}) {why}" for rank, why in missing)

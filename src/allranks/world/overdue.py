@@ -15,6 +15,7 @@ from allranks.world.progress import progress
 
 # The grace of torchrun, of Slurm (KillWait) and of `allranks run`, in seconds, where no launcher of ours says another.
 DEFAULT_GRACE = 30.0
+_CAME, _REPORTED = "leaving/came/", "leaving/reported"
 
 
 def grace() -> float:
@@ -27,28 +28,34 @@ def is_known() -> bool:
     return "ALLRANKS_GRACE" in os.environ
 
 
-def watch(world: World, key: str, *, why: str, call: str) -> None:
-    """On rank 0: after half of the grace, print where the ranks are of which there is no ``<key>/<rank>``.
+def come(world: World) -> None:
+    """Take note that this rank has come to a call at which all leave."""
+    world.store.set(f"{_CAME}{world.rank}", b"1")
 
-    Returns at once. ``call`` is what they have not come to.
+
+def watch(world: World, name: str, *, why: str, call: str) -> None:
+    """On rank 0: after half of the grace, print where the ranks are that have not come. Returns at once.
+
+    ``call`` is what they have not come to. Of several watches, which differ in ``name``, one prints.
     """
-    thread = threading.Thread(target=_watch, args=(world, key, why, call), name="allranks-overdue", daemon=True)
+    thread = threading.Thread(target=_watch, args=(world, name, why, call), name="allranks-overdue", daemon=True)
     thread.start()
 
 
-def _watch(world: World, key: str, why: str, call: str) -> None:
+def _watch(world: World, name: str, why: str, call: str) -> None:
     half = grace() / 2
     time.sleep(half)
     try:
-        late = set(range(world.size)) - {int(one.rpartition("/")[2]) for one in world.store.list(f"{key}/")}
+        late = set(range(world.size)) - {int(one.removeprefix(_CAME)) for one in world.store.list(_CAME)}
+        if not late or world.store.claim(_REPORTED, name.encode()) != name.encode():
+            return
         places = dict(world.lookout.locate(sorted(late)))
     except StoreError:
         return
     if world.rank in late:
         places[world.rank] = f"at {whereabouts() or 'an unknown line'}"
-    if late:
-        told = report(late, places, why=why, call=call, seconds=half, saved=progress.saved)
-        print(f"allranks: {told}", file=sys.stderr)
+    told = report(late, places, why=why, call=call, seconds=half, saved=progress.saved)
+    print(f"allranks: {told}", file=sys.stderr)
 
 
 def report(
@@ -62,6 +69,6 @@ def report(
     where = "; ".join(f"{name_ranks(ranks)} {place}" for place, ranks in groups.items())
     return (
         f"{why} {seconds:g} s ago, and {name_ranks(late)} did not come to the next {call}: {where}. Nothing is saved"
-        f"{since}, and in {seconds:g} s the job is killed. In a long warm-up or evaluation, call {call} now and then "
-        "with the same step, or give more time: allranks run --grace."
+        f"{since}, and in {seconds:g} s the job may be killed. In a long warm-up or evaluation, call {call} now and "
+        "then with the same step, or give more time: allranks run --grace."
     )
