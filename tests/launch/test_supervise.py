@@ -22,6 +22,7 @@ from allranks.launch.events import (
     MarkFailed,
     RankExited,
     RankFailed,
+    RankFailing,
     RankLeft,
     RankStarted,
     SaveReport,
@@ -171,6 +172,44 @@ def test_a_rank_killed_from_outside_is_first_even_where_it_is_seen_after_we_stop
     job = Job().on(RankFailed(failure(0, "Connection reset by peer", 0.0))).exits([0], 1).after(0.25)
     assert job.exits([2], -signal.SIGKILL).exits([1, 3], -signal.SIGTERM).first is not None
     assert job.exit_code == 137
+
+
+CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:42638"
+
+
+def test_a_consequence_waits_for_its_cause() -> None:
+    """On a busy machine the end of a process is seen seconds after the error that it caused in a peer."""
+    job = Job().on(RankFailed(failure(0, CLOSED))).after(0.25).after(2.0)
+    assert job.signals == []
+    assert job.exits([2], -signal.SIGKILL).after(0.25).signals == [((1, 3), signal.SIGTERM)]
+    assert job.first == (2, "ended without a Python error: killed by SIGKILL")
+
+
+def test_the_wait_for_a_cause_ends() -> None:
+    """After 5 s where there must be one, and after 1 s where there may be."""
+    job = Job().on(RankFailed(failure(0, CLOSED))).after(0.25).after(4.7)
+    assert job.signals == []
+    assert job.after(0.1).signals == [((1, 2, 3), signal.SIGTERM)]
+    unclear = Job().on(RankFailed(failure(0, "ConnectionRefusedError: [Errno 111] Connection refused"))).after(0.25)
+    assert unclear.signals == []
+    assert unclear.after(0.75).signals == [((1, 2, 3), signal.SIGTERM)]
+
+
+def test_a_process_that_is_ending_is_waited_for_though_a_cause_is_known() -> None:
+    """The kernel says so before the keeper has collected it; it may have been first."""
+    job = Job().on(RankFailed(failure(0, "StepFailed: step 3", 10.0)))
+    job.now = 0.3
+    assert job.on(Tick(frozenset({2}))).signals == []
+    assert job.on(RankExited(2, -signal.SIGKILL, 10.1)).after(0.3).signals == [((1, 3), signal.SIGTERM)]
+    assert job.first == (2, "ended without a Python error: killed by SIGKILL")
+
+
+def test_what_a_rank_tells_before_it_ends_counts_though_its_peers_are_heard_first() -> None:
+    """An excepthook of the program ends the process: only `failing` and the exit are seen."""
+    job = Job(2).on(RankFailing(failure(1, when=1.0)), RankFailed(failure(0, CLOSED, 1.1)))
+    assert job.signals == []
+    assert job.exits([1], 4).first == (1, "ValueError: bad row")
+    assert job.exits([0], 1).exit_code == 4
 
 
 def test_a_rank_that_leaves_early_is_first_where_its_peers_lose_their_connection() -> None:

@@ -16,7 +16,7 @@ from typing import NoReturn
 leave, _abort = os._exit, os.abort  # for our own use: they end this process without a word
 
 
-class _Told:
+class _Listener:
     """Whom to tell; nobody before `attach`."""
 
     exits: Callable[[SystemExit, FrameType, str], None] = staticmethod(lambda *_: None)
@@ -27,14 +27,14 @@ def attach(exits: Callable[[SystemExit, FrameType, str], None]) -> None:
 
     `error` bears the exit code, `frame` is where, `what` is "" for os._exit.
     """
-    _Told.exits = staticmethod(exits)
+    _Listener.exits = staticmethod(exits)
     os._exit, os.abort = _leave_at_once, _abort_at_once
 
 
 def _leave_at_once(status: int) -> NoReturn:
     """Stand in for os._exit."""
     try:
-        _Told.exits(SystemExit(status), sys._getframe(1), "")
+        _Listener.exits(SystemExit(status), sys._getframe(1), "")
     finally:
         leave(status)
 
@@ -42,6 +42,6 @@ def _leave_at_once(status: int) -> NoReturn:
 def _abort_at_once() -> NoReturn:
     """Stand in for os.abort."""
     try:
-        _Told.exits(SystemExit(128 + signal.SIGABRT), sys._getframe(1), "killed by SIGABRT: os.abort() was called")
+        _Listener.exits(SystemExit(128 + signal.SIGABRT), sys._getframe(1), "killed by SIGABRT: os.abort() was called")
     finally:
         _abort()

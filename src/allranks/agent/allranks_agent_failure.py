@@ -71,9 +71,7 @@ def text_of(error: BaseException) -> str:
 
     Of a group, the first exception in it is said as well.
     """
-    kind = type(error)
-    own = kind.__module__ in ("builtins", "__main__")
-    name = kind.__qualname__ if own else f"{kind.__module__}.{kind.__name__}"
+    name = _guarded(lambda: _name_of(type(error)), "an exception")
     says = _guarded(lambda: _says(error), "(its __str__ raises)")
     leaf = _leaf(error)
     inner = "" if leaf is error else f": {text_of(leaf)}"
@@ -105,6 +103,11 @@ def printable(text: str) -> str:
         text = f"{text[:LONGEST_LINE]}... ({len(text)} characters)"
     escaped = "".join(c if c >= " " and c != "\x7f" else c.encode("unicode_escape").decode() for c in text)
     return escaped.encode(errors="backslashreplace").decode()
+
+
+def _name_of(kind: type[BaseException]) -> str:
+    own = kind.__module__ in ("builtins", "__main__")
+    return kind.__qualname__ if own else f"{kind.__module__}.{kind.__name__}"
 
 
 def _says(error: BaseException) -> str:

@@ -20,7 +20,8 @@ class Phase(enum.Enum):
 class Limits:
     """Seconds. ``grace`` after a Ctrl-C or SIGTERM, ``crash_grace`` after a failure; ``timeout`` of the whole job.
 
-    ``settle`` and ``search`` are how long the cause may take to show where one is known, and where none is. Within
+    How long the cause may take to show: ``settle`` where one is known, ``doubt`` where what is known may be a
+    consequence, ``search`` where it can be nothing else. Within
     ``repeat`` a second SIGTERM is the same one: ``timeout`` signals its child, then the whole group.
     ``hang_after``: how long ranks may wait for others to join or to end until that is reported (0: for ever).
     """
@@ -30,6 +31,7 @@ class Limits:
     crash_grace: float = 0.75
     settle: float = 0.25
     search: float = 5.0
+    doubt: float = 1.0
     join_patience: float = 1.0
     kill_patience: float = 5.0
     timeout: float | None = None

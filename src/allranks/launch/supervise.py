@@ -251,7 +251,9 @@ class Supervisor:
             return []
         found = self._verdict()
         is_clear = found is not None and found.weight is Weight.CAUSE and not event.dying & self.alive
-        if is_clear or _over(self._search_until, self._now):
+        in_doubt = found is not None and found.weight in (Weight.UNCLEAR, Weight.WAITING)
+        until = self._search_until - (self._limits.search - self._limits.doubt if in_doubt else 0.0)
+        if is_clear or _over(until, self._now):
             return self._stop_after_failure()
         self._phase_deadline = min(self._now + self._limits.settle, self._search_until)
         return []
