@@ -53,6 +53,7 @@ from typing import Any, NoReturn
 
 import allranks_agent_exits as exits  # type: ignore[import-not-found]
 import allranks_agent_failure as failures  # type: ignore[import-not-found]
+import allranks_agent_guard as guard  # type: ignore[import-not-found]
 import allranks_agent_hang as hang  # type: ignore[import-not-found]
 import allranks_agent_jax as jax  # type: ignore[import-not-found]
 import allranks_agent_meeting as meeting  # type: ignore[import-not-found]
@@ -102,9 +103,7 @@ def activate(environ: Mapping[str, str]) -> None:
         os.environ.update(environ)
     os.environ["ALLRANKS_AGENT_PID"] = str(os.getpid())
     _watch(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], _tell_launcher)
-    if hang.is_wanted():
-        _Rank.listeners += (hang.heard,)
-    _Rank.listeners += (meeting.heard,)
+    _Rank.listeners += (hang.heard, meeting.heard, guard.heard)
     stacks.register()
     torch.attach(tell, is_active)
     if not faulthandler.is_enabled():

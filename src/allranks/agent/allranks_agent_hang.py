@@ -24,7 +24,7 @@ def heard(kind: str, **fields: Any) -> None:
     global _begun
     if kind in ("left", "failed"):
         _OVER.set()
-    elif kind == "joined" and not _begun and fields["size"] == int(os.environ["ALLRANKS_SIZE"]) > 1:
+    elif kind == "joined" and is_wanted() and not _begun and fields["size"] == int(os.environ["ALLRANKS_SIZE"]) > 1:
         _begun = True
         _leave_pid()
         threading.Thread(target=_begin, args=(fields["backend"],), name="allranks-start", daemon=True).start()
@@ -47,7 +47,7 @@ def _begin(backend: str) -> None:
     """The thread. A fault in here must not end the program that it watches."""
     try:
         if not _OVER.wait(START_SECONDS):
-            watch = _package("allranks.hang.launched")
+            watch = package("allranks.hang.launched")
             if not _OVER.is_set():
                 watch.begin(backend)
     except Exception as error:
@@ -56,7 +56,8 @@ def _begin(backend: str) -> None:
             print(f"allranks: rank {rank}: there is no hang watch: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-def _package(name: str) -> Any:
+def package(name: str) -> Any:
+    """Import a module of allranks."""
     if importlib.util.find_spec("allranks") is None:
         place = f"{PACKAGE}/__init__.py"
         spec = importlib.util.spec_from_file_location("allranks", place, submodule_search_locations=[PACKAGE])

@@ -58,6 +58,8 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--log-dir", type=local_path, metavar="DIR", help="also keep the output of each rank in a file")
     p.add_argument("--hang-after", type=_seconds, metavar="S", help="report who hangs after S seconds (240; 0: never)")
+    guard = "compare the collectives and the replicas of all ranks, of a script that need not import allranks"
+    p.add_argument("--guard", action="store_true", help=guard)
     p.add_argument("--on-hang", choices=("warn", "end"), help="after that report: go on waiting, or end the job (75)")
     p.add_argument(
         "--restarts", type=_count, default=0, metavar="N", help="start again after a failure, at most N times"
@@ -131,6 +133,7 @@ def main(argv: Sequence[str]) -> int:
         grace=arguments.grace,
         rendezvous_timeout=arguments.rendezvous_timeout,
         xla_flags=_xla_flags(arguments.rendezvous_timeout),
+        guard=arguments.guard,
         hang_after=arguments.hang_after,
         on_hang=arguments.on_hang,
         restarts=arguments.restarts,

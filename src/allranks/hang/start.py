@@ -18,6 +18,8 @@ _POLICIES: dict[str, Policy] = {"warn": "warn", "end": "end"}
 
 _lock = threading.Lock()
 _made: tuple[Settings | None, Watch | None] | None = None
+# Called at the end of ``init``, in its thread.
+after_init: list[Callable[[], None]] = []
 # The watch of a program that has not called ``init`` yet.
 _stop_substitute: Callable[[], None] | None = None
 
@@ -63,7 +65,14 @@ def init(
         elif settings not in (_made[0], _settings(DEFAULT_HANG_AFTER, "warn")):
             again = f"allranks.init(hang_after={hang_after!r}, on_hang={on_hang!r})"
             log("allranks: %s changes nothing: the first call has set up the hang watch.", again, level=30)
-        return world
+    while after_init:
+        after_init.pop()()
+    return world
+
+
+def is_initialising() -> bool:
+    """Say whether ``init`` runs now."""
+    return _lock.locked()
 
 
 def substitute(world: World, listener: Listener, stop: Callable[[], None]) -> bool:

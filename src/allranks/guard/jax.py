@@ -1,0 +1,63 @@
+"""The guard's side of JAX: when its backend is up, and the replicated arrays that its first programs are given."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax._src import xla_bridge
+
+from allranks.consistency.verify import verify
+from allranks.gate import jax as inside
+from allranks.world.base import World
+
+# Programs whose arguments are compared, each before its first run: those with which a program starts.
+_PROGRAMS = 8
+
+
+def when_backend_is_up(begin: Callable[[], None]) -> None:
+    """Call ``begin`` in the main thread once the program has started JAX's backend: until then it may configure it."""
+    if xla_bridge.backends_are_initialized():
+        begin()
+        return
+    start: Any = xla_bridge.backends
+
+    @functools.wraps(start)
+    def backends() -> Any:
+        found = start()
+        if xla_bridge.backends is backends and threading.current_thread() is threading.main_thread():
+            xla_bridge.backends = start
+            begin()
+        return found
+
+    xla_bridge.backends = backends
+
+
+def compare_arguments(world: World) -> None:
+    """Raise Mismatch, on every rank, where an array that is replicated over all of them is not the same on all."""
+    seen: set[int] = set()
+
+    def look(program: Any, *arguments: Any) -> None:
+        if id(program) in seen or len(seen) >= _PROGRAMS or len(inside.processes_of(program)) < world.size:
+            return
+        seen.add(id(program))
+        kept.append(program)
+        replicas = {f"argument {number}": one for number, one in enumerate(arguments) if _is_replica(one)}
+        if replicas:
+            verify({program.name: replicas}, world=world)
+
+    kept: list[Any] = []  # so that no other program gets the identity of one of them
+    inside.on_programs(look)
+
+
+def _is_replica(argument: Any) -> bool:
+    return (
+        isinstance(argument, jax.Array)
+        and not jnp.issubdtype(argument.dtype, jax.dtypes.extended)
+        and argument.is_fully_replicated
+        and not argument.is_fully_addressable
+    )

@@ -1,0 +1,54 @@
+"""Are the parameters of all ranks replicas that differ? From a digest of each and of its gradient; values in, out.
+
+Theory. Gradients of different data are equal on all ranks only where they were reduced over them. So a parameter whose
+gradients are equal, and not zero, is meant to be a replica; if its values differ, each rank trains a model of its own
+with the others' gradients. Of pipelines, experts and populations the gradients differ, and nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from allranks.errors import name_ranks
+from allranks.failure import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one rank holds of one parameter: ``what`` it is (dtype, shape), and two digests; a zero gradient has ""."""
+
+    what: str
+    value: str
+    gradient: str
+
+
+def differing(ranks: Sequence[Sequence[Claim]]) -> tuple[int, ...]:
+    """Return the places of parameters that should be equal on all ranks and are not."""
+    if len({len(claims) for claims in ranks}) != 1:
+        return ()
+    columns = list(zip(*ranks, strict=True))
+    return tuple(
+        place
+        for place, claims in enumerate(columns)
+        if len({(one.what, one.gradient) for one in claims}) == 1
+        and claims[0].gradient
+        and len({one.value for one in claims}) > 1
+    )
+
+
+def failure(ranks: Sequence[Sequence[Claim]], places: Sequence[int], *, where: str, host: str) -> Failure:
+    """Return the failure of the ranks in the minority."""
+    values = [claims[places[0]].value for claims in ranks]
+    most = Counter(values).most_common(1)[0][0]
+    odd = [rank for rank, value in enumerate(values) if value != most] or [1]
+    others = [rank for rank in range(len(ranks)) if rank not in odd]
+    first, total = ranks[0][places[0]].what, len(ranks[0])
+    what = (
+        f"replicas at the first step: {len(places)} of {total} parameters differ, the first is {first}, number "
+        f"{places[0]}: expected equal values, since the gradients are equal; found others on {name_ranks(odd)} than on "
+        f"{name_ranks(others)}. Did every rank load the weights, and use one seed? Wrap the model in "
+        "DistributedDataParallel, or broadcast the parameters of rank 0."
+    )
+    return Failure(odd[0], host, what, 0.0, where=where, exit_code=1)

@@ -1,0 +1,28 @@
+"""Begin to guard a program that has just joined the other ranks, and that does not import allranks.
+
+The agent calls ``begin`` in the thread that has joined, where ``allranks run --guard`` asks for it. It does what the
+program would do by ``allranks.init()`` and a block of ``allranks.lockstep()`` around everything that follows, and
+compares replicas: of torch at the first step of each optimizer, of JAX before the first run of a program.
+"""
+
+from __future__ import annotations
+
+from allranks.gate.lockstep.api import watch_process
+from allranks.guard import detect
+from allranks.hang import start
+from allranks.world.base import World
+
+
+def begin(backend: str) -> None:
+    """Guard this process; **every rank must call**, once, in the thread that trains."""
+    if start.is_initialising():
+        start.after_init.append(lambda: begin(backend))
+        return
+    world = start.init(backend)
+    detect.when_ready(backend, lambda: _watch(backend, world))
+
+
+def _watch(backend: str, world: World) -> None:
+    if world.size > 1:
+        detect.compare_replicas(backend, world)  # first: what lockstep compares comes before it
+        watch_process(world=world)

@@ -1,0 +1,71 @@
+"""The guard's side of torch: parameters and gradients at the first step of each optimizer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from xxhash import xxh3_128_hexdigest
+
+from allranks.callsite import call_site
+from allranks.errors import KeyTimeout, StoreError
+from allranks.guard.replicas import Claim, differing, failure
+from allranks.world.base import World
+from allranks.world.codec import dumps, loads
+
+_kept: list[Any] = []
+_MOMENT = 5.0  # seconds
+
+
+def compare_parameters(world: World) -> None:
+    """End the job where parameters that are trained as replicas are not the same on all ranks. No rank waits."""
+    seen: set[int] = set()
+
+    def look(optimizer: Any, *_: Any) -> None:
+        if id(optimizer) in seen or threading.current_thread() is not threading.main_thread():
+            return
+        seen.add(id(optimizer))
+        _kept.append(optimizer)  # so that no other one gets its identity
+        claims = [_claim(one) for group in optimizer.param_groups for one in group["params"] if _is_whole(one)]
+        key, where = f"guard/{len(seen)}", call_site()
+        world.store.set(f"{key}/{world.rank}", dumps([asdict(claim) for claim in claims]))
+        if world.is_main:
+            judge = threading.Thread(target=_judge, args=(world, key, where), name="allranks-guard", daemon=True)
+            judge.start()
+            world.lookout.before_end(lambda: judge.join(_MOMENT))  # a program may be short
+
+    _kept.append(register_optimizer_step_pre_hook(look))
+
+
+def _is_whole(parameter: Any) -> bool:
+    """Say whether this rank holds all of a parameter, with a gradient: not a part of it, as FSDP and DTensor do."""
+    gradient = parameter.grad
+    plain = type(parameter) in (torch.nn.Parameter, torch.Tensor) and not hasattr(parameter, "device_mesh")
+    return plain and gradient is not None and gradient.layout is torch.strided and gradient.device.type != "meta"
+
+
+def _claim(parameter: Any) -> Claim:
+    value, gradient = parameter.detach(), parameter.grad.detach()
+    digest = _digest(gradient) if bool(gradient.any()) else ""
+    return Claim(f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}", _digest(value), digest)
+
+
+def _digest(tensor: Any) -> str:
+    return xxh3_128_hexdigest(tensor.contiguous().reshape(-1).view(torch.uint8).cpu().numpy())
+
+
+def _judge(world: World, key: str, where: str) -> None:
+    """Rank 0, in a thread: wait for what the ranks hold, and end the job where it must not be so."""
+    try:
+        texts = [world.store.wait(f"{key}/{rank}", world.timeout) for rank in range(world.size)]
+    except (KeyTimeout, StoreError):
+        return  # a rank that makes no such step, or has ended
+    ranks = [[Claim(**one) for one in loads(text)] for text in texts]
+    if places := differing(ranks):
+        found = failure(ranks, places, where=where, host=world.host)
+        end: Any = world.lookout  # of several processes: it can
+        end.end_all(replace(found, when=time.time()))
