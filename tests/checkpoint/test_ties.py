@@ -119,6 +119,8 @@ def test_two_leaves_of_a_run_into_one_memory(tmp_path: Path) -> None:
         ("tied", "b", "a"),
         ("tied", "net/head.weight", "net/emb.weight"),
     }
+    with pytest.raises(DoesNotFit, match="2 tied"):
+        allranks.checkpoint.read(tmp_path, like=template)
     assert torch.equal(into.emb.weight, before)
     assert one.tolist() == [7] * 3
     ckpt.restore({"net": Net(tied=False), "a": one, "b": two, "c": two})

@@ -77,7 +77,22 @@ class Opened:
             self._fillings[array] = filling if memory is None else self._tied.setdefault(memory, filling)
         return self._fillings[array].targets
 
+    @cached_property
+    def _aliases(self) -> frozenset[int]:
+        """The arrays that begin where another one does: of few, so that the rest need no second look."""
+        leaves, of_type = self._walk.leaves, self._of_type
+        first: dict[int, int] = {}
+        found: set[int] = set()
+        for number, place in enumerate(self._places):
+            leaf = leaves[place]
+            address = cast(Adapter, of_type[type(leaf)]).address(leaf)
+            if address and (other := first.setdefault(address, number)) != number:
+                found |= {number, other}
+        return frozenset(found)
+
     def memory(self, array: int) -> Hashable | None:
+        if array not in self._aliases:
+            return None
         leaf = self._walk.leaves[self._places[array]]
         return self._adapter(leaf).memory(leaf)
 
@@ -85,11 +100,11 @@ class Opened:
     def ties(self) -> dict[int, int]:
         first: dict[tuple[Spec, Hashable], int] = {}
         found = {}
-        for number, (place, spec) in enumerate(zip(self._places, self._specs, strict=True)):
-            leaf = self._walk.leaves[place]
-            memory = self._adapter(leaf).memory(leaf)
+        for number in sorted(self._aliases):
+            spec, memory = self._specs[number], self.memory(number)
             if memory is not None and math.prod(spec.split.cuts) > 1:
-                memory = id(leaf)  # other parts of it may be elsewhere: what all ranks see alike is the object
+                # Other parts of it may be elsewhere: what all ranks see alike is the object.
+                memory = id(self._walk.leaves[self._places[number]])
             if memory is not None and (other := first.setdefault((spec, memory), number)) != number:
                 found[number] = other
         return found

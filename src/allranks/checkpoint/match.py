@@ -155,7 +155,7 @@ def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: 
             title, [f"{d.path!r}: {d.found} in the checkpoint, {d.wanted} here" for d in found if d.kind == kind]
         )
     lines += _titled(
-        "one memory here, of other bytes in the checkpoint",
+        "one memory in the template, and different arrays in the checkpoint",
         [f"{d.path!r} is {d.meant!r} here" for d in found if d.kind == "tied"],
     )
     lines += _advice(found)

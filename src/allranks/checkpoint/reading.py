@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -14,8 +15,10 @@ import numpy as np
 from allranks.arrays.base import Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.checkpoint import audit, garbage, holds, match, paths
+from allranks.checkpoint import audit, garbage, holds, match, paths, ties
+from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
+from allranks.checkpoint.per_rank import rows_of
 from allranks.checkpoint.reader import Reader
 from allranks.checkpoint.restoring import Restored
 from allranks.errors import AllranksError, Damaged, DoesNotFit, NotThere, StepRemoved
@@ -59,7 +62,7 @@ def read(
     read, ``(slice(0, 10), slice(None))``: no more bytes are read than the chunks that hold it.
 
     With ``like``, a template as of ``Checkpointer.restore`` or a part of one, that is filled; what it does not have is
-    left out. Every byte that is read is verified.
+    left out, and of what each rank has saved for itself it gets rank 0's. Every byte that is read is verified.
 
     Raises NotThere, StepRemoved, DoesNotFit (``like`` has what the checkpoint lacks), NewerFormat, Damaged.
     """
@@ -155,9 +158,10 @@ def _held(storage: Storage, step: int) -> str | None:
 
 
 def _read(storage: Storage, manifest: Manifest, folder: str | None, wanted: _Wanted) -> Any:
-    reader = Reader(storage, manifest, folder=folder)
     if wanted.like is not None:
-        return _filled(reader, manifest, wanted.like)
+        manifest = rows_of(manifest, rank=0, size=manifest.world_size, choose=lambda _: "main")
+        return _filled(Reader(storage, manifest, folder=folder), manifest, wanted.like)
+    reader = Reader(storage, manifest, folder=folder)
     chosen = [path for path in (*manifest.leaves, *manifest.values) if _is_wanted(path, wanted.only)]
     if not chosen and (manifest.leaves or manifest.values):
         raise NotThere(f"step {manifest.step} of {storage.url} has no leaf like {', '.join(wanted.only)}.")
@@ -209,6 +213,10 @@ def _filled(reader: Reader, manifest: Manifest, like: T) -> T:
     tree = open_tree(like, rank=0, size=1, restoring=True, saved=match.saved(manifest))
     found = match.differences(tree.declared, tree.values, manifest)
     lacking = tuple(one for one in found if one.kind != "unexpected")
+    names = {number: one.path for number, one in enumerate(tree.declared)}
+    if not lacking and (pairs := ties.shared(tree, names)):
+        apart = ties.differing(tree, names, pairs, reader.fill, partial(known_equal, manifest))
+        lacking = match.tied(apart, tree.declared)
     if lacking:
         raise DoesNotFit(
             f"read: {match.report(lacking, tree.declared, manifest)}", differences=lacking, step=manifest.step

@@ -19,7 +19,7 @@ _TITLES: tuple[tuple[Kind, str], ...] = (
     ("unexpected", "in the file, not in the template"),
     ("reshaped", "of another shape, not loaded"),
     ("unlike", "of a dtype that is no cast away, not loaded"),
-    ("apart", "one memory here, of other bytes in the file; only the other name is loaded"),
+    ("apart", "one memory in the template, and different arrays in the file"),
     ("recast", "cast"),
     ("tied", "the same memory as a leaf that is loaded"),
 )

@@ -78,6 +78,9 @@ class Adapter(Protocol):
     def copies(self, leaf: Any, here: Here) -> tuple[Copy, ...]:
         """Return every copy of a cell that a device of this process holds."""
 
+    def address(self, leaf: Any) -> int:
+        """Return where the memory of a leaf begins, quickly; 0 if no other leaf can have the same memory."""
+
     def memory(self, leaf: Any) -> Hashable | None:
         """Return what is the same for leaves that are one memory; None if there are none such."""
 

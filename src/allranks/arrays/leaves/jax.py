@@ -148,6 +148,10 @@ def _bytes(part: Any, on_host: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return flat(np.asarray(part))
 
 
+def address(_leaf: Any) -> int:
+    return 0
+
+
 def memory(_leaf: Any) -> None:
     return None
 

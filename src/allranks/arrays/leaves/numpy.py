@@ -85,6 +85,10 @@ def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return (array if array.ndim == 1 else array.reshape(-1)).view(np.uint8)
 
 
+def address(leaf: Any) -> int:
+    return leaf.__array_interface__["data"][0] if isinstance(leaf, np.ndarray) and leaf.size else 0
+
+
 def memory(leaf: Any) -> Hashable | None:
     if not isinstance(leaf, np.ndarray) or not leaf.size:
         return None

@@ -189,6 +189,10 @@ def made_of(buffer: np.ndarray[Any, Any], kind: str) -> torch.Tensor:
     return _tensor(buffer, next((dtype for dtype, known in _NAMES.items() if known == name), torch.uint8))
 
 
+def address(leaf: torch.Tensor) -> int:
+    return leaf.data_ptr() or id(leaf)
+
+
 def memory(leaf: torch.Tensor) -> Hashable:
     return memory_of(leaf, leaf)
 

@@ -90,6 +90,11 @@ def copies(leaf: DTensor, here: Here) -> tuple[Copy, ...]:
     return () if number is None or leaf.is_meta else (plain.copy_of(plain.local(leaf), number, here),)
 
 
+def address(leaf: DTensor) -> int:
+    local = leaf._local_tensor
+    return (local.data_ptr() if type(local) is torch.Tensor else 0) or id(leaf)
+
+
 def memory(leaf: DTensor) -> Hashable:
     return plain.memory_of(leaf, plain.local(leaf))
 
