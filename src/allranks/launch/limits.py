@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from allranks.evidence import Weight
+
 
 class Phase(enum.Enum):
     """Where a job stands."""
@@ -21,8 +23,8 @@ class Limits:
     """Seconds. ``grace`` after a Ctrl-C or SIGTERM, ``crash_grace`` after a failure; ``timeout`` of the whole job.
 
     How long the cause may take to show: ``settle`` where one is known, ``doubt`` where what is known may be a
-    consequence, ``search`` where it can be nothing else. Within
-    ``repeat`` a second SIGTERM is the same one: ``timeout`` signals its child, then the whole group.
+    consequence, ``search`` where it can be nothing else.
+    Within ``repeat`` a second SIGTERM is the same one: ``timeout`` signals its child, then the whole group.
     ``hang_after``: how long ranks may wait for others to join or to end until that is reported (0: for ever).
     """
 
@@ -36,3 +38,12 @@ class Limits:
     kill_patience: float = 5.0
     timeout: float | None = None
     hang_after: float = 0.0
+
+    def patience(self, weight: Weight, *, dying: bool) -> float:
+        """Return how long after the first failure the job waits for its cause, with ``weight`` the best that is known.
+
+        ``dying``: a process is ending just now, which may have been first.
+        """
+        if dying or weight is Weight.CONSEQUENCE:
+            return self.search
+        return self.settle if weight is Weight.CAUSE else self.doubt

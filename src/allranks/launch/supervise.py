@@ -87,7 +87,7 @@ class Supervisor:
         self._now = now
         self._end_of_time = None if limits.timeout is None else now + limits.timeout
         self._phase_deadline: float | None = None
-        self._search_until = now
+        self._settling_since = now
         self.standstill = Standstill(size, limits.hang_after)
         # Rank -> since when it waits to join; those that have joined.
         self._waiting, self._joined = self.standstill.joining, self.standstill.joined
@@ -249,13 +249,11 @@ class Supervisor:
     def _tick_settling(self, event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):
             return []
-        found = self._verdict()
-        is_clear = found is not None and found.weight is Weight.CAUSE and not event.dying & self.alive
-        in_doubt = found is not None and found.weight in (Weight.UNCLEAR, Weight.WAITING)
-        until = self._search_until - (self._limits.search - self._limits.doubt if in_doubt else 0.0)
-        if is_clear or _over(until, self._now):
+        weight = found.weight if (found := self._verdict()) else Weight.CAUSE
+        until = self._settling_since + self._limits.patience(weight, dying=bool(event.dying & self.alive))
+        if _over(until, self._now):
             return self._stop_after_failure()
-        self._phase_deadline = min(self._now + self._limits.settle, self._search_until)
+        self._phase_deadline = min(until, self._now + self._limits.settle)
         return []
 
     def _tick_stopping(self, event: Tick) -> list[Action]:
@@ -274,7 +272,7 @@ class Supervisor:
 
     def _settle(self) -> list[Action]:
         self._enter(Phase.SETTLING, self._limits.settle)
-        self._search_until = self._now + self._limits.search
+        self._settling_since = self._now
         return []
 
     def _stop_if_none_is_well(self) -> list[Action]:
