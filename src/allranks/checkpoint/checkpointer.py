@@ -14,7 +14,7 @@ from allranks.checkpoint import audit, departure, fence, match, retention
 from allranks.checkpoint.cadence import SHORT_GRACE, Cadence, Pace
 from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.holds import holding
-from allranks.checkpoint.keeping import Keeping
+from allranks.checkpoint.keeping import Keeping, refusal
 from allranks.checkpoint.metrics import as_numbers
 from allranks.checkpoint.names import Rename
 from allranks.checkpoint.per_rank import Choices, globs
@@ -31,7 +31,6 @@ from allranks.errors import (
     NewerFormat,
     NotThere,
     SaveFailed,
-    StepExists,
     StorageError,
 )
 from allranks.gate.log import log
@@ -232,7 +231,7 @@ class Checkpointer:
         refused, numbers = None, {}
         try:
             self._give_up_branch()
-            refused = self._refusal(step)
+            refused = refusal(step, self._keeping, url=self._storage.url)
             numbers = as_numbers(metrics or {})
         except (CannotStore, StorageError) as error:
             refused = refused or error
@@ -369,17 +368,6 @@ class Checkpointer:
         if self._closed or self._read_only:
             why = "closed" if self._closed else "read-only"
             raise AllranksError(f"rank {self._world.rank}: the checkpointer of {self._storage.url} is {why}.")
-
-    def _refusal(self, step: int) -> AllranksError | None:
-        """Return why this rank will not save a step. Rank 0 knows what there is."""
-        if type(step) is not int or step < 0:
-            return AllranksError(f"a step is an int from 0 on, and this is {step!r}.")
-        if self._keeping is not None and self._keeping.has(step):
-            remedy = (
-                "Save another step or into another directory; or restore an older step in a new Checkpointer first."
-            )
-            return StepExists(f"{self._storage.url} has a step {step} already.", step=step, remedy=remedy)
-        return None
 
     def _come_to(self, step: int) -> int | None:
         """Return the step at which the training was before. A step that it went on from is saved."""

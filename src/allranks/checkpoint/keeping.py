@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from allranks.checkpoint import audit, holds, paths
 from allranks.checkpoint.removal import obstacles, remove_replaced, remove_step
 from allranks.checkpoint.retention import Policy, Saved, choose, lacks_metric
-from allranks.errors import AllranksError, Damaged, NewerFormat, StorageError
+from allranks.errors import AllranksError, Damaged, NewerFormat, StepExists, StorageError
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 
@@ -109,3 +109,13 @@ class Keeping:
             except (Damaged, NewerFormat, StorageError):
                 self._metrics[step] = {}
         return self._metrics[step]
+
+
+def refusal(step: int, keeping: Keeping | None, *, url: str) -> AllranksError | None:
+    """Return why a rank will not save a step into a run. Rank 0, which has the ``keeping``, knows what there is."""
+    if type(step) is not int or step < 0:
+        return AllranksError(f"a step is an int from 0 on, and this is {step!r}.")
+    if keeping is not None and keeping.has(step):
+        remedy = "Save another step or into another directory; or restore an older step in a new Checkpointer first."
+        return StepExists(f"{url} has a step {step} already.", step=step, remedy=remedy)
+    return None
