@@ -20,6 +20,7 @@ What the launcher hears (one JSON object a datagram, each with rank, pid and tim
     The launcher acts on what follows these two, but has it from them who was first;
     left (exit_code, why, where, unmet): the main thread has ended, in order; exit_code and why are 0 and "" or those of
     `part`, where is the line of sys.exit(); unmet is the framework of a program that has met no other rank, or "";
+    answers (answers): whether SIGTERM leads to a save from now on; saved (step): all ranks have saved it;
     leaving (failure or null): the program called jax.distributed.shutdown itself, perhaps while the exception
     `failure` was on its way up. It is no failure yet, but if the job fails from here on, it came first.
 

@@ -105,6 +105,7 @@ class _Keeper:
             self._report(orders.Swept(self._sweep()))
 
     def _signal(self, kill: orders.Kill) -> None:
+        """Signal ranks, the last first: the others of a JAX world complain at length when rank 0 is gone."""
         living = [(rank, agent) for rank, agent in zip(kill.ranks, kill.agents, strict=True) if rank in self._pids]
         for rank, agent in reversed(living):
             pid = self._pids[rank]
