@@ -39,7 +39,7 @@ from allranks.storage.detect import open_storage
 from allranks.world import overdue, sigterm
 from allranks.world.base import World
 from allranks.world.detect import current
-from allranks.world.notices import Kind, Notices
+from allranks.world.notices import Kind
 from allranks.world.progress import progress
 
 T = TypeVar("T")
@@ -100,7 +100,6 @@ class Checkpointer:
         self._saver = Saver(self._storage, world, settings, nonce=nonce, keeping=self._keeping)
         self._undo_end = world.lookout.before_end(self.wait)
         self._departure = departure.of(world)
-        self._notices: Notices | None = None
         self._undo_sigterm: Callable[[], None] | None = None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
@@ -200,8 +199,7 @@ class Checkpointer:
             self.request("save", f"{self._cadence.every_minutes:g} minutes")
         if (seconds := self._pace.overtime(time.monotonic())) is not None:
             log(SHORT_GRACE, seconds, self._pace.grace, 2 * seconds, level=30)
-        assert self._notices is not None
-        notice = self._notices.arrived(self._calls)
+        notice = self._member.notices.arrived(self._calls)
         if self._departure.is_due(self._member, notice):
             return None
         due = notice is not None or self._cadence.due(step, before=before)
@@ -250,8 +248,7 @@ class Checkpointer:
         One rank is enough, in any thread; it returns at once. For a notice of preemption that is no SIGTERM.
         """
         self._refuse_to_write()
-        assert self._notices is not None
-        self._notices.raise_notice(kind, why)
+        self._member.notices.raise_notice(kind, why)
 
     def wait(self) -> None:
         """Wait for the save that goes on, if one does. Raises what stopped it."""
@@ -282,8 +279,10 @@ class Checkpointer:
         if self._closed:
             return
         try:
-            if self._notices is not None:
-                self._notices.arrived(self._calls + 1)  # who was told to leave after the last call waits for this one
+            if not self._read_only:
+                self._member.notices.arrived(
+                    self._calls + 1
+                )  # who was told to leave after the last call waits for this one
             self._save_last()
         finally:
             self._release()
@@ -327,7 +326,7 @@ class Checkpointer:
 
     def _attend_to_notices(self, *, on_sigterm: bool) -> None:
         """Hear of what all ranks are to do at one call; have SIGTERM be such a notice. Every rank must call."""
-        notices = self._notices = self._departure.notices(self._world)
+        notices = self._departure.notices(self._world)
         self._member = departure.Member(
             notices,
             seen=lambda: self._seen[0] if self._seen is not None else self._saved,
@@ -359,7 +358,7 @@ class Checkpointer:
         if self._undo_sigterm is not None:
             self._undo_sigterm()
             self._undo_sigterm = None
-        if self._notices is not None:
+        if not self._read_only:
             self._departure.drop(self._member)
         if self._fence is not None:
             fence.release(self._storage, self._fence)
