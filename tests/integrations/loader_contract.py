@@ -304,8 +304,10 @@ def _halves(name: str, stops: tuple[int, ...], sizes: tuple[int, ...], named: bo
             world: World, state: Any = state, part: int = part, before: int = before
         ) -> tuple[list[Steps], Any]:
             reading = adapter.open(world, state)
-            # torchdata goes on behind an epoch that has ended, and so does the loop.
-            first = int(isinstance(reading, Stateful) and before == len(_reference(name)[0]))
+            # torchdata goes on behind an epoch that has ended, and so does the loop; where workers have the state, with
+            # its rest, which is empty.
+            at_once = isinstance(reading, StatefulSampler) or not adapter.how.get("num_workers")
+            first = int(isinstance(reading, Stateful) and at_once and before == len(_reference(name)[0]))
             if named:
                 reading.set_epoch(first)
             if part == len(stops):

@@ -8,7 +8,7 @@ from typing import Any
 from allranks.data.guarantees import Guarantees
 from allranks.data.ledger import Sum, sum_of, sums, whole
 from allranks.data.plan import EpochPlan, Tail, layout
-from allranks.data.share import looked_at
+from allranks.data.share import sample_facts
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.data.sources.sequence import Indexable, SequenceRows, sequence
 from allranks.data.start import start
@@ -61,7 +61,7 @@ class Indexed:
         resume = Resume.begin(state, facts, self._layout, rank=world.rank)
         start(
             world,
-            {**facts, **resume.place, "tail": tail, **looked_at([source], world)},
+            {**facts, **resume.place, "tail": tail, **sample_facts([source], world)},
             [world.rank],
             global_batch=world.size,
         )

@@ -17,7 +17,7 @@ from allranks.data.packed import Group, Work, groups
 from allranks.data.packed_loader import PackedAlone, PackedLoader, PackedTogether, PackedWitness
 from allranks.data.plan import EpochPlan, Plan, layout, rows_of_rank
 from allranks.data.recipe import Recipe
-from allranks.data.share import looked_at, shared_index
+from allranks.data.share import sample_facts, shared_index
 from allranks.data.snapshot import Resume
 from allranks.data.start import start
 from allranks.data.transform import Chain
@@ -41,8 +41,8 @@ def open_loader(
     facts = {**first.facts(), **packing}
     held = rows_of(rows, global_batch=batch, world=world)
     resume = Resume.begin(state, facts, first.layout, rank=world.rank)
-    looks = looked_at((part.source for part in data.parts), world)
-    shares = start(world, {**facts, **resume.place, **looks}, held, global_batch=batch)
+    compared = sample_facts((part.source for part in data.parts), world)
+    shares = start(world, {**facts, **resume.place, **compared}, held, global_batch=batch)
     supply = supply_of(data, indexes, plan)
     if data.packing is None:
         return Loader(supply, held, witness=Together(world, shares), prefetch=prefetch, resume=resume)

@@ -12,10 +12,10 @@ from allranks.world.base import World
 _PART = 1 << 20  # bytes that a coordinator takes in one piece
 
 
-def looked_at(sources: Iterable[Source], world: World) -> dict[str, str]:
+def sample_facts(sources: Iterable[Source], world: World) -> dict[str, str]:
     """Return, as a fact that ranks compare, a digest of a few samples of those sources that are objects in memory."""
-    looks = [source.look() for source in sources if world.size > 1 and hasattr(source, "look")]
-    return {"some samples": "/".join(looks)} if any(looks) else {}
+    compared = [source.look() for source in sources if world.size > 1 and hasattr(source, "look")]
+    return {"some samples": "/".join(compared)} if any(compared) else {}
 
 
 def shared_index(source: Source, world: World, *, progress: Progress = silent) -> Index:

@@ -15,7 +15,7 @@ from allranks.data.opening import indexes_of, planner, supply_of
 from allranks.data.pipeline import batches, collated
 from allranks.data.plan import Plan
 from allranks.data.recipe import Recipe
-from allranks.data.share import looked_at, shared_index
+from allranks.data.share import sample_facts, shared_index
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.data.start import start
 from allranks.errors import DataError
@@ -25,9 +25,9 @@ from allranks.world.base import World
 class Steps:
     """Which rows of which global batches this rank takes, from where on. **Every rank must make one.**
 
-    ``rows`` and ``state`` are those of ``Dataset.loader``; so are the errors. ``looks`` is compared, too. ``epoch`` and
-    ``step`` are where to begin, ``plan(epoch)`` returns the plan of an epoch. Stays in the process that made it: it
-    holds the world.
+    ``rows`` and ``state`` are those of ``Dataset.loader``; so are the errors. ``compared`` are more facts that must be
+    equal on all ranks. ``epoch`` and ``step`` are where to begin, ``plan(epoch)`` returns the plan of an epoch. Stays
+    in the process that made it: it holds the world.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Steps:
         *,
         rows: object,
         state: Mapping[str, Any] | None,
-        looks: Mapping[str, str],
+        compared: Mapping[str, str],
     ) -> None:
         self.plan = lru_cache(maxsize=2)(plan)
         first = self.plan(0)
@@ -45,7 +45,7 @@ class Steps:
         self.rows = rows_of(rows, global_batch=layout.global_batch, world=world)
         resume = Resume.begin(state, facts, layout, rank=world.rank)
         self.epoch, self.step = resume.epoch, resume.step
-        shares = start(world, {**facts, **resume.place, **looks}, self.rows, global_batch=layout.global_batch)
+        shares = start(world, {**facts, **resume.place, **compared}, self.rows, global_batch=layout.global_batch)
         self._world, self._counted = world, shares.counted
         self._seen: Sum | None = resume.seen
         self._length = first.steps
@@ -114,6 +114,6 @@ def open_steps(data: Recipe, world: World, *, rows: object, state: Mapping[str, 
             remedy="Iterate over .loader(world): its batches are ready, and its map(workers=...) keep their order.",
         )
     indexes = indexes_of(data, [shared_index(part.source, world) for part in data.parts])
-    looks = looked_at((part.source for part in data.parts), world)
-    steps = Steps(planner(data, indexes), world, rows=rows, state=state, looks=looks)
+    compared = sample_facts((part.source for part in data.parts), world)
+    steps = Steps(planner(data, indexes), world, rows=rows, state=state, compared=compared)
     return steps, StepMaker(data, indexes, steps.rows)
