@@ -280,9 +280,7 @@ class Checkpointer:
             return
         try:
             if not self._read_only:
-                self._member.notices.arrived(
-                    self._calls + 1
-                )  # who was told to leave after the last call waits for this one
+                self._member.notices.arrived(self._calls + 1)  # to leave after the last call means to leave here
             self._save_last()
         finally:
             self._release()
