@@ -25,14 +25,16 @@ def batch_statistics(paths: Sequence[str]) -> Iterator[str]:
 def chosen_spec(spec: Spec, choice: str, size: int) -> Spec:
     """Return what is saved of an array of which each rank has one: rank 0's, or with a first dimension of ranks.
 
-    Raises Refused for one that the ranks hold together.
+    One that the ranks hold together is saved as it is where rank 0's is "usual". Raises Refused for it otherwise.
     """
     if spec.split != everywhere(len(spec.shape), size):
+        if choice == "usual":
+            return spec
         what = "per_rank" if choice == "rank" else "from_main"
         raise Refused(
             f"one array that the ranks hold together, and {what}= names it", "Name only what every rank has for itself."
         )
-    if choice == "main":
+    if choice != "rank":
         return Spec(spec.shape, spec.dtype, Split(spec.split.cuts, ((0,),)), spec.kind)
     split = Split((size, *spec.split.cuts), tuple((rank,) for rank in range(size)))
     return Spec((size, *spec.shape), spec.dtype, split, spec.kind, per_rank=True)

@@ -123,11 +123,13 @@ class Opened:
         return self._walk.make(iter(leaves))
 
     def _choose(self) -> dict[str, str]:
-        """Return the paths of leaves of which rank 0's is meant ("main"), or each rank's ("rank")."""
+        """Return the paths of leaves of which each rank's is meant ("rank"), or rank 0's ("main"; where nobody said so,
+        "usual").
+        """
         here, paths = self._here, self._walk.paths
         if here.choose is None or here.size == 1:
             return {}
-        return dict.fromkeys([*here.main, *batch_statistics(paths)], "main") | dict(here.choose(paths))
+        return dict.fromkeys([*here.main, *batch_statistics(paths)], "usual") | dict(here.choose(paths))
 
     def _sort_leaves(self) -> None:
         chosen = self._choose()
