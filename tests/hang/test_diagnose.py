@@ -219,6 +219,11 @@ DEADLOCKS: dict[str, tuple[list[Seen], tuple[int, ...], str]] = {
     "a call more than most": ([waits(0, "barrier", order=9), waits(1, "barrier"), waits(2, "barrier")], (0,), "ahead"),
     "a call less than most": ([waits(0, "barrier", order=5), waits(1, "barrier"), waits(2, "barrier")], (0,), "behind"),
     "one of two is behind": ([waits(0, "barrier", order=9), waits(1, "barrier")], (1,), "behind"),
+    "a call below a condition on the rank": (
+        [replace(waits(0, "broadcast", order=8), branch="if rank == 0 (train.py:14)"), waits(1, "barrier")],
+        (0,),
+        "ahead",
+    ),
     "an evaluation on one of two": (
         [waits(0, "barrier", order=9, calls=Calls(6, tuple("ababcb"))), waits(1, "b", calls=Calls(5, tuple("ababa")))],
         (0,),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from allranks.hang import kernel, stacks, words
+from allranks.hang import branches, kernel, stacks, words
 from allranks.hang.beat import Beat
 from allranks.hang.look import Look
 from allranks.hang.sites import Frame, classify, place
@@ -196,3 +198,29 @@ def test_the_kernel_knows_the_state_of_a_process() -> None:
     assert kernel.state(os.getpid()) == "R"
     assert kernel.state(2**22 + 1) == "X"
     assert kernel.system_call(2**22 + 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("rank == 0", True), ("world.is_main", True), ("R == 0", True), ("dist.get_rank() == 0", True),
+        ("accelerator.is_main_process", True), ("jax.process_index() != 0", True),
+        ("step == 0", False), ("frank", False), ("ready", False),
+    ],
+)  # fmt: skip
+def test_a_thread_below_a_condition_on_the_rank_is_known(condition: str, found: bool, tmp_path: Path) -> None:
+    """Read off the source: the call itself, or one that leads there; and what is run otherwise."""
+    file = tmp_path / "train.py"
+    text = f"def evaluate():\n    look()\nif {condition}:\n    evaluate()\nelse:\n    look()\nlook()\n"
+    file.write_text(text)
+    seen: list[str] = []
+    stacks.remember([str(file)])
+    names: dict[str, object] = {"look": lambda: seen.append(branches.rank_branch(sys._getframe(1)))}
+    for holds in (True, False):
+        tree = ast.parse(text)
+        tree.body[1].test = ast.copy_location(ast.Constant(holds), tree.body[1].test)  # type: ignore[attr-defined]
+        exec(compile(tree, str(file), "exec"), names)
+    below = f"if {ast.unparse(ast.parse(condition))} ({stacks.short_path(str(file))}:3)"
+    assert seen[0] == (below if found else "")
+    assert bool(seen[2]) is found
+    assert (seen[1], seen[3]) == ("", "")

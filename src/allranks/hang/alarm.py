@@ -44,7 +44,8 @@ _RECOVERED = 4  # beats
 @dataclass(frozen=True, slots=True)
 class Sight:
     """What one rank says of itself. ``near`` are the states of the processes of other ranks of its machine, ``calls``
-    its last collectives of all ranks, ``notes`` what a person should know beside."""
+    its last collectives of all ranks, ``notes`` what a person should know beside,
+    ``branch`` the condition on the rank below which it is."""
 
     beat: Beat
     stack: str
@@ -52,18 +53,19 @@ class Sight:
     near: Mapping[int, str]
     calls: Calls = NO_CALLS
     notes: tuple[str, ...] = ()
+    branch: str = ""
 
     def to_json(self) -> dict[str, Any]:
         near, calls = {str(rank): state for rank, state in self.near.items()}, [self.calls.number, *self.calls.forms]
         known = {"beat": self.beat.to_json(), "stack": self.stack, "threads": dict(self.threads)}
-        return {**known, "near": near, "calls": calls, "notes": list(self.notes)}
+        return {**known, "near": near, "calls": calls, "notes": list(self.notes), "branch": self.branch}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Sight:
         near = {int(rank): state for rank, state in fields["near"].items()}
         number, *forms = fields["calls"]
         beat, calls = Beat.from_json(fields["beat"]), Calls(number, tuple(forms))
-        return cls(beat, fields["stack"], fields["threads"], near, calls, tuple(fields["notes"]))
+        return cls(beat, fields["stack"], fields["threads"], near, calls, tuple(fields["notes"]), fields["branch"])
 
 
 class Eyes(Protocol):
@@ -218,6 +220,6 @@ class Alarm:
             beat = sight.beat if sight else Beat.from_json(loads(old)) if old else None
             # One that beats is not mute: its machine may only be too busy for an answer in time.
             fresh = beat is not None and now - beat.when < self.limit / 2
-            calls = sight.calls if sight else NO_CALLS
-            seen.append(Seen(rank, beat, fresh, ended.get(rank, ""), near.get(rank, ""), calls))
+            calls, branch = (sight.calls, sight.branch) if sight else (NO_CALLS, "")
+            seen.append(Seen(rank, beat, fresh, ended.get(rank, ""), near.get(rank, ""), calls, branch))
         return Case(self.limit, tuple(seen), sights, diagnose(seen, limit=self.limit))

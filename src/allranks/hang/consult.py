@@ -82,7 +82,7 @@ def consult(ranks: Sequence[Knocker], *, threads: bool) -> Finding:
 def _seen(rank: int, sights: Mapping[int, Sight], far: Mapping[str, Any], states: Mapping[int, str]) -> Seen:
     """Put together what is known of a rank: of one of this machine that is mute, its process; of another, its beat."""
     if rank in sights:
-        return Seen(rank, sights[rank].beat, calls=sights[rank].calls)
+        return Seen(rank, sights[rank].beat, calls=sights[rank].calls, branch=sights[rank].branch)
     beats = {beat["rank"]: Beat.from_json(beat) for beat in far.get("beats", ())}
     return Seen(
         rank, beats.get(rank), rank not in states and rank in beats, far.get("ended", {}).get(str(rank), ""),

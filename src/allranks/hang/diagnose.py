@@ -10,8 +10,9 @@ files, Python). Waiting ranks wait for whoever is not with them, so the culprits
 4. outside ranks, if anybody waits; those that are ahead of a waiting rank, or with which none of the waiting moves
    data, are not what it waits for;
 5. where all wait: ranks of which each receives from the next, or sends to it, in a ring; those of which one moves data
-   with another that does not; those that made a call that is not the program's (``calls``); those that have entered
-   fewer calls than most, or more than most; else those in another call than most;
+   with another that does not; those that alone are below a condition on the rank, if not most are; those that made a
+   call that is not the program's (``calls``); those that have entered fewer calls than most, or more than most; else
+   those in another call than most;
 6. where all wait in the same call: nobody. It is the network, the device, or a long program;
 7. where nobody waits: the outside ranks that stand still; where most stand at one place, those that are not there
    (an unknown wait, in which most are).
@@ -41,7 +42,8 @@ class Seen:
 
     ``beat`` is its last, ``fresh`` if it answers now. ``ended`` says how it ended, ``""`` where that is not known.
     ``process`` is the kernel's letter for the state of its process (proc(5); ``X``: there is none), where a rank of
-    its machine could look. ``calls`` are its last collectives. ``is_written``:
+    its machine could look. ``calls`` are its last collectives, ``branch`` is the condition on
+    the rank below which it is. ``is_written``:
     where the ``beat`` is was written by C, a moment ago.
     """
 
@@ -51,6 +53,7 @@ class Seen:
     ended: str = ""
     process: str = ""
     calls: Calls = NO_CALLS
+    branch: str = ""
     is_written: bool = False
 
 
@@ -73,7 +76,7 @@ def diagnose(seen: Sequence[Seen], *, limit: float) -> Diagnosis:
     verdicts = [_alone(one, limit) for one in seen]
     beats = {one.rank: one.beat for one, verdict in zip(seen, verdicts, strict=True) if one.beat and verdict in _LIVES}
     waiting = frozenset(rank for rank, beat in beats.items() if beat.waits)
-    culprits, role = _culprits(verdicts, beats, waiting, limit=limit, calls={one.rank: one.calls for one in seen})
+    culprits, role = _culprits(verdicts, beats, waiting, limit=limit, seen=seen)
     at_work = bool(culprits) and all(rank in beats and beats[rank].at_work(limit) for rank in culprits)
     if role is not None:
         for rank in culprits:
@@ -112,7 +115,7 @@ def _culprits(
     waiting: Collection[int],
     *,
     limit: float,
-    calls: Mapping[int, Calls],
+    seen: Sequence[Seen],
 ) -> tuple[tuple[int, ...], Verdict | None]:
     """Return who is waited for; and what that makes of them, where they are not what they are without the others."""
     if sum(verdict in _LEFT for verdict in verdicts) > len(beats) == len(waiting) > 0:
@@ -125,7 +128,7 @@ def _culprits(
         return (), None
     outside = [rank for rank in beats if rank not in waiting]
     if not outside:
-        return _apart(beats, calls)
+        return _apart(beats, seen)
     if waiting:
         return _late(outside, waiting, beats), "stuck"
     if len(still) < len(outside):
@@ -143,13 +146,16 @@ def _late(outside: Sequence[int], waiting: Collection[int], beats: Mapping[int, 
     return tuple(rank for rank in outside if beats[rank].order < farthest) or tuple(outside)
 
 
-def _apart(beats: Mapping[int, Beat], calls: Mapping[int, Calls]) -> tuple[tuple[int, ...], Verdict]:
+def _apart(beats: Mapping[int, Beat], seen: Sequence[Seen]) -> tuple[tuple[int, ...], Verdict]:
     """All wait: return those that wait for something else."""
     if ring := _ring(beats):
         return ring, "elsewhere"
     if astray := {rank: beat.peer for rank, beat in beats.items() if beat.peer in beats and not _meets(rank, beats)}:
         return tuple(sorted({*astray, *astray.values()})), "elsewhere"
-    if odd := _odd(beats, calls):
+    alone = tuple(one.rank for one in seen if one.branch and one.rank in beats)
+    if alone and 2 * len(alone) <= len(beats) and len({(beat.order, beat.where) for beat in beats.values()}) > 1:
+        return alone, "ahead"
+    if odd := _odd(beats, {one.rank: one.calls for one in seen}):
         return odd, "ahead"
     orders = {rank: beat.order for rank, beat in beats.items()}
     if all(orders.values()) and len(set(orders.values())) > 1:

@@ -155,11 +155,12 @@ def _in_full(what: str, group: str, peer: int) -> str:
 
 
 def collectives_of(threads: Mapping[str, FrameType]) -> Iterator[str]:
-    """Yield a line for every thread, beside the one that trains, in which a collective is run."""
+    """Yield a line for every thread, beside the one that trains, that waits for one of JAX's programs."""
     for name, frame in threads.items():
         stack = stacks.read(frame)
         phase, what = classify(stack)
-        if phase == PYTHON and (call := waits_for_device(frame)):
-            phase, what = "collective", call
-        if phase == "collective" and not name.startswith(_AUTOGRADS):
-            yield f"thread {name} is in {phase} {what} at {place(stack)}: lockstep does not compare other threads"
+        call = waits_for_device(frame) if phase == PYTHON else ""
+        is_jax = bool(call) or (phase == "collective" and any("/jax/" in step.file for step in stack))
+        what = call or what
+        if is_jax and not name.startswith(_AUTOGRADS):
+            yield f"thread {name} is in collective {what} at {place(stack)}: lockstep does not compare it (JAX)"

@@ -28,12 +28,16 @@ def flight() -> Flight | None:
     if _read is None or not dist.is_initialized():
         return None
     groups = json.loads(_read(False, False)).get("pg_status", {})
-    numbers = {
-        name: (int(one["last_enqueued_collective"]), max(0, int(one["last_completed_collective"])))
-        for name, one in groups.items()
-    }
-    pending = tuple(name for name, (begun, ended) in numbers.items() if begun > ended and name != _DEFAULT)
-    return Flight(*numbers.get(_DEFAULT, (0, 0)), pending)
+    begun, ended = _numbers(groups.pop(_DEFAULT, None))
+    pending = [name for name, status in groups.items() if (numbers := _numbers(status))[0] > numbers[1]]
+    return Flight(begun, ended, tuple(pending))
+
+
+def _numbers(status: Any) -> tuple[int, int]:
+    """Return how many collectives of a group were begun and have ended; torch has -1 for none."""
+    if status is None:
+        return 0, 0
+    return int(status["last_enqueued_collective"]), max(0, int(status["last_completed_collective"]))
 
 
 def history() -> Calls:

@@ -25,6 +25,7 @@ from allranks.failure import Failure
 from allranks.hang import door, kernel, stacks, words
 from allranks.hang.alarm import Alarm, Case, Sight
 from allranks.hang.beat import Beat
+from allranks.hang.branches import rank_branch
 from allranks.hang.calls import NO_CALLS
 from allranks.hang.detect import history, torch_timeout
 from allranks.hang.limits import Limits
@@ -133,11 +134,13 @@ class Watch:
     def sight(self, *, threads: bool) -> Sight:
         with self._looking:
             beat = self._beat = self._look.beat()
-            stack = stacks.in_words(self._look.frame())
+            stack, branch = stacks.in_words(self._look.frame()), rank_branch(self._look.frame())
         others = stacks.of_others(self._look.thread) if threads else {}
         near = {rank: kernel.state(pid) for rank, pid in self._listener.near.items()}
         words = {name: stacks.in_words(frame) for name, frame in others.items()}
-        return Sight(beat, stack, words, near, history() if threads else NO_CALLS, tuple(collectives_of(others)))
+        return Sight(
+            beat, stack, words, near, history() if threads else NO_CALLS, tuple(collectives_of(others)), branch
+        )
 
     # The thread that looks.
 

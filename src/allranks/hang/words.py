@@ -37,7 +37,7 @@ _REMEDIES: dict[str, str] = {
     "compile": "It compiles. If that is normal, raise hang_after; else look at its stack.",
     "collective": "Did all ranks run the same calls in one order? allranks run --guard, or allranks.lockstep, "
     "says so before they hang.",
-    "in lockstep": "Lockstep has found no difference: look at sends and receives, and at calls of other threads.",
+    "in lockstep": "Lockstep has found no difference so far. Look at the lines: is one of the ranks only slower?",
     "paired": "Count the sends and receives of each pair: every recv needs one send of its peer, in one order.",
     "grouped": "Use the groups in one order on all of their ranks.",
     "ahead": "Does it alone evaluate, log or save, by a call of all ranks? All must make it, or none: evaluate with "
@@ -116,6 +116,7 @@ def culprit(seen: Seen, verdict: Verdict, host: str, now: float) -> Iterator[str
         told = [f"step {beat.step}"] if beat.step is not None else []
         told += [f"before: {beat.before}"] if beat.before else []
         told += [f"its process uses {beat.cores:.1f} cores"] if seen.fresh else []
+        told += [f"below `{seen.branch}`"] if seen.branch else []
         if told:
             yield f"  {'; '.join(told)}"
     yield f"  what to do: {remedy(seen, verdict)}"
