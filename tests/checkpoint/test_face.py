@@ -286,6 +286,22 @@ def test_looking_at_an_old_step_is_not_going_on_from_it(disk: MemoryStorage, may
     assert newest[0]["name"] == "at 31"
 
 
+def test_a_step_that_was_refused_is_none_that_the_training_has_come_to(disk: MemoryStorage) -> None:
+    """So it can go back before it and save it anew."""
+    with opened(disk) as ckpt:
+        for step in (6, 7):
+            ckpt.save(step, state_at(step), block=True)
+    with opened(disk) as again:
+        again.restore(state_at(0))
+        with pytest.raises(StepExists):
+            again.save(7, state_at(7))
+        again.restore(state_at(0), step=6)
+        again.save(7, state_at(8), block=True)
+        newest = again.restore(state_at(0))
+        assert newest is not None
+        assert (newest[1], newest[0]["name"]) == (7, "at 8")
+
+
 @pytest.mark.parametrize("into", ["a copy", "the state itself"])
 def test_a_state_that_was_only_seen_is_saved_in_the_end_unless_it_is_overwritten(
     disk: MemoryStorage, into: str

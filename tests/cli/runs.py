@@ -50,6 +50,10 @@ class Tree:
     def key(self) -> object:
         return self.declared
 
+    @property
+    def ties(self) -> dict[int, int]:
+        return {}
+
     def held(self, array: int, number: int) -> Held:
         path, whole = list(self.arrays.items())[array]
         part = whole[cell(number, whole.shape, self._split(path).cuts).slices]

@@ -225,6 +225,7 @@ class Checkpointer:
         hold together; CannotStore; StepExists. Raises SaveFailed for the save before, if that failed.
         """
         self._refuse_to_write()
+        last = self._position.last
         self._come_to(step)
         refused, numbers = None, {}
         try:
@@ -237,8 +238,12 @@ class Checkpointer:
         order = Order(step, extra, numbers, replace=replace, wait=block, refused=refused)
         self._began = time.monotonic()
         progress.step = step
-        with progress.inside("save", f"step {step}"):
-            handle = self._saver.save(order, state)
+        try:
+            with progress.inside("save", f"step {step}"):
+                handle = self._saver.save(order, state)
+        except AllranksError:
+            self._position.last = last  # a step that was refused is none that the training has come to
+            raise
         self._saved = step
         return handle
 
