@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import os
 import sys
 from collections import Counter
@@ -93,8 +92,12 @@ def _frames(thread: int) -> Iterator[tuple[FrameType, _Named]]:
     """Yield the frames of the user's code in which a thread is in loops, the innermost first, with these loops."""
     frame = sys._getframe(2) if thread == get_ident() else sys._current_frames().get(thread)
     while frame is not None:
-        if _is_users(frame.f_code.co_filename) and (named := _named(frame.f_code, frame.f_lasti)):
-            yield frame, named
+        code = frame.f_code
+        known = _known.get((id(code), frame.f_lasti))
+        if known is None:
+            known = _known[id(code), frame.f_lasti] = code, _named(code, frame.f_lasti)
+        if known[1]:
+            yield frame, known[1]
         frame = frame.f_back
 
 
@@ -110,11 +113,13 @@ def _count(loop: Loop, variables: Any) -> int | None:
     return None
 
 
-_is_users = functools.cache(is_users)
+# The named loops by places in code: by the code's identity, which its hash would be too slow for, so it is kept alive.
+_known: dict[tuple[int, int], tuple[CodeType, _Named]] = {}
 
 
-@functools.cache
 def _named(code: CodeType, at: int) -> _Named:
+    if not is_users(code.co_filename):
+        return ()
     line = _line(code, at)
     where = os.path.basename(code.co_filename)
     return tuple(
