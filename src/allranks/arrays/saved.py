@@ -139,7 +139,7 @@ def merged(live: Any, filled: Any) -> Any:
     return filled
 
 
-def told(kept: Mapping[str, Any]) -> tuple[str, ...]:
+def notes_of(kept: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a line for each setting that a template keeps."""
     return tuple(
         f"{path!r} stays {value!r:.60}, as this program has it: the checkpoint has none" for path, value in kept.items()

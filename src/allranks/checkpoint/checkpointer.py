@@ -93,7 +93,7 @@ class Checkpointer:
         self._choices = Choices(globs(per_rank), globs(from_main))
         settings = Settings(integrity=integrity, memory=memory, timeout=timeout, choices=self._choices)
         self._fence: fence.Fence | None = None
-        world.agree({"every": every, "integrity": integrity, **self._choices.said}, name="checkpointer")
+        world.agree({"every": every, "integrity": integrity, **self._choices.as_json}, name="checkpointer")
         self._keeping: Keeping | None = None
         self._read_only = read_only
         nonce = "" if read_only else self._enter(policy, take_over)

@@ -169,7 +169,7 @@ def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: 
     return "\n".join(lines)
 
 
-def told(allowed: Sequence[Difference]) -> tuple[str, ...]:
+def notes_of(allowed: Sequence[Difference]) -> tuple[str, ...]:
     """Return a line for each kind of difference that was allowed."""
     words = {
         "missing": "stay as this program has them: the checkpoint has none of",

@@ -19,7 +19,7 @@ class Choices:
     from_main: tuple[str, ...] = ()
 
     @property
-    def said(self) -> dict[str, list[str]]:
+    def as_json(self) -> dict[str, list[str]]:
         """What all ranks must choose alike, as JSON."""
         return {"per_rank": list(self.per_rank), "from_main": list(self.from_main)}
 

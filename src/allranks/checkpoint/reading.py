@@ -215,8 +215,8 @@ def _filled(reader: Reader, manifest: Manifest, like: T) -> T:
     lacking = tuple(one for one in found if one.kind != "unexpected")
     names = {number: one.path for number, one in enumerate(tree.declared)}
     if not lacking and (pairs := ties.shared(tree, names)):
-        apart = ties.differing(tree, names, pairs, reader.fill, partial(known_equal, manifest))
-        lacking = match.tied(apart, tree.declared)
+        conflicts = ties.differing(tree, names, pairs, reader.fill, partial(known_equal, manifest))
+        lacking = match.tied(conflicts, tree.declared)
     if lacking:
         raise DoesNotFit(
             f"read: {match.report(lacking, tree.declared, manifest)}", differences=lacking, step=manifest.step

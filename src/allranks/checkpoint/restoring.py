@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from allranks.arrays.base import OpenTree
 from allranks.arrays.detect import open_tree
-from allranks.arrays.saved import told
+from allranks.arrays.saved import notes_of
 from allranks.checkpoint import agree, audit, garbage, holds, match, paths, ties
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.manifest import Manifest
@@ -196,10 +196,10 @@ def _look(storage: Storage, world: World, like: object, manifest: Manifest, sett
     if wrong:
         who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
         remedy = "What is meant can be said: rename=, allow_missing=, allow_unexpected=, cast=True."
-        told_ = match.report(wrong, declared, manifest)
-        raise DoesNotFit(f"{who}: {told_}", differences=wrong, step=step, remedy=remedy)
+        report = match.report(wrong, declared, manifest)
+        raise DoesNotFit(f"{who}: {report}", differences=wrong, step=step, remedy=remedy)
     numbers = tuple(number for number in there if number not in pairs)
-    return _Plan(manifest, tree, numbers, tuple(pairs), (*told(tree.kept), *match.told(allowed)))
+    return _Plan(manifest, tree, numbers, tuple(pairs), (*notes_of(tree.kept), *match.notes_of(allowed)))
 
 
 def _elsewhere(manifest: Manifest, paths: Iterable[str]) -> set[str]:

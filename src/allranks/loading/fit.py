@@ -13,9 +13,9 @@ from allranks.arrays.cast import castable, widens
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.names import canonical, matches
 
-Kind = Literal["missing", "unexpected", "reshaped", "unlike", "recast", "tied", "apart"]
+Kind = Literal["missing", "unexpected", "reshaped", "unlike", "recast", "tied", "conflict"]
 # Those after which a leaf of the template does not hold what the file has.
-WRONG: tuple[Kind, ...] = ("missing", "unexpected", "reshaped", "unlike", "apart")
+WRONG: tuple[Kind, ...] = ("missing", "unexpected", "reshaped", "unlike", "conflict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Difference:
 
     ``missing`` gets nothing from the file, ``unexpected`` goes nowhere; ``reshaped`` and ``unlike`` (of a dtype that is
     no cast away) are on both sides and not loaded. ``recast`` is loaded, and rounded if ``lossy``; ``tied`` is the
-    same memory as the leaf ``name`` of the template, which is loaded; ``apart`` is that, too, and holds other bytes in
-    the file. ``allowed`` is the glob that lets it pass.
+    same memory as the leaf ``name`` of the template, which is loaded; a ``conflict`` is that, and has others in the
+    file. ``allowed`` is the glob that lets it pass.
     """
 
     kind: Kind
@@ -101,12 +101,12 @@ def fit(
     *,
     aside: Container[str] = (),
     tied: Mapping[int, int] | None = None,
-    apart: Mapping[int, int] | None = None,
+    conflicts: Mapping[int, int] | None = None,
 ) -> Fit:
     """Return what of a file goes where; ``called`` has the file's names by those that they have in the template.
 
     ``aside`` are names that are used otherwise; ``tied`` says which array of the template is the same memory as which
-    other, ``apart`` the same of those that hold other bytes in the file.
+    other, ``conflicts`` the same of those that hold other bytes in the file.
     """
     pairs: list[tuple[int, str]] = []
     found: list[Difference] = []
@@ -118,9 +118,9 @@ def fit(
             lacking.append(number)
             continue
         used.add(name)
-        if apart and number in apart:
-            other = declared[apart[number]].path
-            found.append(Difference("apart", one.path, other, f"one memory with {other}", "other bytes"))
+        if conflicts and number in conflicts:
+            other = declared[conflicts[number]].path
+            found.append(Difference("conflict", one.path, other, f"one memory with {other}", "other bytes"))
             continue
         change = _change(one, name, stored[name])
         if change is None or change.kind == "recast":

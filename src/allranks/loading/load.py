@@ -14,7 +14,7 @@ import numpy as np
 from allranks.arrays.base import Copy, Declared, OpenTree, Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.arrays.saved import Saved, SavedArray, told
+from allranks.arrays.saved import Saved, SavedArray, notes_of
 from allranks.checkpoint import agree, garbage, ties
 from allranks.checkpoint.names import Rename, below, choose_key, idle, renamed, renaming
 from allranks.consistency import verify
@@ -156,17 +156,23 @@ class _Load:
         found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()))
         there = {number: names[name] for number, name in found.pairs}
         pairs = ties.shared(tree, there)
-        apart = _apart(source, tree, there, {one: other for one, other in pairs.items() if one in there})
-        once = {one: other for one, other in pairs.items() if one not in apart}
+        conflicts = _conflicts(source, tree, there, {one: other for one, other in pairs.items() if one in there})
+        once = {one: other for one, other in pairs.items() if one not in conflicts}
         for number in once:
             tree.targets(number)  # on the meta device it gets the memory of the other
         if pairs:
-            found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()), tied=once, apart=apart)
+            found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()), tied=once, conflicts=conflicts)
         found = replace(found, differences=(*found.differences, *unfit))
         found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
         report = self._report(source, tree, found, leaves, set(scalars.values()))
         unused = [f"rename {old!r} renames nothing" for old in idle(names, asked.rename)]
-        notes = (*report.notes, *told(tree.kept), *_said_of_key(source, key, asked), *unused, *self._idle_globs(found))
+        notes = (
+            *report.notes,
+            *notes_of(tree.kept),
+            *_said_of_key(source, key, asked),
+            *unused,
+            *self._idle_globs(found),
+        )
         report = replace(report, notes=notes)
         nothing = _nothing(report, told=bool(values or scalars))
         if why := nothing or _refusal(report, found, asked.strict) or self._empty(tree, found):
@@ -320,7 +326,7 @@ def _said_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
     return [f"the weights were found below key={key!r}{besides}"]
 
 
-def _apart(source: Source, tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int]) -> dict[int, int]:
+def _conflicts(source: Source, tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int]) -> dict[int, int]:
     """Return which arrays are one memory with which others, and other bytes in the file. Raises Damaged."""
     found = ties.differing(tree, names, pairs, source.read, source.same) if pairs else {}
     if found:

@@ -19,7 +19,7 @@ _TITLES: tuple[tuple[Kind, str], ...] = (
     ("unexpected", "in the file, not in the template"),
     ("reshaped", "of another shape, not loaded"),
     ("unlike", "of a dtype that is no cast away, not loaded"),
-    ("apart", "one memory in the template, and different arrays in the file"),
+    ("conflict", "one memory in the template, and different arrays in the file"),
     ("recast", "cast"),
     ("tied", "the same memory as a leaf that is loaded"),
 )
@@ -79,7 +79,7 @@ class LoadReport:
     @property
     def missing(self) -> tuple[str, ...]:
         """The paths of the template that got nothing from the file, whatever the reason."""
-        return tuple(one.path for one in self.differences if one.kind in ("missing", "reshaped", "unlike", "apart"))
+        return tuple(one.path for one in self.differences if one.kind in ("missing", "reshaped", "unlike", "conflict"))
 
     @property
     def unexpected(self) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def _line(one: Difference) -> str:
             return f"{name}: {one.found}{allowed}"
         case "tied":
             return f"{one.path}: {one.wanted} is {name}"
-        case "apart":
+        case "conflict":
             return f"{one.path} is {name}{allowed}"
         case "recast":
             return f"{one.path}: {one.found} -> {one.wanted}{', rounded' if one.lossy else ''}"
