@@ -44,7 +44,7 @@ def test_a_world_of_one_made_before_lightning_starts_ranks_is_refused(tmp_path: 
     """``allranks.init()`` at the top of a script cannot know of ranks that do not exist yet."""
     ended = run("popen", tmp_path, "early")
     assert ended.code not in (0, None), ended
-    assert "the framework says rank 0 of 2, but allranks.init() made this process rank 0 of 1" in ended.err
+    assert "the framework trains as rank 0 of 2, and this process is rank 0 of 1" in ended.err
     assert "Leave allranks.init() out" in ended.err
 
 

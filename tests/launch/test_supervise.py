@@ -313,7 +313,7 @@ def test_the_job_ends_with_143_only_where_nothing_is_lost() -> None:
     lost = "stopped by SIGTERM; nothing was saved since step 20"
     assert (killed.exit_code, killed.supervisor.cause) == (
         137,
-        f"{lost}: ranks 0-1 were killed at the end of the grace",
+        f"{lost}: ranks 0-1 were killed before the save",
     )
     assert Say("the grace of 5 s is over: killing ranks 0-1") in killed.actions
     failed = Job(2).on(*answering, Terminated(), RankFailed(failure(1, exit_code=3))).exits([1], 3).exits([0], 143)

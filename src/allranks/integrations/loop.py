@@ -41,11 +41,17 @@ def join(rank: int, size: int, *, hang: bool) -> World:
     except AllranksError:
         world = init(hang_after=DEFAULT_HANG_AFTER if hang else 0.0)
     if (world.rank, world.size) != (rank, size):
+        if size < world.size:
+            remedy = (
+                f'Give the framework all ranks (Lightning: Trainer(devices={world.size}, strategy="ddp")), or start one '
+                "process: allranks run -n 1 train.py."
+            )
+        else:
+            remedy = f"Have a launcher start all ranks: allranks run -n {size} train.py."
         raise ContradictingSigns(
-            f"the framework says rank {rank} of {size}, but allranks.init() made this process rank {world.rank} of "
+            f"rank {world.rank}: the framework trains as rank {rank} of {size}, and this process is rank {world.rank} of "
             f"{world.size}.",
-            remedy="Leave allranks.init() out, so that it follows the framework; or have a launcher start all ranks: "
-            f"allranks run -n {size} train.py.",
+            remedy=remedy,
         )
     return world
 

@@ -48,7 +48,7 @@ class Saves:
         lost = "nothing was saved after it" if self.step is None else f"nothing was saved since step {self.step}"
         killed = [rank for rank in unsaved if endings[rank].wait_code == -signal.SIGKILL]
         if killed:
-            how = f"{name_ranks(killed)} {'was' if len(killed) == 1 else 'were'} killed at the end of the grace"
+            how = f"{name_ranks(killed)} {'was' if len(killed) == 1 else 'were'} killed before the save"
             return f"{lost}: {how}", 128 + signal.SIGKILL
         codes = [shell_exit_code(endings[rank].wait_code) for rank in unsaved]
         why = f": {first_of(self.failures).headline()}" if self.failures else ""
