@@ -189,7 +189,7 @@ def test_a_step_under_the_name_of_another_is_no_step(saved: dict[str, bytes]) ->
     for path, data in saved.items():
         if path.startswith("checkpoint-20/"):
             disk.put(path.replace("checkpoint-20/", "checkpoint-30/"), data)
-    with pytest.raises(Damaged, match="is the manifest of step 20"):
+    with pytest.raises(Damaged, match="checkpoint-30 holds step 20: the folder was copied or renamed"):
         restored(disk)
     found = restored(disk, fallback=True)
     assert found is not None

@@ -19,7 +19,15 @@ from allranks.storage.base import Storage
 SHARED_MEMORY = Path("/dev/shm")
 SERVER = """
 import logging, sys, threading
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
+
+# As S3 does, and moto does not: one conditional PUT at a time looks whether the object is there, and puts it.
+one_at_a_time, put_object = threading.Lock(), S3Response.put_object
+def put_alone(self):
+    with one_at_a_time:
+        return put_object(self)
+S3Response.put_object = put_alone
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()

@@ -245,6 +245,8 @@ class Checkpointer:
             self._position.last = last  # a step that was refused is none that the training has come to
             raise
         self._saved = step
+        if self._seen is not None and self._seen[0] != step:
+            self._seen = None  # the training has come to another step since maybe_save saw it
         return handle
 
     def request(self, kind: Kind, why: str) -> None:
