@@ -41,16 +41,16 @@ def join(rank: int, size: int, *, hang: bool) -> World:
     except AllranksError:
         world = init(hang_after=DEFAULT_HANG_AFTER if hang else 0.0)
     if (world.rank, world.size) != (rank, size):
-        if size < world.size:
+        n = world.size
+        remedy = f"Have a launcher start all ranks: allranks run -n {size} train.py."
+        if size < n:
             remedy = (
-                f'Give the framework all ranks (Lightning: Trainer(devices={world.size}, strategy="ddp")), or start one '
+                f'Give the framework all ranks (Lightning: Trainer(devices={n}, strategy="ddp")), or start one '
                 "process: allranks run -n 1 train.py."
             )
-        else:
-            remedy = f"Have a launcher start all ranks: allranks run -n {size} train.py."
         raise ContradictingSigns(
-            f"rank {world.rank}: the framework trains as rank {rank} of {size}, and this process is rank {world.rank} of "
-            f"{world.size}.",
+            f"rank {world.rank}: the framework trains as rank {rank} of {size}, and this process is rank {world.rank} "
+            f"of {n}.",
             remedy=remedy,
         )
     return world
