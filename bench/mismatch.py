@@ -44,7 +44,6 @@ TORCH = {
     "a call more": "extra",
     "a step left out": "skipped",
     "shorter epochs": "epochs",
-    "no optimizer step": "no_step",
     "no backward of DDP": "ddp",
     "another dtype received than sent": "received",
     "a receive more than sends": "both_receive",

@@ -81,8 +81,9 @@ ENDED = Path(__file__).parent / "programs" / "ended.py"
 @pytest.mark.parametrize(
     ("how", "code", "saved"),
     [
-        ("with, killed worker", 143, [5]),
-        pytest.param("plain, broken pipe", 143, [5], marks=pytest.mark.soak),
+        ("with, between steps", 143, [5]),
+        ("with, within a step", 1, []),
+        pytest.param("plain, between steps", 143, [5], marks=pytest.mark.soak),
         pytest.param("plain, at different steps", 1, [], marks=pytest.mark.soak),
         pytest.param("plain, save fails", 1, [], marks=pytest.mark.soak),
         pytest.param("plain, no SIGTERM", 1, [], marks=pytest.mark.soak),
@@ -91,7 +92,8 @@ ENDED = Path(__file__).parent / "programs" / "ended.py"
 def test_an_exception_that_comes_of_sigterm_leads_to_a_save(
     how: str, code: int, saved: list[int], tmp_path: Path
 ) -> None:
-    """Of the last complete step, by all ranks; where they are at different steps, nothing is, and the code says so."""
+    """Of the last complete step, by all ranks. Where they are at different steps, or one is within a step that may have
+    changed its state, nothing is saved, and the exit code says so."""
     job = harness.run(2, [str(ENDED), str(tmp_path), how])
     assert job.codes == [code] * 2, job
     assert list(audit.steps(open_storage(tmp_path))) == saved

@@ -57,11 +57,6 @@ STUCK = {
     ("jax", "epochs"): ("; {odd}: jit(add) (", ", epoch = 1 in the loop ", " which was 0 at the call before."),
     ("torch", "skipped"): ("{most}: ", " step = 3 in the loop ", "; {odd}: ", " without a call at step = 3."),
     ("torch", "epochs"): ("; {odd}: all_reduce sum", ", epoch = 1 in the loop ", " which was 0 at the call before."),
-    ("torch", "no_step"): (
-        " step = 4 in the loop ",
-        "; {odd}: ",
-        "after 0 optimizer steps since the call before, not 1.",
-    ),
     ("torch", "threads"): (
         "in other threads, group 1': call 11 differs: {most}: all_reduce sum ",
         "; {odd}: all_reduce max ",

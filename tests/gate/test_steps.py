@@ -91,6 +91,7 @@ HEALTHY: dict[str, Callable[[int], list[Position]]] = {
     "samples of its own, many dropped": lambda rank: samples(rank, kept=0.7),
     "samples of its own, few dropped": lambda rank: samples(rank, kept=0.97),
     "another attempt of one rank": lambda rank: [at(k=k, attempt=int(rank == 1 and k % 7 == 3)) for k in range(60)],
+    "more micro-batches on one rank, late": lambda rank: [at(k=k, i=3 if rank and k > 20 else 1) for k in range(60)],
     "another loop": of_every_rank([at(k=k) for k in range(50)] + [at(n=n) for n in range(50)]),
     "no loop": of_every_rank([Position()] * 100),
     "long": of_every_rank([at(epoch=epoch, i=i) for epoch in range(3) for i in range(1000)]),

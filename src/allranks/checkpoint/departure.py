@@ -5,7 +5,8 @@ at their own next calls, when the program says which step their state is of. If 
 they save the last state that they saw. The last one that saves leaves.
 
 An exception that ends the program after a SIGTERM is most often its consequence: a process that the loop needs was
-killed by it. Then no rank comes to a call any more, and all save the last state that they saw.
+killed by it. Then no rank comes to a call any more, and all save the last state that they saw, if it still is that
+state: an exception from within a step may leave weights that are changed in part (`interrupted.py`).
 
 Before a save the ranks compare their steps: without that, a rank whose loop ended would save another one.
 """
@@ -19,7 +20,8 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary, ref
 
 from allranks import agent
-from allranks.errors import Mismatch
+from allranks.checkpoint.interrupted import comes_before_a_change
+from allranks.errors import Mismatch, name_ranks
 from allranks.gate.log import log
 from allranks.world import overdue, sigterm
 from allranks.world.base import World
@@ -101,7 +103,8 @@ class Departure:
         self._rescued = True
         step = self._members[0].saved()
         try:
-            self._save([one for one in self._members if one not in self._saved])
+            members = [one for one in self._members if one not in self._saved]
+            self._save(members, is_complete=comes_before_a_change(error))
         except Exception as failed:
             since = "" if step is None else f" since step {step}"
             log("allranks: nothing was saved%s: %s", since, failed, level=40)
@@ -121,9 +124,12 @@ class Departure:
             time.sleep(_NAP)
         return told
 
-    def _save(self, members: Sequence[Member]) -> None:
-        """Save all of these, on all ranks the same steps; raise the first error once all have been tried."""
-        steps = [one.seen() for one in members]
+    def _save(self, members: Sequence[Member], *, is_complete: bool = True) -> None:
+        """Save all of these, on all ranks the same steps; raise the first error once all have been tried.
+
+        Without ``is_complete``, on any rank, nothing is saved.
+        """
+        steps = [one.seen() for one in members] if is_complete else None
         ticket = Ticket("leave", "save before leaving", "")
         world = self._world()
         assert world is not None
@@ -153,6 +159,12 @@ class Departure:
 
 def _same(values: Sequence[object]) -> None:
     """Raise Mismatch unless all ranks are at the same steps."""
+    if broken := [rank for rank, steps in enumerate(values) if steps is None]:
+        raise Mismatch(
+            f"{name_ranks(broken)} may have changed the state since the last complete step: the exception came within "
+            "a step.",
+            ranks=broken,
+        )
     odd = [rank for rank, steps in enumerate(values) if steps != values[0]]
     if odd:
         told = "; ".join(f"rank {rank}: step {_words(steps)}" for rank, steps in enumerate(values))

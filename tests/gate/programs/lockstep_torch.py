@@ -253,18 +253,6 @@ def threads() -> list[float]:
     return []
 
 
-def no_step() -> list[float]:
-    """One rank leaves out an optimizer step."""
-    model = DistributedDataParallel(torch.nn.Linear(4, 4))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for step in range(6):
-        model(torch.ones(2, 4)).sum().backward()
-        start[0] = time.monotonic()
-        if not (odd and step == 3):
-            optimizer.step()
-    return [float(model.module.weight.sum())]
-
-
 def functional_op() -> list[float]:
     x = torch.ones(8)
     found = functional.all_reduce(x, "max" if odd else "sum", dist.group.WORLD)

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-_COUNTING = {"range", "trange", "arange", "count"}
+# An endless ``count()`` is none: each rank may go through it at its own pace.
+_COUNTING = {"range", "trange", "arange"}
 # Calls that hand on what they are given, one by one: progress bars and the like.
 _PASSING = {"tqdm", "track", "reversed", "iter", "list", "tuple", "progress_bar"}
 _UNORDERED = {"set", "frozenset", "list", "tuple", "iter"}

@@ -6,7 +6,6 @@ import ast
 import contextlib
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from threading import get_ident
@@ -18,8 +17,6 @@ from allranks.digest import digest, show
 from allranks.gate.lockstep.loops import Loop, around
 from allranks.gate.lockstep.steps import Label, Position
 
-# What the training thread has done, by name: ``optimizer steps``.
-events: Counter[str] = Counter()
 # Returns the number of the batch that a value of a loop is, if it is one.
 numbered: list[Callable[[Any], int | None]] = []
 
@@ -38,7 +35,7 @@ def read(thread: int) -> Position:
     for frame, named in _frames(thread):
         variables = frame.f_locals
         found[:0] = [(name, count) for name, loop in named if (count := _count(loop, variables)) is not None]
-    return Position(tuple(found), tuple(sorted(events.items())))
+    return Position(tuple(found))
 
 
 def labels(thread: int, *, thoroughly: bool) -> list[Label]:

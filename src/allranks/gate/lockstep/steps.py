@@ -1,10 +1,9 @@
 """How far a rank's loops go on from call to call: a rank that has left a step out has gone farther.
 
-Ranks that leave out different steps make the same calls: only the loops around the calls, and what the rank did in
-between (backward passes, optimizer steps), tell. So a rank foretells how far on it will come to its next call, by the
-rule by which it foretells the call (predictor.py). Where it comes as far as that, it goes on without a word. Where not,
-it asks, as for a call that was not foretold: if all ranks left out the same, all ask, and agree; if not, the others
-have gone on.
+Ranks that leave out different steps make the same calls: only the loops around the calls tell. So a rank foretells
+how far on it will come to its next call, by the rule by which it foretells the call (predictor.py). Where it comes as
+far as that, it goes on without a word. Where not, it asks, as for a call that was not foretold: if all ranks left out
+the same, all ask, and agree; if not, the others have gone on.
 
 A loop may count what a rank has for itself (the samples of its own stream, of which it drops some; attempts), and then
 nothing is wrong. So a loop is compared while it counts steps that the ranks share: where all ranks asked, it was
@@ -29,23 +28,22 @@ Key = str
 Counts = tuple[tuple[Key, int], ...]
 # How many calls are looked at, one after the other, and how many lie between two looks afterwards.
 _DENSE, _STRIDE = 1024, 16
+# So many calls come as foretold, after one that did not by itself, before what is foretold is believed again.
+_SETTLED = 8
 # After so many that could not be foretold, twice as many lie between.
 _MOST_ASKED = 32
-# How often passes and optimizer steps must have come in one stride before another number of them counts.
-_STEADY = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far the loops around a call are, and what else is counted (``backward passes``)."""
+    """How far the loops around a call are."""
 
     loops: Counts = ()
-    events: Counts = ()
 
     def since(self, before: Position) -> Position:
         """Return by how much all has gone on; without loops where the outermost one has started again."""
-        loops, events = _difference(self.loops, before.loops), _difference(self.events, before.events)
-        return Position(() if loops and loops[0][1] < 0 else loops, events)
+        loops = _difference(self.loops, before.loops)
+        return Position(() if loops and loops[0][1] < 0 else loops)
 
 
 class Label(NamedTuple):
@@ -73,14 +71,6 @@ def _difference(now: Counts, before: Counts) -> Counts:
     return tuple((key, count - there[key]) for key, count in now if key in there)
 
 
-@dataclass(slots=True)
-class _Pace:
-    """By how much a loop goes on, each time that it does (0: not always by as much), and how often it did."""
-
-    stride: int
-    times: int = 1
-
-
 class Steps:
     """The positions of one group's calls on this rank.
 
@@ -90,7 +80,7 @@ class Steps:
     """
 
     __slots__ = (
-        *("_asked", "_before", "_known", "_paces", "_predictor", "_shared", "_stride"),
+        *("_asked", "_before", "_known", "_paces", "_predictor", "_regular", "_shared", "_stride"),
         *("agreed", "due", "last", "looks_always", "unshared"),
     )
 
@@ -103,10 +93,13 @@ class Steps:
         # How far on the last call came, and all such by themselves, so that equal ones are one object.
         self._before: Position | None = None
         self._known: dict[Position, Position] = {}
-        self._paces: dict[Key, _Pace] = {}
+        # By how much a loop goes on, each time that it does (0: not always by as much).
+        self._paces: dict[Key, int] = {}
         self._shared: set[Key] = set()
         self._stride = 1
         self._asked = 0
+        # How many calls have come as foretold since one did not, of which nothing could be said.
+        self._regular = _SETTLED
         self.looks_always = False
 
     @property
@@ -117,12 +110,14 @@ class Steps:
     def since(self, now: Position) -> Position:
         """Return how far on a call comes; as expected, as far as loops go, where the outermost has started again."""
         found, expected = now.since(self.last or now), self.expected
-        if expected and not found.loops and found.events == expected.events:
+        if expected and not found.loops:
             return expected
         return self._known.setdefault(found, found)
 
     def is_expected(self, now: Position) -> bool:
         """Say whether a call that was foretold, and is due, comes as far on as foretold, as far as that can be said."""
+        if self._regular < _SETTLED:
+            return True
         return self.expected is not None and not any(self._tells(key, by) for key, by, _ in self._deviations(now))
 
     def slip(self, now: Position) -> str:
@@ -130,19 +125,25 @@ class Steps:
         return next((_unusual(*one, dict(now.loops)) for one in self._deviations(now)), "")
 
     def _deviations(self, now: Position) -> list[tuple[Key, int, int]]:
-        """Return what has not gone on as foretold, the outermost loop first: by how much it has, and what is usual."""
+        """Return the loops that have not gone on as foretold, the outermost first: by how much, and what is usual.
+
+        None where a loop around them has gone on as foretold: those within it have begun anew.
+        """
         since, expected = self.since(now), self.expected
         if expected is None or since is expected:
             return []
-        usual = dict((*expected.loops, *expected.events))
-        return [(key, by, usual[key]) for key, by in (*since.loops, *since.events) if usual.get(key, by) != by]
+        usual, found = dict(expected.loops), []
+        for key, by in since.loops:
+            if by != usual.get(key, by):
+                found.append((key, by, usual[key]))
+            elif by and not found:
+                return []
+        return found
 
     def _tells(self, key: Key, by: int) -> bool:
-        """Say whether this is a whole number of steps of a loop that the ranks share, or of events that were steady."""
-        pace = self._paces.get(key)
-        if pace is None or not pace.stride or by % pace.stride:
-            return False
-        return key in self._shared or (key not in self.unshared and pace.times >= _STEADY)
+        """Say whether this is a whole number of steps of a loop that the ranks share."""
+        pace = self._paces.get(key, 0)
+        return pace > 0 and by % pace == 0 and key in self._shared
 
     def gone_on(self, now: Position) -> dict[Key, list[int | None]]:
         """Return, of each loop: by how much it has gone on since all ranks agreed, None where that cannot be compared;
@@ -151,14 +152,14 @@ class Steps:
         found: dict[Key, list[int | None]] = {}
         for key, at in now.loops:
             pace = self._paces.get(key)
-            compared = key in self._shared and (pace is None or pace.stride > 0)
-            found[key] = [by.get(key) if compared else None, at, pace.stride if pace else 0]
+            found[key] = [by.get(key) if key in self._shared and pace != 0 else None, at, pace or 0]
         return found
 
     def look(self, count: int, now: Position, *, agreed: bool) -> None:
         """Remember the position of a call, which is made after ``count`` others; ``agreed``: all ranks asked."""
         if self.last is not None and (count == self.due or self._stride == 1):
             since = self.since(now)
+            self._regular = self._regular + 1 if agreed or since is self.expected else 0
             if self._stride == 1:
                 self._keep_pace(now.since(self.last), agreed=agreed)
             if self._predictor.expected is since:
@@ -177,13 +178,11 @@ class Steps:
         self.due = count + self._stride
 
     def _keep_pace(self, since: Position, *, agreed: bool) -> None:
-        for key, by in (*since.loops, *since.events):
-            if by <= 0:
-                continue
-            pace = self._paces.setdefault(key, _Pace(by if agreed else 0, 0))
-            pace.times += 1
-            if by != pace.stride:
-                pace.stride = gcd(by, pace.stride) if agreed and pace.stride else 0
+        for key, by in since.loops:
+            if by > 0:
+                pace = self._paces.setdefault(key, by if agreed else 0)
+                if by != pace:
+                    self._paces[key] = gcd(by, pace) if agreed and pace else 0
 
     def _thin_out(self, *, is_asked: bool) -> None:
         """Look at fewer calls from now on; at ever fewer where they are asked for because they cannot be foretold."""
@@ -215,6 +214,8 @@ def compare(told: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]) -> tuple[st
                 ranks.setdefault((by, at), []).append(rank)
                 strides.add(stride)
         gone_on = [by for by, _ in ranks]
+        if len(set(gone_on)) == 1 and gone_on[0]:
+            return None  # the loops within this one have begun anew
         stride = max(strides, default=0) or min(gone_on, default=0)
         if len(set(gone_on)) > 1 and stride > 0 and not any(by % stride for by in gone_on):
             variable, _, where = key.partition(" ")
@@ -235,8 +236,6 @@ def _at(key: Key, count: int) -> str:
 
 
 def _unusual(key: Key, by: int, usual: int, loops: Mapping[Key, int]) -> str:
-    if key not in loops:
-        return f"after {by} {key} since the call before, not {usual}"
     count, variable = loops[key], key.partition(" ")[0]
     if 0 < usual < by:
         left_out = range(count - by + usual, count, usual)

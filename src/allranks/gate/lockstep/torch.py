@@ -141,7 +141,7 @@ def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None) -> Ite
         return
     _check_ranks(monitor)
     monitor.trains_here()
-    training.count_steps(monitor.is_training_thread)
+    training.number_batches(monitor.is_training_thread)
     mode, before = _installed(), _watch
     was_on = mode.is_on()
     _watch = _watch_of(monitor, same_lines)

@@ -1,4 +1,4 @@
-"""What a program of torch does between its collectives: backward passes, optimizer steps, batches of its loaders."""
+"""What a program of torch does between its collectives: batches of its loaders, and what names its parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
 from allranks.gate.lockstep import position
@@ -20,22 +19,8 @@ _given: WeakKeyDictionary[Any, tuple[tuple[int, ...], int]] = WeakKeyDictionary(
 
 
 @functools.cache
-def count_steps(trains_here: Callable[[], bool]) -> None:
-    """Count the training thread's backward passes and optimizer steps from now on, and number its batches."""
-
-    def count(event: str) -> None:
-        if trains_here():
-            position.events[event] += 1
-
-    register_optimizer_step_post_hook(lambda *_: count("optimizer steps"))
-    backward: Callable[..., Any] = torch.autograd.backward
-
-    @functools.wraps(backward)
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        count("backward passes")
-        return backward(*args, **kwargs)
-
-    torch.autograd.backward = counted
+def number_batches(trains_here: Callable[[], bool]) -> None:
+    """Number the batches that the training thread takes from now on."""
     iterator: Any = dataloader._BaseDataLoaderIter
     take: Callable[..., Any] = iterator.__next__
 

@@ -1,0 +1,70 @@
+"""An exception comes before its step has changed anything if a loader, a backward pass or JAX raised it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from allranks.checkpoint.interrupted import comes_before_a_change
+
+
+def reads_from_a_worker() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    theirs.close()
+    ours.recv()
+
+
+def takes_a_batch() -> None:
+    from torch.utils.data import DataLoader
+
+    next(iter(DataLoader([1, "a"], batch_size=2)))
+
+
+def computes_gradients() -> None:
+    import torch
+
+    torch.ones(2, requires_grad=True).backward()
+
+
+def calls_jax() -> None:
+    import jax.numpy as jnp
+
+    jnp.ones(2) @ jnp.ones(3)
+
+
+def writes_to_a_helper() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE) as helper:
+        helper.wait()
+        assert helper.stdin is not None
+        helper.stdin.write(b"x" * 2**20)
+        helper.stdin.flush()
+
+
+def writes_to_a_worker() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    theirs.close()
+    ours.send(1)
+
+
+def steps() -> None:
+    import torch
+
+    torch.optim.SGD([torch.ones(2)]).step(lambda: 1 / 0)
+
+
+@pytest.mark.needs("torch", "jax")
+@pytest.mark.parametrize(
+    ("raises", "before"),
+    [
+        *((fn, True) for fn in (reads_from_a_worker, takes_a_batch, computes_gradients, calls_jax)),
+        *((fn, False) for fn in (writes_to_a_helper, writes_to_a_worker, steps)),
+    ],
+)
+def test_where_it_was_raised_tells(raises: Callable[[], None], before: bool) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of every kind
+        raises()
+    assert comes_before_a_change(caught.value) is before
