@@ -148,3 +148,17 @@ def test_where_no_call_comes_in_time_the_job_says_so(tmp_path: Path) -> None:
     assert "rank 0 did not come to the next maybe_save: rank 0 at train.py:11 in <module>" in told
     assert "the grace of 1 s is over: killing rank 0" in told
     assert "job stopped by SIGTERM; nothing was saved since step 3: rank 0 was killed before the save" in told
+
+
+OWN_HANDLER = """\
+import signal, allranks
+def mine(*_): pass
+signal.signal(signal.SIGTERM, mine)
+allranks.Checkpointer("run", allranks.init("single")).close()
+"""
+
+
+def test_a_handler_of_the_program_keeps_sigterm_and_that_is_said(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", OWN_HANDLER], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "SIGTERM leads to no save: the program's own handler mine has it" in done.stderr
+    assert 'ckpt.request("leave", "SIGTERM")' in done.stderr

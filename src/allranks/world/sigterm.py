@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -100,6 +101,7 @@ def instead(action: Callable[[], object], *, who: str) -> Callable[[], None]:
     mine = who, action
     _answer.instead.append(mine)
     _say_whether_answered()
+    _warn_of_other_handler(who)
 
     def undo() -> None:
         _answer.instead.remove(mine)
@@ -107,6 +109,18 @@ def instead(action: Callable[[], object], *, who: str) -> Callable[[], None]:
             _say_whether_answered()
 
     return undo
+
+
+def _warn_of_other_handler(who: str) -> None:
+    """Say that a SIGTERM will not lead to a save where the program has a handler of its own."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if callable(handler) and handler is not _came and not _answer.left_alone and _in_main_thread():
+        name = getattr(handler, "__qualname__", type(handler).__qualname__)
+        print(
+            f"allranks: SIGTERM leads to no save: the program's own handler {name} has it, and {who} leaves it that. "
+            'Call ckpt.request("leave", "SIGTERM") in the handler, or set none.',
+            file=sys.stderr,
+        )
 
 
 def _say_whether_answered() -> None:
