@@ -235,7 +235,7 @@ def meets_in_loop() -> list[float]:
 
 
 def healthy() -> list[float]:
-    """Batches of two shapes, a rare call, programs not wrapped, pmap, shard_map alone, callbacks, slow ranks."""
+    """Batches of two shapes, a rare call, programs not wrapped, or compiled before, pmap, callbacks, slow ranks."""
     found = []
     parallel = wrap(jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i"))
     mapped = wrap(jax.shard_map(lambda x: jax.lax.psum(x, "d"), mesh=mesh, in_specs=P("d"), out_specs=P()))
@@ -246,8 +246,10 @@ def healthy() -> list[float]:
         return x.sum() * count
 
     telling = wrap(jax.jit(tell, static_argnums=1, out_shardings=whole))
+    ahead_of_time = wrap(jax.jit(jnp.sum, out_shardings=whole).lower(rows()).compile())
     for i in range(200):
         if i % 60 == 30:
+            found.append(number(ahead_of_time(rows())))
             found.append(number(telling(rows(), i)))
             found.append(float(parallel(np.ones((jax.local_device_count(), 3)))[0, 0]))
             found.append(float(mapped(rows()).addressable_data(0)[0, 0]))

@@ -195,6 +195,7 @@ class Stepped:
         self, programs: Callable[[], Programs], fn: Callable[..., Any], *, same_lines: bool, timeout: float | None
     ) -> None:
         functools.update_wrapper(self, fn)
+        self._name = getattr(fn, "__name__", type(fn).__name__)  # what was compiled ahead of time has none
         self.timeout = timeout
         self.unknown: _Unknown | None = None
         self.surprise: Program | None = None
@@ -283,7 +284,7 @@ class Stepped:
         if get_ident() != programs.thread:
             return self._fn(*args, **kwargs)
         self.unknown, programs.calling = unknown, self
-        before = progress.enter("compile", self.__name__)
+        before = progress.enter("compile", self._name)
         try:
             with nullcontext() if self._is_local else inside.afresh():
                 result = self._fn(*args, **kwargs)
