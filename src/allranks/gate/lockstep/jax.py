@@ -371,8 +371,9 @@ def _lowered(monitor: Monitor, fn: Callable[..., Any], args: Sequence[Any], kwar
     """Return what a function would run, by public means: for all ranks, and as it is before compilation."""
     lower = getattr(fn, "lower", None) or jax.jit(fn).lower  # what shard_map returns has none
     told = _numbered("argument", map(_in_words, jax.tree.leaves((args, kwargs))))
-    name = f"jit({getattr(fn, '__name__', fn)})"
-    return Program(monitor.sequence(range(monitor.world.size)), name, tuple(told), lower(*args, **kwargs).as_text())
+    name = f"jit({getattr(fn, '__name__', type(fn).__name__)})"
+    text = fn.as_text() if isinstance(fn, jax.stages.Compiled) else lower(*args, **kwargs).as_text()
+    return Program(monitor.sequence(range(monitor.world.size)), name, tuple(told), text or "")
 
 
 def _check_ranks(monitor: Monitor) -> None:
