@@ -118,7 +118,8 @@ class Steps:
         """Say whether a call that was foretold, and is due, comes as far on as foretold, as far as that can be said."""
         if self._regular < _SETTLED:
             return True
-        return self.expected is not None and not any(self._tells(key, by) for key, by, _ in self._deviations(now))
+        found = (self._is_whole_steps(key, by) for key, by, _ in self._deviations(now))
+        return self.expected is not None and not any(found)
 
     def slip(self, now: Position) -> str:
         """Return ``k = 3 in the loop at train.py:8, without a call at k = 2`` for a call that is not expected."""
@@ -127,7 +128,7 @@ class Steps:
     def _deviations(self, now: Position) -> list[tuple[Key, int, int]]:
         """Return the loops that have not gone on as foretold, the outermost first: by how much, and what is usual.
 
-        None where a loop around them has gone on as foretold: those within it have begun anew.
+        Empty where a loop around them has gone on as foretold: those within it have begun anew.
         """
         since, expected = self.since(now), self.expected
         if expected is None or since is expected:
@@ -140,7 +141,7 @@ class Steps:
                 return []
         return found
 
-    def _tells(self, key: Key, by: int) -> bool:
+    def _is_whole_steps(self, key: Key, by: int) -> bool:
         """Say whether this is a whole number of steps of a loop that the ranks share."""
         pace = self._paces.get(key, 0)
         return pace > 0 and by % pace == 0 and key in self._shared
