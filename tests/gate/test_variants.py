@@ -9,7 +9,7 @@ from allranks.gate.lockstep.variants import Known, tell_apart
 
 def known(form: str, value: int, program: str, settings: str = "") -> Known:
     """A call ``f(x, k)``: an array of a form, and a number that is 0 by its form alone."""
-    return Known(settings, {0: form, 1: "int"}, {0: form, 1: value}, program)
+    return Known({0: form, 1: "int", "set": settings}, {0: form, 1: value, "set": settings}, program)
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,15 @@ def known(form: str, value: int, program: str, settings: str = "") -> Known:
         pytest.param([known("a", 1, "p")], (1,), True, {1: True}, id="a static value always counts"),
         pytest.param([known("a", 1, "p"), known("a", 2, "q")], None, True, {1: True}, id="forms do not tell"),
         pytest.param([known("a", 1, "p"), known("a", 2, "p")], None, True, {}, id="values that do not matter"),
-        pytest.param([known("a", 1, "p"), known("a", 1, "q", "x64")], None, True, {}, id="settings tell"),
-        pytest.param([known("a", 1, "p")], (), False, {0: False, 1: False}, id="unseen: all forms"),
-        pytest.param([known("a", 1, "p")], None, False, {0: True, 1: True}, id="unseen, static unknown: all values"),
+        pytest.param([known("a", 1, "p"), known("a", 1, "q", "x64")], None, True, {"set": False}, id="settings tell"),
+        pytest.param([known("a", 1, "p")], (), False, {0: False, 1: False, "set": False}, id="unseen: all forms"),
+        pytest.param(
+            [known("a", 1, "p")], None, False, {0: True, 1: True, "set": True}, id="unseen, static unknown: all values"
+        ),
     ],
 )
 def test_variants_are_told_apart(
-    variants: list[Known], static: tuple[int, ...] | None, sees: bool, telling: dict[int, bool]
+    variants: list[Known], static: tuple[int, ...] | None, sees: bool, telling: dict[int | str, bool]
 ) -> None:
     assert tell_apart(variants, static, sees=sees) == telling
     programs = {known.key(telling): known.program for known in variants}

@@ -8,9 +8,10 @@ thread-local settings, and ours is one of them: inside the zone every program pa
 process' own devices goes into the cache under the new key and is as fast as ever; one that needs other processes never
 gets that far.
 
-Lockstep looks in the same place, at the first run of every program (``on_programs``), and has a function pass Python
-once more by the same setting (``afresh``). XLA's text of a compiled program leaves large constants out, and depends on
-trials on a GPU; so what a program was compiled from (StableHLO with its constants) is digested where JAX compiles it.
+Lockstep looks in the same place, at the first run of every program (``on_programs``), and has what a function runs pass
+Python once more by the same setting (``new_cache``). XLA's text of a compiled program leaves large constants out, and
+depends on trials on a GPU; so what a program was compiled from (StableHLO with its constants) is digested where JAX
+compiles it.
 
 ``multihost_utils`` ends in such programs. Besides, a zone refuses the coordination service's barriers, the start of the
 backend (which waits for all processes), and the reading of a value that lies on other processes.
@@ -51,7 +52,8 @@ _jax: Any = jax._src
 _hlo: Any = getattr(_jax.lib, "hlo", None) or getattr(_jax.lib, "_jax", None)
 # pmap is a function in Python that calls a compiled one.
 _PMAP = getattr(getattr(_jax, "pmap", None), "__file__", "")
-_numbers = itertools.count()
+# Those below are equal to False and True, which mark zones.
+_numbers = itertools.count(2)
 # JAX's settings, global and of this thread, that count among what programs are told apart by.
 settings: Callable[[], Any] = getattr(_jax.config, "trace_context", tuple)
 # The program of the self-test.
@@ -333,16 +335,20 @@ def static_arguments(fn: Any) -> tuple[int | str, ...] | None:
         return None
 
 
-@contextmanager
-def afresh() -> Iterator[None]:
-    """Have the programs that this block calls pass Python, however often they have run; after ``on_programs``."""
+def new_cache() -> int:
+    """Return the number of a cache of JAX's C++ that is empty: what runs with it for the first time passes Python."""
+    return next(_numbers)
+
+
+def cache_switch() -> Callable[[Any], Any]:
+    """Return what has this thread use a numbered cache of JAX's C++, and returns the one before, None for JAX's own.
+
+    To be called after ``on_programs`` has returned True. In a zone, the cache before is True, and must stay in use.
+    """
     hooked = _hooked()
     assert hooked is not None
-    before = hooked[0].swap_local(next(_numbers))
-    try:
-        yield
-    finally:
-        hooked[0].set_local(before)
+    swap: Callable[[Any], Any] = hooked[0].swap_local
+    return swap
 
 
 def is_in_compiled_code(thread: int, caller: CodeType) -> bool:

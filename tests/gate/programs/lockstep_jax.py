@@ -123,6 +123,16 @@ def static() -> list[float]:
     return [number(scaled(rows(), 3 if odd else 2))]
 
 
+def unwrapped_shape() -> list[float]:
+    """A shape for which all ranks have called the function, but not what wraps it."""
+    bare = jax.jit(lambda x: x.sum(), out_shardings=whole)
+    total = wrap(bare)
+    for _ in range(3):
+        number(total(rows()))
+        number(bare(rows(2)))
+    return [number(total(rows(2 if odd else 1)))]
+
+
 def pmap_static() -> list[float]:
     scaled = wrap(jax.pmap(lambda x, scale: jax.lax.psum(x * scale, "i"), "i", static_broadcasted_argnums=1))
     ones = np.ones((jax.local_device_count(), 3))

@@ -2,8 +2,8 @@
 
 Only the first run of a compiled program passes Python, and there it is seen whole (gate/jax.py). Later runs are made by
 C++ alone. So a function is wrapped: ``Stepped`` knows by what C++ goes by (the forms of arguments, the values of static
-ones, JAX's settings) which of its programs is going to run, and takes that for the call. Where another one turns up
-after all, it is new, and compared within the call.
+ones, JAX's settings) which of its programs is going to run, and takes that for the call. It has a cache of C++ for
+itself; so where another program turns up after all, it passes Python, and is compared within the call.
 
 In a JAX whose inside we do not know, no program is seen. Then a wrapped function is lowered by public means for
 arguments of a new form, and compared as it is before compilation.
@@ -14,13 +14,12 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from sys import _getframe
 from threading import current_thread, get_ident
 from types import CodeType, FrameType, MethodType
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import jax
 
@@ -28,15 +27,15 @@ from allranks.callsite import call_site
 from allranks.errors import ContradictingSigns
 from allranks.gate import jax as inside
 from allranks.gate.lockstep import lines
+from allranks.gate.lockstep.forms import jax as forms
 from allranks.gate.lockstep.hlo import collectives
 from allranks.gate.lockstep.monitor import Monitor
 from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, call
 from allranks.gate.lockstep.sequence import CallSequence
-from allranks.gate.lockstep.variants import Form, Known, Name, Telling, tell_apart
+from allranks.gate.lockstep.variants import Form, Known, Telling, tell_apart
 from allranks.world.progress import progress
 
-_NOTHING = object()
 # A call from a line, with what is needed to make it; and the code that must live as long as its place is remembered.
 _Site = tuple[Call, CallSequence, Predictor[Call], "Programs", tuple[CodeType, ...]]
 
@@ -54,7 +53,7 @@ class Program:
     def call(self, where: str = "", line: str = "") -> Call:
         """Return the call of this program from ``where``, which is compared as ``line``."""
         details = self.source.lines if self.source else tuple
-        return self.sequence.same(call(self.name, where, lines=self.lines, key=f"{self.key} {line}", details=details))
+        return call(self.name, where, lines=self.lines, key=f"{self.key} {line}", details=details)
 
 
 class Programs:
@@ -68,13 +67,16 @@ class Programs:
         self.calling: Stepped | None = None
         self.thread = get_ident()
         monitor.trains_here()
-        self._seen: WeakSet[Any] = WeakSet()
+        # What was seen of the programs that ran here; None of those of this process alone.
+        self._seen: WeakKeyDictionary[Any, Program | None] = WeakKeyDictionary()
         # Where every run passes Python: programs, and their calls by the lines that start them.
         self._programs: WeakKeyDictionary[Any, _Variant] | None = None
-        self._agreed: set[Call] = set()
+        self._agreed: set[str] = set()
         self._has_said = False
         _check_ranks(monitor)
         self.sees = inside.on_programs(self._look)
+        # Chooses the cache of JAX's C++ that this thread uses, and returns the one before.
+        self.switch: Callable[[Any], Any] = inside.cache_switch() if self.sees else lambda _: None
         if not self.sees:
             _say_what_is_left()
 
@@ -88,14 +90,16 @@ class Programs:
         """Compare a program with the other processes' before it runs here, for the first time or where all are."""
         if self._programs is not None and self.calling is None and get_ident() == self.thread:
             self._call(self._programs, program, arguments)
-        elif program not in self._seen or self._resolves():
+        elif program not in self._seen or self.calling is not None:
             members = inside.processes_of(program)
             if len(members) > 1 and get_ident() != self.thread:
                 self._say_what_is_not_compared(program.name)
                 return
+            known = self._seen.get(program)
             if len(members) > 1:
-                self._compare(self._read(program, arguments, members))
-            self._seen.add(program)
+                known = known or self._read(program, arguments, members)
+                self._compare(known)
+            self._seen[program] = known
 
     def _say_what_is_not_compared(self, name: str) -> None:
         """Say, once, that a program across processes runs in another thread."""
@@ -124,23 +128,20 @@ class Programs:
     def _read(self, program: Any, arguments: Sequence[Any], members: Sequence[int]) -> Program:
         sequence, text = self.monitor.sequence(members), inside.text_of(program)
         sequence.executing = self._is_executing
-        told = [*_numbered("argument", map(_in_words, arguments)), *_numbered("collective", collectives(text))]
+        told = [*_numbered("argument", map(forms.in_words, arguments)), *_numbered("collective", collectives(text))]
         return Program(sequence, program.name, tuple(told), inside.form_of(program, text), inside.source_of(program))
 
     def _compare(self, program: Program) -> None:
         calling, made = self.calling, program.call(call_site())
-        if calling is not None and self._resolves():
+        if calling is None:
+            if made.digest not in self._agreed:
+                program.sequence.ask(made)
+        elif calling.unknown is not None and calling.unknown.site is None:
             calling.resolve(program)
-        elif made not in self._agreed:
-            program.sequence.ask(made, calling.timeout if calling else None)
-            if calling is not None:
-                calling.surprise = program
-        self._agreed.add(made)
-
-    def _resolves(self) -> bool:
-        """Say whether the function that runs is in need of knowing its program."""
-        unknown = None if self.calling is None else self.calling.unknown
-        return unknown is not None and unknown.site is None
+        elif not calling.is_taken_for(program):
+            program.sequence.ask(made, calling.timeout)
+            calling.surprise = program
+        self._agreed.add(made.digest)
 
     def explain(self, error: BaseException) -> None:
         """Raise the Mismatch that is the cause of an error in a call, if there is one."""
@@ -170,7 +171,8 @@ class _Variant:
         site = self.sites.get(spot)
         if site is None:
             sequence = self.program.sequence
-            made = self.program.call(lines.in_words(frame), lines.to_compare(frame) if same_lines else "")
+            line = lines.to_compare(frame) if same_lines else ""
+            made = sequence.same(self.program.call(lines.in_words(frame), line))
             site = self.sites[spot] = made, sequence, sequence.predictor, programs, lines.codes(frame)
         return site
 
@@ -203,20 +205,20 @@ class Stepped:
         self._fn = fn
         self._same_lines = same_lines
         # The calls of the only variant, while there is one: then the line is all that is looked at.
-        self._sites: dict[tuple[Any, ...], _Site] = {}
+        self._sites: dict[lines.Spot, _Site] = {}
         self._variants: dict[Hashable, _Variant] = {}
         self._known: list[Known] = []
-        # The arguments that tell the variants apart, and the variants by JAX's settings and these arguments.
+        # The arguments that tell the variants apart, and the variants by these arguments.
         self._telling: Telling = {}
         self._told: dict[Form, _Variant] = {}
         self._static = inside.static_arguments(fn)
         self._is_local = False
+        self._cache = inside.new_cache()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         frame = _getframe(1)
         caller = frame.f_back or frame
-        spot = id(frame.f_code), frame.f_lasti, id(caller.f_code), caller.f_lasti
-        site = self._sites.get((spot, inside.settings()))
+        site = self._sites.get((id(frame.f_code), frame.f_lasti, id(caller.f_code), caller.f_lasti))
         if site is None:
             variant = self._variant(args, kwargs)
             if variant is None:
@@ -231,7 +233,9 @@ class Stepped:
         else:
             sequence.take(made, self.timeout, inside=True)
         programs.calling = self
-        before = progress.enter("collective", made.what)
+        before, cache = progress.enter("collective", made.what), programs.switch(self._cache)
+        if cache is True:
+            programs.switch(cache)
         try:
             result = self._fn(*args, **kwargs)
         except BaseException as error:
@@ -239,6 +243,7 @@ class Stepped:
             programs.explain(error)
             raise
         finally:
+            programs.switch(cache)
             sequence.inside, programs.calling = False, None
             progress.leave(before)
         if self.surprise is not None:
@@ -260,22 +265,26 @@ class Stepped:
         sequence.take(made, self.timeout, inside=True)
         self.unknown.variant, self.unknown.site = variant, site
 
+    def is_taken_for(self, program: Program) -> bool:
+        """Say whether the call under way was taken for this program's."""
+        variant, last = self._variants.get(program), program.sequence.last_call
+        return variant is not None and any(site[0] is last for site in variant.sites.values())
+
     def _variant(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Variant | None:
         """Return which program runs for such arguments; None if that is not known."""
-        found = self._told.get((inside.settings(), *self._forms(args, kwargs)))
+        found = self._told.get(self._forms(args, kwargs))
         if found is None and not self._programs().sees:
             found = _Variant(_lowered(self._programs().monitor, self._fn, args, kwargs))
             self._learn(args, kwargs, found)
         return found
 
     def _forms(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Form, ...]:
-        given = ((_argument(name, args, kwargs), by_value) for name, by_value in self._telling.items())
-        return tuple(_value(argument) if by_value else _form(argument) for argument, by_value in given)
+        return tuple(forms.read(name, args, kwargs, by_value=by_value) for name, by_value in self._telling.items())
 
     def _site(self, variant: _Variant, frame: FrameType) -> _Site:
         site = variant.site(frame, self._programs(), same_lines=self._same_lines)
         if self._told and not self._telling:
-            self._sites[lines.spot(frame), inside.settings()] = site
+            self._sites[lines.spot(frame)] = site
         return site
 
     def _first(self, frame: FrameType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -285,15 +294,18 @@ class Stepped:
             return self._fn(*args, **kwargs)
         self.unknown, programs.calling = unknown, self
         before = progress.enter("compile", self._name)
+        cache = programs.switch(self._cache if self._is_local else inside.new_cache())
+        if cache is True:
+            programs.switch(cache)
         try:
-            with nullcontext() if self._is_local else inside.afresh():
-                result = self._fn(*args, **kwargs)
+            result = self._fn(*args, **kwargs)
         except BaseException as error:
             if unknown.site is not None:
                 unknown.site[2].take_back()
             programs.explain(error)
             raise
         finally:
+            programs.switch(cache)
             if unknown.site is not None:
                 unknown.site[1].inside = False
             self.unknown = programs.calling = None
@@ -306,61 +318,18 @@ class Stepped:
     def _learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], variant: _Variant) -> None:
         """Remember for what arguments a program runs, and what tells it from the others."""
         self.surprise = None
-        given: dict[Name, Any] = dict(enumerate(args))
-        given.update(kwargs)
-        forms = {name: _form(value) for name, value in given.items()}
-        values = {name: _value(value) for name, value in given.items()}
-        self._known.append(Known(inside.settings(), forms, values, variant.program))
+        names = (*range(len(args)), *kwargs, forms.SETTINGS)
+        by_form, by_value = (
+            {name: forms.read(name, args, kwargs, by_value=reads_value) for name in names}
+            for reads_value in (False, True)
+        )
+        self._known.append(Known(by_form, by_value, variant.program))
         self._variants.setdefault(variant.program, variant)
         self._telling = tell_apart(self._known, self._static, sees=self._programs().sees)
         self._told = {}
         for known in self._known:
             self._told.setdefault(known.key(self._telling), self._variants[known.program])
         self._sites.clear()
-
-
-def _argument(name: str | int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    if isinstance(name, str):
-        return kwargs.get(name, _NOTHING)
-    return args[name] if name < len(args) else _NOTHING
-
-
-def _form(value: Any) -> Form:
-    """Return what a program is compiled for, of a tree of arguments; None for one that is not given."""
-    if value is _NOTHING:
-        return None
-    leaves, tree = jax.tree.flatten(value)
-    return tree, *map(_form_of_leaf, leaves)
-
-
-def _value(value: Any) -> Form:
-    """Return a tree's form, with the values of what is no array; None for an argument that is not given."""
-    if value is _NOTHING:
-        return None
-    leaves, tree = jax.tree.flatten(value)
-    return tree, *map(_value_of_leaf, leaves)
-
-
-def _value_of_leaf(leaf: Any) -> Form:
-    return (type(leaf), leaf) if isinstance(leaf, bool | int | float | complex) else _form_of_leaf(leaf)
-
-
-def _form_of_leaf(leaf: Any) -> Form:
-    if isinstance(leaf, jax.Array):
-        return leaf.shape, leaf.dtype, leaf.weak_type, leaf.sharding
-    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-        return leaf.shape, leaf.dtype
-    if isinstance(leaf, bool | int | float | complex) or not isinstance(leaf, Hashable):
-        return str(type(leaf))
-    return leaf
-
-
-def _in_words(argument: Any) -> str:
-    """Return ``float32[8, 128] P('data', None)``; of an array of one process not where it lies: elsewhere in each."""
-    sharding = getattr(argument, "sharding", None)
-    split = getattr(sharding, "spec", None) or (None if getattr(sharding, "is_fully_addressable", True) else sharding)
-    shape = ", ".join(map(str, getattr(argument, "shape", ())))
-    return f"{getattr(argument, 'dtype', type(argument).__name__)}[{shape}]{f' {split}' if split else ''}"
 
 
 def _numbered(what: str, lines: Iterable[str]) -> Iterable[str]:
@@ -370,7 +339,7 @@ def _numbered(what: str, lines: Iterable[str]) -> Iterable[str]:
 def _lowered(monitor: Monitor, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
     """Return what a function would run, by public means: for all ranks, and as it is before compilation."""
     lower = getattr(fn, "lower", None) or jax.jit(fn).lower  # what shard_map returns has none
-    told = _numbered("argument", map(_in_words, jax.tree.leaves((args, kwargs))))
+    told = _numbered("argument", map(forms.in_words, jax.tree.leaves((args, kwargs))))
     name = f"jit({getattr(fn, '__name__', type(fn).__name__)})"
     text = fn.as_text() if isinstance(fn, jax.stages.Compiled) else lower(*args, **kwargs).as_text()
     return Program(monitor.sequence(range(monitor.world.size)), name, tuple(told), text or "")

@@ -181,9 +181,14 @@ class CallSequence:
             return False
         return self.place > place or (self.place == place and self.inside and self.executing())
 
+    @property
+    def last_call(self) -> Call | None:
+        """The call that this rank made last."""
+        return self.predictor.call(self.predictor.count)
+
     def last(self) -> Ticket:
         """Return the call that this rank made last."""
-        return ticket(self.predictor.call(self.predictor.count))
+        return ticket(self.last_call)
 
     def answer(self, number: int, meeting: int) -> int:
         """Come to an exchange in the training thread's place, which is beyond where the others ask, or in ``meeting``.

@@ -15,7 +15,6 @@ start again, at different times on different ranks: nothing around it counts, so
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -26,16 +25,15 @@ from allranks.world.ticket import who_says_what
 Key = str
 # How far loops are, the outermost first; or by how much they have gone on.
 Counts = tuple[tuple[Key, int], ...]
-# How many calls are looked at, one after the other, and how many lie between two looks afterwards.
-_DENSE, _STRIDE = 1024, 16
+# After so many calls, of which each was looked at, so many lie between two looks.
+_STRIDES = {1024: 16, 4096: 64}
 # So many calls come as foretold, after one that did not by itself, before what is foretold is believed again.
 _SETTLED = 8
 # After so many that could not be foretold, twice as many lie between.
 _MOST_ASKED = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """How far the loops around a call are."""
 
     loops: Counts = ()
@@ -80,7 +78,7 @@ class Steps:
     """
 
     __slots__ = (
-        *("_asked", "_before", "_known", "_paces", "_predictor", "_regular", "_shared", "_stride"),
+        *("_asked", "_before", "_compared", "_known", "_paces", "_predictor", "_regular", "_shared", "_stride"),
         *("agreed", "due", "last", "looks_always", "unshared"),
     )
 
@@ -93,6 +91,8 @@ class Steps:
         # How far on the last call came, and all such by themselves, so that equal ones are one object.
         self._before: Position | None = None
         self._known: dict[Position, Position] = {}
+        # A position that was compared with the last one, and what came of it.
+        self._compared: tuple[Position, Position] | None = None
         # By how much a loop goes on, each time that it does (0: not always by as much).
         self._paces: dict[Key, int] = {}
         self._shared: set[Key] = set()
@@ -109,10 +109,12 @@ class Steps:
 
     def since(self, now: Position) -> Position:
         """Return how far on a call comes; as expected, as far as loops go, where the outermost has started again."""
-        found, expected = now.since(self.last or now), self.expected
-        if expected and not found.loops:
-            return expected
-        return self._known.setdefault(found, found)
+        if self._compared is None or self._compared[0] is not now:
+            found, expected = now.since(self.last or now), self.expected
+            if expected and not found.loops:
+                found = expected
+            self._compared = now, self._known.setdefault(found, found)
+        return self._compared[1]
 
     def is_expected(self, now: Position) -> bool:
         """Say whether a call that was foretold, and is due, comes as far on as foretold, as far as that can be said."""
@@ -173,9 +175,10 @@ class Steps:
             self._shared = {*self._shared, *(key for key, _ in now.loops)} - self.unshared
         elif self.last and self.last.loops and not now.since(self.last).loops:
             self.agreed = None
-        self.last = now
-        if count >= _DENSE and not self.looks_always:
-            self._thin_out(is_asked=agreed and count == self.due)
+        self.last, self._compared = now, None
+        least = max((stride for calls, stride in _STRIDES.items() if count >= calls), default=1)
+        if least > 1 and not self.looks_always:
+            self._thin_out(least, is_asked=agreed and count == self.due)
         self.due = count + self._stride
 
     def _keep_pace(self, since: Position, *, agreed: bool) -> None:
@@ -185,11 +188,11 @@ class Steps:
                 if by != pace:
                     self._paces[key] = gcd(by, pace) if agreed and pace else 0
 
-    def _thin_out(self, *, is_asked: bool) -> None:
+    def _thin_out(self, least: int, *, is_asked: bool) -> None:
         """Look at fewer calls from now on; at ever fewer where they are asked for because they cannot be foretold."""
         self._asked += is_asked
-        if self._stride == 1 or self._asked >= _MOST_ASKED:
-            self._stride = max(_STRIDE, 2 * self._stride)
+        if self._stride < least or self._asked >= _MOST_ASKED:
+            self._stride = max(least, 2 * self._stride)
             self._asked, self._predictor, self._before = 0, Predictor(), None
 
 

@@ -1,8 +1,8 @@
 """Which program of a function of JAX runs for given arguments: what tells its variants apart.
 
-A program is compiled for the forms of arguments (shape, dtype, sharding), the values of static ones, and JAX's
-settings. Which arguments are static is not always known: so values of others count where programs differ that the forms
-do not tell apart.
+A program is compiled for the forms of arguments (shape, dtype, sharding) and the values of static ones; JAX's settings
+are an argument more. Which arguments are static is not always known: so values of others count where programs differ
+that the forms do not tell apart.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ Telling = Mapping[Name, bool]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Arguments, under settings of JAX, for which ``program`` is known to run: their forms and their values."""
+    """Arguments for which ``program`` is known to run: their forms and their values."""
 
-    settings: Form
     forms: Mapping[Name, Form]
     values: Mapping[Name, Form]
     program: Hashable
 
     def key(self, telling: Telling) -> tuple[Form, ...]:
-        """Return the settings, and what these arguments have of what tells variants apart."""
-        read = [(self.values if by_value else self.forms).get(name) for name, by_value in telling.items()]
-        return self.settings, *read
+        """Return what these arguments have of what tells variants apart."""
+        return tuple((self.values if by_value else self.forms).get(name) for name, by_value in telling.items())
 
 
 def tell_apart(variants: Sequence[Known], static: Collection[Name] | None, *, sees: bool) -> Telling:
