@@ -32,11 +32,11 @@ def test_processes_that_do_not_come_to_their_end_are_reported_once() -> None:
     job.leave(left(0), 1.0)
     assert job.due is None
     job.leave(left(1), 3.0)
-    job.exited.add(0)
+    job.exit(0, 3.0)
     assert job.due == 11.0
     assert job.report(11.0) == [ShowRanks("exit", 8.0, (), (0,))]
     assert job.due is None
-    ended = Standstill(2, limit=8.0, left={0: 1.0, 1: 1.0}, exited={0, 1})
+    ended = Standstill(2, limit=8.0, left={0: 1.0, 1: 1.0}, exited={0: 1.0, 1: 1.0})
     assert ended.due is None
 
 

@@ -2,7 +2,8 @@
 
 At the start: some wait to join (``jax.distributed.initialize``, ``init_process_group``), and others do not come. At the
 end: every main thread has ended, and a process lives on, in an exit handler, a thread that is no daemon, or a
-destructor. Values in, values out.
+destructor. Of those that wait to join, some are stranded: another has exited without joining, and nobody will ever
+answer them. Values in, values out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from allranks.errors import name_ranks
 from allranks.failure import Failure
 from allranks.launch.events import RankLeft, ShowRanks
 
@@ -47,9 +49,19 @@ class Standstill:
     joining: dict[int, float] = field(default_factory=dict)  # since when a rank waits to join
     joined: set[int] = field(default_factory=set)
     left: dict[int, float] = field(default_factory=dict)  # since when a rank's main thread has ended
-    exited: set[int] = field(default_factory=set)
+    exited: dict[int, float] = field(default_factory=dict)  # since when a rank's process is gone
     frameworks: dict[int, str] = field(default_factory=dict)  # of ranks that have left; "" for one that met others
     _is_reported: set[str] = field(default_factory=set)
+
+    def join(self, rank: int) -> None:
+        """Take note that a rank has met the others."""
+        self.joined.add(rank)
+        self.joining.pop(rank, None)
+
+    def exit(self, rank: int, now: float) -> None:
+        """Take note that a rank's process is gone."""
+        self.exited[rank] = now
+        self.joining.pop(rank, None)
 
     def leave(self, event: RankLeft, now: float) -> None:
         """Take note that a rank's main thread has ended."""
@@ -80,6 +92,19 @@ class Standstill:
         self._is_reported.update(one.reason for one in found)
         return found
 
+    def stranded_at(self, patience: float) -> float | None:
+        """Return when ranks that wait to join are given up, since another has exited unjoined; None for never."""
+        absent = [at for rank, at in self.exited.items() if rank not in self.joined]
+        if not absent or not self.joining:
+            return None
+        return max(min(absent), min(self.joining.values())) + patience
+
+    def stranding(self) -> tuple[int, str]:
+        """Return the rank that exited first without joining, and in words who waits for it."""
+        rank = min((at, rank) for rank, at in self.exited.items() if rank not in self.joined)[1]
+        verb = "waits" if len(self.joining) == 1 else "wait"
+        return rank, f"{name_ranks(self.joining)} {verb} for it to join the world"
+
     @property
     def _join_due(self) -> float:
         absent = self.size - len(self.joining.keys() | self.joined)
@@ -89,7 +114,7 @@ class Standstill:
 
     @property
     def _exit_due(self) -> float:
-        done = self.left.keys() | self.exited
+        done = self.left.keys() | self.exited.keys()
         if not self.limit or len(done) < self.size or len(self.exited) == self.size or "exit" in self._is_reported:
             return math.inf
         return max(self.left.values(), default=math.inf) + self.limit

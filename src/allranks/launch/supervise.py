@@ -89,9 +89,6 @@ class Supervisor:
         self._phase_deadline: float | None = None
         self._settling_since = now
         self.standstill = Standstill(size, limits.hang_after)
-        # Rank -> since when it waits to join; those that have joined.
-        self._waiting, self._joined = self.standstill.joining, self.standstill.joined
-        self._exited_at: dict[int, float] = {}
         self._sent: dict[int, tuple[int, ...]] = {}
         self._parted: dict[int, int] = {}  # rank -> the exit code with which it leaves in order
         self._parting = ""  # why
@@ -135,12 +132,11 @@ class Supervisor:
         return [self._signal((event.rank,), signal.SIGKILL)]
 
     def _joining(self, event: Joining) -> list[Action]:
-        self._waiting.setdefault(event.rank, self._now)
+        self.standstill.joining.setdefault(event.rank, self._now)
         return []
 
     def _met(self, event: Joined) -> list[Action]:
-        self._joined.add(event.rank)
-        self._waiting.pop(event.rank, None)
+        self.standstill.join(event.rank)
         return self._tell({event.rank}) if self.left else []
 
     def _note_parting(self, event: RankLeft) -> list[Action]:
@@ -154,7 +150,7 @@ class Supervisor:
         self.left.setdefault(event.rank, Departure(event.when, event.failure, event.where, event.lines))
         if event.has_ended:
             self.standstill.leave(event, self._now)
-        return self._tell(self._joined - self.left.keys())
+        return self._tell(self.standstill.joined - self.left.keys())
 
     def _note_failing(self, event: RankFailing | RankFailed) -> list[Action]:
         self.reports.append(Report(event.failure, event.lines))
@@ -180,7 +176,7 @@ class Supervisor:
         if done := self._note_exit(event):
             return done
         if self.endings[event.rank].wait_code == 0:
-            return self._tell(self._joined - self.left.keys())
+            return self._tell(self.standstill.joined - self.left.keys())
         return self._settle()
 
     def _exit_settling(self, event: RankExited) -> list[Action]:
@@ -193,9 +189,7 @@ class Supervisor:
         asked = self._sent.get(event.rank, ())
         code = 0 if event.wait_code == self._parted.get(event.rank, 0) else event.wait_code
         self.endings[event.rank] = Ending(event.rank, code, event.when, asked, event.lines)
-        self._exited_at[event.rank] = self._now
-        self.standstill.exited.add(event.rank)
-        self._waiting.pop(event.rank, None)
+        self.standstill.exit(event.rank, self._now)
         self.alive.discard(event.rank)
         stopping = self.phase in (Phase.STOPPING, Phase.KILLING)
         ended = len(self.endings) == self.size or (stopping and not self.alive)
@@ -328,15 +322,11 @@ class Supervisor:
         self._phase_deadline = None if seconds is None else self._now + seconds
 
     def _stranded_at(self) -> float | None:
-        """When a rank that waits to join is given up, because another has exited without joining."""
-        gone = [at for rank, at in self._exited_at.items() if rank not in self._joined]
-        if self.phase is not Phase.RUNNING or not gone or not self._waiting:
-            return None
-        return max(min(gone), min(self._waiting.values())) + self._limits.join_patience
+        running = self.phase is Phase.RUNNING
+        return self.standstill.stranded_at(self._limits.join_patience) if running else None
 
     def _stranding(self) -> Failure:
-        rank = min((at, rank) for rank, at in self._exited_at.items() if rank not in self._joined)[1]
-        wait = f"{name_ranks(self._waiting)} {'waits' if len(self._waiting) == 1 else 'wait'} for it to join the world"
+        rank, wait = self.standstill.stranding()
         return left_early(rank, self.endings[rank].when, host=self._host, while_doing=wait)
 
 
