@@ -216,9 +216,9 @@ def test_a_reader_that_does_not_read_stops_nobody() -> None:
         while not shown.clogged:
             shown.feed(0, "out", b"x" * 99 + b"\n", 0.0)
             sent += 100
-        assert shown.waits_for == write
+        assert shown.waits_for == {write}
         got = 0
-        while shown.waits_for is not None:
+        while shown.waits_for:
             got += len(pager.read1(65536))
             shown.flush_due(0.0)
         shown.close()
@@ -236,7 +236,7 @@ def test_pictures_of_a_bar_do_not_pile_up_before_a_stopped_terminal() -> None:
             shown.feed(0, "err", b"\r%d " % second + b"#" * 60, float(second))
             due = shown.flush_due(float(second))
             assert due is None or due > second
-        assert shown._outlet._size <= 100
+        assert shown._outlets._all[0]._size <= 100
         pictures = []
         for second in (5000.0, 5001.0, 5002.0):
             pictures.append(terminal.read1(4096))

@@ -60,6 +60,7 @@ import allranks_agent_jax as jax  # type: ignore[import-not-found]
 import allranks_agent_meeting as meeting  # type: ignore[import-not-found]
 import allranks_agent_pool as pool  # type: ignore[import-not-found]
 import allranks_agent_stacks as stacks  # type: ignore[import-not-found]
+import allranks_agent_stdin as stdin  # type: ignore[import-not-found]
 import allranks_agent_torch as torch  # type: ignore[import-not-found]
 
 PR_SET_PDEATHSIG = 1
@@ -106,6 +107,7 @@ def activate(environ: Mapping[str, str]) -> None:
     _watch(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], _tell_launcher)
     _Rank.listeners += (hang.heard, meeting.heard, guard.heard)
     stacks.register()
+    stdin.attach(*failures.SPEAKER, int(environ["ALLRANKS_SIZE"]))
     torch.attach(tell, is_active)
     if not faulthandler.is_enabled():
         faulthandler.enable(file=2)  # a crash in C says where Python was

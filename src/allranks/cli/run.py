@@ -27,7 +27,8 @@ examples:
   allranks run -n 4 -- uv run train.py          any command that ends in Python
 
 Options of the launcher come before the script; everything behind it belongs to the script.
-A line is shown once, after the ranks that wrote it: [0-3] on stdout, (0-3) on stderr.
+A line is shown once, after the ranks that wrote it: [0-3] on stdout, (0-3) on stderr. Reports and
+the table at the end go to stderr, too. One rank has your standard input (breakpoint() works there); several have none.
 The exit code is that of the rank that failed first (128 + n for signal n), 130 after Ctrl-C, 124 after --timeout,
 75 after a hang that --on-hang end has ended, 2 for a wrong command line. After SIGTERM it is 143 if nothing is lost,
 137 if a Checkpointer could not save before the end of the grace, or that of the rank that failed before it could.
@@ -56,6 +57,8 @@ def parser() -> argparse.ArgumentParser:
         help="end a collective that waits S seconds for other ranks or devices: sets XLA's flags, those that the "
         "installed jaxlib knows, and torch's default timeout, before any of them starts",
     )
+    quiet = "of allranks itself, print only why the job failed or hangs: no notices, no table at the end"
+    p.add_argument("-q", "--quiet", action="store_true", help=quiet)
     p.add_argument("--log-dir", type=local_path, metavar="DIR", help="also keep the output of each rank in a file")
     p.add_argument("--hang-after", type=_seconds, metavar="S", help="report who hangs after S seconds (240; 0: never)")
     guard = "compare the collectives and the replicas of all ranks, of a script that need not import allranks"
@@ -138,19 +141,26 @@ def main(argv: Sequence[str]) -> int:
         on_hang=arguments.on_hang,
         restarts=arguments.restarts,
     )
-    style = choose_style(sys.stdout.isatty(), os.environ)
-    width = shutil.get_terminal_size().columns
+    out, err = sys.stdout, sys.stderr
+    style = choose_style(out.isatty() and err.isatty(), os.environ)
     try:
         console = Console(
-            job.ranks, out=sys.stdout, color=style.color, live=style.live, width=width, log_dir=arguments.log_dir
+            job.ranks,
+            out=out,
+            err=err,
+            color=style.color,
+            live=style.live,
+            quiet=arguments.quiet,
+            width=shutil.get_terminal_size().columns,
+            log_dir=arguments.log_dir,
         )
         if style.live:
             signal.signal(signal.SIGWINCH, lambda *_: setattr(console, "width", shutil.get_terminal_size().columns))
         try:
             if unread := _unread(target):
-                console.say(f"allranks: {unread}")
+                console.note(f"allranks: {unread}")
             result = restarts.run(job, start, say=console.say)
-            for line in epilogue(result):
+            for line in epilogue(result, quiet=arguments.quiet):
                 console.say(line)
         finally:
             console.close()

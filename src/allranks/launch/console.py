@@ -14,7 +14,7 @@ from allranks.launch.fold import Fold
 from allranks.launch.lines import LineReader, clean
 from allranks.launch.logs import RankLogs
 from allranks.launch.merge import Entry, Merger, Stream, one_each
-from allranks.launch.outlet import Outlet
+from allranks.launch.outlet import Outlets
 from allranks.launch.outlet import OutputClosed as OutputClosed
 from allranks.launch.paint import Prefixes, erase, live_rows
 from allranks.launch.paint import Style as Style
@@ -29,9 +29,10 @@ TAIL = 200  # lines kept for each rank
 class Console:
     """The output of a job of ``size`` ranks.
 
-    ``out`` gets the bytes (never blocking it, see ``clogged``), ``color`` and ``live`` come from ``choose_style``,
-    ``width`` is the terminal's columns (set it again when they change), ``names`` stand for single ranks in place of
-    their numbers, ``log_dir`` keeps one raw file per rank (see ``RankLogs``).
+    ``out`` gets what ranks write to stdout, ``err`` all else (None: ``out``; neither is ever blocked, see ``clogged``).
+    ``color`` and ``live`` come from ``choose_style``; ``live`` needs both to be one terminal. ``width`` is its columns
+    (set it again when they change), ``names`` stand for single ranks in place of their numbers, ``log_dir`` keeps one
+    raw file per rank (see ``RankLogs``). ``quiet`` leaves out what ``note`` is given.
 
     One thread calls it, with times in seconds that never run backwards. ``feed``, ``flush_due``, ``say`` and ``close``
     may raise OutputClosed, once; nothing that was fed is missing from the log files and from ``tail`` for that.
@@ -45,14 +46,18 @@ class Console:
         size: int,
         *,
         out: BinaryIO | TextIO,
+        err: BinaryIO | TextIO | None = None,
         color: bool,
         live: bool,
+        quiet: bool = False,
         width: int = 80,
         log_dir: Path | None = None,
         names: Sequence[str] = (),
     ) -> None:
         self.width = width
-        self._outlet = Outlet(out)
+        self._quiet = quiet
+        self._outlets = Outlets(out, err)
+        live = live and self._outlets.shared
         self._as_is = size == 1 and live
         self._live = live and not self._as_is
         self._at_line_start = True
@@ -64,23 +69,25 @@ class Console:
         self._tails: list[deque[bytes]] = [deque(maxlen=TAIL) for _ in range(size)]
         self._fold = Fold()
         self._explain = InPlace()
-        self._ready: list[bytes] = []
+        self._ready: dict[Stream, list[bytes]] = {"out": [], "err": []}
+        if self._outlets.shared:
+            self._ready["out"] = self._ready["err"]
         self._shown: tuple[bytes, ...] = ()
         self._stale = False  # something unfinished has come since it was last shown
         self._next_look = 0.0  # when unfinished text is shown again
         self._logs = RankLogs(log_dir, size) if log_dir else None
         if self._logs and self._logs.moved_to:
-            self.say(f"log files of an earlier run moved to {self._logs.moved_to}")
+            self.note(f"log files of an earlier run moved to {self._logs.moved_to}")
 
     @property
     def clogged(self) -> bool:
         """True while the output takes too little: read no more from the ranks."""
-        return self._outlet.clogged
+        return self._outlets.clogged
 
     @property
-    def waits_for(self) -> int | None:
-        """A descriptor that is full: call ``flush_due`` when it is writable again. None while nothing waits for it."""
-        return self._outlet.waits_for
+    def waits_for(self) -> frozenset[int]:
+        """The descriptors that are full: call ``flush_due`` when one is writable again."""
+        return self._outlets.waits_for
 
     def feed(self, rank: int, stream: Stream, data: bytes, now: float) -> None:
         """Take a raw chunk that a rank wrote, cut anywhere."""
@@ -94,7 +101,7 @@ class Console:
         lines = self._fold.visible(rank, lines)
         if self._as_is:
             self._at_line_start = data.endswith(b"\n")
-            self._outlet.write(data)
+            self._outlets.write(stream, data)
             return
         if reader.deadline is not None:
             self._on_screen.add(reader)
@@ -116,7 +123,7 @@ class Console:
             states = self._states(now)
             if states:
                 self._queue([*self._merger.flush(), *states])
-        self._outlet.pump()
+        self._outlets.pump()
         self._show(now)
         return min((moment for moment in self._deadlines() if moment is not None), default=None)
 
@@ -124,11 +131,16 @@ class Console:
         """Print the launcher's own words, after all lines that ranks have finished before."""
         line = text.encode(errors="backslashreplace") + b"\n"
         if not self._at_line_start:
-            self._ready.append(b"\n")
+            self._ready["err"].append(b"\n")
             self._at_line_start = True
         self._queue(self._merger.flush())
-        self._ready.append(line)
+        self._ready["err"].append(line)
         self._put(self._shown)
+
+    def note(self, text: str) -> None:
+        """Print words of the launcher that nobody misses who wants a quiet one."""
+        if not self._quiet:
+            self.say(text)
 
     def fold(self, cause: int) -> None:
         """From now on show only a few lines of the ranks other than ``cause``, which has failed and takes them down."""
@@ -141,7 +153,7 @@ class Console:
     def say_what_is_folded(self) -> None:
         """Say how many lines were not shown, and where they are."""
         if count := self._fold.count():
-            self.say(f"allranks: {count}: {'in the log files' if self._logs else '--log-dir keeps them'}")
+            self.note(f"allranks: {count}: {'in the log files' if self._logs else '--log-dir keeps them'}")
 
     def tail(self, rank: int, lines: int = 20) -> tuple[str, ...]:
         """Return a rank's last lines (``TAIL`` at most) of both streams, colourless; unfinished ones at the end."""
@@ -170,7 +182,7 @@ class Console:
         self._queue(self._merger.flush())
         self._say_explanations(math.inf)
         self._put(())
-        self._outlet.drain()
+        self._outlets.drain()
 
     def _say_explanations(self, now: float) -> None:
         for explanation in self._explain.due(now):
@@ -191,8 +203,12 @@ class Console:
         self._on_screen = {reader for reader in self._on_screen if reader.deadline is not None}
 
     def _queue(self, entries: Iterable[Entry]) -> None:
-        prefixes = self._prefixes
-        self._ready += [b"%b%b\n" % (prefixes[ranks, stream], text) for ranks, stream, text in entries]
+        prefixes, ready = self._prefixes, self._ready
+        if self._outlets.shared:
+            ready["err"] += [b"%b%b\n" % (prefixes[ranks, stream], text) for ranks, stream, text in entries]
+            return
+        for ranks, stream, text in entries:
+            ready[stream].append(b"%b%b\n" % (prefixes[ranks, stream], text))
 
     def _states(self, now: float) -> list[Entry]:
         readers = self._readers.items()
@@ -202,7 +218,7 @@ class Console:
         """Write what is ready; under a live area only when that is redrawn too, so that nothing flickers."""
         rows = self._shown
         if self._live and (self._stale or rows) and now >= self._next_look:
-            if self._outlet.waits_for is not None and not self._ready:
+            if self._outlets.waits_for and not self._has_lines():
                 return  # a stopped terminal: pictures that nobody sees must not pile up
             states = self._states(now)
             rows = live_rows(states, self._prefixes, width=self.width - 1, most=MOST_LIVE)
@@ -210,8 +226,11 @@ class Console:
             self._stale = self._too_young(now)
         elif rows:
             return
-        if self._ready or rows != self._shown:
+        if self._has_lines() or rows != self._shown:
             self._put(rows)
+
+    def _has_lines(self) -> bool:
+        return any(self._ready.values())
 
     def _too_young(self, now: float) -> bool:
         """Is there a line begun so lately that it is not shown yet?"""
@@ -219,15 +238,18 @@ class Console:
         return any(reader.pending and reader.unfinished() and not reader.unfinished(now) for reader in readers)
 
     def _put(self, rows: tuple[bytes, ...]) -> None:
-        """Replace the live area by the ready lines and ``rows``, in one write."""
-        picture = erase(len(self._shown)) + b"".join(self._ready) + b"\n".join(rows)
-        self._ready.clear()
+        """Replace the live area by the ready lines and ``rows``, in one write where there is one file."""
+        picture = erase(len(self._shown)) + b"".join(self._ready["err"]) + b"\n".join(rows)
+        out = b"" if self._outlets.shared else b"".join(self._ready["out"])
+        for lines in self._ready.values():
+            lines.clear()
         self._shown = rows
-        self._outlet.write(picture)
+        self._outlets.write("out", out)
+        self._outlets.write("err", picture)
 
     def _deadlines(self) -> Iterable[float | None]:
         yield self._merger.deadline
         yield self._explain.deadline
         yield from (reader.deadline for reader in self._on_screen)
-        if self._outlet.waits_for is None and (self._stale or (self._ready and self._shown)):
+        if not self._outlets.waits_for and (self._stale or (self._has_lines() and self._shown)):
             yield self._next_look

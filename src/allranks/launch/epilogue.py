@@ -22,8 +22,8 @@ _JOINS = {"jax": "jax.distributed.initialize()", "torch": "torch.distributed.ini
 _NUMBER = re.compile(r"\d+")
 
 
-def epilogue(result: JobResult) -> list[str]:
-    """Return the lines that end a job; the cause first, the table last."""
+def epilogue(result: JobResult, *, quiet: bool = False) -> list[str]:
+    """Return the lines that end a job; the cause first, the table last. ``quiet``: only the cause."""
     lines: list[str] = []
     if result.first_failure is not None:
         lines += [*_failure(result.first_failure, result), *_consequences(result.first_failure, result), ""]
@@ -31,7 +31,7 @@ def epilogue(result: JobResult) -> list[str]:
         lines += [f"job {result.cause}", ""]
     elif result.unmet:
         lines += [_unmet(result), ""]
-    return [*lines, *_table(result)]
+    return lines[:-1] if quiet else [*lines, *_table(result)]
 
 
 def _failure(first: Failure, result: JobResult) -> Iterator[str]:

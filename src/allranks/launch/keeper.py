@@ -35,10 +35,11 @@ class Keeper:
 
     After a ``preload``, Python targets run in forks of this process, into which the frameworks are imported; without
     one, each rank starts its own interpreter. ``env`` is the environment in which the frameworks are imported.
+    ``stdin``: its ranks (there should be one) get our standard input; else they have none.
     ``close`` (or the end of a ``with``) kills all that lives below it.
     """
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], *, stdin: bool = False) -> None:
         root = str(Path(allranks.__file__).parents[1])
         self._has_ranks = False
         self._sock, theirs = orders.pair()
@@ -48,7 +49,7 @@ class Keeper:
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", boot],
-                    stdin=subprocess.DEVNULL,
+                    stdin=None if stdin and sys.stdin is not None else subprocess.DEVNULL,
                     stdout=2,  # what an import prints is the launcher's business, and no rank's output
                     env={**env, **ENVIRONMENT},
                     pass_fds=(theirs.fileno(),),

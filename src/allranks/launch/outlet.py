@@ -14,6 +14,7 @@ from collections import deque
 from typing import BinaryIO, TextIO
 
 from allranks.errors import AllranksError
+from allranks.launch.merge import Stream
 
 CLOGGED = 1 << 20  # bytes
 _WHOLE = 1 << 20
@@ -83,3 +84,47 @@ class Outlet:
             self._waiting.clear()
             self._size = 0
             raise OutputClosed(f"the launcher's output takes nothing more: {error}.") from error
+
+
+class Outlets:
+    """Where the lines of a job go: what ranks write to stdout to ``out``, all else to ``err``.
+
+    ``shared``: both are the same file (a terminal, ``2>&1``), or ``err`` is None. Then one queue keeps the order.
+    """
+
+    def __init__(self, out: BinaryIO | TextIO, err: BinaryIO | TextIO | None) -> None:
+        self.shared = err is None or is_same_file(out, err)
+        first = Outlet(out)
+        self._all = [first] if err is None or self.shared else [first, Outlet(err)]
+        self._of: dict[Stream, Outlet] = {"out": first, "err": self._all[-1]}
+
+    @property
+    def waits_for(self) -> frozenset[int]:
+        """The descriptors that must become writable before ``pump`` can send more."""
+        return frozenset(one.waits_for for one in self._all if one.waits_for is not None)
+
+    @property
+    def clogged(self) -> bool:
+        return any(one.clogged for one in self._all)
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """Queue ``data`` and send what can be sent at once. Raises OutputClosed."""
+        self._of[stream].write(data)
+
+    def pump(self) -> None:
+        """Send what can be sent at once. Raises OutputClosed."""
+        for one in self._all:
+            one.pump()
+
+    def drain(self) -> None:
+        """Send everything, waiting for the readers as long as it takes. Raises OutputClosed."""
+        for one in self._all:
+            one.drain()
+
+
+def is_same_file(out: BinaryIO | TextIO, err: BinaryIO | TextIO) -> bool:
+    """Return whether both write to one file, pipe or terminal; what is in memory is only the same as itself."""
+    try:
+        return os.path.sameopenfile(out.fileno(), err.fileno())
+    except OSError:
+        return out is err

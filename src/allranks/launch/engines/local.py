@@ -91,7 +91,7 @@ def run(
         signals = stack.enter_context(Signals())
         warm = keeper is not None
         if keeper is None:
-            keeper = stack.enter_context(Keeper(common(envs)))
+            keeper = stack.enter_context(Keeper(common(envs), stdin=job.ranks == 1))
         spawns = [orders.Spawn(rank, to_json(job.target), cwd, env) for rank, env in enumerate(envs)]
         loop = stack.enter_context(_Loop(job, console, host=host, cwd=cwd, spawns=spawns, show=show))
         loop.attach(mailbox, keeper, signals)
@@ -141,7 +141,7 @@ class _Loop:
         self._ranks = [_Rank() for _ in range(job.ranks)]
         self._selector = selectors.DefaultSelector()
         self._reading = True
-        self._full: int | None = None  # the descriptor that the console waits for
+        self._full: frozenset[int] = frozenset()  # the descriptors that the console waits for
         self._exit_code: int | None = None
         self._has_ranks = self._swept = False
 
@@ -203,7 +203,7 @@ class _Loop:
         self._watch_output()
         ready = [(key.fileobj, key.data) for key, _ in self._selector.select(timeout)]
         sources = [source for source, _ in ready]
-        if self._full in sources:
+        if not self._full.isdisjoint(sources):
             self._console.flush_due(time.monotonic())
         for source, data in ready:
             if data is not None:
@@ -263,7 +263,7 @@ class _Loop:
                 yield RankExited(report.rank, report.wait_code, report.when, self._last_lines(report.rank))
             elif isinstance(report, orders.Ready):
                 if report.obstacle:
-                    self._say(f"each rank starts its own interpreter (no zygote): {report.obstacle}")
+                    self._console.note(f"allranks: each rank starts its own interpreter (no zygote): {report.obstacle}")
                 if self._exit_code is None:
                     self.spawn()
             elif isinstance(report, orders.Swept):
@@ -342,12 +342,10 @@ class _Loop:
     def _watch_output(self) -> None:
         """Wake when a full output takes bytes again, and only while it is full: it is writable nearly always."""
         full = self._console.waits_for
-        if full == self._full:
-            return
-        if self._full is not None:
-            self._selector.unregister(self._full)
-        if full is not None:
-            self._selector.register(full, selectors.EVENT_WRITE)
+        for fd in self._full - full:
+            self._selector.unregister(fd)
+        for fd in full - self._full:
+            self._selector.register(fd, selectors.EVENT_WRITE)
         self._full = full
 
     def _listen(self, reading: bool) -> None:
