@@ -28,6 +28,7 @@ JAX = {
     "known_shape": ("jit(add): {most}: argument 1 is float32[", "; {odd}: argument 1 is float32["),
     "extra": ("jit(add) starts from different lines: {most}: ", "; {odd}: "),
     "static": ("jit(<lambda>)", " is not one program", "{most}: ", "; {odd}: "),
+    "value": (" is given different values: argument 2['rate']: {most}: 0.5; {odd}: 0.25. JAX takes",),
     "pmap_static": (" is not one program", "{most}: ", "; {odd}: "),
     "setting": ("jit(<lambda>)", " is not one program", "{most}: ", "; {odd}: "),
 }
@@ -101,7 +102,7 @@ def named(words: str, size: int) -> str:
     ],
 )
 def test_ranks_that_are_about_to_part_all_raise_one_mismatch(
-    framework: str, how: str, cases: dict[str, tuple[str, str]], size: int
+    framework: str, how: str, cases: dict[str, tuple[str, ...]], size: int
 ) -> None:
     """Before they enter, at any of their calls; and the same ranks then do all that they may, in step, unharmed."""
     job = run(framework, ",".join([*cases, "meets", "healthy"]), how, size=size)
@@ -207,6 +208,8 @@ def test_a_rank_that_does_not_come_is_named_with_its_line() -> None:
         pytest.param("jax", "order", "OFF", [12.0, 8.0], marks=pytest.mark.needs("jax")),
         # 24 with the one constant, 36 with the other.
         pytest.param("jax", "static", "OFF", [32.0], marks=[pytest.mark.needs("jax"), pytest.mark.soak]),
+        # Each rank's part of the sum is scaled by its own.
+        pytest.param("jax", "value", "OFF", [4.0], marks=[pytest.mark.needs("jax"), pytest.mark.soak]),
         # At step 3 the one rank adds what the other one has at step 4.
         pytest.param(
             "torch", "skipped", "OFF", [0, 2, 4, 7, 9, 11], marks=[pytest.mark.needs("torch"), pytest.mark.soak]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -11,8 +12,11 @@ import threads
 
 from allranks.errors import BarrierTimeout, Mismatch
 from allranks.gate.lockstep import monitor as monitor_module
+from allranks.gate.lockstep import pace
 from allranks.gate.lockstep.monitor import Monitor
+from allranks.gate.lockstep.pace import Pace, calls_until_next
 from allranks.gate.lockstep.schedule import Call, call
+from allranks.gate.lockstep.steps import Label
 
 
 def make(monitor: Monitor, words: str, members: tuple[int, ...] | None = None, where: str = "") -> None:
@@ -47,6 +51,39 @@ def test_ranks_that_agree_meet_a_few_times_and_go_on(size: int) -> None:
     found = threads.run(size, program)
     assert found[0] < 20
     assert found == [found[0]] * size
+
+
+def test_values_are_compared_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the questions that calls ask by themselves, and in those on which the ranks agree as time goes by."""
+    monkeypatch.setattr(pace, "_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "_SHARE", 1.0)
+
+    def program(monitor: Monitor) -> int:
+        monitor.look_at("values")
+        sequence = monitor.sequence(range(monitor.world.size))
+        made = sequence.same(call("step", "train.py:8"))
+        for step in range(2000):
+            rate = 0.1 if step > 1000 and monitor.world.rank == 1 else 0.5
+            sequence.take(made, values=partial(list, [Label("argument 2", str(rate), "")]))
+        return sequence.exchanges
+
+    for error in threads.run(2, program):
+        assert isinstance(error, Mismatch), error
+        assert "is given different values: argument 2: rank 0: 0.5; rank 1: 0.1." in str(error)
+        assert 1000 < int(str(error).split(" call ")[1].split()[0]) < 1100
+
+
+@pytest.mark.parametrize(
+    ("paces", "calls"),
+    [
+        ([Pace(5.0, 500, 0.001), Pace(5.0, 500, 0.004)], 500),  # one in five seconds
+        ([Pace(5.0, 500, 0.050), Pace(5.0, 500, 0.090)], 5000),  # a thousandth of the time
+        ([Pace(9.0, 1, 0.0), Pace(1.0, 1, 0.0)], 64),  # never at every call
+        ([Pace(0.0, 0, 0.0)], 5_000_000),
+    ],
+)
+def test_questions_cost_next_to_nothing(paces: list[Pace], calls: int) -> None:
+    assert calls_until_next(paces) == calls
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ class CallSequence:
     def same(self, call: Call) -> Call:
         return self.calls.setdefault(call.digest, call)
 
-    def take(self, call: Call, timeout: float | None, *, inside: bool) -> None:
+    def take(self, call: Call, timeout: float | None, *, inside: bool, values: Any) -> None:
+        del values
         assert (timeout, inside) == (5.0, True)
         self.inside = inside
         if self.predictor.expected is call:
@@ -37,7 +38,8 @@ class CallSequence:
         self.asked.append(f"{call.what} {call.lines}")
         self.predictor.learn(call)
 
-    def ask(self, call: Call, timeout: float | None) -> None:
+    def ask(self, call: Call, timeout: float | None, *, values: Any) -> None:
+        assert values == []
         assert timeout == 5.0
         self.asked.append(f"new {call.lines}")
 
@@ -67,7 +69,7 @@ class Compiled(Programs):
             raise ValueError(x)
         program = Program(self.sequence, "jit(step)", (str(x.shape),), "")
         if (self.cache, str(x.shape)) not in self.seen:
-            self._compare(program)
+            self._compare(program, list)
         self.seen.add((self.cache, str(x.shape)))
         assert progress.mark[0] in ("collective", "compile")
         assert self.sequence.inside

@@ -52,10 +52,12 @@ def test_without_the_guard_that_gather_hangs(program: str) -> None:
     ("program", "fault", "says"),
     [
         pytest.param("plain_torch.py", "seed", "2 of 2 parameters differ", marks=pytest.mark.needs("torch")),
+        pytest.param("plain_torch.py", "rate", "replicas at step 2 of the", marks=pytest.mark.needs("torch")),
         pytest.param("plain_jax.py", "replica", "argument 0", marks=pytest.mark.needs("jax")),
+        pytest.param("plain_jax.py", "value", "argument 3: rank 0: 1.0; rank 1: 2.0", marks=pytest.mark.needs("jax")),
     ],
 )
-def test_replicas_that_differ_at_the_start_end_the_job(program: str, fault: str, says: str) -> None:
+def test_replicas_and_values_that_differ_end_the_job(program: str, fault: str, says: str) -> None:
     """Without the guard, the job ends as if all were well."""
     job = run(program, fault)
     assert job.codes == [1], job
@@ -104,7 +106,7 @@ def test_what_must_be_equal_is_known_by_its_gradient(ranks: list[list[Claim]], p
 def test_the_ranks_in_the_minority_fail() -> None:
     """With what, and what to do."""
     ranks = [claims(("a", "g")), claims(("b", "g")), claims(("a", "g"))]
-    found = failure(ranks, (0,), where="train.py:8", host="a")
+    found = failure(ranks, (0,), where="train.py:8", host="a", step=1)
     assert (found.rank, found.where, found.exit_code) == (1, "train.py:8", 1)
     assert "found others on rank 1 than on ranks 0, 2" in found.what
     assert "broadcast the parameters of rank 0" in found.what

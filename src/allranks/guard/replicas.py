@@ -38,17 +38,24 @@ def differing(ranks: Sequence[Sequence[Claim]]) -> tuple[int, ...]:
     )
 
 
-def failure(ranks: Sequence[Sequence[Claim]], places: Sequence[int], *, where: str, host: str) -> Failure:
-    """Return the failure of the ranks in the minority."""
+# Why replicas differ before the first step, and later.
+_AT_START = (
+    "Did every rank load the weights, and use one seed? Wrap the model in DistributedDataParallel, or broadcast the "
+    "parameters of rank 0."
+)
+_LATER = "Do all ranks use one learning rate, and does none leave out a step or change parameters by itself?"
+
+
+def failure(ranks: Sequence[Sequence[Claim]], places: Sequence[int], *, where: str, host: str, step: int) -> Failure:
+    """Return the failure of the ranks in the minority, at a step of an optimizer, 1 for the first."""
     values = [claims[places[0]].value for claims in ranks]
     most = Counter(values).most_common(1)[0][0]
     odd = [rank for rank, value in enumerate(values) if value != most] or [1]
     others = [rank for rank in range(len(ranks)) if rank not in odd]
     first, total = ranks[0][places[0]].what, len(ranks[0])
     what = (
-        f"replicas at the first step: {len(places)} of {total} parameters differ, the first is {first}, number "
-        f"{places[0]}: expected equal values, since the gradients are equal; found others on {name_ranks(odd)} than on "
-        f"{name_ranks(others)}. Did every rank load the weights, and use one seed? Wrap the model in "
-        "DistributedDataParallel, or broadcast the parameters of rank 0."
+        f"replicas at step {step} of the optimizer: {len(places)} of {total} parameters differ, the first is {first}, "
+        f"number {places[0]}: expected equal values, since the gradients are equal; found others on {name_ranks(odd)} "
+        f"than on {name_ranks(others)}. {_AT_START if step == 1 else _LATER}"
     )
     return Failure(odd[0], host, what, 0.0, where=where, exit_code=1)

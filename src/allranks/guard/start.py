@@ -25,5 +25,5 @@ def begin(backend: str) -> None:
 def _watch(backend: str, world: World) -> None:
     if world.size > 1:
         detect.compare_replicas(backend, world)  # first: what lockstep compares comes before it
-        # Calls alone: who does not import us cannot say which of his loops count what a rank has for itself.
-        watch_process(world=world, check="calls")
+        # No loops: who does not import us cannot say which of his count what a rank has for itself.
+        watch_process(world=world, check="values")

@@ -1,4 +1,4 @@
-"""The guard's side of torch: parameters and gradients at the first step of each optimizer."""
+"""The guard's side of torch: parameters and gradients at the steps 1, 2, 4, 8, ... of each optimizer."""
 
 from __future__ import annotations
 
@@ -19,22 +19,34 @@ from allranks.world.codec import dumps, loads
 
 _kept: list[Any] = []
 _MOMENT = 5.0  # seconds
+_SAMPLED = 64  # so many elements of a parameter are compared after the first step
 
 
 def compare_parameters(world: World) -> None:
-    """End the job where parameters that are trained as replicas are not the same on all ranks. No rank waits."""
-    seen: set[int] = set()
+    """End the job where parameters that are trained as replicas are not the same on all ranks. No rank waits.
+
+    At the first step of an optimizer all of them are compared, later some elements of each: so a learning rate that
+    differs is found, at the latest after twice as many steps.
+    """
+    # By identity: the optimizer's number, and its steps so far.
+    seen: dict[int, list[int]] = {}
 
     def look(optimizer: Any, *_: Any) -> None:
-        if id(optimizer) in seen or threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread():
             return
-        seen.add(id(optimizer))
-        _kept.append(optimizer)  # so that no other one gets its identity
-        claims = [_claim(one) for group in optimizer.param_groups for one in group["params"] if _is_whole(one)]
-        key, where = f"guard/{len(seen)}", call_site()
+        if id(optimizer) not in seen:
+            seen[id(optimizer)] = [len(seen), 0]
+            _kept.append(optimizer)  # so that no other one gets its identity
+        number, step = seen[id(optimizer)]
+        seen[id(optimizer)][1] = step = step + 1
+        if step & (step - 1):
+            return
+        whole = [one for group in optimizer.param_groups for one in group["params"] if _is_whole(one)]
+        claims = [_claim(one, at_most=_SAMPLED if step > 1 else one.numel()) for one in whole]
+        key, where = f"guard/{number}/{step}", call_site()
         world.store.set(f"{key}/{world.rank}", dumps([asdict(claim) for claim in claims]))
         if world.is_main:
-            judge = threading.Thread(target=_judge, args=(world, key, where), name="allranks-guard", daemon=True)
+            judge = threading.Thread(target=_judge, args=(world, key, where, step), name="allranks-guard", daemon=True)
             judge.start()
             world.lookout.before_end(lambda: judge.join(_MOMENT))  # a program may be short
 
@@ -48,17 +60,18 @@ def _is_whole(parameter: Any) -> bool:
     return plain and gradient is not None and gradient.layout is torch.strided and gradient.device.type != "meta"
 
 
-def _claim(parameter: Any) -> Claim:
-    value, gradient = parameter.detach(), parameter.grad.detach()
+def _claim(parameter: Any, *, at_most: int) -> Claim:
+    stride = max(1, parameter.numel() // max(at_most, 1))
+    value, gradient = (whole.detach().reshape(-1)[::stride] for whole in (parameter, parameter.grad))
     digest = _digest(gradient) if bool(gradient.any()) else ""
-    return Claim(f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}", _digest(value), digest)
+    return Claim(f"{str(parameter.dtype).removeprefix('torch.')}{list(parameter.shape)}", _digest(value), digest)
 
 
 def _digest(tensor: Any) -> str:
     return xxh3_128_hexdigest(tensor.contiguous().reshape(-1).view(torch.uint8).cpu().numpy())
 
 
-def _judge(world: World, key: str, where: str) -> None:
+def _judge(world: World, key: str, where: str, step: int) -> None:
     """Rank 0, in a thread: wait for what the ranks hold, and end the job where it must not be so."""
     try:
         texts = [world.store.wait(f"{key}/{rank}", world.timeout) for rank in range(world.size)]
@@ -66,6 +79,6 @@ def _judge(world: World, key: str, where: str) -> None:
         return  # a rank that makes no such step, or has ended
     ranks = [[Claim(**one) for one in loads(text)] for text in texts]
     if places := differing(ranks):
-        found = failure(ranks, places, where=where, host=world.host)
+        found = failure(ranks, places, where=where, host=world.host, step=step)
         end: Any = world.lookout  # of several processes: it can
         end.end_all(replace(found, when=time.time()))

@@ -133,6 +133,17 @@ def unwrapped_shape() -> list[float]:
     return [number(total(rows(2 if odd else 1)))]
 
 
+def value() -> list[float]:
+    """A number that jit replicates: equal on all ranks, as JAX takes it."""
+    scaled = wrap(jax.jit(lambda x, rate: (x * rate["rate"]).sum(), out_shardings=whole))
+    return [number(scaled(rows(), {"rate": 0.25 if odd else 0.5}))]
+
+
+def eager_value() -> list[float]:
+    """The same in a program that nobody has wrapped."""
+    return [number(jax.device_put(rows().sum() * (3.0 if odd else 2.0), whole))]
+
+
 def pmap_static() -> list[float]:
     scaled = wrap(jax.pmap(lambda x, scale: jax.lax.psum(x * scale, "i"), "i", static_broadcasted_argnums=1))
     ones = np.ones((jax.local_device_count(), 3))

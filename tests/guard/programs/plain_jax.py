@@ -17,9 +17,10 @@ split, alike = NamedSharding(mesh, PartitionSpec("d")), NamedSharding(mesh, Part
 rows = jax.make_array_from_callback((jax.device_count(),), split, lambda at: np.ones(jax.device_count())[at])
 value = 2.0 if fault == "replica" and rank == 1 else 1.0
 weights = jax.make_array_from_callback((3,), alike, lambda _: np.full(3, value))
-step = jax.jit(lambda w, x: (w * x.sum()).sum(), out_shardings=alike)
+scale = 2.0 if fault == "value" and rank == 1 else 1.0
+step = jax.jit(lambda w, x, scale: (w * x.sum() * scale).sum(), out_shardings=alike)
 for number in range(20):
-    loss = float(step(weights, rows))
+    loss = float(step(weights, rows, scale))
     if fault == "gather" and number == 5 and rank == 0:
         multihost_utils.process_allgather(jnp.ones(1))  # HERE
 print(f"rank {rank} is done, loss {loss}")

@@ -16,7 +16,7 @@ if fault == "init":
 torch.manual_seed(rank if fault == "seed" else 0)
 model = torch.nn.Linear(4, 1)
 wrapped = model if fault == "seed" else DistributedDataParallel(model)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1 * (1 + rank) if fault == "rate" else 0.1)
 torch.manual_seed(rank)
 for step in range(30):
     wrapped(torch.randn(8, 4)).sum().backward()

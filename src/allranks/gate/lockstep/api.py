@@ -53,10 +53,12 @@ def lockstep(
     job.
 
     With ``lines``, the lines that start a call must be alike, too (of torch: for collectives in which all ranks have
-    one part, so not for barriers and broadcasts). ``check`` says what is compared beside calls: with "steps" how far
-    the loops around a call have gone on since the call before, so that a rank that left a step out is found at its
-    next call; with "content" also, at every call in a loop over a collection, which element it is made for: a barrier
-    of its ranks at each, for a run that looks for an order that differs; with "calls" nothing.
+    one part, so not for barriers and broadcasts). ``check`` says what is compared beside calls, each with
+    what stands before it: with "calls" nothing; with "values" what JAX takes for equal on all ranks (numbers, NumPy
+    arrays) at a program's first calls and about every five seconds; with "steps" how far the loops around a call have
+    gone on since the call before, so that a rank that left a step out is found at its next call; with "content", at
+    every call in a loop over a collection, which element it is made for: a barrier of its ranks at each, for a run that
+    looks for an order that differs.
 
     A call that comes as the calls before it foretell costs about a microsecond and no message; another one costs a
     barrier of its ranks. ``world`` is the one that ``allranks.init()`` made, unless given.

@@ -32,7 +32,7 @@ from allranks.gate.lockstep.hlo import collectives
 from allranks.gate.lockstep.monitor import Monitor
 from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, call
-from allranks.gate.lockstep.sequence import CallSequence
+from allranks.gate.lockstep.sequence import CallSequence, Values
 from allranks.gate.lockstep.variants import Form, Known, Telling, tell_apart
 from allranks.world.progress import progress
 
@@ -98,7 +98,7 @@ class Programs:
             known = self._seen.get(program)
             if len(members) > 1:
                 known = known or self._read(program, arguments, members)
-                self._compare(known)
+                self._compare(known, functools.partial(forms.replicated, arguments))
             self._seen[program] = known
 
     def _say_what_is_not_compared(self, name: str) -> None:
@@ -123,7 +123,7 @@ class Programs:
         frame = lines.users_frame(_getframe(2))
         site = variant.site(frame, self)
         made, sequence, *_ = site
-        sequence.take(made)
+        sequence.take(made, values=functools.partial(forms.replicated, arguments))
 
     def _read(self, program: Any, arguments: Sequence[Any], members: Sequence[int]) -> Program:
         sequence, text = self.monitor.sequence(members), inside.text_of(program)
@@ -131,15 +131,15 @@ class Programs:
         told = [*_numbered("argument", map(forms.in_words, arguments)), *_numbered("collective", collectives(text))]
         return Program(sequence, program.name, tuple(told), inside.form_of(program, text), inside.source_of(program))
 
-    def _compare(self, program: Program) -> None:
+    def _compare(self, program: Program, values: Values) -> None:
         calling, made = self.calling, program.call(call_site())
         if calling is None:
             if made.digest not in self._agreed:
-                program.sequence.ask(made)
+                program.sequence.ask(made, values=values())
         elif calling.unknown is not None and calling.unknown.site is None:
-            calling.resolve(program)
+            calling.resolve(program, values)
         elif not calling.is_taken_for(program):
-            program.sequence.ask(made, calling.timeout)
+            program.sequence.ask(made, calling.timeout, values=values())
             calling.surprise = program
         self._agreed.add(made.digest)
 
@@ -179,9 +179,11 @@ class _Variant:
 
 @dataclass(slots=True)
 class _Unknown:
-    """A call under way from ``frame``; its program and what it is, once its program is seen."""
+    """A call under way from ``frame``, given ``values`` if what it is given can be named; its program and what it is,
+    once its program is seen."""
 
     frame: FrameType
+    values: Values | None
     variant: _Variant | None = None
     site: _Site | None = None
 
@@ -231,7 +233,7 @@ class Stepped:
             sequence.inside = True  # first, so that the place is never beyond where this rank is
             predictor.advance()
         else:
-            sequence.take(made, self.timeout, inside=True)
+            sequence.take(made, self.timeout, inside=True, values=self._values(args, kwargs) or list)
         programs.calling = self
         before, cache = progress.enter("collective", made.what), programs.switch(self._cache)
         if cache is True:
@@ -256,13 +258,17 @@ class Stepped:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fn, name)
 
-    def resolve(self, program: Program) -> None:
+    def _values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Values | None:
+        """Return the arguments that JAX takes for equal on all ranks; None if this is not what ``jax.jit`` returned."""
+        return None if self._static is None else functools.partial(forms.replicated, args, kwargs)
+
+    def resolve(self, program: Program, values: Values) -> None:
         """Take the call that is under way for this program's, which is about to run."""
         assert self.unknown is not None
         variant = self._variants.get(program) or _Variant(program)
         site = self._site(variant, self.unknown.frame)
         made, sequence, *_ = site
-        sequence.take(made, self.timeout, inside=True)
+        sequence.take(made, self.timeout, inside=True, values=self.unknown.values or values)
         self.unknown.variant, self.unknown.site = variant, site
 
     def is_taken_for(self, program: Program) -> bool:
@@ -289,7 +295,7 @@ class Stepped:
 
     def _first(self, frame: FrameType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Make a call of which the program is not known: it passes Python, and is seen before it runs."""
-        programs, unknown = self._programs(), _Unknown(frame)
+        programs, unknown = self._programs(), _Unknown(frame, self._values(args, kwargs))
         if get_ident() != programs.thread:
             return self._fn(*args, **kwargs)
         self.unknown, programs.calling = unknown, self

@@ -27,8 +27,10 @@ from allranks.world.base import World
 from allranks.world.codec import dumps, loads
 from allranks.world.ticket import Ticket
 
-# What is compared beside calls: nothing, how far loops have gone on, also what each call is made for.
-Check = Literal["calls", "steps", "content"]
+# What is compared beside calls, each with those before it: nothing, values that all ranks should give to a call alike,
+# how far loops have gone on, what each call is made for.
+Check = Literal["calls", "values", "steps", "content"]
+_LOOPS = ("steps", "content")
 # Between two looks at how far the training thread is, in seconds; what is seen twice counts. The second is for ranks
 # for which others wait in a meeting: that is often long, and nothing is wrong.
 _LOOK, _LOOK_AT_MEETING = 0.05, 0.25
@@ -76,8 +78,12 @@ class Monitor:
             members = self._everybody if len(key) == self.world.size else key
             sequence = self.sequences.setdefault(key, CallSequence(self.world, members, self._position))
             sequence.labels, sequence.listen = self._labels, self._listen
-            sequence.steps.looks_always = self.check == "content"
+            self._prepare(sequence)
         return sequence
+
+    def _prepare(self, sequence: CallSequence) -> None:
+        sequence.steps.looks_always = self.check == "content"
+        sequence.compares_values = self.check != "calls"
 
     def beside(self, members: Sequence[int], group: str) -> CallSequence:
         """Return the sequence of the calls that threads beside the one that trains make with a group."""
@@ -89,11 +95,11 @@ class Monitor:
     def _position(self) -> Position:
         """Return how far the training thread is in the program's loops."""
         thread = self._meetings.trainer
-        return position.read(thread) if self.check != "calls" and thread else Position()
+        return position.read(thread) if self.check in _LOOPS and thread else Position()
 
     def _labels(self) -> list[Label]:
         thread = self._meetings.trainer
-        return position.labels(thread, thoroughly=self.check == "content") if self.check != "calls" and thread else []
+        return position.labels(thread, thoroughly=self.check == "content") if self.check in _LOOPS and thread else []
 
     def _listen(self) -> None:
         """Raise Mismatch if this rank has received what another one did not send."""
@@ -104,7 +110,7 @@ class Monitor:
         """Have this compared beside calls, from now on."""
         self.check = check
         for sequence in self._all():
-            sequence.steps.looks_always = check == "content"
+            self._prepare(sequence)
 
     def trains_here(self) -> None:
         """Take the meetings of this thread for those of the one whose calls are compared."""

@@ -14,10 +14,15 @@ from typing import Any
 
 from allranks.errors import Mismatch
 from allranks.gate.lockstep import steps
+from allranks.gate.lockstep.pace import Pace, calls_until_next
 from allranks.gate.lockstep.schedule import LEFT_OUT, ONE_ORDER
 from allranks.world.codec import Value
 from allranks.world.ticket import minority, who_says_what
 
+_REPLICATED = (
+    "JAX takes numbers, NumPy arrays and arrays of one process for equal on all ranks: give all the same "
+    '(world.broadcast(value)), or make an array in parts of it. Where it is meant: lockstep(check="calls").'
+)
 _SORTED = "A set, or a dict that was filled in another order: go through sorted(...), alike on all ranks."
 
 
@@ -25,7 +30,8 @@ _SORTED = "A set, or a dict that was filled in another order: go through sorted(
 class Said:
     """What a rank brings: its place (schedule.py), the digest of its call ("" if it only answers), its places in other
     groups with their ranks, the meeting that it is in instead (0: none), by how much its loops have gone on since all
-    ranks agreed, how far they are and their strides (steps.py), and the elements that loops are at."""
+    ranks agreed, how far they are and their strides (steps.py), the elements that loops are at, the values that the
+    call is given, and how fast it makes calls (pace.py)."""
 
     place: int
     form: str
@@ -33,16 +39,20 @@ class Said:
     meeting: int
     loops: Mapping[str, Sequence[int | None]]
     labels: Sequence[Sequence[str]]
+    values: Sequence[Sequence[str]] = ()
+    pace: Sequence[float] = (0.0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """All ranks are about to make the same call; ``unequal`` are the loops that are not equally far on all of them."""
+    """All ranks are about to make the same call; ``unequal`` are the loops that are not equally far on all of them,
+    ``calls`` how many calls they make before they ask again."""
 
-    unequal: Sequence[str] = ()
+    unequal: Sequence[str]
+    calls: int
 
     def value(self) -> Value:
-        return {"unequal": list(self.unequal)} if self.unequal else None
+        return {"unequal": list(self.unequal), "calls": self.calls}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +81,8 @@ Outcome = Agreed | Elsewhere | Different
 
 def outcome_of(value: Value) -> Outcome:
     """Return the outcome whose ``value()`` travelled."""
-    if value is None:
-        return Agreed()
     if isinstance(value, dict):
-        return Agreed(value["unequal"])
+        return Agreed(**value)
     return Elsewhere(value) if isinstance(value, int) else Different(*value)
 
 
@@ -89,8 +97,9 @@ def compare(said: Sequence[Said], members: Sequence[int]) -> Outcome:
         return Different(min(place for place, _ in groups) // 2 + 1, list(groups.values()))
     _compare_loops(said, members)
     _compare_labels(said, members)
+    _compare_values(said, members)
     _compare_ends([one.elsewhere for one in said])
-    return Agreed(steps.unequal([one.loops for one in said]))
+    return Agreed(steps.unequal([one.loops for one in said]), calls_until_next([Pace(*one.pace) for one in said]))
 
 
 def _compare_loops(said: Sequence[Said], members: Sequence[int]) -> None:
@@ -100,6 +109,17 @@ def _compare_loops(said: Sequence[Said], members: Sequence[int]) -> None:
         number = said[0].place // 2 + 1
         raise Mismatch(
             f"call {number} comes at different steps since all ranks agreed, {words}.", ranks=odd, remedy=LEFT_OUT
+        )
+
+
+def _compare_values(said: Sequence[Said], members: Sequence[int]) -> None:
+    told = [(rank, [steps.Label(*value) for value in one.values]) for rank, one in zip(members, said, strict=True)]
+    if found := steps.compare_labels(told):
+        name, ranks = found
+        raise Mismatch(
+            f"call {said[0].place // 2 + 1} is given different values: {name}: {who_says_what(ranks.items())}.",
+            ranks=minority(ranks.values()),
+            remedy=_REPLICATED,
         )
 
 

@@ -21,7 +21,7 @@ ONE_ORDER = "Every rank must make the same calls in one order."
 _CODE = "Do all ranks run the same code, with the same constants?"
 LEFT_OUT = (
     "Did a rank leave out a step (an exception that it caught, a condition, a batch less), or make one twice? "
-    'Where ranks may do so by themselves: lockstep(check="calls").'
+    'Where ranks may do so by themselves: lockstep(check="values").'
 )
 _LINES = "If it is meant that two lines start one call, say lockstep(lines=False)."
 _LEFT = "Let all ranks stop together: world.any(done) tells every rank that one is done."

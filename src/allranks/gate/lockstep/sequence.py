@@ -22,6 +22,7 @@ from typing import Any
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, name_ranks
 from allranks.gate.lockstep.outcome import Agreed, Different, Elsewhere, Said, compare, outcome_of
+from allranks.gate.lockstep.pace import NEVER
 from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, mismatch, ticket
 from allranks.gate.lockstep.steps import Label, Position, Steps, in_words
@@ -35,6 +36,8 @@ from allranks.world.ticket import Ticket
 
 # How far ranks are in groups, by the group's name: the place, and the group's ranks.
 Places = Mapping[str, tuple[int, Sequence[int]]]
+# Returns the values that all ranks should give to a call alike, by their names.
+Values = Callable[[], Sequence[Label]]
 # How long a rank waits for the others before it puts up its question, in seconds.
 _PATIENCE = 0.1
 _LONGEST_NAME = 40
@@ -73,6 +76,11 @@ class CallSequence:
         # How far the training thread is in the program's loops, and the elements that they are at.
         self.position = position
         self.labels: Callable[[], Sequence[Label]] = list
+        # Whether there is more to compare than calls; the call at which ranks ask, though it comes as foretold; when
+        # and at which they asked last, and how long that took.
+        self.compares_values = False
+        self.next_question = NEVER
+        self._last_question = (world.clock.now(), 0, 0.0)
         # Called before a question: raises what is known by then to be wrong beside calls.
         self.listen: Callable[[], None] = lambda: None
         # What is unusual about the call that this rank asks for though it was foretold.
@@ -108,19 +116,28 @@ class CallSequence:
         """Return the call that stands for all that are equal to this one."""
         return self.known.setdefault(call.digest, call)
 
-    def take(self, call: Call, timeout: float | None = None, *, inside: bool = False) -> None:
+    def take(
+        self,
+        call: Call,
+        timeout: float | None = None,
+        *,
+        inside: bool = False,
+        values: Values = list,
+    ) -> None:
         """Make a call the next one that was not foretold, or that is due to be looked at. It must be ``same``.
 
-        Asks the others first, unless it was foretold and comes as far on in the program's loops as foretold.
+        Asks the others first, unless it was foretold, comes as far on in the program's loops as foretold, and the ranks
+        have not agreed to ask by now. ``values()`` are what all ranks should give to it alike.
         """
         number, steps, now = self.predictor.count, self.steps, self.position()
-        foretold = self.predictor.expected is call
-        usual = foretold and (number != steps.due or steps.is_expected(now))
+        foretold, due = self.predictor.expected is call, number == steps.due
+        usual = foretold and (not due or steps.is_expected(now))
         self._slip = steps.slip(now) if foretold and not usual else ""
-        labels = [] if usual and not steps.looks_always else self.labels()
-        asks = bool(not usual or labels)
+        agreed_on = due and number >= self.next_question
+        labels = [] if usual and not steps.looks_always and not agreed_on else self.labels()
+        asks = bool(not usual or agreed_on or labels)
         if asks:
-            self.ask(call, timeout, now=now, labels=labels)
+            self.ask(call, timeout, now=now, labels=labels, values=values())
         # In this order, so that the place is never beyond where this rank is.
         self.inside = inside
         if foretold:
@@ -138,12 +155,13 @@ class CallSequence:
         elsewhere: Places | None = None,
         now: Position | None = None,
         labels: Sequence[Label] = (),
+        values: Sequence[Label] = (),
     ) -> None:
         """Return when all ranks of the group are at this place with this call; **every one of them must ask**.
 
         ``elsewhere`` are the places in other groups, by name, with their ranks: compared too. ``now`` is how far the
-        loops around the call are, ``labels`` the elements that they are at. Raises, on every rank, Mismatch saying who
-        does what, BarrierTimeout, or RankDied.
+        loops around the call are, ``labels`` the elements that they are at, ``values`` what it is given. Raises, on
+        every rank, Mismatch saying who does what, BarrierTimeout, or RankDied.
         """
         zone.refuse(call.what)
         self.listen()
@@ -152,9 +170,12 @@ class CallSequence:
                 self.verdict_is_told = True
                 raise self.verdict
             before = None if self.beside else progress.enter("meeting", f"all ranks before {call}")
+            begin = self._world.clock.now()
             try:
-                steps = [self.steps.gone_on(now) if now else {}, [list(label) for label in labels]]
-                self._meet(call, self.place, elsewhere or {}, timeout=timeout, steps=steps)
+                steps = [self.steps.gone_on(now) if now else {}, list(map(list, labels)), list(map(list, values))]
+                self._meet(call, self.place, elsewhere or {}, timeout=timeout, steps=[*steps, self._pace(begin)])
+                ended = self._world.clock.now()
+                self._last_question = ended, self.predictor.count, ended - begin
             except AllranksError as error:
                 error.add_note(f"rank {self._world.rank}: before call {self.place // 2 + 1} of {self.name}: {call}")
                 raise
@@ -242,7 +263,7 @@ class CallSequence:
         *,
         timeout: float | None,
         meeting: int = 0,
-        steps: Sequence[Any] = ({}, ()),
+        steps: Sequence[Any] = ({}, (), (), (0.0, 0, 0.0)),
     ) -> int:
         """Meet the group; return the meeting, if there is one, to which a rank that makes no ``call`` has to come."""
         limit = self._world.timeout if timeout is None else timeout
@@ -263,9 +284,15 @@ class CallSequence:
             return found.meeting
         if isinstance(found, Agreed):
             self.steps.unshared.update(found.unequal)
+            if self.compares_values:
+                self.next_question = self.predictor.count + found.calls
         if isinstance(found, Different):
             self._tell(call, place, found, timeout=limit)
         return 0
+
+    def _pace(self, now: float) -> list[float]:
+        at, number, took = self._last_question
+        return [now - at, self.predictor.count - number, took]
 
     def _compare(self, values: Sequence[Value]) -> Value:
         return compare([Said(*value) for value in values], self.members).value()

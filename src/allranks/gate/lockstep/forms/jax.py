@@ -1,17 +1,24 @@
-"""What JAX compiles a program for: the forms of a call's arguments, and the values of static ones."""
+"""The arguments of a call of JAX: what a program is compiled for, and what must be equal on all processes."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
+from allranks.digest import digest, show
 from allranks.gate import jax as inside
+from allranks.gate.lockstep.steps import Label
 from allranks.gate.lockstep.variants import Form, Name
 
 # The name under which JAX's settings count among a function's arguments.
 SETTINGS = "jax.config"
+# So many values of one call are compared.
+_MOST_VALUES = 256
 
 
 def read(name: Name, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_value: bool) -> Form:
@@ -40,6 +47,35 @@ def _form_of_leaf(leaf: Any) -> Form:
     if isinstance(leaf, bool | int | float | complex) or not isinstance(leaf, Hashable):
         return str(type(leaf))
     return leaf
+
+
+def replicated(args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> list[Label]:
+    """Return the arguments that a program across processes takes for equal on all of them: what lies in this process
+    alone. Random keys are left out: ranks may have their own."""
+    given = jax.tree_util.tree_leaves_with_path((tuple(args), dict(kwargs)))
+    return [Label(_name(path), _words(leaf), "") for path, leaf in given if _is_replicated(leaf)][:_MOST_VALUES]
+
+
+def _is_replicated(leaf: Any) -> bool:
+    if isinstance(leaf, jax.Array):
+        return leaf.is_fully_addressable and not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
+    return isinstance(leaf, bool | int | float | complex | np.ndarray | np.generic)
+
+
+def _name(path: Sequence[Any]) -> str:
+    """Return ``argument 2['rate']`` for a path in positional and keyword arguments."""
+    kind, first, *rest = path
+    name = f"argument {first.idx + 1}" if kind.idx == 0 else f"argument {first.key!r}"
+    return name + jax.tree_util.keystr(tuple(rest))
+
+
+def _words(leaf: Any) -> str:
+    """Return ``0.1``, or of an array that is no scalar its form and a digest of its elements."""
+    value = np.asarray(leaf)
+    if value.ndim == 0:
+        return str(value[()])
+    elements = digest(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    return f"{value.dtype}{list(value.shape)} with the digest {show(elements)[:8]}"
 
 
 def in_words(argument: Any) -> str:
