@@ -34,8 +34,8 @@ def test_a_gather_under_if_rank_0_raises_and_names_the_line(program: str) -> Non
     """On every rank, where it would hang."""
     job = run(program, "gather")
     assert job.codes == [1], job
-    assert "Mismatch" in job.ranks[0].out, job
-    assert f"{program}:{line_of(program)}" in job.ranks[0].out, job
+    assert "Mismatch" in job.ranks[0].err, job
+    assert f"{program}:{line_of(program)}" in job.ranks[0].err, job
 
 
 @pytest.mark.soak
@@ -43,8 +43,8 @@ def test_a_gather_under_if_rank_0_raises_and_names_the_line(program: str) -> Non
 def test_without_the_guard_that_gather_hangs(program: str) -> None:
     """Or the ranks exchange what is not meant for each other."""
     job = run(program, "gather", guard=False, timeout=15)
-    assert "Mismatch" not in job.ranks[0].out, job
-    assert f"{program}:{line_of(program)}: " not in job.ranks[0].out, job
+    assert "Mismatch" not in job.ranks[0].err, job
+    assert f"{program}:{line_of(program)}: " not in job.ranks[0].err, job
 
 
 @pytest.mark.soak
@@ -61,7 +61,7 @@ def test_replicas_and_values_that_differ_end_the_job(program: str, fault: str, s
     """Without the guard, the job ends as if all were well."""
     job = run(program, fault)
     assert job.codes == [1], job
-    assert says in job.ranks[0].out, job
+    assert says in job.ranks[0].err, job
     bare = run(program, fault, guard=False)
     assert bare.codes == [0], bare
 
@@ -80,7 +80,7 @@ def test_a_correct_program_runs_as_ever(program: str, fault: str) -> None:
     job = run(program, fault)
     assert job.codes == [0], job
     assert all(f"rank {rank} is done" in job.ranks[0].out for rank in (0, 1)), job
-    assert "allranks" not in job.ranks[0].out, job
+    assert "allranks" not in job.ranks[0].err, job
 
 
 def claims(*columns: tuple[str, str]) -> list[Claim]:
