@@ -14,7 +14,7 @@ import time
 from told import tell
 
 from allranks.arrays.base import Declared, Split
-from allranks.checkpoint import manifest_json
+from allranks.checkpoint import manifest_encode
 from allranks.checkpoint.chunks import grain
 from allranks.checkpoint.commit import Side
 from allranks.checkpoint.commit_words import SaveId, Written
@@ -36,7 +36,7 @@ def main(ranks: int) -> None:
     plan = file_plan(declared, rank=0, size=ranks)
     ends = image(declared, plan, grain=grain(total_bytes(declared))).ends
     files = layout(declared, size=ranks)
-    text = manifest_json.leaves_text(files.leaves)
+    text = manifest_encode.leaves_text(files.leaves)
     planned = time.process_time()
 
     save = SaveId(1, 1000, "0" * 32)
@@ -63,7 +63,7 @@ def main(ranks: int) -> None:
         metrics={},
         versions={},
     )
-    data = manifest_json.encode(manifest, leaves=text)
+    data = manifest_encode.encode(manifest, leaves=text)
     ended = time.process_time()
     tell(plan=planned - began, commit=ended - planned, memory=memory() - before, manifest=len(data))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from allranks.arrays.base import Declared, Held, Split
 from allranks.arrays.grid import cell
-from allranks.checkpoint import manifest_json, paths
+from allranks.checkpoint import manifest_encode, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.prepare import Planner
 from allranks.digest import digest, hasher, show
@@ -111,4 +111,4 @@ def save(
         versions={"allranks": "0.1.0"},
     )
     if not unfinished:
-        storage.put(paths.manifest_path(step), manifest_json.encode(manifest))
+        storage.put(paths.manifest_path(step), manifest_encode.encode(manifest))

@@ -65,6 +65,7 @@ PURE = {
     "checkpoint/json_value.py",
     "checkpoint/leftovers.py",
     "checkpoint/manifest.py",
+    "checkpoint/manifest_encode.py",
     "checkpoint/manifest_json.py",
     "checkpoint/match.py",
     "checkpoint/metrics.py",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from allranks.arrays.base import OpenTree
-from allranks.checkpoint import json_value, manifest_json, paths
+from allranks.checkpoint import json_value, manifest_encode, manifest_json, paths
 from allranks.checkpoint.commit_words import SaveId
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.prepare import Prepared
@@ -102,7 +102,7 @@ class Job:
             versions=_versions(),
             ties=self.prepared.ties,
         )
-        data = manifest_json.encode(manifest, leaves=self.prepared.leaves)
+        data = manifest_encode.encode(manifest, leaves=self.prepared.leaves)
         self._check(manifest, data)
         self.storage.put(paths.manifest_path(self.identity.step), data, replace=self.replace)
 
@@ -119,7 +119,7 @@ class Job:
             if planned != found:
                 raise Damaged(f"the files of the ranks have {found} bytes, and {planned} were planned")
             if prepared.read_back.done:
-                data = manifest_json.without_leaves(data, prepared.leaves, integrity=self.integrity)
+                data = manifest_encode.without_leaves(data, prepared.leaves, integrity=self.integrity)
             manifest_json.decode(data, path=path)
         except Damaged as error:
             raise AllranksError(

@@ -8,7 +8,7 @@ from allranks.arrays.base import Declared, OpenTree
 from allranks.checkpoint.agree import declared_in_words
 from allranks.checkpoint.chunks import grain
 from allranks.checkpoint.image import Image, image
-from allranks.checkpoint.manifest_json import leaves_text
+from allranks.checkpoint.manifest_encode import leaves_text
 from allranks.checkpoint.save_plan import FilePlan, Layout, file_plan, layout, total_bytes
 from allranks.gate.ticket import digest_of
 

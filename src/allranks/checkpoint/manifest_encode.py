@@ -1,0 +1,102 @@
+"""A manifest as JSON: what docs/format.md says. ``manifest_json`` reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
+
+from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.json_value import pack
+from allranks.checkpoint.manifest import Manifest, Run, StoredFile, StoredLeaf
+from allranks.checkpoint.manifest_document import EXTENDED, FORMAT, PLAIN
+from allranks.digest import hasher
+
+
+def encode(manifest: Manifest, *, leaves: str | None = None) -> bytes:
+    """Return a sound manifest as the bytes of its file, one leaf a line. Raises NotJsonable.
+
+    ``leaves`` is what ``leaves_text`` returned for its leaves, if that was called: they are the same at every save.
+    Tied paths are not among those.
+    """
+    if leaves is None:
+        leaves = leaves_text({path: leaf for path, leaf in manifest.leaves.items() if path not in manifest.ties})
+    return _signed(",\n".join(_sections(manifest, leaves)).encode("ascii") + b"\n}\n", manifest.integrity)
+
+
+def without_leaves(data: bytes, leaves: str, *, integrity: str) -> bytes:
+    """Return what ``encode`` has returned as the manifest of a checkpoint without leaves: all else is the same."""
+    before, opening, rest = data.partition(b'"leaves":{' + leaves.encode("ascii"))
+    rest = re.sub(rb'\A\},\n"ties":[^\n]*', b'},\n"ties":{},', rest)
+    return _signed(before.partition(b"\n")[2] + opening[: len('"leaves":{')] + rest, integrity)
+
+
+def _signed(body: bytes, integrity: str) -> bytes:
+    return b'{"digest":"' + hasher(integrity)(body).encode() + b'",\n' + body
+
+
+def leaves_text(leaves: Mapping[str, StoredLeaf]) -> str:
+    """Return the manifest's lines about its leaves."""
+    return _lines(f"{quoted(path)}:{_leaf_text(leaf)}" for path, leaf in leaves.items())
+
+
+def _sections(m: Manifest, leaves: str) -> Iterator[str]:
+    extended = bool(m.ties) or any(leaf.per_rank or leaf.kind.startswith("torch.") for leaf in m.leaves.values())
+    yield f'"format":{quoted(FORMAT)},"version":{EXTENDED if extended else PLAIN}'
+    yield f'"step":{m.step},"nonce":{quoted(m.nonce)},"created":{quoted(m.created)}'
+    yield f'"world":{m.world_size},"integrity":{quoted(m.integrity)}'
+    yield f'"files":[{_lines(map(_file_text, m.files))}]'
+    yield f'"leaves":{{{leaves}}}'
+    if extended:
+        yield f'"ties":{_text(dict(m.ties))}'
+    values = _packed(m.values, "value")
+    yield f'"values":{{{_lines(f"{quoted(path)}:{_text(value)}" for path, value in values.items())}}}'
+    yield f'"extra":{_text(pack(m.extra, what="extra"))}'
+    yield f'"metrics":{_text(_packed(m.metrics, "metric"))}'
+    yield f'"versions":{_text(_packed(m.versions, "version"))}'
+
+
+def _packed(values: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Return each value as JSON has it. The mapping itself is ours: a single name ``float`` in it is a name."""
+    return {name: pack(value, what=f"{what} {name!r}") for name, value in values.items()}
+
+
+def _lines(items: Iterator[str]) -> str:
+    text = ",\n".join(items)
+    return f"\n{text}\n" if text else ""
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return f"[{','.join(map(str, values))}]"
+
+
+def _file_text(file: StoredFile) -> str:
+    lengths = map(int.__sub__, file.ends, (0, *file.ends))
+    chunks = ",".join([f'[{length},"{digest}"]' for length, digest in zip(lengths, file.digests, strict=True)])
+    return f'{{"name":{quoted(file.name)},"bytes":{file.bytes},"chunks":[{chunks}]}}'
+
+
+def _leaf_text(leaf: StoredLeaf) -> str:
+    item = DTYPES[leaf.dtype].size
+    kind = f'"kind":{quoted(leaf.kind)},' if leaf.kind else ""
+    kind += '"per_rank":true,' if leaf.per_rank else ""
+    shards = ",".join([_run_text(run, item) for run in leaf.runs])
+    return f'{{"dtype":"{leaf.dtype}","shape":{_numbers(leaf.shape)},{kind}"shards":[{shards}]}}'
+
+
+def _run_text(run: Run, item: int) -> str:
+    first, extent = run.first, run.first.extent
+    text = (
+        f'{{"file":{first.file},"offset":{_numbers(extent.offset)},"shape":{_numbers(extent.shape)},'
+        f'"bytes":[{first.begin},{first.begin + extent.size * item}]'
+    )
+    if run.count == 1:
+        return text + "}"
+    offset = _numbers(run.offset_step)
+    return f'{text},"count":{run.count},"step":{{"file":{run.file_step},"bytes":{run.begin_step},"offset":{offset}}}}}'
