@@ -247,6 +247,10 @@ def first(document: dict[str, Any]) -> dict[str, Any]:
     return document["files"][0]
 
 
+def by_rank(document: dict[str, Any], values: dict[str, Any]) -> None:
+    document.update(version=4, ties={}, rank_values=values)
+
+
 FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("its version is True", lambda d: d.update(version=True)),
     ("its format is 'orbax'", lambda d: d.update(format="orbax")),
@@ -286,7 +290,11 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("which has 4200", lambda d: shard(d).update(bytes=[4150, 4214])),
     ("a row of shards leaves its file", lambda d: shard(d)["step"].update(bytes=-4000)),
     ("byte 4160 of file 0 is in more than one shard", lambda d: shard(d).update(bytes=[4097, 4161])),
-    ("both an array and a value", lambda d: d["values"].update({"model/w": 1})),
+    ("is two things", lambda d: d["values"].update({"model/w": 1})),
+    ("is two things", lambda d: by_rank(d, {"model/w": [1, 2, 3]})),
+    ("is two things", lambda d: by_rank(d, {"epoch": [1, 2, 3]})),
+    ("value 'x' is \\[1, 2\\], not a list of 3, one for each rank", lambda d: by_rank(d, {"x": [1, 2]})),
+    ("value 'x' is \\[\\]", lambda d: by_rank(d, {"x": [1, 2, []]})),
     ("value 'x' is \\[\\]", lambda d: d["values"].update(x=[])),
     ("value 'x' is not as it was written", lambda d: d["values"].update(x={"float": "1"})),
     ("extra is not as it was written", lambda d: d.update(extra={"dict": {"a": 1}})),
@@ -297,8 +305,14 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
 ]
 
 
+def test_values_of_each_rank_come_back() -> None:
+    rows = {"lr": [0.1, math.inf, None], "name": ["a", "b", "c"]}
+    sample = replace(SAMPLE, values={**SAMPLE.values, **rows}, rank_values=frozenset(rows))
+    assert decode(encode(sample), path="") == sample
+
+
 NEWER: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
-    ("is in version 2 of the format, and this allranks reads 1 and 3", lambda d: d.update(version=2)),
+    ("is in version 2 of the format, and this allranks reads 1, 3 and 4", lambda d: d.update(version=2)),
     ("is in version 7 of the format", lambda d: (d.update(version=7, more=1), d.pop("leaves"))),
     (
         "leaf 'model/w', and this allranks does not know its dtype 'float3_e1m1'",

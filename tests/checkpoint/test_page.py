@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.needs("jax", "torch")
 def test_the_snippets_of_the_page_run(tmp_path: Path) -> None:
     """The last one prints the error that it is about."""
-    out = pages.printed("checkpoint.md", tmp_path, snippets=9)
+    out = pages.printed("checkpoint.md", tmp_path, snippets=8)
     assert "checkpoint-1 131072" in out
     assert "1 missing, 2 unexpected" in out, out
     assert {path.name for path in (tmp_path / "runs" / "a").iterdir()} == {
@@ -38,3 +38,9 @@ def test_the_page_of_reading_runs(tmp_path: Path) -> None:
     assert "2 cpu:0 (8, 64) Shape(shape=(512, 64), dtype='float32')" in out, out
     assert out.rstrip().endswith("evaluated 1\nevaluated 2\nevaluated 3")
     pages.check_links("reading.md", most_lines=80)
+
+
+@pytest.mark.needs("torch")
+def test_the_page_of_leaves_runs(tmp_path: Path) -> None:
+    pages.printed("checkpoint-leaves.md", tmp_path, snippets=1)
+    pages.check_links("checkpoint-leaves.md", most_lines=100)

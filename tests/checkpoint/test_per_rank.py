@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import allranks
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.errors import CannotStore, DoesNotFit, Mismatch
+from allranks.errors import DoesNotFit, Mismatch
 from allranks.world.base import World
 from allranks.world.simulated import SimulatedWorld
 from allranks.world.single import single_world
@@ -96,7 +96,7 @@ def test_each_ranks_own_comes_back_to_it(tmp_path: Path, ranks: int) -> None:
         assert [one["noise"].flat[0] for one in found] == list(range(ranks))
         assert {one["lr"] for one in found} == {0.1}
     for other in (1, 4):
-        with pytest.raises(DoesNotFit, match=rf"a row for each of the {ranks} ranks .*from_main=\['noise'\]"):
+        with pytest.raises(DoesNotFit, match=rf"one for each of the {ranks} ranks .*from_main=\['noise'\]"):
             restored(tmp_path, other)
         assert [one["noise"].flat[0] for one in restored(tmp_path, other, from_main="noise")] == [0] * other
     report = allranks.load(tmp_path, into=state_of(-1), world=single_world())
@@ -110,7 +110,23 @@ def test_rank_0s_is_saved_once(tmp_path: Path) -> None:
     assert [one["noise"].flat[0] for one in restored(tmp_path, 3)] == [0, 0, 0]
 
 
-def test_what_ranks_hold_together_is_no_ranks_own(tmp_path: Path) -> None:
-    """Nor is a value that is no array; both are refused on all ranks."""
-    with pytest.raises(CannotStore, match=r"'lr' is (a )?float.*np\.asarray"):
-        save(tmp_path, 2, per_rank=["lr", "noise"])
+def test_values_of_each_rank_come_back_to_it(tmp_path: Path) -> None:
+    """A number, a text, no value, a whole tree of them; ``read`` shows all ranks'."""
+    save(tmp_path, 3, per_rank=["lr", "noise"])
+    assert [one["lr"] for one in restored(tmp_path, 3)] == [0.1, 1.1, 2.1]
+    assert allranks.checkpoint.read(tmp_path)[0]["lr"] == [0.1, 1.1, 2.1]
+    with pytest.raises(DoesNotFit, match=r"'lr' has one for each of the 3 ranks .*from_main=\['lr'\]"):
+        restored(tmp_path, 2, from_main="noise")
+    assert [one["lr"] for one in restored(tmp_path, 2, from_main=["noise", "lr"])] == [0.1, 0.1]
+    report = allranks.load(tmp_path, into=state_of(-1), world=single_world())
+    assert report.state["lr"] == 0.1
+    assert "'lr'" in "".join(report.notes)
+
+
+def test_ranks_that_have_a_value_under_other_paths_are_refused(tmp_path: Path) -> None:
+    def job(world: World) -> None:
+        with Checkpointer(tmp_path, world, per_rank="own/*", on_sigterm=False) as ckpt:
+            ckpt.save(1, {"own": {"a" if world.is_main else "b": world.rank}}, block=True)
+
+    with pytest.raises(Mismatch, match="own/"):
+        SimulatedWorld(2).run(job).values()

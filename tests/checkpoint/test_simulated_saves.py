@@ -233,7 +233,8 @@ def test_a_put_without_all_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -
                 job.file.block(number)
             name = paths.shard_file(job.rank, job.size, job.identity.nonce)
             ends = job.prepared.image.ends if job.prepared.image else ()
-            return {"name": name, "bytes": job.file.size, "ends": ends, "digests": job.file.digests}
+            file = {"name": name, "bytes": job.file.size, "ends": ends, "digests": job.file.digests}
+            return {"file": file, "values": {}}
         return write(job)
 
     monkeypatch.setattr(Job, "write", hasty)

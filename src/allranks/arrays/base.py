@@ -134,12 +134,20 @@ class OpenTree(Protocol):
         """The JSON values of which rank 0's are meant, whatever other ranks have."""
 
     @property
+    def rank_values(self) -> dict[str, bool | int | float | str | None]:
+        """The JSON values of which each rank has its own."""
+
+    @property
     def passed(self) -> dict[str, str]:
         """What is neither, by path: what it is. Empty unless the tree was opened so that this may be."""
 
     @property
     def follows(self) -> bool:
         """Whether a part of a template takes the structure of what is saved: optimizers, schedules."""
+
+    @property
+    def dealt(self) -> tuple[str, ...]:
+        """The paths of what each rank has for itself, and is dealt anew where another number of ranks restores."""
 
     @property
     def kept(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
 from allranks.arrays.base import Split
@@ -19,6 +19,11 @@ def batch_statistics(paths: Sequence[str]) -> Iterator[str]:
         names = [before + name for name in ("running_mean", "running_var")]
         if before[-1:] in ("", ".", "/") and set(paths).issuperset(names):
             yield from (path, *names)
+
+
+def is_at(path: str, places: Collection[str]) -> bool:
+    """Return whether a leaf is one of these, or below one of them."""
+    return any(path == place or path.startswith(f"{place}/") for place in places)
 
 
 @lru_cache(maxsize=1 << 14)

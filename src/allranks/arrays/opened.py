@@ -8,8 +8,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
+from allranks.arrays import random_state
 from allranks.arrays.base import Copy, Declared, Held, Target
-from allranks.arrays.chosen import batch_statistics, chosen_spec
+from allranks.arrays.chosen import batch_statistics, chosen_spec, is_at
 from allranks.arrays.leaves.base import Adapter, Filling, Here, Refused, Spec
 from allranks.arrays.walk import Branch, Opener, Walk
 from allranks.errors import CannotStore
@@ -32,6 +33,7 @@ class Opened:
         self._specs: list[Spec] = []
         self.values: dict[str, Value] = {}
         self.main_values: dict[str, Value] = {}
+        self.rank_values: dict[str, Value] = {}
         self._rows: set[int] = set()  # the arrays that each rank has for itself
         self.passed: dict[str, str] = {}
         self._fillings: dict[int, Filling] = {}
@@ -41,6 +43,10 @@ class Opened:
     @property
     def follows(self) -> bool:
         return self._walk.follows
+
+    @property
+    def dealt(self) -> tuple[str, ...]:
+        return tuple(self._here.dealt)
 
     @property
     def kept(self) -> dict[str, Any]:
@@ -127,9 +133,13 @@ class Opened:
         "usual").
         """
         here, paths = self._here, self._walk.paths
-        if here.choose is None or here.size == 1:
+        if here.restoring or here.size == 1:
             return {}
-        return dict.fromkeys([*here.main, *batch_statistics(paths)], "usual") | dict(here.choose(paths))
+        chosen = {path: "rank" for path in paths if is_at(path, here.dealt)} if here.dealt else {}
+        if here.choose is None:
+            return chosen
+        usual = dict.fromkeys([*here.main, *batch_statistics(paths)], "usual")
+        return usual | dict(here.choose(paths)) | chosen
 
     def _sort_leaves(self) -> None:
         chosen = self._choose()
@@ -137,8 +147,9 @@ class Opened:
         for place, (path, leaf) in enumerate(zip(self._walk.paths, self._walk.leaves, strict=True)):
             kind = type(leaf)
             choice = chosen.get(path, "")
-            if kind in _JSON and choice != "rank":
-                (self.main_values if choice else self.values)[path] = cast(Value, leaf)
+            if kind in _JSON:
+                values = self.rank_values if choice == "rank" else self.main_values if choice else self.values
+                values[path] = cast(Value, leaf)
                 continue
             adapter = self._of_type.get(kind)
             try:
@@ -172,6 +183,8 @@ class Opened:
     def _opener(self, node: object) -> Opener | None:
         if self._here.comparing and callable(getattr(node, "alike", None)):
             return _open_alike
+        if found := random_state.opener(node, self._here):
+            return found
         openers = (adapter.opener(node, self._here) for adapter in self._adapters)
         return next((opener for opener in openers if opener), None)
 
@@ -190,9 +203,6 @@ def _stranger(leaf: object) -> tuple[str, str]:
         bytes: "Store np.frombuffer(value, np.uint8).",
         bytearray: "Store np.frombuffer(value, np.uint8).",
         complex: "Store np.complex128(value).",
-        **dict.fromkeys(
-            [bool, int, float], "Store np.asarray(value): arrays are saved of each rank, other values not."
-        ),
         set: "Store sorted(value), a list.",
         frozenset: "Store sorted(value), a list.",
     }

@@ -1,4 +1,7 @@
-"""A step, whole or not at all. ``read`` and ``follow`` are for who reads a run, beside ``allranks.Checkpointer``."""
+"""A step, whole or not at all: what there is beside ``allranks.Checkpointer``.
+
+``read`` and ``follow`` are for who reads a run, ``RandomState`` is a part of a state.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from allranks.arrays.random_state import RandomState as RandomState
     from allranks.checkpoint.following import follow as follow
     from allranks.checkpoint.reading import read as read
 
-_PLACES = {"follow": "following", "read": "reading"}
+_PLACES = {"RandomState": "arrays.random_state", "follow": "checkpoint.following", "read": "checkpoint.reading"}
 
 
 def __getattr__(name: str) -> object:
     """Import a part when it is first asked for: importing the package imports nothing."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(import_module(f"allranks.{_PLACES[name]}"), name)

@@ -28,9 +28,11 @@ _FRAMEWORKS = ("numpy", "jax", "torch")
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a save holds beside the arrays: JSON ``values`` by path, ``extra`` of the program's, ``metrics``."""
+    """What a save holds beside the arrays: JSON ``values`` by path, ``extra`` of the program's, ``metrics``; in
+    ``rank_values``, what this rank has for itself."""
 
     values: Mapping[str, Any]
+    rank_values: Mapping[str, Any]
     extra: Any = None
     metrics: Mapping[str, float] = field(default_factory=dict)
 
@@ -69,7 +71,12 @@ class Job:
         return f"{self.folder}/{paths.shard_file(self.rank, self.size, self.identity.nonce)}"
 
     def write(self) -> Any:
-        """Write this rank's file; return what rank 0 needs to know of it."""
+        """Write this rank's file; return what rank 0 needs to know of it, and of this rank's own values."""
+        file = self._write()
+        own = {path: json_value.pack(value, what=path) for path, value in self.content.rank_values.items()}
+        return None if file is None and not own else {"file": file, "values": own}
+
+    def _write(self) -> Any:
         if self.file is None:
             return None
         assert self.prepared.image is not None
@@ -84,6 +91,8 @@ class Job:
     def publish(self, acks: Sequence[Any]) -> None:
         """Put the manifest: from here on the checkpoint exists. On rank 0."""
         assert self.prepared.layout is not None
+        files = [ack["file"] for ack in acks if ack is not None and ack["file"] is not None]
+        rows = {path: [json_value.unpack(ack["values"][path]) for ack in acks] for path in self.content.rank_values}
         manifest = Manifest(
             step=self.identity.step,
             nonce=self.identity.nonce,
@@ -91,16 +100,15 @@ class Job:
             world_size=self.size,
             integrity=self.integrity,
             files=tuple(
-                StoredFile(ack["name"], ack["bytes"], tuple(ack["ends"]), tuple(ack["digests"]))
-                for ack in acks
-                if ack is not None
+                StoredFile(file["name"], file["bytes"], tuple(file["ends"]), tuple(file["digests"])) for file in files
             ),
             leaves=self.prepared.layout.leaves,
-            values=self.content.values,
+            values={**self.content.values, **rows},
             extra=self.content.extra,
             metrics=self.content.metrics,
             versions=_versions(),
             ties=self.prepared.ties,
+            rank_values=frozenset(rows),
         )
         data = manifest_encode.encode(manifest, leaves=self.prepared.leaves)
         self._check(manifest, data)

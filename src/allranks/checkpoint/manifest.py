@@ -67,7 +67,8 @@ class Manifest:
     """``integrity`` is the digest of chunks and of the manifest itself: ``xxh3-128`` or ``blake3``.
 
     ``nonce`` is the save's own, also in every file's header; ``created`` is the time in UTC, ISO 8601. ``ties`` are the
-    paths that were one memory with another, by which it is saved; ``leaves`` has them, too.
+    paths that were one memory with another, by which it is saved; ``leaves`` has them, too. Of the paths in
+    ``rank_values``, ``values`` has a list: the value of each rank.
     """
 
     step: int
@@ -82,3 +83,4 @@ class Manifest:
     metrics: Mapping[str, float]
     versions: Mapping[str, str]
     ties: Mapping[str, str] = field(default_factory=dict)
+    rank_values: frozenset[str] = frozenset()

@@ -11,9 +11,9 @@ from allranks.checkpoint.sound import Unsound
 from allranks.digest import NAMES, hasher
 
 FORMAT = "allranks.checkpoint"
-# What is written where nothing needs more, and where tied arrays, values of each rank or torch's own dtypes do. (No
-# version 2 was ever written.)
-PLAIN, EXTENDED = 1, 3
+# What is written where nothing needs more; where tied arrays, arrays of each rank or torch's own dtypes do; and where
+# values of each rank do. (No version 2 was ever written.)
+PLAIN, EXTENDED, BY_RANK = 1, 3, 4
 
 _HEAD = re.compile(rb'\{"digest":"([0-9a-f]+)",\n')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -21,6 +21,8 @@ _KEYS = {
     *("digest", "format", "version", "step", "nonce", "created", "world", "integrity"),
     *("files", "leaves", "values", "extra", "metrics", "versions"),
 }
+_KEYS_OF = {PLAIN: _KEYS, EXTENDED: _KEYS | {"ties"}, BY_RANK: _KEYS | {"ties", "rank_values"}}
+_KNOWN = f"{', '.join(map(str, (PLAIN, EXTENDED)))} and {BY_RANK}"
 
 
 class Newer(Unsound):
@@ -53,9 +55,9 @@ def document_of(data: bytes) -> dict[str, Any]:
         raise Unsound(f"its format is {short(document.get('format'))}, not {FORMAT!r}")
     _check_version(document)
     version = document.get("version")
-    if type(version) is not int or version not in (PLAIN, EXTENDED):
-        raise Unsound(f"its version is {short(version)}, not {PLAIN} or {EXTENDED}")
-    expect_keys(document, _KEYS | {"ties"} if version == EXTENDED else _KEYS, "the manifest")
+    if type(version) is not int or version not in _KEYS_OF:
+        raise Unsound(f"its version is {short(version)}, none of {_KNOWN}")
+    expect_keys(document, _KEYS_OF[version], "the manifest")
     if document["integrity"] != named[0]:
         raise Unsound(f"it names the digest {short(document['integrity'])}, but its own is {named[0]}")
     return document
@@ -78,8 +80,8 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 def _check_version(document: dict[str, Any]) -> None:
     version = document.get("version")
-    if document.get("format") == FORMAT and type(version) is int and version > PLAIN and version != EXTENDED:
-        raise Newer(f"is in version {version} of the format, and this allranks reads {PLAIN} and {EXTENDED}")
+    if document.get("format") == FORMAT and type(version) is int and version > PLAIN and version not in _KEYS_OF:
+        raise Newer(f"is in version {version} of the format, and this allranks reads {_KNOWN}")
 
 
 def _check_text(text: str, document: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.json_value import pack
 from allranks.checkpoint.manifest import Manifest, Run, StoredFile, StoredLeaf
-from allranks.checkpoint.manifest_document import EXTENDED, FORMAT, PLAIN
+from allranks.checkpoint.manifest_document import BY_RANK, EXTENDED, FORMAT, PLAIN
 from allranks.digest import hasher
 
 
@@ -43,19 +43,29 @@ def leaves_text(leaves: Mapping[str, StoredLeaf]) -> str:
 
 
 def _sections(m: Manifest, leaves: str) -> Iterator[str]:
-    extended = bool(m.ties) or any(leaf.per_rank or leaf.kind.startswith("torch.") for leaf in m.leaves.values())
-    yield f'"format":{quoted(FORMAT)},"version":{EXTENDED if extended else PLAIN}'
+    version = _version(m)
+    yield f'"format":{quoted(FORMAT)},"version":{version}'
     yield f'"step":{m.step},"nonce":{quoted(m.nonce)},"created":{quoted(m.created)}'
     yield f'"world":{m.world_size},"integrity":{quoted(m.integrity)}'
     yield f'"files":[{_lines(map(_file_text, m.files))}]'
     yield f'"leaves":{{{leaves}}}'
-    if extended:
+    if version >= EXTENDED:
         yield f'"ties":{_text(dict(m.ties))}'
-    values = _packed(m.values, "value")
+    if version >= BY_RANK:
+        yield f'"rank_values":{_text(_packed({path: m.values[path] for path in sorted(m.rank_values)}, "value"))}'
+    values = _packed({path: value for path, value in m.values.items() if path not in m.rank_values}, "value")
     yield f'"values":{{{_lines(f"{quoted(path)}:{_text(value)}" for path, value in values.items())}}}'
     yield f'"extra":{_text(pack(m.extra, what="extra"))}'
     yield f'"metrics":{_text(_packed(m.metrics, "metric"))}'
     yield f'"versions":{_text(_packed(m.versions, "version"))}'
+
+
+def _version(m: Manifest) -> int:
+    """Return the lowest version of the format that can say what the manifest says."""
+    if m.rank_values:
+        return BY_RANK
+    extended = bool(m.ties) or any(leaf.per_rank or leaf.kind.startswith("torch.") for leaf in m.leaves.values())
+    return EXTENDED if extended else PLAIN
 
 
 def _packed(values: Mapping[str, Any], what: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.json_value import unpack
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
 from allranks.checkpoint.manifest_document import (
-    EXTENDED,
+    PLAIN,
     Newer,
     document_of,
     expect_keys,
@@ -109,11 +109,12 @@ def _manifest(document: dict[str, Any]) -> Manifest:
     integrity = document["integrity"]
     files = _files(document["files"], integrity)
     world = _integer(document["world"], "world", low=1)
-    leaves = _leaves(document["leaves"], len(files), extended=document["version"] == EXTENDED, world=world)
+    leaves = _leaves(document["leaves"], len(files), extended=document["version"] > PLAIN, world=world)
     values = {path: _scalar(path, value) for path, value in _mapping(document, "values").items()}
-    both = values.keys() & leaves.keys()
+    rows = _rank_values(document, world) if "rank_values" in document else {}
+    both = (values.keys() & leaves.keys()) | (rows.keys() & (values.keys() | leaves.keys()))
     if both:
-        raise Unsound(f"{min(both)!r} is both an array and a value")
+        raise Unsound(f"{min(both)!r} is two things: an array, a value, or a value of each rank")
     return Manifest(
         step=_integer(document["step"], "step"),
         nonce=_string(document["nonce"], "nonce", _NONCE),
@@ -122,11 +123,22 @@ def _manifest(document: dict[str, Any]) -> Manifest:
         integrity=integrity,
         files=files,
         leaves=leaves,
-        values=values,
+        values=values | rows,
         extra=_unpacked(document["extra"], "extra"),
         metrics={name: _metric(name, value) for name, value in _mapping(document, "metrics").items()},
         versions={name: _version(name, value) for name, value in _mapping(document, "versions").items()},
+        rank_values=frozenset(rows),
     )
+
+
+def _rank_values(document: dict[str, Any], world: int) -> dict[str, list[Any]]:
+    """Return the values of which each rank has its own: by path, a list of one for each rank."""
+    found = {}
+    for path, value in _mapping(document, "rank_values").items():
+        if type(value) is not list or len(value) != world:
+            raise Unsound(f"value {path!r} is {short(value)}, not a list of {world}, one for each rank", leaf=path)
+        found[path] = [_scalar(path, one) for one in value]
+    return found
 
 
 def _with_ties(manifest: Manifest, ties: Any) -> Manifest:

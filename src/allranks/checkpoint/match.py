@@ -74,7 +74,8 @@ def renamed_as(manifest: Manifest, template: Iterable[str], rename: Rename | Non
     there = {name: known.get(new, new) for new, name in renamed([*manifest.leaves, *manifest.values], rename).items()}
     leaves = {there[name]: leaf for name, leaf in manifest.leaves.items()}
     values = {there[name]: value for name, value in manifest.values.items()}
-    return replace(manifest, leaves=leaves, values=values, ties={})
+    rows = frozenset(there[name] for name in manifest.rank_values)
+    return replace(manifest, leaves=leaves, values=values, ties={}, rank_values=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +161,11 @@ def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: 
     )
     lines += _advice(found)
     lines += [
-        f"  {one.path!r} has a row for each of the {manifest.world_size} ranks that saved. Rank 0's, for any number of "
+        f"  {one.path!r} has one for each of the {manifest.world_size} ranks that saved. Rank 0's, for any number of "
         f"ranks: Checkpointer(..., from_main=[{one.path!r}])."
         for one in found
-        if one.kind == "reshaped" and manifest.leaves[one.path].per_rank
+        if (one.kind == "reshaped" and manifest.leaves[one.path].per_rank)
+        or (one.kind == "recast" and one.path in manifest.rank_values)
     ]
     lines.append(_coverage(found, declared, manifest))
     return "\n".join(lines)

@@ -44,15 +44,23 @@ def globs(asked: str | Iterable[str]) -> tuple[str, ...]:
 def rows_of(manifest: Manifest, *, rank: int, size: int, choose: Callable[[str], str]) -> Manifest:
     """Return a manifest as one of ``size`` ranks reads it: of what each rank has for itself, that rank's.
 
-    Where another number of ranks has saved, it is rank 0's of what is chosen so, and of the rest all ranks' as it is.
-    The leaves stay marked as ``per_rank``.
+    Where another number of ranks has saved, it is rank 0's of what is chosen as "main", that of one of the ranks of
+    what is to be "dealt", and of the rest all ranks' as it is. The leaves and values stay marked.
     """
-    rows = {
-        path: _row(leaf, 0 if choose(path) == "main" else rank)
-        for path, leaf in manifest.leaves.items()
-        if leaf.per_rank and (manifest.world_size == size or choose(path) == "main")
-    }
-    return replace(manifest, leaves={**manifest.leaves, **rows}) if rows else manifest
+    saved = manifest.world_size
+    marked = [*(path for path, leaf in manifest.leaves.items() if leaf.per_rank), *manifest.rank_values]
+    rows: dict[str, int] = {}
+    for path in marked:
+        choice = choose(path)
+        if choice == "main":
+            rows[path] = 0
+        elif saved == size or choice == "dealt":
+            rows[path] = rank % saved
+    if not rows:
+        return manifest
+    leaves = {path: _row(manifest.leaves[path], row) for path, row in rows.items() if path in manifest.leaves}
+    values = {path: manifest.values[path][row] for path, row in rows.items() if path in manifest.values}
+    return replace(manifest, leaves={**manifest.leaves, **leaves}, values={**manifest.values, **values})
 
 
 def _row(leaf: StoredLeaf, rank: int) -> StoredLeaf:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from allranks.arrays.base import OpenTree
+from allranks.arrays.chosen import is_at
 from allranks.arrays.detect import open_tree
 from allranks.arrays.saved import notes_of
 from allranks.checkpoint import agree, audit, garbage, holds, match, paths, ties
@@ -165,7 +166,8 @@ def _restore(storage: Storage, world: World, like: T, step: int, settings: Resto
         error = _removed(found, storage, step, manifest, who) or found
     _all_or_none(world, "read", step, error, said="")
     leaves, choices = plan.manifest.leaves, settings.choices
-    own = {path: "rank" for path, leaf in leaves.items() if leaf.per_rank and choices.of(path) != "main"}
+    marked = [*(path for path, leaf in leaves.items() if leaf.per_rank), *plan.manifest.rank_values]
+    own = {path: "rank" for path in marked if choices.of(path) != "main"}
     verify.agree(open_placed(state, world, choose=lambda _: own), world, name=f"restore of step {step}")
     if plan.notes:
         log("restore of step %d: %s.", step, "; ".join(plan.notes))
@@ -180,6 +182,9 @@ def _look(storage: Storage, world: World, like: object, manifest: Manifest, sett
     tree = open_tree(like, rank=world.rank, size=world.size, restoring=True, saved=saved)
     declared = tree.declared
     manifest = match.renamed_as(manifest, [*(one.path for one in declared), *tree.values], asked.rename)
+    if tree.dealt and manifest.world_size != world.size:
+        dealt = {path: "dealt" for path in (*manifest.leaves, *manifest.values) if is_at(path, tree.dealt)}
+        manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=lambda path: dealt.get(path, ""))
     there = {number: one.path for number, one in enumerate(declared) if one.path in manifest.leaves}
     pairs = ties.shared(tree, there)
     covered = {declared[number].path for number in pairs if number not in there} | _elsewhere(manifest, there.values())

@@ -136,7 +136,8 @@ class Saver:
             try:
                 if error is None:
                     tree = open_placed(state, world, choose=self._settings.choices.among) if tree is None else tree
-                    check_storable({**tree.values, **tree.main_values}, order.extra, rank=world.rank)
+                    values = {**tree.values, **tree.main_values, **tree.rank_values}
+                    check_storable(values, order.extra, rank=world.rank)
                     job = self._job(order, tree, self._planner.prepare(tree))
             except Exception as refused:  # whatever it is: the others must not wait for this rank
                 error = refused
@@ -155,6 +156,7 @@ class Saver:
     def _meet(self, order: Order, tree: OpenTree | None, job: Job | None, error: Exception | None) -> bool:
         prepared = job.prepared if job else None
         values = agree.values_in_words({**tree.values, "(extra)": order.extra}) if tree and job else {}
+        values |= dict.fromkeys(tree.rank_values, "a value of each rank") if tree and job else {}
         said = show(digest(prepared.digest if prepared else "", json.dumps(values)))
         return agree.agree(
             self._world,
@@ -177,7 +179,7 @@ class Saver:
             waits=order.wait,
             go_on=self._asked_now_and_then(identity),
         )
-        content = Content({**tree.values, **tree.main_values}, order.extra, order.metrics)
+        content = Content({**tree.values, **tree.main_values}, tree.rank_values, order.extra, order.metrics)
         return Job(self._storage, identity, rank, size, integrity, prepared, content, file, order.replace)
 
     def _asked_now_and_then(self, identity: SaveId) -> Callable[[], None]:

@@ -46,6 +46,14 @@ class PlacedTree:
         return self.tree.main_values
 
     @property
+    def rank_values(self) -> dict[str, bool | int | float | str | None]:
+        return self.tree.rank_values
+
+    @property
+    def dealt(self) -> tuple[str, ...]:
+        return self.tree.dealt
+
+    @property
     def ties(self) -> dict[int, int]:
         return self.tree.ties
 

@@ -18,7 +18,7 @@ class Here:
 
     A template may be filled from what is ``saved``; ``kept`` takes, by path, what that lacks and the template keeps.
     Of what differs over the ranks on purpose, ``choose`` returns by path whose is meant, "main" or "rank"; ``main``
-    takes the paths of what a framework itself takes from rank 0.
+    takes the paths of what a framework itself takes from rank 0, ``dealt`` those below which each rank has its own.
     """
 
     rank: int
@@ -30,6 +30,7 @@ class Here:
     kept: dict[str, Any] = field(default_factory=dict)
     choose: Callable[[Sequence[str]], Mapping[str, str]] | None = None
     main: set[str] = field(default_factory=set)
+    dealt: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

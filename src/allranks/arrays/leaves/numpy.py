@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Hashable
 from functools import lru_cache, partial
 from typing import Any
@@ -35,7 +36,7 @@ def claims(kind: type) -> bool:
 
 
 def opener(node: object, _here: Here) -> Opener | None:
-    return _open_generator if isinstance(node, np.random.Generator) else None
+    return next((opener for kind, opener in _GENERATORS.items() if isinstance(node, kind)), None)
 
 
 def _open_generator(generator: np.random.Generator) -> Branch:
@@ -43,6 +44,26 @@ def _open_generator(generator: np.random.Generator) -> Branch:
         generator.bit_generator.state = state
 
     return stateful(generator, generator.bit_generator.state, load)
+
+
+def _open_legacy(generator: np.random.RandomState) -> Branch:
+    return stateful(generator, generator.get_state(legacy=False), generator.set_state)
+
+
+def _open_python(generator: random.Random) -> Branch:
+    version, words, gauss = generator.getstate()
+
+    def load(state: Any) -> None:
+        generator.setstate((state["version"], tuple(state["words"].tolist()), state["gauss"]))
+
+    return stateful(generator, {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}, load)
+
+
+_GENERATORS: dict[type, Opener] = {
+    np.random.Generator: _open_generator,
+    np.random.RandomState: _open_legacy,
+    random.Random: _open_python,
+}
 
 
 def spec(leaf: Any, here: Here) -> Spec:

@@ -24,7 +24,8 @@ class OwnSource:
     def __init__(self, storage: Storage, step: int | None) -> None:
         self._storage, self._folder = storage, "" if step is None else None
         manifest = audit.load_folder(storage, "") if step is None else audit.load(storage, step)
-        own = [repr(path) for path, leaf in manifest.leaves.items() if leaf.per_rank]
+        marked = [*(path for path, leaf in manifest.leaves.items() if leaf.per_rank), *sorted(manifest.rank_values)]
+        own = [repr(path) for path in marked]
         notes = (f"rank 0's of what each rank has saved for itself: {', '.join(own)}",) if own else ()
         self._manifest = rows_of(manifest, rank=0, size=manifest.world_size, choose=lambda _: "main")
         checked = f"by the {manifest.integrity} of every chunk"

@@ -1,0 +1,37 @@
+"""The keys of JAX: typed ones (``jax.random.key``) and raw ones (``jax.random.PRNGKey``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_WORD = 32
+
+
+def owns(generator: object) -> bool:
+    if not isinstance(generator, jax.Array):
+        return False
+    return _is_typed(generator) or (generator.dtype == jnp.uint32 and generator.shape in ((2,), (4,)))
+
+
+def _is_typed(key: Any) -> bool:
+    return bool(jnp.issubdtype(key.dtype, jax.dtypes.prng_key))
+
+
+def of_module(_name: str) -> None:
+    return None
+
+
+def state_of(generator: Any) -> bytes:
+    bits = jax.random.key_data(generator) if _is_typed(generator) else generator
+    return np.asarray(bits).tobytes()
+
+
+def seeded(generator: Any, seed: int) -> Any:
+    key = generator
+    for word in range(4):
+        key = jax.random.fold_in(key, seed >> (word * _WORD) & 0xFFFFFFFF)
+    return key

@@ -1,0 +1,46 @@
+"""The generators of NumPy, and those of the standard library."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+_KINDS = (np.random.Generator, np.random.RandomState, random.Random)
+_GLOBAL = {"random": random.random, "numpy.random": np.random.random_sample}
+
+
+def owns(generator: object) -> bool:
+    return isinstance(generator, _KINDS) and not isinstance(generator, random.SystemRandom)
+
+
+def of_module(name: str) -> Any:
+    return getattr(_GLOBAL.get(name), "__self__", None)
+
+
+def state_of(generator: Any) -> bytes:
+    return repr(_state(generator)).encode()
+
+
+def _state(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    legacy = isinstance(generator, np.random.RandomState)
+    return _plain(generator.get_state(legacy=False) if legacy else generator.bit_generator.state)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def seeded(generator: Any, seed: int) -> Any:
+    if isinstance(generator, random.Random):
+        generator.seed(seed)
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed))).get_state())
+    else:
+        generator.bit_generator.state = type(generator.bit_generator)(np.random.SeedSequence(seed)).state
+    return generator

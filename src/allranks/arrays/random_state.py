@@ -1,0 +1,110 @@
+"""Random generators of which each rank has its own, as a part of a state."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from allranks.arrays.generators.base import Generators
+from allranks.arrays.leaves.base import Here
+from allranks.arrays.walk import Branch, Late, Opener
+from allranks.digest import digest
+from allranks.errors import AllranksError
+
+# Who knows the generators of a module that the program has imported.
+_KINDS = {
+    "numpy": "allranks.arrays.generators.numpy",
+    "torch": "allranks.arrays.generators.torch",
+    "jax": "allranks.arrays.generators.jax",
+}
+_RANKS = "ranks"
+
+
+class RandomState:
+    """Random generators of this rank, by name: a part of a state that is saved of each rank, and restored onto any.
+
+    A generator is a ``numpy.random.Generator`` or ``RandomState``, a ``random.Random``, a ``torch.Generator``, a JAX
+    key, or the module ``random``, ``numpy.random`` or ``torch`` for its global one (``torch.cuda`` for that of the
+    device). Generators are restored in place; a key is replaced: read and set it as ``state[name]``.
+
+    On another number of ranks, each rank below the saved number goes on with its own state. Each of the others gets one
+    that is derived from a saved state and from its rank: no two ranks have the same, and a second restore of the same
+    step derives the same. Raises AllranksError for what is no generator.
+
+    >>> random_state = RandomState(augment=np.random.default_rng([7, world.rank]), python=random, torch=torch)
+    >>> ckpt.save(step, {"model": model, "random": random_state})
+    """
+
+    def __init__(self, **generators: Any) -> None:
+        if _RANKS in generators:
+            raise AllranksError(f"RandomState: {_RANKS!r} is the name of the number of ranks; take another.")
+        self._generators = {name: _known(name, generator) for name, generator in generators.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._generators[name]
+
+    def __setitem__(self, name: str, generator: Any) -> None:
+        self._generators[name] = _known(name, generator)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._generators)
+
+    def __repr__(self) -> str:
+        return f"RandomState({', '.join(self._generators)})"
+
+
+def opener(node: object, here: Here) -> Opener | None:
+    """Return what takes a RandomState apart, None for any other node."""
+    return partial(_open, here) if isinstance(node, RandomState) else None
+
+
+def _open(here: Here, node: RandomState) -> Branch:
+    def note(path: str) -> object:
+        here.dealt.extend(f"{path}/{name}" if path else name for name in node)
+        return {_RANKS: here.size, **node._generators}
+
+    def make(children: list[Any]) -> object:
+        ranks = children[0][_RANKS]
+        for name in node:
+            generator = children[0][name]
+            node[name] = generator if here.rank < ranks else _derived(name, generator, here.rank)
+        return node
+
+    return Branch(None, (Late(note, follows=False),), make)
+
+
+def _derived(name: str, generator: Any, rank: int) -> Any:
+    """Return a generator that is new: its seed is a digest of the state that it has, its name and the rank."""
+    kind = _kind_of(generator)
+    assert kind is not None
+    return kind.seeded(generator, digest(json.dumps([name, rank]), kind.state_of(generator)))
+
+
+def _known(name: str, generator: Any) -> Any:
+    found = _global(generator) if isinstance(generator, ModuleType) else generator
+    if found is None or _kind_of(found) is None:
+        raise AllranksError(
+            f"RandomState: {name}={generator!r:.80} is no random generator.",
+            remedy="Give a numpy, random or torch generator, a JAX key, or one of the modules random, numpy.random, "
+            "torch and torch.cuda.",
+        )
+    return found
+
+
+def _kinds() -> Iterator[Generators]:
+    for needs, name in _KINDS.items():
+        if needs in sys.modules:
+            yield import_module(name)
+
+
+def _kind_of(generator: object) -> Generators | None:
+    return next((kind for kind in _kinds() if kind.owns(generator)), None)
+
+
+def _global(module: ModuleType) -> Any:
+    return next((found for kind in _kinds() if (found := kind.of_module(module.__name__)) is not None), None)
