@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from allranks import agent
 
 _errors = agent.load("allranks_agent_failure")
+_frames = agent.load("allranks_agent_frames")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +82,9 @@ def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception as printable text of bounded length. Never raises."""
     trace: str = _errors.traceback_of(error)
     return trace
+
+
+def remote_note(rank: int, traceback: str) -> str:
+    """Return a note for an exception that another rank raised; not shown where that rank's output is."""
+    note: str = _frames.RemoteTraceback(f"On rank {rank}:\n{traceback.rstrip()}")
+    return note

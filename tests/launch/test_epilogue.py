@@ -49,13 +49,21 @@ def test_the_first_failure_is_on_top_then_what_it_brought_about_then_a_table() -
     ]
 
 
-def test_a_traceback_that_torch_has_marked_is_not_said_twice() -> None:
-    first = Failure(1, "a", "ValueError: bad row", 1.0, traceback=TRACE)
-    tail = ("step 1", *(f"[rank1]: {line}" for line in TRACE.splitlines()))
-    assert epilogue(JobResult(1, ranks(tail=tail), first))[1:4] == [
-        "  last lines of rank 1:",
-        "    step 1",
-        f"  {TRACE.splitlines()[0]}",
+def test_what_has_just_been_shown_is_not_said_again() -> None:
+    """Neither the traceback, nor the lines before it, nor what other ranks have said of the same error."""
+    ours = [f"allranks.errors.Mismatch: rank {rank}: agree: 0 and 1" for rank in range(3)]
+    first = Failure(0, "a", ours[0], 1.0, where="train.py:9", traceback=f"Traceback:\n{ours[0]}\n")
+    said = [Failure(1, "a", ours[1], 1.0, where="train.py:9"), Failure(2, "a", "RemoteError: lost", 2.0)]
+    shown = ["step 1", "Traceback:", "allranks.errors.Mismatch: agree: 0 and 1", "RemoteError: lost"]
+    ended = (
+        RankResult(0, "a", None, 1, said=first, tail=tuple(shown[:3])),
+        *(RankResult(one.rank, "a", None, 1, said=one) for one in said),
+    )
+    assert epilogue(JobResult(1, ended, first), recent=shown, quiet=True) == [
+        "first failure: rank 0 (host a) failed at train.py:9: allranks.errors.Mismatch: agree: 0 and 1",
+        "  (its traceback is above)",
+        "rank 1: the same",
+        "consequences: rank 2: RemoteError",
     ]
 
 
@@ -64,7 +72,7 @@ def test_a_traceback_that_is_longer_than_what_is_kept_of_the_output_is_not_said_
     frames = [line for n in range(3) for line in (f'  File "a.py", line {n}, in f', f"    f({n})", "    ^^^^")]
     trace = "\n".join(["Traceback (most recent call last):", *frames, "ValueError: bad row"])
     first = Failure(1, "a", "ValueError: bad row", 1.0, traceback=trace)
-    tail = (*(f"[rank1]: {line}" for line in frames[2:]), "[rank1]: ValueError: bad row", "a note")
+    tail = (*frames[2:], "ValueError: bad row", "a note")
     assert epilogue(JobResult(1, ranks(tail=tail), first))[1] == "  Traceback (most recent call last):"
 
 

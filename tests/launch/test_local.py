@@ -129,11 +129,16 @@ def test_a_rank_that_exits_while_another_waits_to_join_has_left_early(tmp_path: 
 
 
 def test_the_last_lines_of_a_rank_that_died_without_a_word_are_shown(tmp_path: Path) -> None:
-    script = write(tmp_path, "import os\nfor i in range(30): print('line', i)\nos.kill(os.getpid(), 9)\n")
-    done = allranks("-n", "1", script, cwd=tmp_path)
+    """Not again where nothing but them was shown just before."""
+    lines = "for i in range(30): print('line', os.environ['RANK'], i)"
+    more = "if os.environ['RANK'] == '1': time.sleep(0.5); [print('more', i) for i in range(100)]"
+    write(tmp_path, f"import os, time\n{lines}\n{more}\nelse: time.sleep(1.5); os.kill(os.getpid(), 9)\n")
+    done = allranks("-n", "2", "train.py", cwd=tmp_path)
     end = done.out[done.out.index("first failure: ") :]
-    assert "    line 29" in end
-    assert "    line 9\n" not in end
+    assert "    line 0 29" in end
+    assert "    line 0 9\n" not in end
+    done = allranks("-n", "1", "train.py", cwd=tmp_path)
+    assert done.out.count("line 0 29") == 1
 
 
 def test_ctrl_c_lets_the_ranks_clean_up(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_the_rank_that_decides_raises_its_own_error_and_the_others_hear_of_it() 
     with pytest.raises(RemoteError, match=r"rank 1: barrier 'epoch' \(train.py:8\): rank 0 raised IndexError") as told:
         reveal(arrived(sent), rank=1, ticket=HERE)
     assert "test_outcome.py" in told.value.remote_traceback
-    assert told.value.__notes__ == [f"On rank 0:\n{told.value.remote_traceback}"]
+    assert told.value.__notes__ == [f"On rank 0:\n{told.value.remote_traceback.rstrip()}"]
 
 
 def test_a_mismatch_keeps_ranks_step_and_leaf() -> None:

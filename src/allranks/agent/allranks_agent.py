@@ -54,6 +54,7 @@ from typing import Any, NoReturn
 
 import allranks_agent_exits as exits  # type: ignore[import-not-found]
 import allranks_agent_failure as failures  # type: ignore[import-not-found]
+import allranks_agent_frames as frames  # type: ignore[import-not-found]
 import allranks_agent_guard as guard  # type: ignore[import-not-found]
 import allranks_agent_hang as hang  # type: ignore[import-not-found]
 import allranks_agent_jax as jax  # type: ignore[import-not-found]
@@ -130,6 +131,7 @@ def _watch(rank: int, host: str, listener: Listener) -> None:
     _Rank.pid, _Rank.failed_with, _Rank.ending, _Rank.listeners = os.getpid(), 0, None, (listener,)
     _watch_the_main_thread()
     _watch_other_threads()
+    frames.attach()
     exits.attach(_tell_of_exit)
     jax.attach(tell, is_active, fail=_fail_late)
     pool.attach()

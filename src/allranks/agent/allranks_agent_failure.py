@@ -6,7 +6,6 @@ million characters, or lone surrogates (of a file name), which no stream and no 
 
 from __future__ import annotations
 
-import builtins
 import os
 import sys
 import time
@@ -15,18 +14,18 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import TypedDict, TypeVar
 
+import allranks_agent_frames as frames  # type: ignore[import-not-found]
+
 T = TypeVar("T")
 
 # A datagram holds about 200 kB, and JSON makes six bytes of some: the two ends of a longer traceback say what happened.
 HEAD, TAIL = 8_000, 24_000  # bytes
 LONGEST_LINE = 1_000  # characters of what an exception says
 MOST_BEFORE = 8  # exceptions of a chain
-GROUP = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.11
+GROUP = frames.GROUP
 START = os.getcwd()
 # The rank and the host's name that this process fails as.
 SPEAKER = 0, ""
-STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
-OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # the package allranks
 
 
 class Failure(TypedDict):
@@ -84,8 +83,9 @@ def message_of(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an exception as printable text of bounded length. Never raises."""
-    text = _guarded(lambda: "".join(traceback.format_exception(error)), "")
+    """Return the traceback of an exception, without our frames, as printable text of bounded length. Never raises."""
+    with frames.hidden(error):
+        text = _guarded(lambda: "".join(traceback.format_exception(error)), "")
     return _bounded(text or _guarded(lambda: _plain_traceback(error), text_of(error)))
 
 
@@ -204,16 +204,11 @@ def _where(error: BaseException, steps: list[tuple[CodeType, int]]) -> str:
     """Return the innermost line of the user's code, or of any code but ours where there is none of his."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
-    places = [(code.co_filename, line) for code, line in steps if not code.co_filename.startswith(OURS)]
-    users = [place for place in places if _is_users(place[0])]
+    places = [(code.co_filename, line) for code, line in steps if not code.co_filename.startswith(frames.OURS)]
+    users = [place for place in places if frames.is_users(place[0])]
     # A dataclass's __init__ has no file; but then neither has what `python -c` runs.
     own = [place for place in users if not place[0].startswith("<")] or users or places[:1]
     return f"{_shown(own[0][0])}:{own[0][1]}" if own else ""
-
-
-def _is_users(filename: str) -> bool:
-    installed = f"{os.sep}site-packages{os.sep}" in filename or f"{os.sep}dist-packages{os.sep}" in filename
-    return not (installed or filename.startswith(("<frozen ", STANDARD_LIBRARY)))
 
 
 def _shown(filename: str) -> str:

@@ -9,6 +9,12 @@ import sys
 from typing import NoReturn
 
 
+class NoStandardInput(io.UnsupportedOperation):
+    """Standard input was read by a rank that has none."""
+
+    __module__ = "allranks"
+
+
 class _NoInput(io.RawIOBase):
     """Raises where /dev/null would end: an empty input, or `breakpoint()` that quits, says nothing."""
 
@@ -24,7 +30,7 @@ class _NoInput(io.RawIOBase):
         return 0
 
     def readinto(self, _buffer: object) -> NoReturn:
-        raise io.UnsupportedOperation(self._why)
+        raise NoStandardInput(self._why)
 
 
 def attach(rank: int, host: str, size: int) -> None:

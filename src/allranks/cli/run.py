@@ -160,7 +160,7 @@ def main(argv: Sequence[str]) -> int:
             if unread := _unread(target):
                 console.note(f"allranks: {unread}")
             result = restarts.run(job, start, say=console.say)
-            for line in epilogue(result, quiet=arguments.quiet):
+            for line in epilogue(result, recent=console.recent(), quiet=arguments.quiet):
                 console.say(line)
         finally:
             console.close()

@@ -19,11 +19,13 @@ from allranks.launch.outlet import OutputClosed as OutputClosed
 from allranks.launch.paint import Prefixes, erase, live_rows
 from allranks.launch.paint import Style as Style
 from allranks.launch.paint import choose_style as choose_style
+from allranks.launch.rank_name import without_rank
 
 REDRAW = 0.1  # seconds between two pictures of the live area
 SNAPSHOT = 30.0  # seconds between two lines about a bar where there is no live area
 MOST_LIVE = 8  # rows
 TAIL = 200  # lines kept for each rank
+RECENT = 60  # lines shown last: what stands there need not be said again
 
 
 class Console:
@@ -67,6 +69,8 @@ class Console:
         self._merger = Merger(size)
         self._prefixes = Prefixes(size, color=color, names=names)
         self._tails: list[deque[bytes]] = [deque(maxlen=TAIL) for _ in range(size)]
+        self._size = size
+        self._recent: deque[bytes] = deque(maxlen=RECENT)
         self._fold = Fold()
         self._explain = InPlace()
         self._ready: dict[Stream, list[bytes]] = {"out": [], "err": []}
@@ -95,11 +99,14 @@ class Console:
             self._log(self._logs, rank, data)
         reader = self._readers[rank, stream]
         lines = without_chatter(reader.feed(data, now))
+        if stream == "err" and self._size > 1:
+            lines = without_rank(rank, lines)
         self._tails[rank].extend(lines)
         if lines and self._fold.spares(rank):
             self._explain.hear(rank, lines, now)
-        lines = self._fold.visible(rank, lines)
+        lines = self._fold.visible(rank, lines, self._merger.waiting(stream))
         if self._as_is:
+            self._recent.extend(lines)
             self._at_line_start = data.endswith(b"\n")
             self._outlets.write(stream, data)
             return
@@ -162,13 +169,18 @@ class Console:
             last += self._readers[rank, stream].unfinished()
         return tuple(clean(line, color=False).decode(errors="replace") for line in last[-lines:])
 
+    def recent(self) -> list[str]:
+        """Show what waits, and return the lines of ranks that were shown last, without their prefix."""
+        self._queue(self._merger.flush())
+        return [line.decode(errors="replace") for line in self._recent]
+
     def end(self, rank: int, stream: Stream, now: float) -> None:
         """Take the end of a stream: what it left unfinished becomes a line (a bar of a dead rank does not linger)."""
         reader = self._readers[rank, stream]
         lines = reader.finish()
         self._on_screen.discard(reader)
         self._tails[rank].extend(lines)
-        lines = self._fold.visible(rank, lines)
+        lines = self._fold.visible(rank, lines, self._merger.waiting(stream))
         if not self._as_is:
             self._merger.add(rank, stream, lines, now)
 
@@ -204,6 +216,8 @@ class Console:
 
     def _queue(self, entries: Iterable[Entry]) -> None:
         prefixes, ready = self._prefixes, self._ready
+        entries = list(entries)
+        self._recent.extend(text for _, _, text in entries[-RECENT:])
         if self._outlets.shared:
             ready["err"] += [b"%b%b\n" % (prefixes[ranks, stream], text) for ranks, stream, text in entries]
             return

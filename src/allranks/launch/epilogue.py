@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from allranks.errors import name_ranks
 from allranks.failure import Failure, describe_exit
 from allranks.launch.explain import told
+from allranks.launch.rank_name import text_without_rank
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.verdict import LEFT_EARLY
 from allranks.messages.book import BOOK
@@ -16,17 +18,20 @@ from allranks.report import table
 MOST_LINES = 20
 LONGEST_LINE = 2_000  # characters: a message of megabytes stands in the log files
 _FILE = '  File "'
-_TORCH_RANK = re.compile(r"^\[rank\d+\]: ")  # torch's own hook puts it before every line of a traceback
 _OURS = "allranks: "
 _JOINS = {"jax": "jax.distributed.initialize()", "torch": "torch.distributed.init_process_group()"}
 _NUMBER = re.compile(r"\d+")
 
 
-def epilogue(result: JobResult, *, quiet: bool = False) -> list[str]:
-    """Return the lines that end a job; the cause first, the table last. ``quiet``: only the cause."""
+def epilogue(result: JobResult, *, recent: Collection[str] = (), quiet: bool = False) -> list[str]:
+    """Return the lines that end a job; the cause first, the table last. ``quiet``: only the cause.
+
+    ``recent`` are lines of ranks that were shown just now, without the rank's own number: they are not said again.
+    """
     lines: list[str] = []
-    if result.first_failure is not None:
-        lines += [*_failure(result.first_failure, result), *_consequences(result.first_failure, result), ""]
+    first = result.first_failure
+    if first is not None:
+        lines += [*_failure(first, result, recent), *_consequences(first, result, recent), ""]
     elif result.cause:
         lines += [f"job {result.cause}", ""]
     elif result.unmet:
@@ -34,16 +39,23 @@ def epilogue(result: JobResult, *, quiet: bool = False) -> list[str]:
     return lines[:-1] if quiet else [*lines, *_table(result)]
 
 
-def _failure(first: Failure, result: JobResult) -> Iterator[str]:
-    yield "first failure: " + first.headline()
-    trace = first.traceback.rstrip().splitlines()
+def _failure(first: Failure, result: JobResult, recent: Collection[str]) -> Iterator[str]:
+    yield "first failure: " + replace(first, what=text_without_rank(first.rank, first.what)).headline()
+    trace = [text_without_rank(first.rank, line) for line in first.traceback.rstrip().splitlines()]
     tail = _last_words(result.ranks[first.rank].tail, trace)
-    if tail and not first.what.startswith(LEFT_EARLY):  # what it prints while its peers fail is a consequence
-        yield f"  last lines of rank {first.rank}:"
+    if tail and not first.what.startswith(LEFT_EARLY) and not _is_shown(tail, recent):
+        yield f"  last lines of rank {first.rank}:"  # what it prints while its peers fail is a consequence
         yield from (f"    {_cut(line)}" for line in tail)
-    yield from (f"  {_cut(line)}" for line in trace)
+    if trace and _is_shown(trace[-MOST_LINES:], recent):
+        yield "  (its traceback is above)"
+    else:
+        yield from (f"  {_cut(line)}" for line in trace)
     if not trace and (known := BOOK.find(first.what.encode())):
         yield from told(known, about=f"  rank {first.rank}").splitlines()
+
+
+def _is_shown(lines: Sequence[str], recent: Collection[str]) -> bool:
+    return all(line in recent for line in lines if line.strip())
 
 
 def _cut(line: str) -> str:
@@ -63,27 +75,34 @@ def _last_words(tail: Sequence[str], trace: Sequence[str]) -> list[str]:
     """Return the last lines of a rank before its traceback, which is printed in full anyway."""
     lines = [line for line in tail if not line.startswith(_OURS)]  # what we have said stands above already
     said = {line for line in trace if line.startswith((_FILE, *trace[:1]))}
-    beginnings = [number for number, line in enumerate(lines) if _TORCH_RANK.sub("", line) in said]
+    beginnings = [number for number, line in enumerate(lines) if line in said]
     if beginnings:  # of a deep one, somewhere in its middle
         lines = lines[: beginnings[0]]
-    while lines and (not lines[-1].strip() or _TORCH_RANK.sub("", lines[-1]) in trace):
+    while lines and (not lines[-1].strip() or lines[-1] in trace):
         lines.pop()
     return lines[-MOST_LINES:]
 
 
-def _consequences(first: Failure, result: JobResult) -> Iterator[str]:
+def _consequences(first: Failure, result: JobResult, recent: Collection[str]) -> Iterator[str]:
     """One line for all ranks that ended in the same way, but for numbers (ports, addresses)."""
+    same = _how(result.ranks[first.rank])
     groups: dict[str, list[RankResult]] = {}
     for rank in result.ranks:
         if rank.rank != first.rank:
             groups.setdefault(_NUMBER.sub("0", _how(rank)), []).append(rank)
     for ranks in groups.values():
-        yield f"consequences: {name_ranks(rank.rank for rank in ranks)}: {_how(ranks[0])}"
+        names = name_ranks(rank.rank for rank in ranks)
+        is_same = ranks[0].said is not None and _how(ranks[0]) == same
+        yield f"{names}: the same" if is_same else f"consequences: {names}: {_how(ranks[0], recent)}"
 
 
-def _how(rank: RankResult) -> str:
+def _how(rank: RankResult, recent: Collection[str] = ()) -> str:
+    """Return how a rank ended; of an error whose text is in ``recent``, only its type."""
     if rank.said is not None:
-        return rank.said.what + (f" (at {rank.said.where})" if rank.said.where else "")
+        what = text_without_rank(rank.rank, rank.said.what)
+        if what in recent:
+            what = what.partition(": ")[0]
+        return what + (f" (at {rank.said.where})" if rank.said.where else "")
     if rank.stopped:
         return "stopped by allranks"
     return "not started" if rank.wait_code is None else describe_exit(rank.wait_code)

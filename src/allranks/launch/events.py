@@ -145,9 +145,10 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Tell the person who watches."""
+    """Tell the person who watches; a ``notice`` is one that nobody misses who wants a quiet launcher."""
 
     text: str
+    notice: bool = False
 
 
 @dataclass(frozen=True, slots=True)

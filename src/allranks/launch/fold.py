@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 
 from allranks.errors import rank_list
 
@@ -25,13 +26,18 @@ class Fold:
         """Whether all that a rank says is shown."""
         return self._cause is None or rank == self._cause
 
-    def visible(self, rank: int, lines: list[bytes]) -> list[bytes]:
-        """Return those of a rank's next lines that are to be shown."""
+    def visible(self, rank: int, lines: list[bytes], waiting: Container[bytes] = ()) -> list[bytes]:
+        """Return those of a rank's next lines that are to be shown; ``waiting`` ones, which others say, always are."""
         if self.spares(rank):
             return lines
-        shown = lines[: SHOWN - self._shown[rank]]
-        self._shown[rank] += len(shown)
-        self._folded[rank] += len(lines) - len(shown)
+        shown = []
+        for line in lines:
+            is_new = line not in waiting
+            if is_new and self._shown[rank] == SHOWN:
+                self._folded[rank] += 1
+                continue
+            self._shown[rank] += is_new
+            shown.append(line)
         return shown
 
     def count(self) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import Literal, NamedTuple
@@ -128,6 +128,10 @@ class Merger:
         if end > before:
             self._streams.extend(repeat(stream, end - before))
             self._arrivals.append((now, end))
+
+    def waiting(self, stream: Stream) -> Mapping[bytes, object]:
+        """Return what is still to be shown, by text: an equal line of another rank will join it."""
+        return self._places[stream]
 
     def due(self, now: float) -> list[Entry]:
         """Take from the front what every rank has said, or what has waited its time."""

@@ -275,7 +275,7 @@ class Supervisor:
 
     def _stop_after_failure(self) -> list[Action]:
         first = self.first_failure
-        why = first.headline() if first else "a rank failed"
+        why = f"{name_ranks([first.rank])} failed" if first else "a rank failed"  # it says more itself
         return [MarkFailed(), *self._stop(signal.SIGTERM, self._limits.crash_grace, why)]
 
     def _stop(self, signum: int, grace: float, why: str) -> list[Action]:
@@ -286,7 +286,7 @@ class Supervisor:
         if not ranks:
             return self._release()
         hint = "; Ctrl-C again to kill at once" if signum == signal.SIGINT else ""
-        return [Say(f"{why}: stopping {name_ranks(ranks)}{hint}"), self._signal(ranks, signum)]
+        return [Say(f"{why}: stopping {name_ranks(ranks)}{hint}", notice=True), self._signal(ranks, signum)]
 
     def _release(self) -> list[Action]:
         """Let the failed ranks go when only they are left; the lowest goes last, for it may serve the others' store."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.errors import AllranksError, BarrierTimeout, Mismatch, RankDied, RemoteError, name_ranks
-from allranks.failure import message_of, traceback_of
+from allranks.failure import message_of, remote_note, traceback_of
 from allranks.world.codec import Json, Value, pack, unpack
 from allranks.world.ticket import Ticket
 
@@ -113,7 +113,7 @@ def remote_error(document: Mapping[str, Any], *, rank: int, where: str) -> Remot
         remote_type=document["type"],
         remote_traceback=document["traceback"],
     )
-    error.add_note(f"On rank {document['rank']}:\n{document['traceback']}")
+    error.add_note(remote_note(document["rank"], document["traceback"]))
     return error
 
 

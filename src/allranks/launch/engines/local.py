@@ -281,7 +281,7 @@ class _Loop:
             agents = tuple(self._mailbox.agents.get(rank, 0) for rank in action.ranks)
             self._order(orders.Kill(action.ranks, action.signum, agents))
         elif isinstance(action, Say):
-            self._say(action.text)
+            (self._console.note if action.notice else self._console.say)(f"allranks: {action.text}")
         elif isinstance(action, TellPeers):
             for rank in action.ranks:
                 self._mailbox.tell(rank)
@@ -323,7 +323,7 @@ class _Loop:
                     continue
 
     def _say(self, text: str) -> None:
-        self._console.say(f"allranks: {text}")
+        self._console.say(f"allranks: {text}".rstrip())
 
     def _read(self, fd: object, rank: int, stream: Stream) -> None:
         assert isinstance(fd, int)

@@ -1,0 +1,90 @@
+"""Tracebacks without our own frames, where these say nothing to the user: they lead from his line to his line.
+
+Under `allranks run` they also lack another rank's traceback, which that rank itself shows. Ours stay where they may be
+at fault: an exception that is not ours, raised in our own code or in a library that it called.
+ALLRANKS_FULL_TRACEBACK=1 keeps all.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from types import TracebackType
+
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # the package allranks
+STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+GROUP = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.11
+
+
+def is_users(filename: str) -> bool:
+    """Return whether a file of code is the user's own: neither of the standard library nor installed."""
+    installed = f"{os.sep}site-packages{os.sep}" in filename or f"{os.sep}dist-packages{os.sep}" in filename
+    return not (installed or filename.startswith(("<frozen ", STANDARD_LIBRARY)))
+
+
+class RemoteTraceback(str):
+    """A note of an exception: the traceback of the rank that raised it."""
+
+    __slots__ = ()
+
+
+@contextlib.contextmanager
+def hidden(error: BaseException) -> Iterator[None]:
+    """While it lasts, the tracebacks of an exception and of those before it lack our frames."""
+    kept = [(one, one.__traceback__, getattr(one, "__notes__", None)) for one in _family(error)]
+    try:
+        if not os.environ.get("ALLRANKS_FULL_TRACEBACK"):
+            for one, trace, notes in kept:
+                one.__traceback__ = _trimmed(one, trace)
+                if notes and "ALLRANKS_CONTROL" in os.environ:
+                    one.__notes__ = [note for note in notes if not isinstance(note, RemoteTraceback)]
+        yield
+    finally:
+        for one, trace, notes in kept:
+            one.__traceback__ = trace
+            if notes:
+                one.__notes__ = notes
+
+
+def attach() -> None:
+    """Have Python show exceptions without our frames, unless the program has a hook of its own."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _show
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    with hidden(error):
+        sys.__excepthook__(kind, error, error.__traceback__ if error.__traceback__ is not None else trace)
+
+
+def _family(error: BaseException) -> list[BaseException]:
+    """Return an exception, those of its group, and those because of which they were raised."""
+    found: list[BaseException] = []
+    queue: list[BaseException | None] = [error]
+    while queue:
+        one = queue.pop()
+        if one is not None and all(one is not other for other in found):
+            found.append(one)
+            queue += [one.__cause__, one.__context__, *(one.exceptions if isinstance(one, GROUP) else ())]
+    return found
+
+
+def _trimmed(error: BaseException, trace: TracebackType | None) -> TracebackType | None:
+    steps: list[TracebackType] = []
+    while trace is not None:
+        steps.append(trace)
+        trace = trace.tb_next
+    files = [step.tb_frame.f_code.co_filename for step in steps]
+    is_ours = [file.startswith(OURS) for file in files]
+    last = max((place for place, ours in enumerate(is_ours) if ours), default=-1)
+    of_ours = type(error).__module__.partition(".")[0] == "allranks"
+    if not of_ours and not any(is_users(file) for file in files[last + 1 :]):
+        return steps[0] if steps else None
+    kept = [step for step, ours in zip(steps, is_ours, strict=True) if not ours] or steps
+    below: TracebackType | None = None
+    for step in reversed(kept):
+        below = TracebackType(below, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return below
