@@ -35,7 +35,7 @@ def run(*words: object, ranks: int = 2, options: tuple[object, ...] = ()) -> har
 def test_a_hang_of_an_unmodified_script_is_reported_once(framework: str, fault: str) -> None:
     """Rank 1 at its line; then the job ends."""
     job = run(PROGRAM, framework, fault, options=("--hang-after", 2, "--on-hang", "end"))
-    out = job.ranks[0].out
+    out = job.ranks[0].text
     assert job.codes == [75], job
     assert re.search(
         r"HANG: rank 0 waits for rank 1 \(host \S+\), since \d s: at \S*unmodified\.py:\d+ in sleeps", out
@@ -49,7 +49,7 @@ def test_hang_after_0_turns_the_watch_off() -> None:
     """Nothing is said until the time is over."""
     job = run(PROGRAM, "torch", "sleeps", options=("--hang-after", 0, "--timeout", 8))
     assert job.codes == [124], job
-    assert "HANG" not in job.ranks[0].out, job
+    assert "HANG" not in job.ranks[0].text, job
 
 
 @pytest.mark.parametrize(("seconds", "wanted"), [("0", False), ("0.0", False), ("8", True), (None, True)])

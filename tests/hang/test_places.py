@@ -36,8 +36,8 @@ def check_exit(framework: str, where: str) -> None:
     assert job.codes == [75], job
     waits = r"HANG: rank 0 waits for rank 1 \(host \S+\) to end, since \d+ s"
     says = rf"{waits}, in {PLACES[where]}.* at \S*holds_up.py:\d+ in late"
-    assert re.search(rf"allranks: {says}", job.ranks[0].out), job
-    assert re.search(rf"first failure: rank 1 .*{says}", job.ranks[0].out), job
+    assert re.search(rf"allranks: {says}", job.ranks[0].text), job
+    assert re.search(rf"first failure: rank 1 .*{says}", job.ranks[0].text), job
 
 
 @pytest.mark.parametrize("where", ["atexit", "destructor"])
@@ -61,7 +61,7 @@ def test_a_rank_that_does_not_come_to_the_start_is_reported(framework: str) -> N
     says = (
         r"HANG: rank 0 waits for rank 1 \(host \S+\) to join .*, since \d+ s, in Python at \S*holds_up.py:\d+ in late"
     )
-    assert re.search(says, job.ranks[0].out), job
+    assert re.search(says, job.ranks[0].text), job
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_rank_that_does_not_come_to_the_start_is_reported(framework: str) -> N
 def test_when_time_is_over_each_rank_is_shown(framework: str) -> None:
     """Before they are ended: a table, and the stacks."""
     job = run(framework, "main", "--timeout", 4 if framework == "none" else 12)
-    out = job.ranks[0].out
+    out = job.ranks[0].text
     assert job.codes == [124], job
     assert re.search(r"allranks: the time is over after \d+ s.*where each rank is:", out), job
     assert re.search(r"allranks: +1 +\S+ +Python +\S*holds_up.py:\d+ in late", out), job

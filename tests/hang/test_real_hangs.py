@@ -49,7 +49,7 @@ def test_a_hang_is_reported_ended_and_the_job_starts_again(tmp_path: Path) -> No
     """One report: who waits for whom, the line, the system call, what to do, which timeout governs, equal stacks once;
     then all ranks end, and the restart goes through."""
     job = run("jax", "fifo", tmp_path, "--on-hang", "end", "--restarts", "2")
-    out = job.ranks[0].out
+    out = job.ranks[0].text
     assert job.codes == [0], job
     assert len(re.findall(r"allranks: HANG: ranks 0, 2 wait", out)) == 1, job
     assert re.search(SAYS["fifo"], out), job
@@ -65,7 +65,7 @@ def test_a_hang_is_reported_ended_and_the_job_starts_again(tmp_path: Path) -> No
 def test_where_the_store_is_stopped_the_others_say_so(tmp_path: Path) -> None:
     """Rank 0 serves the store of all: nobody can be asked, and one of the others names it all the same."""
     job = run("torch", "stopped", tmp_path, "--on-hang", "end", rank=0)
-    out = job.ranks[0].out
+    out = job.ranks[0].text
     assert job.codes == [75], job
     assert re.search(r"HANG: rank 0 \(host \S+\), which serves the store .* its process is stopped", out), job
 
@@ -90,7 +90,7 @@ def test_without_our_launcher_the_ranks_end_each_other(tmp_path: Path) -> None:
 def test_a_stuck_worker_is_reported_and_waited_for(tmp_path: Path) -> None:
     """The policy ``warn``: one report, and the job goes on until its time is over."""
     job = run("torch", "worker", tmp_path, "--timeout", "15")
-    out = job.ranks[0].out
+    out = job.ranks[0].text
     assert job.codes == [124], job
     assert re.search(SAYS["worker"], out), job
     assert "what to do: Look at the data" in out, job
@@ -101,8 +101,8 @@ def test_a_stuck_worker_is_reported_and_waited_for(tmp_path: Path) -> None:
 def test_a_slow_rank_is_named_while_the_job_goes_on(tmp_path: Path) -> None:
     job = run("torch", "slow", tmp_path)
     assert job.codes == [0], job
-    assert re.search(r"SLOW: rank 1 \(host \S+\) is busy \S+ s a step, [12]\.\d+ times as long", job.ranks[0].out), job
-    assert "HANG" not in job.ranks[0].out, job
+    assert re.search(r"SLOW: rank 1 \(host \S+\) is busy \S+ s a step, [12]\.\d+ times as long", job.ranks[0].text), job
+    assert "HANG" not in job.ranks[0].text, job
 
 
 @pytest.mark.soak
@@ -116,7 +116,7 @@ def test_every_fault_is_named_every_time(framework: str, fault: str, turn: int, 
         pytest.importorskip("torch")
     job = run(framework, fault, tmp_path, "--on-hang", "end")
     assert job.codes[0] not in (0, 124), job
-    assert re.search(SAYS[fault], job.ranks[0].out), job
+    assert re.search(SAYS[fault], job.ranks[0].text), job
 
 
 @pytest.mark.soak
@@ -126,7 +126,7 @@ def test_10_000_healthy_steps_give_no_report(framework: str, tmp_path: Path) -> 
     words = [sys.executable, "-m", "allranks", "run", "-n", "4", "--hang-after", "30", "--on-hang", "end"]
     command = [*words, str(PROGRAM.parent / "healthy.py"), framework, "10000", "60", str(tmp_path / "saved")]
     job = harness.run_commands([(command, harness.clean_environ())], patience=600)
-    out = job.ranks[0].out
+    out = job.ranks[0].text
     assert job.codes == [0], job
     assert "HANG" not in out, job
     took = [float(seconds) for seconds in re.findall(r"took (\d+) s", out)]

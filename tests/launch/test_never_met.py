@@ -68,5 +68,5 @@ def test_real_ranks(program: str, framework: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "allranks", "run", "-n", "2", str(script)]
     job = harness.run_commands([(command, harness.clean_environ())])
     assert job.codes == [0], job
-    said = re.search(r"^the 2 ranks never met: 2 separate programs\? Each uses (\w+)", job.ranks[0].out, re.MULTILINE)
+    said = re.search(r"^the 2 ranks never met: 2 separate programs\? Each uses (\w+)", job.ranks[0].text, re.MULTILINE)
     assert (said[1] if said else "") == (framework if program == "alone" else ""), job

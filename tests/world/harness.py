@@ -30,6 +30,11 @@ class Rank:
     err: str
     seconds: float
 
+    @property
+    def text(self) -> str:
+        """Both streams: of a launcher, what its ranks wrote to stdout and then all else."""
+        return self.out + self.err
+
 
 @dataclass(frozen=True)
 class Job:
