@@ -42,5 +42,6 @@ def test_the_page_of_reading_runs(tmp_path: Path) -> None:
 
 @pytest.mark.needs("torch")
 def test_the_page_of_leaves_runs(tmp_path: Path) -> None:
-    pages.printed("checkpoint-leaves.md", tmp_path, snippets=1)
+    out = pages.printed("checkpoint-leaves.md", tmp_path, snippets=2)
+    assert "['a', 'b'] {'vocabulary': {'tokens': {'0': 'a', '1': 'b'}}}" in out, out
     pages.check_links("checkpoint-leaves.md", most_lines=100)

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
-from allranks.arrays import random_state
+from allranks.arrays import codecs, random_state
 from allranks.arrays.base import Copy, Declared, Held, Target
 from allranks.arrays.chosen import batch_statistics, chosen_spec, is_at
 from allranks.arrays.leaves.base import Adapter, Filling, Here, Refused, Spec
@@ -177,13 +177,14 @@ class Opened:
         return cast(Adapter, self._of_type[type(leaf)])
 
     def _is_leaf(self, kind: type) -> bool:
-        self._of_type[kind] = next((adapter for adapter in self._adapters if adapter.claims(kind)), None)
+        adapters = () if codecs.is_registered(kind) else self._adapters
+        self._of_type[kind] = next((adapter for adapter in adapters if adapter.claims(kind)), None)
         return kind in _JSON or self._of_type[kind] is not None
 
     def _opener(self, node: object) -> Opener | None:
         if self._here.comparing and callable(getattr(node, "alike", None)):
             return _open_alike
-        if found := random_state.opener(node, self._here):
+        if found := codecs.opener(node, self._here) or random_state.opener(node, self._here):
             return found
         openers = (adapter.opener(node, self._here) for adapter in self._adapters)
         return next((opener for opener in openers if opener), None)
@@ -200,14 +201,15 @@ def _stranger(leaf: object) -> tuple[str, str]:
         name = getattr(leaf, "__qualname__", repr(leaf))
         return f"{kind} ({name})", "Keep functions out of the state: eqx.filter(model, eqx.is_array) does, for one."
     remedies: dict[type, str] = {
-        bytes: "Store np.frombuffer(value, np.uint8).",
-        bytearray: "Store np.frombuffer(value, np.uint8).",
-        complex: "Store np.complex128(value).",
         set: "Store sorted(value), a list.",
         frozenset: "Store sorted(value), a list.",
     }
     known = next((remedies[base] for base in type(leaf).__mro__ if base in remedies), None)
-    return kind, known or ("Leave it out, or make its type a dataclass, or give it state_dict() and load_state_dict().")
+    name = type(leaf).__qualname__
+    return kind, known or (
+        "Leave it out, make its type a dataclass, give it state_dict() and load_state_dict(), or say how it is stored: "
+        f"allranks.checkpoint.register_type({name}, encode, decode)."
+    )
 
 
 def _cannot_store(refused: Sequence[tuple[str, object, str, str]], *, rank: int) -> CannotStore:

@@ -1,6 +1,7 @@
 """A step, whole or not at all: what there is beside ``allranks.Checkpointer``.
 
-``read`` and ``follow`` are for who reads a run, ``RandomState`` is a part of a state.
+``read`` and ``follow`` are for who reads a run. A state may hold a ``RandomState``, and types that ``register_type``
+knows.
 """
 
 from __future__ import annotations
@@ -9,11 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from allranks.arrays.codecs import register_type as register_type
     from allranks.arrays.random_state import RandomState as RandomState
     from allranks.checkpoint.following import follow as follow
     from allranks.checkpoint.reading import read as read
 
-_PLACES = {"RandomState": "arrays.random_state", "follow": "checkpoint.following", "read": "checkpoint.reading"}
+_PLACES = {
+    "RandomState": "arrays.random_state",
+    "follow": "checkpoint.following",
+    "read": "checkpoint.reading",
+    "register_type": "arrays.codecs",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable
+from copy import copy
 from functools import partial
 from itertools import chain
 from typing import Any, cast
@@ -16,9 +17,11 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from allranks.arrays.base import Copy, Held, Target
+from allranks.arrays.codecs import like_saved
 from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
 from allranks.arrays.leaves.numpy import DTYPES, flat, whole
 from allranks.arrays.leaves.optimizer import torch as optimizer
+from allranks.arrays.saved import SavedArray
 from allranks.arrays.walk import Branch, Late, Opener, stateful
 from allranks.extent import Extent
 
@@ -33,6 +36,7 @@ _KINDS = {dtype: kind for dtype, kind in _OPAQUE.items() if dtype not in _NAMES}
 _NAMES |= dict.fromkeys(_KINDS, "uint8")
 _USUAL = frozenset({torch.Tensor, torch.nn.Parameter})
 _LOADS = (torch.nn.Module._load_from_state_dict, _NormBase._load_from_state_dict)
+_EXTRA_STATE = "_extra_state"
 _HOOKS = ("_state_dict_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 # torch and NumPy both know these bytes, only not under one name.
 _CARRIERS = {torch.bfloat16: torch.int16, torch.complex32: torch.int32} | {
@@ -64,7 +68,19 @@ def _open_module(module: torch.nn.Module, here: Here) -> Branch:
         on_meta = any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers()))
         module.load_state_dict(filled, assign=on_meta)
 
-    return stateful(module, Late(partial(_note_main, module, state, here), follows=False), load)
+    opened = state
+    if extra := [name for name in state if name.endswith(_EXTRA_STATE)]:
+        opened = copy(state)
+        opened.update((name, Late(partial(_extra_state, state[name], here))) for name in extra)
+    return stateful(module, Late(partial(_note_main, module, opened, here), follows=False), load)
+
+
+def _extra_state(live: object, here: Here, path: str) -> object:
+    """Return what stands for a module's extra state: a tensor of it has the shape that is saved."""
+    saved = here.saved.below(path) if here.saved else None
+    if isinstance(saved, SavedArray) and isinstance(live, torch.Tensor):
+        return like_saved(live, saved)
+    return live
 
 
 def _note_main(module: torch.nn.Module, state: dict[str, Any], here: Here, path: str) -> dict[str, Any]:
@@ -125,8 +141,10 @@ def _refuse_wrappers(leaf: Any) -> None:
     kind = f"a {type(leaf).__module__}.{type(leaf).__qualname__}"
     if is_lazy(leaf):
         raise Refused(f"{kind}, which has no shape yet", "Run the model once before.")
-    if is_traceable_wrapper_subclass(leaf) and not hasattr(leaf, "to_local"):
-        raise Refused(f"{kind}, which wraps other tensors", "Store the tensors that it is made of.")
+    wraps = is_traceable_wrapper_subclass(leaf) or hasattr(leaf, "__tensor_flatten__")
+    if wraps and not hasattr(leaf, "to_local"):
+        remedy = f"allranks.checkpoint.register_type({type(leaf).__qualname__}, encode, decode)"
+        raise Refused(f"{kind}, which wraps other tensors", f"Say which tensors it is made of: {remedy}.")
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,173 @@
+"""Types that a state may hold and no framework knows: how each is encoded to arrays and JSON, and decoded again."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import io
+import pathlib
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from allranks.arrays.leaves.base import Here
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.arrays.saved import Node, SavedArray
+from allranks.arrays.walk import Branch, Late, Opener
+from allranks.errors import AllranksError, CannotStore
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """``encode(value)`` returns a tree of what a state may hold, ``decode(tree, like)`` the value again.
+
+    ``like`` is the value of the template. If not ``fixed``, the tree may have other arrays and keys than that of
+    ``like``.
+    """
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any, Any], Any]
+    fixed: bool = True
+
+
+def _as_bytes(value: Any) -> Any:
+    return np.frombuffer(value, np.uint8) if value else np.zeros(0, np.uint8)
+
+
+def _as_file(array: Any, _: Any) -> Any:
+    return io.BytesIO(array.tobytes())
+
+
+def _as_text(value: object) -> str:
+    return str(value)
+
+
+def _of_text(text: str, like: Any) -> Any:
+    return type(like)(text)
+
+
+def _of_iso(text: str, like: Any) -> Any:
+    return type(like).fromisoformat(text)
+
+
+_ISO = Codec(lambda moment: moment.isoformat(), _of_iso)
+_TEXT = Codec(_as_text, _of_text)
+_BYTES = Codec(_as_bytes, lambda array, like: type(like)(array.tobytes()), fixed=False)
+_REGISTERED: dict[type, Codec] = {}
+_BUILT_IN: dict[type, Codec] = {
+    enum.Flag: Codec(lambda flag: flag.value, _of_text),
+    enum.Enum: Codec(lambda member: member.name, lambda name, like: type(like)[name]),
+    datetime.datetime: _ISO,
+    datetime.date: _ISO,
+    datetime.time: _ISO,
+    datetime.timedelta: Codec(
+        lambda span: {"days": span.days, "seconds": span.seconds, "microseconds": span.microseconds},
+        lambda parts, like: type(like)(**parts),
+    ),
+    pathlib.PurePath: _TEXT,
+    decimal.Decimal: _TEXT,
+    uuid.UUID: _TEXT,
+    complex: Codec(np.complex128, lambda number, like: type(like)(number)),
+    bytes: _BYTES,
+    bytearray: _BYTES,
+    io.BytesIO: Codec(lambda file: _as_bytes(file.getvalue()), _as_file, fixed=False),
+}
+
+
+def register_type(
+    kind: type[T], encode: Callable[[T], Any], decode: Callable[[Any, T], T], *, fixed: bool = True
+) -> None:
+    """Have checkpoints hold objects of a type and its subclasses. Call it before the first save and restore.
+
+    ``encode(value)`` returns what stands for it: a tree of arrays and JSON values, also with other registered types.
+    ``decode(tree, like)`` returns the object again: of that tree, filled from a checkpoint, and the template's object.
+    Paths, shapes and dtypes must be those of the template's object, unless ``fixed`` is False: then the tree is as it
+    was saved, of whatever length.
+
+    >>> register_type(Vocabulary, lambda v: {"tokens": v.tokens}, lambda tree, _: Vocabulary(tree["tokens"]))
+    """
+    if not isinstance(kind, type):
+        raise AllranksError(f"register_type: {kind!r:.80} is no type.")
+    _REGISTERED[kind] = Codec(encode, decode, fixed)
+    is_registered.cache_clear()
+    _codec_of.cache_clear()
+
+
+@lru_cache(maxsize=1 << 12)
+def is_registered(kind: type) -> bool:
+    """Return whether the program has registered a type, or a base of it: its word counts more than a framework's."""
+    return any(base in _REGISTERED for base in kind.__mro__)
+
+
+@lru_cache(maxsize=1 << 12)
+def _codec_of(kind: type) -> Codec | None:
+    """Return how objects of a type are encoded, None where nobody has said so."""
+    known = _BUILT_IN | _REGISTERED
+    return next((known[base] for base in kind.__mro__ if base in known), None)
+
+
+def opener(node: Any, here: Here) -> Opener | None:
+    """Return what takes apart an object whose type is registered, None for any other."""
+    codec = _codec_of(type(node))  # type: ignore[arg-type]
+    return None if codec is None else partial(_open, here)
+
+
+def _open(here: Here, node: Any) -> Branch:
+    codec = _codec_of(type(node))  # type: ignore[arg-type]
+    assert codec is not None
+    kind = f"{type(node).__module__}.{type(node).__qualname__}".removeprefix("builtins.")
+    at = ""
+
+    def encoded(path: str) -> object:
+        nonlocal at
+        at = path
+        try:
+            tree = codec.encode(node)
+        except Exception as error:
+            raise _failed("encode", kind, path, error) from error
+        if type(tree) is type(node):
+            raise CannotStore(f"'{path}': encode of {kind} returned a {kind} again.", leaf=path)
+        saved = None if codec.fixed or here.saved is None else here.saved.below(path)
+        return tree if saved is None else _as_saved(tree, saved)
+
+    def make(children: list[object]) -> object:
+        try:
+            return codec.decode(children[0], node)
+        except Exception as error:
+            raise _failed("decode", kind, at, error) from error
+
+    return Branch(None, (Late(encoded, follows=not codec.fixed),), make)
+
+
+def _failed(what: str, kind: str, path: str, error: Exception) -> CannotStore:
+    text = f"'{path}': {what} of {kind}, as register_type has it, failed: {type(error).__name__}: {error}"
+    return CannotStore(text, leaf=path)
+
+
+def _as_saved(tree: Any, saved: Node) -> Any:
+    """Return a template for what is saved; of the kinds of arrays that ``tree`` has, where it has them."""
+    if isinstance(saved, dict):
+        if isinstance(tree, list | tuple) or (tree is None and saved.keys() == {str(at) for at in range(len(saved))}):
+            items = dict(enumerate(tree or ()))
+            return [_as_saved(items.get(int(key)), saved[key]) for key in sorted(saved, key=int)]
+        known = tree if isinstance(tree, dict) else {}
+        return {key: _as_saved(known.get(key), node) for key, node in saved.items()}
+    if not isinstance(saved, SavedArray):
+        return saved
+    return like_saved(tree, saved)
+
+
+def like_saved(array: Any, saved: SavedArray) -> Any:
+    """Return an array like this one, of the shape that is saved: itself, if that is its own."""
+    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+        return np.empty(saved.shape, DTYPES[saved.dtype])
+    if tuple(array.shape) == saved.shape:
+        return array
+    return array.new_empty(saved.shape) if hasattr(array, "new_empty") else np.empty(saved.shape, array.dtype)
