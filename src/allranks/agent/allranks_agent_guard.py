@@ -13,7 +13,7 @@ _begun = False
 
 
 def is_wanted() -> bool:
-    return os.environ.get("ALLRANKS_GUARD") == "1"
+    return os.environ.get("ALLRANKS_GUARD", "") in ("1", "any-line")
 
 
 def heard(kind: str, **fields: Any) -> None:
@@ -23,7 +23,7 @@ def heard(kind: str, **fields: Any) -> None:
         return
     _begun = True
     try:
-        hang.package("allranks.guard.start").begin(fields["backend"])
+        hang.package("allranks.guard.start").begin(fields["backend"], lines=os.environ["ALLRANKS_GUARD"] != "any-line")
     except Exception:
         rank = os.environ["ALLRANKS_RANK"]
         print(f"allranks: rank {rank}: --guard has failed:\n{traceback.format_exc()}", file=sys.stderr)

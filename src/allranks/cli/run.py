@@ -63,6 +63,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--hang-after", type=_seconds, metavar="S", help="report who hangs after S seconds (240; 0: never)")
     guard = "compare the collectives and the replicas of all ranks, of a script that need not import allranks"
     p.add_argument("--guard", action="store_true", help=guard)
+    any_line = "--guard, and ranks may start one collective from different lines"
+    p.add_argument("--guard-any-line", action="store_true", help=any_line)
     p.add_argument("--on-hang", choices=("warn", "end"), help="after that report: go on waiting, or end the job (75)")
     p.add_argument(
         "--restarts", type=_count, default=0, metavar="N", help="start again after a failure, at most N times"
@@ -136,7 +138,8 @@ def main(argv: Sequence[str]) -> int:
         grace=arguments.grace,
         rendezvous_timeout=arguments.rendezvous_timeout,
         xla_flags=_xla_flags(arguments.rendezvous_timeout),
-        guard=arguments.guard,
+        guard=arguments.guard or arguments.guard_any_line,
+        guard_any_line=arguments.guard_any_line,
         hang_after=arguments.hang_after,
         on_hang=arguments.on_hang,
         restarts=arguments.restarts,

@@ -13,17 +13,20 @@ from allranks.hang import start
 from allranks.world.base import World
 
 
-def begin(backend: str) -> None:
-    """Guard this process; **every rank must call**, once, in the thread that trains."""
+def begin(backend: str, *, lines: bool) -> None:
+    """Guard this process; **every rank must call**, once, in the thread that trains.
+
+    With ``lines``, the lines that start a collective must be alike.
+    """
     if start.is_initialising():
-        start.after_init.append(lambda: begin(backend))
+        start.after_init.append(lambda: begin(backend, lines=lines))
         return
     world = start.init(backend)
-    detect.when_ready(backend, lambda: _watch(backend, world))
+    detect.when_ready(backend, lambda: _watch(backend, world, lines=lines))
 
 
-def _watch(backend: str, world: World) -> None:
+def _watch(backend: str, world: World, *, lines: bool) -> None:
     if world.size > 1:
         detect.compare_replicas(backend, world)  # first: what lockstep compares comes before it
         # No loops: who does not import us cannot say which of his count what a rank has for itself.
-        watch_process(world=world, check="values")
+        watch_process(world=world, lines=lines, check="values")

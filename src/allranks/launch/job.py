@@ -20,8 +20,8 @@ class Job:
     launcher whose variables the ranks see; ``zygote`` allows ranks to be forked from a process that has imported the
     frameworks. ``rendezvous_timeout`` is how many seconds ranks wait for each other in a collective (None: as the
     libraries have it), ``xla_flags`` what says so to XLA. ``guard``: the program is guarded though it
-    does not import allranks. ``hang_after`` (seconds, 0 for never) and ``on_hang``
-    overrule what the program says; None: they do not.
+    does not import allranks; with ``guard_any_line``, ranks may start one collective from different lines.
+    ``hang_after`` (seconds, 0 for never) and ``on_hang`` overrule what the program says; None: they do not.
     ``restart`` counts the starts before this one, of which ``restarts`` are allowed; ``reason`` is why it is needed.
     """
 
@@ -36,6 +36,7 @@ class Job:
     xla_flags: tuple[str, ...] = ()
     hang_after: float | None = None
     guard: bool = False
+    guard_any_line: bool = False
     on_hang: str | None = None
     restart: int = 0
     restarts: int = 0

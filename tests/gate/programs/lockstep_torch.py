@@ -260,7 +260,7 @@ def functional_op() -> list[float]:
 
 
 def healthy() -> list[float]:
-    """What real programs do: DDP, functional, compiled, objects, groups, uneven splits, lines that differ by role."""
+    """What real programs do: DDP, functional, compiled, objects, groups, uneven splits and data, lines by role."""
     model = DistributedDataParallel(torch.nn.Linear(4, 4))
     twice = torch.compile(lambda a: 2 * functional.all_reduce(a, "sum", dist.group.WORLD), backend="aot_eager")
     halves = [dist.new_group([0]), dist.new_group(list(range(size)))]
@@ -286,6 +286,9 @@ def healthy() -> list[float]:
             dist.monitored_barrier(timeout=timedelta(seconds=30))
             dist.barrier(group=halves[1])
             dist.barrier()
+    with model.join():  # the last rank has the most data
+        for _ in range(3 + rank):
+            model(torch.ones(2, 4)).sum().backward()
     return [found]
 
 

@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms import join
 
 from allranks.errors import ContradictingSigns
 from allranks.gate.lockstep import lines
@@ -73,7 +74,7 @@ class _Watch:
         None for one in which no other rank that torch.distributed knows takes part. ``sites`` are those of other
         threads than the one that trains.
         """
-        line = _line(frame)
+        line = None if _joins else _line(frame)
         key = (id(group), *form) if line is None else (id(group), *lines.spot(line), *form)
         site = (self._sites if sites is None else sites).get(key)
         if site is None:
@@ -128,6 +129,9 @@ class _Watch:
 
 
 _watch: _Watch | None = None
+# The blocks of ``DistributedDataParallel.join`` that are open: in them, a rank that has no more data makes the others'
+# collectives from a line of its own.
+_joins: list[Any] = []
 # Sends and receives under way, by their Work.
 _posts: WeakKeyDictionary[Any, Post] = WeakKeyDictionary()
 
@@ -194,7 +198,30 @@ def _installed() -> _Mode:
         setattr(dist.ProcessGroup, name, _transfer(getattr(dist.ProcessGroup, name), mode, sends=sends))
     work: Any = _c10d.Work
     work.wait = _wait(work.wait, mode)
+    block: Any = join.Join
+    block.__enter__, block.__exit__ = _entering(block.__enter__), _exiting(block.__exit__)
     return mode
+
+
+def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def enter(block: Any) -> Any:
+        found = original(block)
+        _joins.append(block)
+        return found
+
+    return enter
+
+
+def _exiting(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def leave(block: Any, *args: Any) -> Any:
+        try:
+            return original(block, *args)
+        finally:
+            _joins.remove(block)
+
+    return leave
 
 
 _libraries: list[torch.library.Library] = []
