@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 
+import allranks
 from allranks.errors import AllranksError, BarrierTimeout, RankDied
 from allranks.world import stall
 from allranks.world.base import World
@@ -112,3 +114,22 @@ def test_a_world_whose_run_is_over_says_so() -> None:
     SimulatedWorld(2).run(kept.append)
     with pytest.raises(AllranksError, match="rank 1: the run of this simulated world is over"):
         max(kept, key=lambda world: world.rank).barrier("late")
+
+
+@pytest.mark.parametrize("call", [allranks.init, allranks.current])
+def test_a_simulated_rank_gets_its_world_from_the_simulation(call: Callable[[], World]) -> None:
+    """It would be alone in a world of one, in silence."""
+    outcome = SimulatedWorld(3).run(lambda _: call().size)
+    assert sorted(outcome.errors) == [0, 1, 2]
+    with pytest.raises(AllranksError, match=r"rank \d: allranks.init\(\) or current\(\): this rank is simulated"):
+        outcome.values()
+
+
+def test_a_loop_without_end_is_an_error_of_its_rank() -> None:
+    def program(world: World) -> None:
+        while True:
+            world.any(False)
+
+    outcome = SimulatedWorld(2, max_operations=500).run(program)
+    with pytest.raises(AllranksError, match=r"rank \d: simulated world: more than 500 store operations. Is there a"):
+        outcome.values()

@@ -41,6 +41,7 @@ _made: World | None = None
 def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_fast: bool = True) -> World:
     """Join the other ranks, or be a world of one: ``allranks.init`` (hang/start.py) without its hang watch."""
     global _made
+    _refuse_in_simulated_world()
     with _lock:
         if _made is None:
             _made = _join(read(_signs(backend)), _Arguments(backend, timeout, fail_fast))
@@ -55,9 +56,21 @@ def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_f
 
 def current() -> World:
     """Return the world that ``init`` made. Raises AllranksError if it was not called yet."""
+    _refuse_in_simulated_world()
     if _made is None:
         raise AllranksError("there is no world yet.", remedy="Call allranks.init() at the start of the program.")
     return _made
+
+
+def _refuse_in_simulated_world() -> None:
+    """Raise AllranksError in a simulated rank: it would get the one world of its process, in which it is alone."""
+    simulated = sys.modules.get("allranks.world.simulated")
+    if simulated is not None and (rank := simulated.running_rank()) is not None:
+        raise AllranksError(
+            f"rank {rank}: allranks.init() or current(): this rank is simulated, and its world is what SimulatedWorld "
+            "gives the program.",
+            remedy="Pass that world on: def train(world): ...",
+        )
 
 
 def believe(backend: str | None = None) -> Decision:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import heapq
+import inspect
 import random
 import threading
 from collections import Counter
@@ -31,6 +32,7 @@ from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
 from allranks.world.store import LocalStore
 
 T = TypeVar("T")
+MAX_OPERATIONS = 1_000_000  # of one rank: more is a loop without end
 # One trip to a store on the same network, in seconds: the range that was measured on JAX's service and torch's Store.
 _LATENCY = (20e-6, 400e-6)
 
@@ -71,6 +73,7 @@ class Outcome(Generic[T]):
 class SimulatedWorld:
     """N simulated ranks. ``run(program)`` calls ``program(world)`` on each of them and returns what became of all.
 
+    A rank that does more than ``max_operations`` store operations fails: it loops for ever.
     The program talks through its world only: all ranks share one thread, so one that blocks in any other way (a lock
     that another rank holds, a loop) holds all, which is reported on stderr after a while. Deterministic from ``seed``.
 
@@ -87,6 +90,7 @@ class SimulatedWorld:
         faults: Iterable[Fault] = (),
         fanout: int = DEFAULT_FANOUT,
         timeout: float = DEFAULT_TIMEOUT,
+        max_operations: int = MAX_OPERATIONS,
     ) -> None:
         if size < 1:
             raise AllranksError(f"a simulated world of {size} ranks: there must be at least 1.")
@@ -98,6 +102,7 @@ class SimulatedWorld:
         self.seed = seed
         self.fanout = fanout
         self.timeout = timeout
+        self.max_operations = max_operations
 
     def run(self, program: Callable[[World], T]) -> Outcome[T]:
         """Run the program on every rank until all have ended."""
@@ -109,6 +114,7 @@ class _Run(Generic[T]):
 
     def __init__(self, of: SimulatedWorld, program: Callable[[World], T]) -> None:
         self.clock = ManualClock()
+        self.max_operations = of.max_operations
         self.state = LocalStore()
         self.random = random.Random(of.seed)
         self.operations: Counter[str] = Counter()
@@ -182,6 +188,17 @@ class _Run(Generic[T]):
             why = f"has failed: {text_of(error)}"
             self.later(self.latency(), lambda: gone.mark(self.state, rank.number, why))
         self.ended = self.clock.now()
+
+
+def running_rank() -> int | None:
+    """Return the number of the simulated rank whose program calls this; None outside of one."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code is _Run._live.__code__:
+            number: int = frame.f_locals["rank"].number
+            return number
+        frame = frame.f_back
+    return None
 
 
 class _CrashedError(BaseException):
@@ -295,6 +312,11 @@ class _Rank:
             raise AllranksError(f"rank {self.number}: the run of this simulated world is over.")
         if threading.get_ident() != self._run.thread:
             raise AllranksError(f"rank {self.number}: a simulated world is for the thread of its program alone.")
+        if self.done >= self._run.max_operations and greenlet.getcurrent() is self.thread:
+            raise AllranksError(
+                f"rank {self.number}: simulated world: more than {self._run.max_operations:,} store operations.",
+                remedy="Is there a loop without end? If not, give SimulatedWorld a larger max_operations.",
+            )
         now, run = self.done, self._run
         self.done += 1
         run.operations[name] += 1
