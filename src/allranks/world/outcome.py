@@ -55,7 +55,8 @@ def mismatched(who_is_where: str, minority: Sequence[int]) -> Outcome:
 
 def died(reasons: Mapping[int, str], host_of: Callable[[int], str]) -> Outcome:
     told = "; ".join(f"rank {rank} (host {host_of(rank)}): {why}" for rank, why in sorted(reasons.items()))
-    return Outcome({"error": "died", "message": f"a rank is dead. {told.rstrip('.')}.", "reasons": list(reasons.items())})
+    told = told.rstrip(".")
+    return Outcome({"error": "died", "message": f"a rank is dead. {told}.", "reasons": list(reasons.items())})
 
 
 def timed_out(
