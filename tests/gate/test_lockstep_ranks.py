@@ -139,6 +139,7 @@ def test_ranks_that_stand_in_their_call_are_told_who_does_not_join_it(framework:
     for rank in job.ranks:
         assert rank.code not in (0, None, ABORTED), job
         assert "Mismatch: rank " in rank.err, job
+        assert "threading.py:" not in rank.err, job
         for each in STUCK[framework, case]:
             assert named(each, size) in rank.err, job
 

@@ -28,6 +28,10 @@ START = os.getcwd()
 SPEAKER = 0, ""
 
 
+# What the names of our own threads begin with.
+_OUR_THREADS = "allranks-"
+
+
 class Failure(TypedDict):
     rank: int
     host: str
@@ -52,6 +56,8 @@ def of(
     shown = chain[0] if chain and isinstance(error, SystemExit) and _is_number(error.code) else error
     raised = _leaf(shown) if _leaf(shown).__traceback__ is not None else shown
     steps = _called_from(frame) if frame is not None and shown is error else _raised_through(raised)
+    if thread.startswith(_OUR_THREADS):
+        thread, steps = "", iter(())  # what it says names the place
     return {
         "rank": SPEAKER[0],
         "host": SPEAKER[1],
