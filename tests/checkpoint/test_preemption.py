@@ -147,7 +147,7 @@ def test_where_no_call_comes_in_time_the_job_says_so(tmp_path: Path) -> None:
     assert "1 s passed between two calls of maybe_save, and after a SIGTERM the job has 1 s" in told
     assert "rank 0 did not come to the next maybe_save: rank 0 at train.py:11 in <module>" in told
     assert "the grace of 1 s is over: killing rank 0" in told
-    assert "job stopped by SIGTERM; nothing was saved since step 3: rank 0 was killed before the save" in told
+    assert "job stopped by SIGTERM; nothing was saved since step 3: rank 0 was killed when the grace" in told
 
 
 OWN_HANDLER = """\

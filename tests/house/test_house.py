@@ -29,6 +29,7 @@ FLOOR = {
             "evidence",
             "failure",
             "process",
+            "program",
             "messages",
             "storage",
             "agent",

@@ -23,9 +23,9 @@ def ranks(*, tail: tuple[str, ...]) -> tuple[RankResult, ...]:
 
 
 def test_the_first_failure_is_on_top_then_what_it_brought_about_then_a_table() -> None:
-    """The traceback once, the lines before it, and one line for ranks that differ only by a port."""
+    """The traceback once, its own lines before it, and one line for ranks that differ only by a port."""
     first = Failure(1, "a", "ValueError: bad row", 1.0, where="train.py:88", traceback=TRACE)
-    tail = ("step 1", "step 2", *TRACE.splitlines())
+    tail = ("step 1", "allranks: HANG", "allranks:", "step 2", *TRACE.splitlines())
     assert epilogue(JobResult(1, ranks(tail=tail), first, seconds=2.34)) == [
         "first failure: rank 1 (host a) failed at train.py:88: ValueError: bad row",
         "  last lines of rank 1:",

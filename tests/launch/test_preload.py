@@ -9,6 +9,7 @@ from allranks.launch.preload import Plan, plan
 LOCAL = {
     "model": "import flax.linen as nn\nfrom data import rows",
     "data": "from torch.utils import data",
+    "saving": "from allranks import Checkpointer\ndef make(): return Checkpointer('run')",
     "pkg": "",
     "pkg.layers": "from . import norm\nfrom .norm import scale\nimport optax",
     "pkg.norm": "import scipy.special",
@@ -38,6 +39,20 @@ def test_the_frameworks_that_a_script_and_its_own_modules_import_are_found(
     source: str, modules: tuple[str, ...]
 ) -> None:
     assert read(source) == Plan(modules)
+
+
+@pytest.mark.parametrize(
+    ("source", "makes"),
+    [
+        ("import allranks\nckpt = allranks.Checkpointer('run')", True),
+        ("import os, saving\nos.environ['JAX_ENABLE_X64'] = '1'", True),  # an obstacle to the imports
+        ("from allranks.integrations.lightning import Ranks\ncallbacks = [Ranks(verify_every=9)]", True),
+        ("import allranks\nallranks.init()", False),
+        ("import orbax.checkpoint as ocp\nckpt = ocp.Checkpointer(handler)", False),
+    ],
+)
+def test_a_script_that_makes_what_saves_at_sigterm_is_told_by_its_text(source: str, makes: bool) -> None:
+    assert read(source).makes_saver == makes
 
 
 @pytest.mark.parametrize(

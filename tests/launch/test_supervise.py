@@ -32,6 +32,7 @@ from allranks.launch.events import (
     Terminated,
     Tick,
 )
+from allranks.launch.saves import Saves
 from allranks.launch.supervise import TABLE, Limits, Phase, Supervisor
 
 LIMITS = Limits(grace=5.0, crash_grace=0.75, settle=0.25, join_patience=1.0, kill_patience=5.0, timeout=60.0)
@@ -44,9 +45,9 @@ def failure(rank: int, what: str = "ValueError: bad row", when: float = 0.0, exi
 class Job:
     """A supervisor on a manual clock, with all ranks started."""
 
-    def __init__(self, size: int = 4) -> None:
+    def __init__(self, size: int = 4, *, makes_saver: bool = False) -> None:
         self.now = 0.0
-        self.supervisor = Supervisor(size, now=0.0, limits=LIMITS, host="a")
+        self.supervisor = Supervisor(size, now=0.0, limits=LIMITS, host="a", saves=Saves(lambda: makes_saver))
         self.actions: list[Action] = []
         for rank in range(size):
             self.on(RankStarted(rank))
@@ -264,7 +265,7 @@ def test_a_rank_that_has_joined_may_exit_before_another_joins_a_second_world() -
 
 
 def parts(rank: int) -> RankLeft:
-    return RankLeft(rank, 1.0, None, 143, "saved step 7 and left (SIGTERM on rank 2)")
+    return RankLeft(rank, 1.0, None, 143, "saved step 7 and left", "SIGTERM on rank 2")
 
 
 def test_ranks_that_all_leave_in_order_have_not_failed_whatever_their_code() -> None:
@@ -280,7 +281,7 @@ def test_ranks_that_leave_in_order_after_sigterm_say_why() -> None:
     job = Job().on(Terminated())
     job.on(*map(parts, range(4))).exits(range(4), 143)
     assert job.exit_code == 143
-    assert job.supervisor.cause == "stopped by SIGTERM; saved step 7 and left (SIGTERM on rank 2)"
+    assert job.supervisor.cause == "stopped by SIGTERM; saved step 7 and left"
 
 
 def test_ranks_are_told_whether_sigterm_comes_because_one_has_failed() -> None:
@@ -303,7 +304,8 @@ def test_ctrl_c_gives_the_ranks_their_grace_and_a_second_one_does_not() -> None:
 def test_sigterm_ends_the_job_after_the_grace() -> None:
     job = Job(1).on(Terminated()).after(5.0)
     assert [signum for _, signum in job.signals] == [signal.SIGTERM, signal.SIGKILL]
-    assert job.exits([0], -9).exit_code == 143
+    assert job.exits([0], -9).exit_code == 137
+    assert job.supervisor.cause == "stopped by SIGTERM; rank 0 was killed when the grace of 5 s was over"
 
 
 def test_the_job_ends_with_143_only_where_nothing_is_lost() -> None:
@@ -313,8 +315,9 @@ def test_the_job_ends_with_143_only_where_nothing_is_lost() -> None:
     lost = "stopped by SIGTERM; nothing was saved since step 20"
     assert (killed.exit_code, killed.supervisor.cause) == (
         137,
-        f"{lost}: ranks 0-1 were killed before the save",
+        f"{lost}: ranks 0-1 were killed when the grace of 5 s was over",
     )
+    assert Say("SIGTERM received: ranks 0-1 are to save and leave within 5 s", notice=True) in killed.actions
     assert Say("the grace of 5 s is over: killing ranks 0-1") in killed.actions
     failed = Job(2).on(*answering, Terminated(), RankFailed(failure(1, exit_code=3))).exits([1], 3).exits([0], 143)
     assert (failed.exit_code, failed.supervisor.cause) == (3, f"{lost}: {failure(1).headline()}")
@@ -326,6 +329,22 @@ def test_the_job_ends_with_143_only_where_nothing_is_lost() -> None:
         .exits([0, 1], -15)
     )
     assert (closed.exit_code, closed.supervisor.cause) == (143, "stopped by SIGTERM")
+
+
+@pytest.mark.parametrize(
+    ("makes_saver", "reports", "code"),
+    [(True, [], 1), (False, [], 143), (True, [SaveReport(0, answers=False)], 143)],
+    ids=["to come", "none", "read-only"],
+)
+def test_a_sigterm_before_the_checkpointer_is_made_says_so(
+    makes_saver: bool, reports: list[SaveReport], code: int
+) -> None:
+    """Whether the launcher gets it or a rank."""
+    to_all = Job(2, makes_saver=makes_saver).on(*reports, Terminated()).exits([0, 1], -15)
+    to_one = Job(2, makes_saver=makes_saver).on(*reports).exits([1], -15).after(0.3).exits([0], -15)
+    assert (to_all.exit_code, to_one.exit_code) == (code, code)
+    early = "nothing was saved: no Checkpointer was made yet"
+    assert (early in to_all.supervisor.cause, early in to_one.first[1]) == (code == 1, code == 1)
 
 
 def test_a_sigterm_that_is_repeated_at_once_is_the_same_one() -> None:

@@ -58,7 +58,7 @@ ENDS = {
     "c_exit": Way("C calls `_exit(6)`", 6, "ended without a Python error: exit code 6", has_place=False),
     "c_exit_0": Way("C calls `_exit(0)`", 1, "left early (exit code 0) while", has_place=False),
     "sigkill": Way("SIGKILL", 137, "killed by SIGKILL", has_place=False),
-    "sigterm": Way("SIGTERM (torch; JAX ignores it)", 143, "killed by SIGTERM", has_place=False, torch_only=True),
+    "sigterm": Way("SIGTERM", 143, "killed by SIGTERM", has_place=False),
     "segfault": Way("a crash in C", 139, "killed by SIGSEGV"),
     "abort": Way("`os.abort()`", 134, "killed by SIGABRT: os.abort() was called"),
     "memory": Way("no memory", 1, "MemoryError"),

@@ -51,7 +51,7 @@ for call in range(1, 100_000):
         break
     if notice is not None:
         (folder / str(world.rank)).write_text(f"{call} {notice.why}")
-        sigterm.leave(f"saved step {call} and left ({notice.why})")
+        sigterm.leave(world, f"saved step {call} and left", because=notice.why)
     if what == "fails" and call == 20 and world.rank == 1:
         raise ValueError("bad row")
     time.sleep(random.random() / 100)

@@ -73,9 +73,51 @@ def test_under_the_launcher_a_job_that_saved_and_left_has_not_failed(to: str, tm
         assert code == SIGTERM_CODE, job.out
         assert len(set(notes(tmp_path))) == 1, job.out
         call = notes(tmp_path)[0].partition(" ")[0]
-        assert f"saved step {call} and left (SIGTERM on rank" in job.out
+        assert f"saved step {call} and left{'' if to == 'launcher' else ' (SIGTERM on rank'}" in job.out
+        assert to == "rank" or "SIGTERM on rank" not in job.out
         assert "failure" not in job.out
         assert "consequences" not in job.out
+
+
+EARLY = """\
+import os, sys, time
+import allranks
+from jax.experimental import multihost_utils
+world = allranks.init("jax")
+for step in range(1, 1000):
+    if "asks" in sys.argv and multihost_utils.reached_preemption_sync_point(step):
+        sys.exit(print("asked JAX, and was told"))
+    if step == 2 and "ALLRANKS_CONTROL" in os.environ:
+        open(f"{world.rank}.runs", "w").close()
+    time.sleep(0.02)
+ckpt = allranks.Checkpointer("run", world)
+"""
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize("words", [(), pytest.param(("asks",), marks=pytest.mark.soak)], ids=["early", "asks JAX"])
+def test_sigterm_is_not_swallowed_by_jax(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Before there is a Checkpointer the job ends at once, and says so; who asks JAX whether to save hears of it."""
+    (tmp_path / "train.py").write_text(EARLY)
+    with Started("-n", "2", "--grace", "3600", "train.py", *words, cwd=tmp_path) as job:
+        wait_until(lambda: all((tmp_path / f"{rank}.runs").exists() for rank in range(2)), "the ranks do not run")
+        job.send(signal.SIGTERM)
+        code = job.end()
+        assert ("asked JAX, and was told" in job.out) == bool(words), job.out
+        assert "job stopped by SIGTERM" in job.out
+        early = "nothing was saved: no Checkpointer was made yet" in job.out
+        assert (early, code) == ((False, 143) if words else (True, 1)), job.out
+
+
+@pytest.mark.soak
+@pytest.mark.needs("jax")
+def test_without_our_launcher_an_early_sigterm_says_so_too(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        EARLY.replace("time.sleep", "step == 9 and os.kill(os.getpid(), 15); time.sleep")
+    )
+    job = harness.run(2, [str(tmp_path / "train.py")])
+    assert job.codes == [1, 1], job
+    assert "nothing was saved: no Checkpointer was made yet" in job.ranks[0].err
 
 
 @pytest.mark.needs("jax")

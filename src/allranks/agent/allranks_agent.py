@@ -14,12 +14,12 @@ in the forked child (the second ends it; SystemExit(0) must pass through the zyg
     allranks_agent.finish(code)                     # ends the process, by SystemExit(0) if the code is 0
 
 What the launcher hears (one JSON object a datagram, each with rank, pid and time):
-    started; joining (backend); joined (backend, size: how many have joined one another); failed (failure);
-    failing (failure): an exception is about to be shown; `failed` follows, or the end of the process;
-    exiting (failure, or null and where, with exit code 0): the end of the process follows at once (os._exit, os.abort).
-    The launcher acts on what follows these two, but has it from them who was first;
-    left (exit_code, why, where, unmet): the main thread has ended, in order; exit_code and why are 0 and "" or those of
-    `part`, where is the line of sys.exit(); unmet is the framework of a program that has met no other rank, or "";
+    started; joining (backend); joined (backend, size: how many have joined one another);
+    failed (failure, waits): the rank waits to be released, unless a thread of it has failed alone, or it hangs;
+    failing (failure), exiting (failure, or null and where, with exit code 0): an exception is about to be shown, the
+    process to end (os._exit, os.abort). The launcher acts on what follows, but has it from these two who was first;
+    left (exit_code, why, origin, where, unmet): the main thread has ended, in order; the first three are 0 and "", or
+    those of `part`; where is the line of sys.exit(); unmet is the framework of a program that has met no other rank;
     answers (answers): whether SIGTERM leads to a save from now on; saved (step): all ranks have saved it;
     leaving (failure or null): the program called jax.distributed.shutdown itself, perhaps while the exception
     `failure` was on its way up. It is no failure yet, but if the job fails from here on, it came first.
@@ -34,13 +34,10 @@ still needs it gets an error at once (see allranks_agent_jax).
 
 from __future__ import annotations
 
-import atexit
 import builtins
 import ctypes
 import faulthandler
 import functools
-import gc
-import io
 import json
 import os
 import signal
@@ -67,7 +64,6 @@ import allranks_agent_torch as torch  # type: ignore[import-not-found]
 PR_SET_PDEATHSIG = 1
 SEND_SECONDS = 5.0
 HOLD_SECONDS = 10.0  # a launcher that lives releases a failed rank, or kills it, long before
-FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
 Listener = Callable[..., None]
@@ -80,7 +76,7 @@ class _Rank:
     listeners: tuple[Listener, ...] = ()
     failed_with: int = 0
     ending: failures.Failure | None = None
-    parting: tuple[int, str] = (0, "")
+    parting: tuple[int, str, str] = (0, "", "")
     rescue: Callable[[BaseException], bool] = staticmethod(lambda _: False)
     is_rescued = False
     unfinished: list[Callable[[], object]] = []  # noqa: RUF012  one rank a process
@@ -179,12 +175,15 @@ def rescue_by(rescue: Callable[[BaseException], bool]) -> None:
 
 def accuse(failure: Mapping[str, object]) -> None:
     """Tell the launcher of the failure of any rank, which that one cannot tell itself: it hangs, or is stopped."""
-    _tell_launcher("failed", failure=failure)
+    _tell_launcher("failed", failure=failure, waits=False)
 
 
-def part(code: int, why: str) -> None:
-    """Take note that this rank is about to leave in order by SystemExit(code), with all others: that is no failure."""
-    _Rank.parting = code, why
+def part(code: int, why: str, origin: str) -> None:
+    """Take note that this rank is about to leave in order by SystemExit(code), with all others: that is no failure.
+
+    `why` says what they have done, `origin` what made them leave.
+    """
+    _Rank.parting = code, why, origin
 
 
 def _parts(error: BaseException) -> bool:
@@ -241,11 +240,12 @@ def finish(code: int) -> NoReturn:
 
 
 def _report(failure: failures.Failure) -> None:
-    if threading.current_thread() is threading.main_thread():
+    waits = threading.current_thread() is threading.main_thread()
+    if waits:
         _expect_release()
     with _Rank.reporting:
         if is_active() and not _Rank.failed_with:
-            tell("failed", failure=failure)
+            tell("failed", failure=failure, waits=waits)
             _Rank.failed_with = failure["exit_code"]
 
 
@@ -267,21 +267,12 @@ def _end_now(code: int) -> NoReturn:
     try:
         _expect_release()
         jax.forget_shutdown()
-        _finish_as_python()
+        exits.finish_as_python()
+        if not _Rank.released.is_set():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # JAX and Gloo complain at length when the others end
         _Rank.released.wait(HOLD_SECONDS)
     finally:
         os._exit(code)
-
-
-def _finish_as_python() -> None:
-    """Run the atexit functions, and flush what is open."""
-    atexit._run_exitfuncs()
-    # The type is asked, not the thing: isinstance would wake lazy proxies, which warn or import.
-    for stream in (thing for thing in gc.get_objects() if issubclass(type(thing), FILES)):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            continue  # closed, or a pipe that nobody reads
 
 
 _join_threads = threading._shutdown  # type: ignore[attr-defined]
@@ -314,12 +305,12 @@ def _main_thread_ended() -> None:
             finish()
     except Exception as error:
         _fail_late(error)
-    code, why = _Rank.parting
+    code, why, origin = _Rank.parting
     where = _Rank.ending["where"] if _Rank.ending else ""
-    tell("left", exit_code=code, why=why, where=where, unmet=meeting.unmet())
+    tell("left", exit_code=code, why=why, origin=origin, where=where, unmet=meeting.unmet())
     _join_threads()
     if _Rank.is_rescued:  # Python would end with 1, as after any exception
-        _finish_as_python()
+        exits.finish_as_python()
         os._exit(code)
     return None
 

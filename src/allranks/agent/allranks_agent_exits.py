@@ -6,6 +6,9 @@ is how the launcher knows who was first.
 
 from __future__ import annotations
 
+import atexit
+import gc
+import io
 import os
 import signal
 import sys
@@ -13,7 +16,19 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+_FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 leave, _abort = os._exit, os.abort  # for our own use: they end this process without a word
+
+
+def finish_as_python() -> None:
+    """Run the atexit functions, and flush what is open."""
+    atexit._run_exitfuncs()
+    # The type is asked, not the thing: isinstance would wake lazy proxies, which warn or import.
+    for stream in (thing for thing in gc.get_objects() if issubclass(type(thing), _FILES)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue  # closed, or a pipe that nobody reads
 
 
 class _Listener:

@@ -33,6 +33,7 @@ from types import ModuleType
 from typing import Any
 
 import allranks_agent_failure as failures  # type: ignore[import-not-found]
+import allranks_agent_preemption as preemption  # type: ignore[import-not-found]
 from allranks_agent_imports import after_import  # type: ignore[import-not-found]
 
 GLOO = "cpu:gloo/"
@@ -57,6 +58,7 @@ def attach(
     if os.environ.get("ALLRANKS_STYLE") == "default":
         after_import("jax._src.clusters", _offer_cluster)
     after_import("jax._src.distributed", lambda module: _watch(module.State, tell, is_active))
+    after_import("jax.experimental.multihost_utils", preemption.watch_question)
     # After JAX has registered its own clean_up, hence run before it, while there still is a backend.
     after_import("jax", lambda _: atexit.register(_leave_at_exit, is_active, fail))
 
@@ -132,6 +134,7 @@ def _watch(state: type[Any], tell: Callable[..., None], is_active: Callable[[], 
             _DEPARTURE.over()
 
     state.initialize, state.shutdown = telling, leaving
+    preemption.watch(state, is_active)
 
 
 def await_coordinator(address: str, seconds: float = COORDINATOR_SECONDS) -> bool:

@@ -109,7 +109,9 @@ class Checkpointer:
         self._began = time.monotonic()
         self._pace = Pace(overdue.grace() if world.is_main and overdue.is_known() else None)
         self._closed = False
-        if not read_only:
+        if read_only:
+            sigterm.answer_nothing()
+        else:
             self._attend_to_notices(on_sigterm=on_sigterm)
 
     def restore(
@@ -340,7 +342,9 @@ class Checkpointer:
             release=self._release,
         )
         self._departure.join(self._member)
-        if on_sigterm:
+        if not on_sigterm:
+            sigterm.answer_nothing()
+        else:
             self._undo_sigterm = sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO)
 
     def _save_last(self) -> None:

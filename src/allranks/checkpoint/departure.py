@@ -90,7 +90,7 @@ class Departure:
             self._release()
             raise
         if all(one in self._saved for one in self._members):
-            sigterm.leave(self._end(f"{self._notice.why} on rank {self._notice.rank}"))
+            sigterm.leave(self._world_here(), self._end(), because=f"{self._notice.why} on rank {self._notice.rank}")
         return True
 
     def rescue(self, error: BaseException) -> bool:
@@ -109,9 +109,8 @@ class Departure:
             since = "" if step is None else f" since step {step}"
             log("allranks: nothing was saved%s: %s", since, failed, level=40)
             return False
-        done = self._end(f"SIGTERM, then {type(error).__name__}")
-        log("allranks: %s: taken for a consequence of SIGTERM: %s.", type(error).__name__, done, level=30)
-        sigterm.expect_end(done)
+        log("allranks: %s: taken for a consequence of SIGTERM.", type(error).__name__, level=30)
+        sigterm.expect_end(self._world_here(), self._end(), because=f"SIGTERM, then {type(error).__name__}")
         return True
 
     def _was_told(self, error: BaseException) -> bool:
@@ -131,9 +130,7 @@ class Departure:
         """
         steps = [one.seen() for one in members] if is_complete else None
         ticket = Ticket("leave", "save before leaving", "")
-        world = self._world()
-        assert world is not None
-        self._line = self._line or world.line("leave")
+        self._line = self._line or self._world_here().line("leave")
         self._line.exchange(ticket, steps, decide=_same, timeout=overdue.grace())
         errors: list[Exception] = []
         for one in members:
@@ -145,12 +142,16 @@ class Departure:
         if errors:
             raise errors[0]
 
-    def _end(self, why: str) -> str:
+    def _world_here(self) -> World:
+        world = self._world()
+        assert world is not None
+        return world
+
+    def _end(self) -> str:
         """Give all runs free; return what was done."""
         steps = sorted({step for one in self._members if (step := one.saved()) is not None})
         self._release()
-        done = f"saved step {', '.join(map(str, steps))} and left" if steps else "left, with nothing to save"
-        return f"{done} ({why})"
+        return f"saved step {', '.join(map(str, steps))} and left" if steps else "left, with nothing to save"
 
     def _release(self) -> None:
         for one in list(self._members):

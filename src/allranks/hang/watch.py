@@ -277,5 +277,5 @@ class Watch:
 
 def say(text: str) -> None:
     """Write to stderr past Python's own stream, whose lock the training thread may hold."""
-    lines = "".join(f"allranks: {line}".rstrip() + "\n" for line in text.splitlines())
+    lines = "".join(f"allranks: {line}".rstrip() + "\n" for line in text.splitlines() if line.strip())
     os.write(2, lines.encode(errors="backslashreplace"))

@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 
 from allranks.consistency.verify import verify
 from allranks.errors import AllranksError, ContradictingSigns
-from allranks.gate.log import log
 from allranks.hang.start import DEFAULT_HANG_AFTER, init
 from allranks.world import sigterm
 from allranks.world.base import World
@@ -118,10 +117,10 @@ class Loop:
 
 def leave(notice: Notice, step: int, where: str) -> None:
     """End this rank, in order, once all have saved: SystemExit(143). **Every rank must call.**"""
-    current().barrier("all have saved")
-    told = f"saved step {step} to {where} and left ({notice.why} on rank {notice.rank})"
-    log("allranks: %s", told, level=30)
-    sigterm.leave(told)
+    world = current()
+    world.barrier("all have saved")
+    because = f"{notice.why} on rank {notice.rank}"
+    sigterm.leave(world, f"saved step {step} to {where} and left", because=because)
 
 
 def _votes_of(world: World) -> _Votes:

@@ -18,7 +18,7 @@ from allranks.report import table
 MOST_LINES = 20
 LONGEST_LINE = 2_000  # characters: a message of megabytes stands in the log files
 _FILE = '  File "'
-_OURS = "allranks: "
+_OURS = "allranks:"
 _JOINS = {"jax": "jax.distributed.initialize()", "torch": "torch.distributed.init_process_group()"}
 _NUMBER = re.compile(r"\d+")
 

@@ -44,10 +44,11 @@ class RankFailing:
 
 @dataclass(frozen=True, slots=True)
 class RankFailed:
-    """The rank itself has reported a failure."""
+    """The rank itself has reported a failure. It ``waits`` to be released, or goes on: a thread failed, or it hangs."""
 
     failure: Failure
     lines: tuple[str, ...] = ()
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class RankLeft:
 
     ``failure`` is an exception that was on its way up meanwhile. It is none of ours unless the job fails later.
     ``where`` is the line of its sys.exit() or os._exit(), if there was one.
-    ``exit_code`` and ``why`` are those of ranks that all leave before the program's end, in order (after a SIGTERM).
+    ``exit_code`` and ``why`` are those of ranks that all leave before the program's end, in order (after a SIGTERM);
+    ``origin`` is what made them leave ("SIGTERM on rank 2").
     ``has_ended``: it is the main thread that has ended. ``unmet`` is the framework of a program that has met no other
     rank, "" where it has, or is no training.
     """
@@ -66,6 +68,7 @@ class RankLeft:
     failure: Failure | None = None
     exit_code: int = 0
     why: str = ""
+    origin: str = ""
     where: str = ""
     lines: tuple[str, ...] = ()
     has_ended: bool = False

@@ -101,7 +101,7 @@ def read(data: bytes) -> Report | AgentStarted | None:
         if kind in ("left", "leaving") or (kind == "exiting" and not fields["failure"]):
             return _left(rank, fields, has_ended=kind == "left")
         if kind == "failed":
-            return RankFailed(Failure(**fields["failure"]))
+            return RankFailed(Failure(**fields["failure"]), waits=bool(fields.get("waits", True)))
         if kind in ("failing", "exiting"):
             return RankFailing(Failure(**fields["failure"]))
     except (KeyError, TypeError, ValueError) as error:
@@ -110,14 +110,16 @@ def read(data: bytes) -> Report | AgentStarted | None:
 
 
 def _left(rank: int, fields: Mapping[str, Any], *, has_ended: bool) -> RankLeft:
-    failure, (why, where, unmet) = fields.get("failure"), (fields.get(name, "") for name in ("why", "where", "unmet"))
+    failure = fields.get("failure")
+    why, origin, where, unmet = (str(fields.get(name, "")) for name in ("why", "origin", "where", "unmet"))
     return RankLeft(
         rank,
         float(fields["time"]),
         Failure(**failure) if failure else None,
         int(fields.get("exit_code", 0)),
-        why=str(why),
-        where=str(where),
+        why=why,
+        origin=origin,
+        where=where,
         has_ended=has_ended,
-        unmet=str(unmet),
+        unmet=unmet,
     )

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from allranks.program import makes_saver
+
 # Leave no thread and initialise no device when they are imported; `keep.obstacle` checks it after the fact.
 SAFE = frozenset(
     [
@@ -42,10 +44,14 @@ FOLLOW_AT_MOST = 300
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``modules`` to import, dotted, in the order of the text; ``obstacle`` says why none may be, or is empty."""
+    """``modules`` to import, dotted, in the order of the text; ``obstacle`` says why none may be, or is empty.
+
+    ``makes_saver``: the text makes what saves at SIGTERM (`allranks.program`).
+    """
 
     modules: tuple[str, ...]
     obstacle: str = ""
+    makes_saver: bool = False
 
 
 def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapping[str, str]) -> Plan:
@@ -55,16 +61,21 @@ def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapp
     modules by dotted name, or None for anybody else's. ``env`` is the environment that the ranks will have.
     """
     wanted: dict[str, None] = {}
+    obstacles: list[str] = []
+    saves = False
     seen = {name}
     queue = [(name, source)]
     while queue and len(seen) < FOLLOW_AT_MOST:
         here, text = queue.pop(0)
+        saves = saves or makes_saver(text)
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError):
-            return Plan((), f"{here} is not valid Python")
-        for variable in _sets(tree, env):
-            return Plan((), f"{here} sets {variable} in its environment before a framework is imported")
+            obstacles.append(f"{here} is not valid Python")
+            continue
+        obstacles += (
+            f"{here} sets {variable} in its environment before a framework is imported" for variable in _sets(tree, env)
+        )
         for module in _imports(tree, package=here.rpartition(".")[0]):
             if module in seen:
                 continue
@@ -73,7 +84,7 @@ def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapp
                 wanted[module] = None
             elif (found := find(module)) is not None:
                 queue.append((module, found))
-    return Plan(tuple(wanted))
+    return Plan((), obstacles[0], saves) if obstacles else Plan(tuple(wanted), makes_saver=saves)
 
 
 def _imports(tree: ast.AST, *, package: str) -> Iterator[str]:

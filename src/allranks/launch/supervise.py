@@ -15,10 +15,9 @@ Theory. A job is N ranks that need each other, so the end of one (other than an 
   seconds, or until all have failed or ended, the others may tell theirs, so that the same exception on every rank is
   shown as such. Where what is known can only be a consequence, or a process is seen ending, the cause has ``search``
   seconds to show. Nothing is signalled.
-- STOPPING: the living ranks were sent a signal (TERM; INT after a Ctrl-C) and have a grace to end in order. JAX
-  swallows SIGTERM, so the grace after a crash is short: it is always paid in full. Ranks that have told a failure wait
-  with open sockets until the others have ended, lest these report no more than broken connections; then a TERM
-  releases them.
+- STOPPING: the living ranks were sent a signal (TERM; INT after a Ctrl-C) and have a grace to end in order, a short
+  one after a crash. Ranks that have told a failure wait with open sockets until the others have ended, lest these
+  report no more than broken connections; then a TERM releases them.
 - KILLING: SIGKILL was sent to every rank's process group.
 - ENDED: every rank has exited, or could not be killed in ``kill_patience`` seconds. What comes later is ignored.
 
@@ -74,7 +73,9 @@ class Supervisor:
     ``now`` is any clock that runs forward, in seconds; ``deadline`` is the time on it at which a ``Tick`` is wanted.
     """
 
-    def __init__(self, size: int, *, now: float, limits: Limits, host: str, cwd: str = "") -> None:
+    def __init__(
+        self, size: int, *, now: float, limits: Limits, host: str, cwd: str = "", saves: Saves | None = None
+    ) -> None:
         self.size = size
         self.phase = Phase.RUNNING
         self.alive: set[int] = set()
@@ -90,11 +91,9 @@ class Supervisor:
         self._settling_since = now
         self.standstill = Standstill(size, limits.hang_after)
         self._sent: dict[int, tuple[int, ...]] = {}
-        self._parted: dict[int, int] = {}  # rank -> the exit code with which it leaves in order
-        self._parting = ""  # why
         self._failed: set[int] = set()  # these wait to be released
         self._released: set[int] = set()
-        self._saves = Saves()
+        self._saves = saves or Saves()
         self._exit_code: int | None = None  # where the launcher, and not a rank, decides it
 
     def on(self, event: Event, now: float) -> list[Action]:
@@ -116,7 +115,7 @@ class Supervisor:
     def first_failure(self) -> Failure | None:
         """The failure that caused the end, as far as it is known now; None where we were asked to stop the job."""
         found = self._verdict()
-        return None if self.cause or found is None else with_exit_code(found.failure)
+        return None if self.cause or found is None else self._saves.judged(with_exit_code(found.failure))
 
     def _verdict(self) -> Verdict | None:
         return judge(self.reports, self.endings, left=self.left, host=self._host, cwd=self._cwd)
@@ -141,7 +140,7 @@ class Supervisor:
 
     def _note_parting(self, event: RankLeft) -> list[Action]:
         if event.exit_code:
-            self._parted[event.rank], self._parting = event.exit_code, event.why
+            self._saves.leave(event)
             self.reports = [one for one in self.reports if one.failure.rank != event.rank]  # it came of a SIGTERM
         return []
 
@@ -162,7 +161,7 @@ class Supervisor:
 
     def _fail(self, event: RankFailed) -> list[Action]:
         self._note_failing(event)
-        self._failed.add(event.failure.rank)
+        self._failed.update([event.failure.rank] if event.waits else [])
         if self.phase is not Phase.SETTLING:
             self._settle()
         return self._stop_if_none_is_well()
@@ -187,7 +186,7 @@ class Supervisor:
 
     def _note_exit(self, event: RankExited) -> list[Action]:
         asked = self._sent.get(event.rank, ())
-        code = 0 if event.wait_code == self._parted.get(event.rank, 0) else event.wait_code
+        code = 0 if event.wait_code == self._saves.left.get(event.rank, 0) else event.wait_code
         self.endings[event.rank] = Ending(event.rank, code, event.when, asked, event.lines)
         self.standstill.exit(event.rank, self._now)
         self.alive.discard(event.rank)
@@ -211,7 +210,10 @@ class Supervisor:
         return self._terminate(event) if killed else self._kill(event)
 
     def _terminate_again(self, event: Terminated) -> list[Action]:
-        return [] if self._saves.was_just_asked(self._now, self._limits.repeat) else self._kill(event)
+        if self._saves.was_just_asked(self._now, self._limits.repeat):
+            return []
+        self._saves.killed = "at a second signal"
+        return self._kill(event)
 
     def _run_out_of_time(self) -> list[Action]:
         limit = f"the time limit of {self._limits.timeout:g} s"
@@ -253,8 +255,10 @@ class Supervisor:
     def _tick_stopping(self, event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):
             return []
-        over = Say(f"the grace of {self._limits.grace:g} s is over: killing {name_ranks(self.alive)}")
-        return [*([] if self._saves.asked_at is None else [over]), *self._kill(event)]
+        over = f"the grace of {self._limits.grace:g} s"
+        self._saves.killed = f"when {over} was over"
+        say = Say(f"{over} is over: killing {name_ranks(self.alive)}")
+        return [*([] if self._saves.asked_at is None else [say]), *self._kill(event)]
 
     def _tick_killing(self, _event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):
@@ -286,7 +290,8 @@ class Supervisor:
         if not ranks:
             return self._release()
         hint = "; Ctrl-C again to kill at once" if signum == signal.SIGINT else ""
-        return [Say(f"{why}: stopping {name_ranks(ranks)}{hint}", notice=True), self._signal(ranks, signum)]
+        what = self._saves.awaited(ranks, grace) or f"stopping {name_ranks(ranks)}{hint}"
+        return [Say(f"{why}: {what}", notice=True), self._signal(ranks, signum)]
 
     def _release(self) -> list[Action]:
         """Let the failed ranks go when only they are left; the lowest goes last, for it may serve the others' store."""
@@ -311,9 +316,7 @@ class Supervisor:
         first = self.first_failure
         if first is not None:
             return [Finish(first.exit_code)]
-        code = max(self._parted.values(), default=0) if self._exit_code is None else self._exit_code
-        lost = None if self._parted else self._saves.lost(self.endings)
-        what, code = lost or (self._parting, code)
+        what, code = self._saves.outcome(self.endings, self._exit_code)
         self.cause = "; ".join(filter(None, (self.cause, what)))
         return [Finish(code)]
 
@@ -335,34 +338,31 @@ def _over(deadline: float | None, now: float) -> bool:
 
 
 Answer = Callable[[Supervisor, Any], list[Action]]
+_UNTIL_STOPPED: dict[type[Event], Answer] = {
+    RankStarted: Supervisor._started,
+    RankFailing: Supervisor._note_failing,
+    SaveReport: Supervisor._note_save,
+    RankFailed: Supervisor._fail,
+    RankLeft: Supervisor._note_left,
+    KeeperLost: Supervisor._lose_keeper,
+}
 _ROWS: dict[Phase, dict[type[Event], Answer]] = {
     Phase.RUNNING: {
-        RankStarted: Supervisor._started,
+        **_UNTIL_STOPPED,
         Joining: Supervisor._joining,
         Joined: Supervisor._met,
-        RankFailing: Supervisor._note_failing,
-        SaveReport: Supervisor._note_save,
-        RankFailed: Supervisor._fail,
-        RankLeft: Supervisor._note_left,
         RankExited: Supervisor._exit,
         Interrupted: Supervisor._interrupt,
         Terminated: Supervisor._terminate,
         Tick: Supervisor._tick_running,
-        KeeperLost: Supervisor._lose_keeper,
     },
     Phase.SETTLING: {
-        RankStarted: Supervisor._started,
-        Joining: Supervisor._ignore,
-        Joined: Supervisor._ignore,
-        RankFailing: Supervisor._note_failing,
-        SaveReport: Supervisor._note_save,
-        RankFailed: Supervisor._fail,
-        RankLeft: Supervisor._note_left,
+        **_UNTIL_STOPPED,
+        **dict.fromkeys((Joining, Joined), Supervisor._ignore),
         RankExited: Supervisor._exit_settling,
         Interrupted: Supervisor._kill,
         Terminated: Supervisor._terminate_settling,
         Tick: Supervisor._tick_settling,
-        KeeperLost: Supervisor._lose_keeper,
     },
     Phase.STOPPING: {
         RankStarted: Supervisor._started_too_late,

@@ -292,6 +292,17 @@ KNOWN = (
         "program exit, which can leak resources.",
     ),
     Known(
+        name="loader-worker-terminated",
+        kind="unclear",
+        title="a worker of the DataLoader was ended by SIGTERM",
+        signs=(") is killed by signal: Terminated",),
+        means="It was asked to end from outside (no lack of memory): a scheduler sends SIGTERM to every process "
+        "at a time limit or a preemption.",
+        do="With an allranks.Checkpointer, workers live on until the rank has saved. Else see what the scheduler says.",
+        source="torch, DataLoader",
+        example="RuntimeError: DataLoader worker (pid 4711) is killed by signal: Terminated. ",
+    ),
+    Known(
         name="loader-worker-killed",
         kind="cause",
         title="a worker of the DataLoader was killed",

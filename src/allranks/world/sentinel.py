@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
-from allranks import agent
+from allranks import agent, program
 from allranks.callsite import whereabouts
 from allranks.errors import KeyTimeout, StoreError
 from allranks.evidence import Weight, first_of, weight_of
@@ -170,6 +170,10 @@ class Sentinel:
 
     def _terminated(self) -> None:
         failure = self._failure(self._rank, "killed by SIGTERM", sigterm.EXIT_CODE)
+        if sigterm.comes_early():
+            failure = replace(failure, what=f"{failure.what}; {program.NOT_YET}", exit_code=program.NOTHING_SAVED)
+            if self._rank == 0:
+                self._say(f"ends with exit code {failure.exit_code}: {failure.what}")
         self._fail(failure)
         self._exit(failure.exit_code)
 

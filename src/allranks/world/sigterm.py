@@ -4,10 +4,12 @@ A part of ours that wants to act on it (save the same step on all ranks, and lea
 ends with ``leave``. But where SIGTERM comes because another rank has failed, nobody is left to act with, and the rank
 ends at once. It also ends where the answer needs a store that nobody serves any more.
 
-Exit code 143 says that nothing is lost: a save was committed, or there is nobody who saves.
+Exit code 143 says that nothing is lost: a save was committed, or the program has nothing that saves. Where a SIGTERM
+comes before the program has made its Checkpointer, the code is 1.
 
 Who wants to act on SIGTERM by himself (JAX's preemption sync point, which Orbax uses) calls ``leave_alone()`` before
-``allranks.init()``, or has a handler of his own installed by then.
+``allranks.init()``, or has a handler of his own installed by then. Under ``allranks run`` the first call of JAX's
+``reached_preemption_sync_point`` is enough (`allranks.agent.allranks_agent_preemption`).
 """
 
 from __future__ import annotations
@@ -21,13 +23,12 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
-from allranks import agent
+from allranks import agent, program
 from allranks.errors import AllranksError
 from allranks.world import workers
+from allranks.world.base import World
 
 EXIT_CODE = 128 + signal.SIGTERM
-# The exit code of a rank that was to save, and could not even ask the others.
-NOTHING_SAVED = 1
 # How many seconds the store may take until a rank ends without it. Counted one by one: in some of them another thread
 # may keep all others from running.
 UNREACHABLE = 10
@@ -41,12 +42,16 @@ def _launcher_says_so() -> bool:
 
 @dataclass(slots=True)
 class _Answer:
-    """What this process does when SIGTERM comes."""
+    """What this process does when SIGTERM comes.
+
+    ``is_early``: nothing has been made that could save. ``came``: it has come, and is answered by ``instead``.
+    """
 
     left_alone: bool = False
     is_leaving: bool = False
     end: Callable[[], object] = lambda: agent.load("allranks_agent_exits").leave(EXIT_CODE)
     doomed: Callable[[], bool] = _launcher_says_so
+    is_early: bool = True
     instead: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
     came: threading.Event = field(default_factory=threading.Event)
 
@@ -62,7 +67,7 @@ class _Answer:
         if thread.is_alive():
             told = b"allranks: SIGTERM came, and the other ranks cannot be reached: nothing was saved after it.\n"
             os.write(2, told if actions else b"")
-            agent.load("allranks_agent_exits").leave(NOTHING_SAVED if actions else EXIT_CODE)
+            agent.load("allranks_agent_exits").leave(program.NOTHING_SAVED if actions else EXIT_CODE)
 
     def _give(self, actions: list[Callable[[], object]]) -> None:
         if not actions or self.doomed():
@@ -77,6 +82,7 @@ _answer = _Answer()
 def leave_alone() -> None:
     """Leave SIGTERM to the program (and to JAX). Call before ``allranks.init()``."""
     _answer.left_alone = True
+    agent.load("allranks_agent_preemption").leave_to_jax()
 
 
 def on_sigterm(end: Callable[[], object], *, doomed: Callable[[], bool]) -> None:
@@ -125,6 +131,7 @@ def _warn_of_other_handler(who: str) -> None:
 
 def _say_whether_answered() -> None:
     """Tell the workers of this rank, and the launcher, whether SIGTERM leads to a save."""
+    _answer.is_early = False
     answers = bool(_answer.instead) and signal.getsignal(signal.SIGTERM) is _came
     workers.prepare()
     workers.answer(answers or _answer.is_leaving)
@@ -140,6 +147,17 @@ def refuse(who: str) -> None:
             f"{who} is to answer SIGTERM, but {others[-1]} does already, and would never hear of it.",
             remedy=f"Let one of them answer it: {either}.",
         )
+
+
+def answer_nothing() -> None:
+    """Take note that the program has a Checkpointer, which leaves SIGTERM alone."""
+    if _answer.is_early:
+        _say_whether_answered()
+
+
+def comes_early() -> bool:
+    """Return whether a SIGTERM that comes now is too early: the program is to make a Checkpointer, and has not yet."""
+    return _answer.is_early and program.main_makes_saver()
 
 
 def has_come() -> bool:
@@ -165,20 +183,23 @@ def _give_to(theirs: Any) -> None:
         signal.signal(signal.SIGTERM, theirs)
 
 
-def leave(why: str) -> NoReturn:
+def leave(world: World, done: str, *, because: str) -> NoReturn:
     """End this rank, in order, as SIGTERM asks: with exit code 143, which is no failure. **Every rank must call.**
 
-    ``why`` is for the person who reads how the job ended. Raises SystemExit.
+    ``done`` and ``because`` are for the person who reads how the job ended: "saved step 7 and left", "SIGTERM on rank
+    2". Without a launcher of ours rank 0 prints it. Raises SystemExit.
     """
-    expect_end(why)
+    expect_end(world, done, because=because)
     raise SystemExit(EXIT_CODE)
 
 
-def expect_end(why: str) -> None:
+def expect_end(world: World, done: str, *, because: str) -> None:
     """Take note that this rank is about to end with exit code 143, in order: from now on it ignores SIGTERM."""
     _answer.is_leaving = True
     workers.answer(True)
-    agent.load().part(EXIT_CODE, why)
+    agent.load().part(EXIT_CODE, done, because)
+    if world.is_main and "ALLRANKS_CONTROL" not in os.environ:
+        print(f"allranks: {done} ({'SIGTERM' if has_come() else because})", file=sys.stderr)
 
 
 def _came(_: int, __: FrameType | None) -> None:

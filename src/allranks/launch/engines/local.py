@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import selectors
@@ -13,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from allranks.launch import orders
+from allranks.launch import orders, zygote
 from allranks.launch.console import Console
 from allranks.launch.environment import Site, for_rank
 from allranks.launch.events import (
@@ -39,6 +40,7 @@ from allranks.launch.mailbox import Mailbox
 from allranks.launch.merge import Stream
 from allranks.launch.ports import Ports
 from allranks.launch.result import JobResult, RankResult
+from allranks.launch.saves import Saves
 from allranks.launch.signals import Signals
 from allranks.launch.standstill import Show, patience
 from allranks.launch.supervise import Phase, Supervisor
@@ -137,7 +139,8 @@ class _Loop:
         limits = Limits(grace=job.grace, timeout=job.timeout, hang_after=hang_after)
         self._show = show
         self._shown: list[Event] = []
-        self._supervisor = Supervisor(job.ranks, now=self._start, limits=limits, host=host, cwd=cwd)
+        saves = Saves(functools.cache(lambda: zygote.plan_for(job.target, cwd=cwd).makes_saver))
+        self._supervisor = Supervisor(job.ranks, now=self._start, limits=limits, host=host, cwd=cwd, saves=saves)
         self._ranks = [_Rank() for _ in range(job.ranks)]
         self._selector = selectors.DefaultSelector()
         self._reading = True
@@ -297,11 +300,11 @@ class _Loop:
             return
         pids = {number: rank.pid for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended}
         shown = self._show(action, pids)
-        for line in shown.lines:
+        for line in filter(str.strip, shown.lines):
             self._say(line)
         policy = self._spawns[0].env.get("ALLRANKS_ON_HANG")
         if shown.failure is not None and policy == "end" and action.reason != "time":
-            self._shown.append(RankFailed(shown.failure))
+            self._shown.append(RankFailed(shown.failure, waits=False))
 
     def _take_shown(self) -> list[Event]:
         shown, self._shown = self._shown, []

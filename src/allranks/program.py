@@ -1,0 +1,36 @@
+"""What the text of the user's program says of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+# What is said, and the exit code, where SIGTERM comes before the program has made what saves.
+NOT_YET = "nothing was saved: no Checkpointer was made yet"
+NOTHING_SAVED = 1
+_SAVER = re.compile(r"\b(Checkpointer|Ranks)\s*\(")
+
+
+def makes_saver(text: str) -> bool:
+    """Return whether a program of this text makes what saves at SIGTERM: a Checkpointer, or a callback ``Ranks``."""
+    return "allranks" in text and _SAVER.search(text) is not None
+
+
+def main_makes_saver() -> bool:
+    """Return the same of the program that this process runs: its main file, and the modules imported from beside it."""
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    if main is None:
+        return False
+    folder = os.path.join(os.path.dirname(os.path.abspath(main)), "")
+    files = {os.path.abspath(file) for one in list(sys.modules.values()) if (file := getattr(one, "__file__", None))}
+    beside = (file for file in files if file.startswith(folder) and "site-packages" not in file)
+    return any(makes_saver(_text(file)) for file in {main, *beside})
+
+
+def _text(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8", errors="replace") as source:
+            return source.read()
+    except OSError:
+        return ""
