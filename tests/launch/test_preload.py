@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import pytest
 
+from allranks.launch import keep
 from allranks.launch.preload import Plan, plan
 
 LOCAL = {
@@ -70,7 +74,7 @@ def test_a_script_that_makes_what_saves_at_sigterm_is_told_by_its_text(source: s
 )
 def test_a_script_that_sets_what_a_framework_reads_at_its_import_is_an_obstacle(line: str, variable: str) -> None:
     found = read(f"import os\n{line}\nimport jax")
-    assert found == Plan((), f"__main__ sets {variable} in its environment before a framework is imported")
+    assert found == Plan((), f"the script sets {variable}, which a framework reads when it is imported")
 
 
 @pytest.mark.parametrize(
@@ -89,4 +93,12 @@ def test_what_changes_nothing_for_a_framework_is_no_obstacle(line: str) -> None:
 
 def test_text_that_is_no_python_is_an_obstacle() -> None:
     """The rank itself shows the SyntaxError."""
-    assert read("def").obstacle == "__main__ is not valid Python"
+    assert read("def").obstacle == "the script is not valid Python"
+
+
+def test_a_module_without_a_spec_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch.backends is, which a module stands in for."""
+    monkeypatch.setitem(sys.modules, "torch_backends", ModuleType("torch_backends"))
+    monkeypatch.setattr(keep, "_freeze", str)
+    monkeypatch.setattr(keep, "obstacle", str)
+    assert keep.preload(Plan(("torch_backends",))) == (("torch_backends",), "")

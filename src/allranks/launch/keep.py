@@ -272,7 +272,7 @@ def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
     loaded: list[str] = []
     for module in plan.modules:
         try:
-            if importlib.util.find_spec(module) is None:
+            if module not in sys.modules and importlib.util.find_spec(module) is None:
                 continue  # a name inside a module ("jax.jit"), or a package that the script can do without
             importlib.import_module(module)
         except ModuleNotFoundError:
@@ -280,6 +280,8 @@ def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
         except Exception as error:
             return tuple(loaded), f"import {module} raised {type(error).__name__}: {error}"
         loaded.append(module)
+        if why := obstacle():
+            return tuple(loaded), f"import {module} {why}"
     if "allranks" in loaded:
         for name in OURS:
             getattr(allranks, name)
@@ -289,14 +291,15 @@ def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
 def _freeze() -> str:
     gc.collect()
     gc.freeze()  # what is loaded now stays: the collector need not touch, and so copy, its pages in each rank
-    return obstacle()
+    why = obstacle()
+    return f"the imports of the ranks {why}" if why else ""
 
 
 def obstacle() -> str:
-    """Return why this process must not be forked into ranks, or "" where it may."""
+    """Return what was started that a fork would lose ("starts 2 threads"), or "" where ranks may be forked."""
     if len(tasks := os.listdir("/proc/self/task")) > 1:
-        return f"{len(tasks) - 1} threads exist after the imports"
+        return f"starts {len(tasks) - 1} thread{'s' if len(tasks) > 2 else ''}"
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is not None and bridge.backends_are_initialized():
-        return "the imports have initialised JAX's devices"
+        return "initialises JAX's devices"
     return ""

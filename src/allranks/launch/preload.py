@@ -71,10 +71,11 @@ def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapp
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError):
-            obstacles.append(f"{here} is not valid Python")
+            obstacles.append(f"{_named(here)} is not valid Python")
             continue
         obstacles += (
-            f"{here} sets {variable} in its environment before a framework is imported" for variable in _sets(tree, env)
+            f"{_named(here)} sets {variable}, which a framework reads when it is imported"
+            for variable in _sets(tree, env)
         )
         for module in _imports(tree, package=here.rpartition(".")[0]):
             if module in seen:
@@ -85,6 +86,10 @@ def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapp
             elif (found := find(module)) is not None:
                 queue.append((module, found))
     return Plan((), obstacles[0], saves) if obstacles else Plan(tuple(wanted), makes_saver=saves)
+
+
+def _named(module: str) -> str:
+    return "the script" if module == "__main__" else module
 
 
 def _imports(tree: ast.AST, *, package: str) -> Iterator[str]:

@@ -266,7 +266,7 @@ class _Loop:
                 yield RankExited(report.rank, report.wait_code, report.when, self._last_lines(report.rank))
             elif isinstance(report, orders.Ready):
                 if report.obstacle:
-                    self._console.note(f"allranks: each rank starts its own interpreter (no zygote): {report.obstacle}")
+                    self._console.note(f"allranks: no fast start, each rank imports by itself: {report.obstacle}")
                 if self._exit_code is None:
                     self.spawn()
             elif isinstance(report, orders.Swept):
