@@ -74,8 +74,8 @@ def of_jax() -> None:
 
 def first_run(jax: Any, rows: Callable[[], Any]) -> None:
     """A training step of 24 layers: its compilation, and reading and digesting what came of it."""
-    from allranks.gate import jax as inside
     from allranks.gate.lockstep.hlo import collectives
+    from allranks.world.guards import jax as inside
 
     def loss(layers: Any, x: Any) -> Any:
         for layer in layers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,154 +47,8 @@ FLOOR = {
 }
 # Within a part: a package may import those before it alone. What stands in the part itself may import all.
 STOREYS = {"check": ["sources", "tables", "summaries", "interpret", "survey", "tree", "rules", "results"]}
-# Values in, values out: no clock, no environment, no file, no process, no network.
-PURE = {
-    "arrays/base.py",
-    "arrays/batch.py",
-    "arrays/grid.py",
-    "arrays/leaves/base.py",
-    "arrays/opened.py",
-    "arrays/walk.py",
-    "checkpoint/cadence.py",
-    "checkpoint/chunks.py",
-    "checkpoint/commit.py",
-    "checkpoint/commit_words.py",
-    "checkpoint/cover.py",
-    "checkpoint/dtypes.py",
-    "checkpoint/export_plan.py",
-    "checkpoint/facts.py",
-    "checkpoint/image.py",
-    "checkpoint/json_value.py",
-    "checkpoint/leftovers.py",
-    "checkpoint/manifest.py",
-    "checkpoint/manifest_encode.py",
-    "checkpoint/manifest_json.py",
-    "checkpoint/match.py",
-    "checkpoint/metrics.py",
-    "checkpoint/paths.py",
-    "checkpoint/restore_plan.py",
-    "checkpoint/resume_gate.py",
-    "checkpoint/retention.py",
-    "checkpoint/save_plan.py",
-    "checkpoint/shards.py",
-    "checkpoint/sound.py",
-    "consistency/fingerprint.py",
-    "consistency/plan.py",
-    "consistency/verdict.py",
-    "consistency/vote.py",
-    "data/agreement.py",
-    "data/base.py",
-    "data/gaps.py",
-    "data/guarantees.py",
-    "data/index.py",
-    "data/ledger.py",
-    "data/lineage.py",
-    "data/mix.py",
-    "data/order.py",
-    "data/outlook.py",
-    "data/pack.py",
-    "data/plan.py",
-    "data/sources/columns.py",
-    "data/sources/lines.py",
-    "data/sources/parts.py",
-    "data/sources/tar.py",
-    "data/tokenizers/base.py",
-    "data/transform.py",
-    "data/under_way.py",
-    "digest.py",
-    "doctor/clocks.py",
-    "doctor/devices.py",
-    "doctor/disk.py",
-    "doctor/machine.py",
-    "doctor/network.py",
-    "doctor/page.py",
-    "doctor/ranks.py",
-    "doctor/row.py",
-    "doctor/software.py",
-    "errors.py",
-    "extent.py",
-    "failure.py",
-    "findings.py",
-    "gate/lockstep/c10d.py",
-    "gate/lockstep/world_order.py",
-    "gate/lockstep/predictor.py",
-    "gate/lockstep/hlo.py",
-    "gate/lockstep/outcome.py",
-    "gate/lockstep/schedule.py",
-    "gate/lockstep/steps.py",
-    "gate/lockstep/variants.py",
-    "gate/ticket.py",
-    "guard/replicas.py",
-    "hang/alarm.py",
-    "hang/beat.py",
-    "hang/calls.py",
-    "hang/diagnose.py",
-    "hang/flight.py",
-    "hang/limits.py",
-    "hang/sites.py",
-    "hang/stragglers.py",
-    "hang/words.py",
-    "loading/fit.py",
-    "loading/formats/crc.py",
-    "loading/formats/unpickle.py",
-    "loading/guess.py",
-    "checkpoint/names.py",
-    "loading/report.py",
-    "evidence.py",
-    "launch/chatter.py",
-    "launch/crash.py",
-    "launch/environment.py",
-    "launch/explain.py",
-    "launch/fold.py",
-    "launch/found.py",
-    "launch/job.py",
-    "launch/limits.py",
-    "launch/lines.py",
-    "launch/merge.py",
-    "launch/page.py",
-    "launch/paint.py",
-    "launch/restarts.py",
-    "launch/standstill.py",
-    "launch/supervise.py",
-    "launch/verdict.py",
-    "messages/book.py",
-    "messages/known.py",
-    "messages/known_gloo.py",
-    "messages/known_jax.py",
-    "messages/known_system.py",
-    "messages/known_torch.py",
-    "names/variables.py",
-    "readiness/batch.py",
-    "readiness/facts.py",
-    "readiness/report.py",
-    "readiness/variables.py",
-    "report/base.py",
-    "report/columns.py",
-    "report/document.py",
-    "report/excerpt.py",
-    "report/forms.py",
-    "report/full.py",
-    "report/github.py",
-    "report/html.py",
-    "report/ink.py",
-    "report/markdown.py",
-    "report/moved.py",
-    "report/page_style.py",
-    "report/readiness.py",
-    "report/sarif.py",
-    "storage/base.py",
-    "storage/faults.py",
-    "topology.py",
-    "world/codec.py",
-    "world/faults.py",
-    "world/outcome.py",
-    "world/rendezvous.py",
-    "world/signs.py",
-    "world/ticket.py",
-    "world/tree.py",
-}
-# Parts that are pure but for these files.
-PURE_PARTS = {"check": {"cache.py", "crew.py", "files.py", "pages.py"}}
+# Every file is pure (values in, values out: no clock, environment, file, process, network) but for those listed there.
+WITH_EFFECTS = frozenset(Path(__file__).with_name("effects.txt").read_text().split())
 EFFECTS = {"os", "sys", "time", "random", "socket", "subprocess", "threading", "select", "selectors", "pathlib"}
 FRAMEWORKS = {
     "jax": "jax.py",
@@ -210,6 +65,12 @@ FRAMEWORKS = {
     "lightning": "lightning.py",
     "accelerate": "accelerate.py",
 }
+# The name of one of our modules, or its beginning, as an f-string may have it.
+_MODULE = re.compile(r"allranks(\.\w+)+\.?")
+# The agent is started before we are imported, and imports parts of us by their names when they are needed.
+ENTRANCES = {"agent/allranks_agent_guard.py", "agent/allranks_agent_hang.py"}
+# These may import the whole library, as a program does: the keeper has it ready for the ranks that it starts.
+AS_A_PROGRAM = {"launch/keep.py"}
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.
 LAZY = {"detect.py"}
 LAZY_PARTS = {"cli"}
@@ -230,12 +91,8 @@ def storey_of(parts: list[str]) -> float:
     return within.index(parts[1]) if parts[1:] and parts[1] in within else math.nan
 
 
-def is_pure(path: Path) -> bool:
-    return name(path) in PURE or path.name not in PURE_PARTS.get(part(path), {path.name})
-
-
-def imports(tree: ast.AST, *, of: Path) -> Iterator[tuple[str, ast.stmt]]:
-    """Every module that a file names in an import, dotted and absolute."""
+def imports(tree: ast.AST, *, of: Path) -> Iterator[tuple[str, ast.stmt | ast.Constant]]:
+    """Every module that a file names in an import, dotted and absolute, or, of ours, in a string."""
     package = ["allranks", *of.relative_to(ROOT).parent.parts]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -245,6 +102,8 @@ def imports(tree: ast.AST, *, of: Path) -> Iterator[tuple[str, ast.stmt]]:
             module = ".".join([*base, *([node.module] if node.module else [])])
             yield module, node
             yield from ((f"{module}.{alias.name}", node) for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _MODULE.fullmatch(node.value):
+            yield node.value.rstrip("."), node
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -271,12 +130,14 @@ def faults_of(path: Path, source: str) -> list[str]:
         where = f"{name(path)}:{node.lineno}"
         if top == "allranks" and rest and rest[0] in FLOOR and rest[0] != here and FLOOR[rest[0]] >= FLOOR[here]:
             both_ground = FLOOR[rest[0]] == FLOOR[here] == 1
-            if not both_ground:
+            if not both_ground and name(path) not in ENTRANCES:
                 faults.append(f"{where}: {here} (floor {FLOOR[here]}) imports {rest[0]} (floor {FLOOR[rest[0]]})")
         if storey_of(name(path).split("/")) < storey_of(rest):
             faults.append(f"{where}: a package imports {rest[1]}, which stands above it")
-        if is_pure(path) and top in EFFECTS:
+        if name(path) not in WITH_EFFECTS and top in EFFECTS:
             faults.append(f"{where}: a pure file imports {top}")
+        if module == "allranks" and isinstance(node, ast.Import) and name(path) not in AS_A_PROGRAM:
+            faults.append(f"{where}: imports allranks as a whole, which stands above all parts")
         framework_file = FRAMEWORKS.get(top)
         if framework_file and path.name != framework_file and here != "integrations":
             faults.append(f"{where}: imports {top} outside a file called {framework_file}")
@@ -304,6 +165,9 @@ def test_a_file_keeps_the_laws(path: Path) -> None:
         ("world/tree.py", "import time", "pure"),
         ("check/rules/ar999.py", "import os", "pure"),
         ("check/tables/data.py", "from allranks.check.interpret.values import Value", "stands above"),
+        ("world/base.py", "import_module('allranks.gate')", "floor 3"),
+        ("world/base.py", "import_module(f'allranks.checkpoint.{name}')", "floor 5"),
+        ("world/base.py", "import allranks", "as a whole"),
         ("gate/main_rank.py", "import torch.distributed", "torch.py"),
         ("gate/main_rank.py", "def f():\n    import json", "inside a function"),
         ("cli/run.py", "x = 1\n" * 401, "401 lines"),
@@ -316,6 +180,13 @@ def test_a_broken_law_is_found(where: str, source: str, says: str) -> None:
     faults = faults_of(ROOT / where, source)
     assert len(faults) >= 1
     assert says in faults[0]
+
+
+def test_files_with_effects_have_some() -> None:
+    """The list names no file that is pure, or gone."""
+    trees = {name(path): imports(ast.parse(path.read_text()), of=path) for path in FILES}
+    modules = {path: {module.split(".")[0] for module, _ in found} for path, found in trees.items()}
+    assert [path for path in sorted(WITH_EFFECTS) if not modules.get(path, set()) & EFFECTS] == []
 
 
 def test_nine_functions_in_ten_are_short() -> None:

@@ -1,10 +1,6 @@
 """One rank acts, all ranks know; and nobody starts alone what needs everybody."""
 
 from allranks.gate.collective import collective as collective
-from allranks.gate.detect import framework_guards
 from allranks.gate.log import RankFilter as RankFilter
 from allranks.gate.log import configure_logging as configure_logging
 from allranks.gate.main_rank import main_rank as main_rank
-from allranks.world.zone import register_guard
-
-register_guard(framework_guards)

@@ -12,8 +12,8 @@ import sys
 from typing import Any
 
 from allranks.errors import AllranksError
-from allranks.world import zone
 from allranks.world.detect import current
+from allranks.world.one_rank import one_rank
 
 FORMAT = "%(asctime)s rank %(rank)s %(levelname)s %(name)s: %(message)s"
 _LOGGER = logging.getLogger("allranks")
@@ -29,7 +29,7 @@ def log(message: object, *args: object, level: int = logging.INFO) -> None:
     configured = _LOGGER.hasHandlers()
     if not _may_speak(rank, level) or (configured and not _LOGGER.isEnabledFor(level)):
         return
-    with zone.one_rank(rank or 0):
+    with one_rank(rank or 0):
         text = str(message) % args if args else str(message)
     if configured:
         # Not as a format: the text is done.
@@ -42,7 +42,7 @@ def print(*values: object, **options: Any) -> None:  # noqa: A001
     """The builtin ``print`` on the main rank, nothing elsewhere. The arguments are evaluated on every rank."""
     rank = _rank()
     if rank in (0, None):
-        with zone.one_rank(0):
+        with one_rank(0):
             builtins.print(*values, **options)
 
 

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from allranks.world import zone
 from allranks.world.base import World
 from allranks.world.detect import current
+from allranks.world.one_rank import one_rank
 
 
 class RankWriter:
@@ -100,7 +100,7 @@ def _alone(call: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(call)
     def on_one_rank(*args: Any, **kwargs: Any) -> Any:
-        with zone.one_rank(0):
+        with one_rank(0):
             return call(*args, **kwargs)
 
     return on_one_rank

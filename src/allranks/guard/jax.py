@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax._src import xla_bridge
 
 from allranks.consistency.verify import verify
-from allranks.gate import jax as inside
 from allranks.world.base import World
+from allranks.world.guards import jax as inside
 
 # Programs whose arguments are compared, each before its first run: those with which a program starts.
 _PROGRAMS = 8

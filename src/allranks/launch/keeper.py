@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-import allranks
 from allranks.errors import AllranksError
 from allranks.launch import orders
 from allranks.launch.target import Call, Target, to_json
@@ -40,7 +39,7 @@ class Keeper:
     """
 
     def __init__(self, env: Mapping[str, str], *, stdin: bool = False) -> None:
-        root = str(Path(allranks.__file__).parents[1])
+        root = str(Path(__file__).parents[2])
         self._has_ranks = False
         self._sock, theirs = orders.pair()
         with theirs:

@@ -17,6 +17,7 @@ from allranks.world.codec import Value, pack, unpack
 from allranks.world.exchange import Decide, Exchanger
 from allranks.world.lookout import Alone, Lookout
 from allranks.world.meetings import Meetings
+from allranks.world.one_rank import one_rank
 from allranks.world.progress import progress
 from allranks.world.store import KeyValueStore
 from allranks.world.ticket import Ticket, minority, who_says_what
@@ -216,7 +217,7 @@ class World:
         self, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[dict[str, Any], Exception | None]:
         try:
-            with zone.one_rank(self.rank):
+            with one_rank(self.rank):
                 result = fn(*args, **kwargs)
             what = f"rank {self.rank}: the result of {_name_of(fn)}"
             return {"result": unpack(pack(result, what=what))}, None

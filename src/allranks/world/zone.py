@@ -1,16 +1,15 @@
 """The stretch of code that only one rank runs: no collective may start in it.
 
-The world's own exchanges look here. A framework's collectives are watched by guards that ``gate`` registers; it is
-imported, by its name, when a zone is opened: whatever part of us a program uses, it needs no other import for it.
+The world's own exchanges look here; a framework's collectives are watched by guards (guards/). ``one_rank`` opens a
+zone (one_rank.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib import import_module
 
 from allranks.callsite import call_site
 from allranks.errors import CollectiveOnOneRank
@@ -24,15 +23,7 @@ class Zone:
     opened: str
 
 
-Guard = Callable[[Zone], AbstractContextManager[None]]
-
 _current: ContextVar[Zone | None] = ContextVar("allranks_zone", default=None)
-_guards: list[Guard] = []
-
-
-def register_guard(guard: Guard) -> None:
-    """Have ``guard(zone)`` entered for the length of every zone."""
-    _guards.append(guard)
 
 
 def current() -> Zone | None:
@@ -58,15 +49,10 @@ def refuse(collective: str, zone: Zone | None = None) -> None:
 
 
 @contextmanager
-def one_rank(rank: int) -> Iterator[None]:
-    """Open a zone for this thread: inside, collectives raise CollectiveOnOneRank."""
-    import_module("allranks.gate")
-    zone = Zone(rank, call_site())
+def within(zone: Zone) -> Iterator[None]:
+    """Take this thread for one that runs the code of a zone."""
     token = _current.set(zone)
     try:
-        with ExitStack() as stack:
-            for guard in _guards:
-                stack.enter_context(guard(zone))
-            yield
+        yield
     finally:
         _current.reset(token)

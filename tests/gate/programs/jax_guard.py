@@ -10,7 +10,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from allranks.errors import CollectiveOnOneRank
-from allranks.world import zone
+from allranks.world.one_rank import one_rank
 
 rank = int(os.environ["RANK"])
 jax.distributed.initialize(f"127.0.0.1:{os.environ['JAX_COORDINATOR_PORT']}", 2, rank)
@@ -29,7 +29,7 @@ def attempt(call):
 refused = {}
 found = {"refused": refused}
 if rank == 0:
-    with zone.one_rank(0):
+    with one_rank(0):
         refused["first use"] = attempt(lambda: jnp.ones(2) + 1)
 
 mesh = Mesh(jax.devices(), "d")
@@ -103,9 +103,9 @@ def allowed():
 if rank == 0:
     for _ in range(2):
         for name, call in ENTRANCES.items():
-            with zone.one_rank(0):
+            with one_rank(0):
                 refused[name] = attempt(call)
-    with zone.one_rank(0):
+    with one_rank(0):
         found["allowed"] = allowed()
 total(x), ahead(x), local(y)
 found["after"] = [float(total(x)), np.asarray(multihost_utils.process_allgather(x, tiled=True)).tolist()]

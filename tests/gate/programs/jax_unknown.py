@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax.experimental import multihost_utils
 
 from allranks.errors import CollectiveOnOneRank
-from allranks.gate import jax as guard
-from allranks.world import zone
+from allranks.world.guards import jax as guard
+from allranks.world.one_rank import one_rank
 
 jnp.ones(2)
 # One process stands for several: the guard only asks whether there are others.
@@ -23,7 +23,7 @@ else:
 
 with warnings.catch_warnings(record=True) as warned:
     for _ in range(2):
-        with zone.one_rank(0):
+        with one_rank(0):
             jnp.ones(2) + 1
             try:
                 multihost_utils.sync_global_devices("here")

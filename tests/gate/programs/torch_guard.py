@@ -13,7 +13,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from allranks.errors import CollectiveOnOneRank
-from allranks.world import zone
+from allranks.world.one_rank import one_rank
 
 warnings.simplefilter("ignore", FutureWarning)
 rank = int(os.environ["RANK"])
@@ -99,9 +99,9 @@ found = {}
 if rank == 0:
     found["refused"] = {}
     for name, call in ENTRANCES.items():
-        with zone.one_rank(0):
+        with one_rank(0):
             found["refused"][name] = attempt(call)
-    with zone.one_rank(0):
+    with one_rank(0):
         found["allowed"] = allowed()
     found["compiled"] = [len(graphs)]
     doubled(one)

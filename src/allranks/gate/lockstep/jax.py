@@ -1,9 +1,9 @@
 """Lockstep of JAX: a program across processes is compared before its first run, a wrapped function before every run.
 
-Only the first run of a compiled program passes Python, and there it is seen whole (gate/jax.py). Later runs are made by
-C++ alone. So a function is wrapped: ``Stepped`` knows by what C++ goes by (the forms of arguments, the values of static
-ones, JAX's settings) which of its programs is going to run, and takes that for the call. It has a cache of C++ for
-itself; so where another program turns up after all, it passes Python, and is compared within the call.
+Only the first run of a compiled program passes Python, and there it is seen whole (world/guards/jax.py). Later runs are
+made by C++ alone. So a function is wrapped: ``Stepped`` knows by what C++ goes by (the forms of arguments, the values
+of static ones, JAX's settings) which of its programs is going to run, and takes that for the call. It has a cache of
+C++ for itself; so where another program turns up after all, it passes Python, and is compared within the call.
 
 In a JAX whose inside we do not know, no program is seen. Then a wrapped function is lowered by public means for
 arguments of a new form, and compared as it is before compilation.
@@ -25,7 +25,6 @@ import jax
 
 from allranks.callsite import call_site
 from allranks.errors import ContradictingSigns
-from allranks.gate import jax as inside
 from allranks.gate.lockstep import lines
 from allranks.gate.lockstep.forms import jax as forms
 from allranks.gate.lockstep.hlo import collectives
@@ -34,6 +33,7 @@ from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, call
 from allranks.gate.lockstep.sequence import CallSequence, Values
 from allranks.gate.lockstep.variants import Form, Known, Telling, tell_apart
+from allranks.world.guards import jax as inside
 from allranks.world.progress import progress
 
 # A call from a line, with what is needed to make it; and the code that must live as long as its place is remembered.

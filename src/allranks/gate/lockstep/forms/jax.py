@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from allranks.digest import digest, show
-from allranks.gate import jax as inside
 from allranks.gate.lockstep.steps import Label
 from allranks.gate.lockstep.variants import Form, Name
+from allranks.world.guards import jax as inside
 
 # The name under which JAX's settings count among a function's arguments.
 SETTINGS = "jax.config"

@@ -17,11 +17,11 @@ def framework_guards(zone: Zone) -> Iterator[None]:
     """Watch the imported frameworks for the length of a zone."""
     with ExitStack() as stack:
         if "jax" in sys.modules:
-            import allranks.gate.jax as jax_guard
+            import allranks.world.guards.jax as jax_guard
 
             stack.enter_context(jax_guard.guard(zone))
         if "torch.distributed" in sys.modules:
-            import allranks.gate.torch as torch_guard
+            import allranks.world.guards.torch as torch_guard
 
             stack.enter_context(torch_guard.guard(zone))
         yield

@@ -1,0 +1,1 @@
+"""What watches a framework's collectives while one rank runs alone."""
