@@ -11,7 +11,8 @@ import harness
 import pytest
 from proving import blank, damaged, newest, open_run, state
 
-from allranks.checkpoint import paths
+from allranks.checkpoint import audit, keep_every, paths, removal
+from allranks.checkpoint.items import items_in
 from allranks.checkpoint.keeping import Keeping
 from allranks.storage import MemoryStorage
 from allranks.storage.base import Storage
@@ -38,6 +39,9 @@ STORIES = {
     "first save": Story((), None, 10),
     "later save": Story((10,), 10, 20),
     "later save, older ones removed": Story((10, 20, 30), 30, 40, {"keep_last": 1}),
+    "later save, older ones reduced to an item": Story(
+        (10, 20), 20, 40, {"keep_last": 1, "items": {"layer0": keep_every(10)}}
+    ),
     "over a step of a branch given up": Story((10, 20), 10, 20),
     "below steps of a branch given up": Story((10, 20, 30), 10, 15, {"keep_last": 1}),
 }
@@ -45,7 +49,7 @@ STORIES = {
 
 def tell(story: Story, storage: Storage) -> None:
     """Bring a run to where the story begins."""
-    ckpt = open_run(storage)
+    ckpt = open_run(storage, items=story.options.get("items"))
     for step in story.steps:
         ckpt.save(step, state(step), block=True)
     ckpt.close()
@@ -69,6 +73,16 @@ def judge(story: Story, storage: Storage, *, saved: bool) -> None:
     ckpt.restore(blank())
     ckpt.save(99, state(99), block=True)
     assert newest(storage) == (99, 0)
+    if "items" in story.options:
+        assert [held(storage, step) for step in (10, 20) if step in audit.steps(storage)][:1] == [{"layer0"}]
+
+
+def held(storage: Storage, step: int) -> frozenset[str]:
+    """Return the items of a step, which has no file besides theirs."""
+    manifest = audit.load(storage, step)
+    there = {entry.name for entry in storage.list(paths.step_folder(step)) if not entry.name.endswith(".torn.tmp")}
+    assert there == {paths.MANIFEST, *(file.name for file in manifest.files)}
+    return items_in(manifest)
 
 
 def deaths(story: Story) -> Iterator[tuple[MemoryStorage, bool]]:
@@ -115,6 +129,18 @@ def test_a_removal_that_begins_with_the_files_is_found_out(monkeypatch: pytest.M
     monkeypatch.setattr("allranks.checkpoint.keeping.remove_step", backwards)
     with pytest.raises(AssertionError, match="the file is not there"):
         test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["later save, older ones removed"])
+
+
+def test_a_reduction_that_begins_with_the_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backwards(storage: Storage, step: int, names: Sequence[str]) -> bool:
+        for file in audit.load(storage, step).files:
+            if ".layer0." not in file.name:
+                storage.delete(f"{paths.step_folder(step)}/{file.name}")
+        return removal.reduce_step(storage, step, names)
+
+    monkeypatch.setattr("allranks.checkpoint.keeping.reduce_step", backwards)
+    with pytest.raises(AssertionError, match="the file is not there"):
+        test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["later save, older ones reduced to an item"])
 
 
 def test_a_branch_given_up_that_stays_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,12 @@ def test_the_page_is_short_and_leads_to_pages_that_are_there() -> None:
     pages.check_links("preemption.md", most_lines=100)
 
 
+def test_the_page_of_items_runs(tmp_path: Path) -> None:
+    out = pages.printed("checkpoint-items.md", tmp_path, snippets=3)
+    assert out.splitlines() == ["(100, 200, 240, 250)", "['params'] 100.0", "(1000, 1002)", "['params']"], out
+    pages.check_links("checkpoint-items.md", most_lines=100)
+
+
 def test_the_page_of_reading_runs(tmp_path: Path) -> None:
     out = pages.printed("reading.md", tmp_path, snippets=2)
     assert "3 {'row': 192} {'loss': 1.0} (512, 64)" in out, out

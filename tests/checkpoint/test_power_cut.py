@@ -16,11 +16,13 @@ import pytest
 from proving import blank, damaged, newest, open_run, state
 from safetensors.numpy import load_file, save_file
 
+from allranks.checkpoint import keep_every
 from allranks.storage import LocalStorage
 
 SIZE = {"leaves": 4, "items": 1 << 18}  # 4 MiB
 # Seconds after which ext4 has written by itself what nobody asked it to write: soon over in the soak.
 LATER = (1, 5, 30)
+ITEMS = {"layer0": keep_every(10)}
 
 
 def has_run(*words: object) -> bool:
@@ -74,13 +76,15 @@ def check(disk: Disk, step: int) -> None:
 
 
 def saves(disk: Disk, look: Callable[[int], None], *, rounds: int = 1) -> int:
-    """Save first, again, with older ones removed, and over a branch that is given up; ``look`` after each. Return how
-    many saves that were."""
+    """Save first, again, with older ones reduced, with older ones removed, and over a branch that is given up.
+
+    ``look`` after each. Return how many saves that were.
+    """
     storage, count = LocalStorage(disk.root / "runs" / "a"), 0
     for _ in range(rounds):
         shutil.rmtree(storage.url, ignore_errors=True)
-        for step, options in ((10, {}), (20, {}), (30, {"keep_last": 1}), (40, {"keep_last": 1})):
-            ckpt = open_run(storage, **options)
+        for step, keeps, items in ((10, None, ITEMS), (20, None, ITEMS), (30, 1, ITEMS), (40, 1, None)):
+            ckpt = open_run(storage, keep_last=keeps, items=items)
             ckpt.restore(blank(**SIZE))
             ckpt.save(step, state(step, **SIZE)).wait()
             look(step)

@@ -16,7 +16,7 @@ import pytest
 from proving import blank, damaged, newest, same, state
 
 from allranks import SimulatedWorld, World
-from allranks.checkpoint import audit, fence, paths
+from allranks.checkpoint import audit, fence, keep_every, paths
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.commit_words import Verdict
 from allranks.checkpoint.committer import _Run
@@ -86,9 +86,9 @@ def job(plan: Plan, seen: Seen) -> Callable[[World], None]:
             seen.ends.setdefault(step, {})[world.rank] = how, str(error).partition(": ")[2]
 
         try:
-            ckpt = Checkpointer(
-                process_of(world, seen.disk, plan), world, keep_last=2, timeout=TIMEOUT, on_sigterm=False
-            )
+            storage = process_of(world, seen.disk, plan)
+            items = {"layer0": keep_every(1)} if plan.seed % 2 else None  # older steps are reduced, and not removed
+            ckpt = Checkpointer(storage, world, keep_last=2, items=items, timeout=TIMEOUT, on_sigterm=False)
         except AllranksError as error:
             said(0, type(error).__name__, error)
             return
@@ -228,13 +228,14 @@ def test_a_put_without_all_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -
 
     def hasty(job: Job) -> object:
         if job.rank == 3:
-            assert job.file is not None
-            for number in range(len(job.file._image.blocks)):
-                job.file.block(number)
-            name = paths.shard_file(job.rank, job.size, job.identity.nonce)
-            ends = job.prepared.image.ends if job.prepared.image else ()
-            file = {"name": name, "bytes": job.file.size, "ends": ends, "digests": job.file.digests}
-            return {"file": file, "values": {}}
+            said = {}
+            for file, plan in zip(job.files, job.prepared.files, strict=True):
+                for number in range(len(plan.image.blocks)):
+                    file.block(number)
+                name = paths.shard_file(job.rank, job.size, job.identity.nonce, plan.item)
+                ends, digests = plan.image.ends, file.digests
+                said[plan.item] = {"name": name, "bytes": file.size, "ends": ends, "digests": digests}
+            return {"files": said, "values": {}}
         return write(job)
 
     monkeypatch.setattr(Job, "write", hasty)

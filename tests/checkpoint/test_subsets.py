@@ -139,7 +139,7 @@ def test_files_that_are_not_as_planned_are_not_published(monkeypatch: pytest.Mon
     if not first:
         ckpt.save(1, state(1), block=True)
     write = Job._write
-    monkeypatch.setattr(Job, "_write", lambda self: {**write(self), "bytes": 4097})
+    monkeypatch.setattr(Job, "_write", lambda *how: {**write(*how), "bytes": 4097})
     with pytest.raises(SaveFailed, match="4097"):
         ckpt.save(2, state(2), block=True)
     assert 2 not in ckpt.steps()

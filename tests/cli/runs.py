@@ -84,13 +84,11 @@ def save(
     """Save a step; ``unfinished``, all ranks have written when they die."""
     nonce, files = show(digest(storage.url, str(step), str(id(tree)))), []
     prepared = [Planner(rank, tree.ranks).prepare(tree) for rank in range(tree.ranks)]
-    for rank, mine in enumerate(prepared):
-        if mine.image is None:
-            continue
+    for rank, planned in ((rank, file) for rank, mine in enumerate(prepared) for file in mine.files):
         about = {"allranks": json.dumps({"step": step, "nonce": nonce, "rank": rank})}
-        parts = [tree.held(it.leaf, it.cell).data[it.start : it.start + it.nbytes].tobytes() for it in mine.plan.parts]
-        data = mine.image.header(about) + b"".join(parts)
-        ends = mine.image.ends
+        parts = [tree.held(one.leaf, one.cell).data[one.start :][: one.nbytes].tobytes() for one in planned.plan.parts]
+        data = planned.image.header(about) + b"".join(parts)
+        ends = planned.image.ends
         digests = [hasher("xxh3-128")(data[begin:end]) for begin, end in pairwise((0, *ends))]
         name = paths.shard_file(rank, tree.ranks, nonce)
         storage.put(f"{paths.step_folder(step)}/{name}", data)

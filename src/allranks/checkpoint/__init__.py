@@ -1,6 +1,7 @@
 """A step, whole or not at all: what there is beside ``allranks.Checkpointer``.
 
-``read`` and ``follow`` are for who reads a run. A state may hold a ``RandomState``, and types that ``register_type``
+``read`` and ``follow`` are for who reads a run. ``keep_last``, ``keep_every`` and ``keep_best`` are policies of what is
+kept. A state may hold a ``RandomState``, and types that ``register_type``
 knows.
 """
 
@@ -14,10 +15,18 @@ if TYPE_CHECKING:
     from allranks.arrays.random_state import RandomState as RandomState
     from allranks.checkpoint.following import follow as follow
     from allranks.checkpoint.reading import read as read
+    from allranks.checkpoint.retention import Saved as Saved
+    from allranks.checkpoint.retention import keep_best as keep_best
+    from allranks.checkpoint.retention import keep_every as keep_every
+    from allranks.checkpoint.retention import keep_last as keep_last
 
 _PLACES = {
     "RandomState": "arrays.random_state",
+    "Saved": "checkpoint.retention",
     "follow": "checkpoint.following",
+    "keep_best": "checkpoint.retention",
+    "keep_every": "checkpoint.retention",
+    "keep_last": "checkpoint.retention",
     "read": "checkpoint.reading",
     "register_type": "arrays.codecs",
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from allranks.checkpoint import manifest_json, paths
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, Run
-from allranks.errors import Damaged
+from allranks.errors import Damaged, NotThere
 from allranks.storage.base import Storage
 
 
@@ -37,6 +37,18 @@ def load_folder(storage: Storage, folder: str) -> Manifest:
     """Return the manifest in a folder ("": the top), whatever it is called. Raises NotThere, NewerFormat, Damaged."""
     path = f"{folder}/{paths.MANIFEST}" if folder else paths.MANIFEST
     return manifest_json.decode(storage.get(path), path=f"{storage.url}/{path}")
+
+
+def is_current(storage: Storage, manifest: Manifest, folder: str | None = None) -> bool:
+    """Return whether a step is still what its manifest says: not removed since, saved over, or reduced to some items.
+
+    ``folder`` as in ``Reader``. Raises StorageError, Damaged, NewerFormat.
+    """
+    try:
+        there = load(storage, manifest.step) if folder is None else load_folder(storage, folder.rstrip("/"))
+    except NotThere:
+        return False
+    return there.nonce == manifest.nonce and there.files == manifest.files
 
 
 def leaves_at(manifest: Manifest, file: int, begin: int, end: int) -> tuple[str, ...]:

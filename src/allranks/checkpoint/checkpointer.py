@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from allranks import agent
-from allranks.checkpoint import audit, departure, fence, match, retention
+from allranks.checkpoint import audit, departure, match, retention
 from allranks.checkpoint.cadence import SHORT_GRACE, Cadence, Pace
+from allranks.checkpoint.entering import Entry, enter, retained
 from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.holds import holding
-from allranks.checkpoint.keeping import Keeping, refusal
+from allranks.checkpoint.keeping import refusal
 from allranks.checkpoint.metrics import as_numbers
 from allranks.checkpoint.names import Rename
 from allranks.checkpoint.per_rank import Choices, globs
@@ -22,7 +23,6 @@ from allranks.checkpoint.position import Position, shares_memory
 from allranks.checkpoint.restoring import Restored, RestoreSettings, restore
 from allranks.checkpoint.resume_gate import Loaded
 from allranks.checkpoint.resuming import resume_gate
-from allranks.checkpoint.same_folder import check_visible
 from allranks.checkpoint.saving import Order, Saver, Settings
 from allranks.errors import (
     AllranksError,
@@ -54,12 +54,15 @@ class Checkpointer:
 
     ``every`` steps and ``every_minutes`` (by rank 0's clock) say when ``maybe_save`` saves. Kept are the last
     ``keep_last`` steps, each multiple of ``keep_every``, and the ``keep_best`` ones: ``("loss", "min", 2)``; without
-    ``keep_last``, all. ``integrity`` is ``xxh3-128`` or ``blake3``. ``memory`` bounds the host memory for copies, in
-    bytes: with less than a rank's part of the state, a save stands still until some of it is written. ``timeout`` is
-    for a whole save, in seconds. With ``on_sigterm``, SIGTERM on any rank makes all ranks save the same step at the
-    next ``maybe_save`` and leave with exit code 143. ``take_over`` takes a run from a job that seems to be alive; that
-    job then gets Fenced. ``read_only`` opens a run to restore from it, beside a job that writes into it. Of leaves that
-    differ over the ranks on purpose, ``from_main`` and ``per_rank`` (globs of paths) save rank 0's or each rank's.
+    ``keep_last``, all. Or ``keep`` says so, a policy or several (docs/checkpoint-items.md). Of the steps that are not
+    kept, ``items`` keeps parts: by the name of an item, a key at the top of the state, its policy or policies.
+
+    ``integrity`` is ``xxh3-128`` or ``blake3``. ``memory`` bounds the host memory for copies, in bytes: with less than
+    a rank's part of the state, a save stands still until some of it is written. ``timeout`` is for a whole save, in
+    seconds. With ``on_sigterm``, SIGTERM on any rank makes all ranks save the same step at the next ``maybe_save`` and
+    leave with exit code 143. ``take_over`` takes a run from a job that seems to be alive; that job then gets Fenced.
+    ``read_only`` opens a run to restore from it, beside a job that writes into it. Of leaves that differ over the ranks
+    on purpose, ``from_main`` and ``per_rank`` (globs of paths) save rank 0's or each rank's.
 
     >>> ckpt = allranks.Checkpointer("runs/a", world, every=1000, keep_last=3)
     >>> state, step = ckpt.restore(like=state) or (state, 0)
@@ -75,6 +78,8 @@ class Checkpointer:
         keep_last: int | None = None,
         keep_every: int | None = None,
         keep_best: tuple[str, Literal["min", "max"], int] | None = None,
+        keep: retention.Keep | Iterable[retention.Keep] | None = None,
+        items: Mapping[str, retention.Keep | Iterable[retention.Keep]] | None = None,
         integrity: str = "xxh3-128",
         memory: int | None = None,
         timeout: float = 1800.0,
@@ -90,14 +95,16 @@ class Checkpointer:
         self._storage = open_storage(where)
         self._cadence = Cadence(every, every_minutes)
         policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
+        keeps = retained(policy, keep, items)
         self._choices = Choices(globs(per_rank), globs(from_main))
-        settings = Settings(integrity=integrity, memory=memory, timeout=timeout, choices=self._choices)
-        self._fence: fence.Fence | None = None
-        world.agree({"every": every, "integrity": integrity, **self._choices.as_json}, name="checkpointer")
-        self._keeping: Keeping | None = None
+        settings = Settings(integrity, memory, timeout, choices=self._choices, items=tuple(sorted(keeps.items)))
+        self._items = settings.items
+        said = {"every": every, "integrity": integrity, **self._choices.as_json, "items": list(settings.items)}
+        world.agree(said, name="checkpointer")
         self._read_only = read_only
-        nonce = "" if read_only else self._enter(policy, take_over)
-        self._saver = Saver(self._storage, world, settings, nonce=nonce, keeping=self._keeping)
+        self._entry = Entry("") if read_only else enter(self._storage, world, keeps, take_over=take_over)
+        self._keeping = self._entry.keeping
+        self._saver = Saver(self._storage, world, settings, nonce=self._entry.nonce, keeping=self._keeping)
         self._undo_end = world.lookout.before_end(self.wait)
         self._departure = departure.of(world)
         self._undo_sigterm: Callable[[], None] | None = None
@@ -280,17 +287,23 @@ class Checkpointer:
         """
         return holding(self._storage, step, minutes=minutes)
 
-    def close(self) -> None:
+    def close(self, *, items: str | Iterable[str] | None = None) -> None:
         """Save the last state that ``maybe_save`` saw, unless it is saved, wait for it, and give the run free.
 
-        Every rank must call. A second call does nothing. Raises SaveFailed if the last state could not be saved.
+        With ``items``, only these items of the last step stay (parameters, at the end of a training). Every rank must
+        call. A second call does nothing. Raises SaveFailed if the last state could not be saved, AllranksError for
+        items that the Checkpointer was not made with.
         """
         if self._closed:
             return
+        wanted = self._known_items(globs(items or ()))
         try:
             if not self._read_only:
                 self._member.notices.arrived(self._calls + 1)  # to leave after the last call means to leave here
             self._save_last()
+            if wanted and self._saved is not None:
+                step, keeping = self._saved, self._keeping
+                self._world.on_main(lambda: None if keeping is None else keeping.reduce(step, wanted))
         finally:
             self._release()
 
@@ -312,24 +325,6 @@ class Checkpointer:
                 error.add_note(f"and before: {failed}") if error is not None else None
             finally:
                 self._release()
-
-    def _enter(self, policy: retention.Policy, take_over: bool) -> str:
-        """Take the run, on rank 0; make sure that every rank sees the same directory. Return the run's nonce."""
-        world = self._world
-
-        def acquire() -> list[str]:
-            self._fence = fence.acquire(self._storage, fence.this_process(), take_over=take_over)
-            self._keeping = Keeping(self._storage, policy, check_owner=self._check_fence)
-            return [self._fence.path, self._fence.nonce]
-
-        path, nonce = world.on_main(acquire)
-        try:
-            check_visible(self._storage, world, path, nonce=nonce)
-        except StorageError:
-            if self._fence is not None:
-                fence.release(self._storage, self._fence)
-            raise
-        return nonce
 
     def _attend_to_notices(self, *, on_sigterm: bool) -> None:
         """Hear of what all ranks are to do at one call; have SIGTERM be such a notice. Every rank must call."""
@@ -369,13 +364,21 @@ class Checkpointer:
             self._undo_sigterm = None
         if not self._read_only:
             self._departure.drop(self._member)
-        if self._fence is not None:
-            fence.release(self._storage, self._fence)
+        self._entry.leave(self._storage)
 
     def _refuse_to_write(self) -> None:
         if self._closed or self._read_only:
             why = "closed" if self._closed else "read-only"
             raise AllranksError(f"rank {self._world.rank}: the checkpointer of {self._storage.url} is {why}.")
+
+    def _known_items(self, items: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := [name for name in items if name not in self._items]:
+            raise AllranksError(
+                f"rank {self._world.rank}: close: {unknown[0]!r} is no item of this Checkpointer: expected one of "
+                f"{', '.join(self._items) or 'none'}.",
+                remedy="Items are named when it is made: Checkpointer(..., items={'params': keep_every(100)}).",
+            )
+        return items
 
     def _come_to(self, step: int) -> int | None:
         """Return the step at which the training was before. A step that it went on from is saved."""
@@ -391,7 +394,3 @@ class Checkpointer:
         if self._position.turned and self._keeping is not None and self._position.resumed is not None:
             self._keeping.resume(self._position.resumed)
         self._position.turned = False
-
-    def _check_fence(self) -> None:
-        assert self._fence is not None
-        fence.check(self._storage, self._fence)

@@ -16,8 +16,9 @@ import numpy as np
 from allranks.arrays.base import OpenTree
 from allranks.checkpoint import json_value, manifest_encode, manifest_json, paths
 from allranks.checkpoint.commit_words import SaveId
+from allranks.checkpoint.items import top
 from allranks.checkpoint.manifest import Manifest, StoredFile
-from allranks.checkpoint.prepare import Prepared
+from allranks.checkpoint.prepare import PlannedFile, Prepared
 from allranks.checkpoint.stage import BlockPool, Bytes, ShardFile
 from allranks.digest import hasher
 from allranks.errors import AllranksError, CannotStore, Damaged, NotJsonable, NotThere, StorageError
@@ -50,7 +51,7 @@ def check_storable(values: Mapping[str, Any], extra: Any, *, rank: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``file`` is what this rank writes (None: nothing). With ``replace`` a manifest of this step is replaced."""
+    """``files`` are what this rank writes, as prepared. With ``replace`` a manifest of this step is replaced."""
 
     storage: Storage
     identity: SaveId
@@ -59,7 +60,7 @@ class Job:
     integrity: str
     prepared: Prepared
     content: Content
-    file: ShardFile | None
+    files: tuple[ShardFile, ...]
     replace: bool
 
     @property
@@ -67,31 +68,37 @@ class Job:
         return paths.step_folder(self.identity.step)
 
     @property
-    def _path(self) -> str:
-        return f"{self.folder}/{paths.shard_file(self.rank, self.size, self.identity.nonce)}"
+    def items(self) -> frozenset[str]:
+        """The keys at the top of the state."""
+        content, prepared = self.content, self.prepared
+        arrays = [*(one.path for one in prepared.declared), *prepared.ties]
+        return frozenset(map(top, (*arrays, *content.values, *content.rank_values)))
+
+    def _name(self, item: str) -> str:
+        return paths.shard_file(self.rank, self.size, self.identity.nonce, item)
 
     def write(self) -> Any:
-        """Write this rank's file; return what rank 0 needs to know of it, and of this rank's own values."""
-        file = self._write()
+        """Write this rank's files; return what rank 0 needs to know of them, by item, and of this rank's own values."""
         own = {path: json_value.pack(value, what=path) for path, value in self.content.rank_values.items()}
-        return None if file is None and not own else {"file": file, "values": own}
-
-    def _write(self) -> Any:
-        if self.file is None:
-            return None
-        assert self.prepared.image is not None
         try:
-            self.storage.write(self._path, self.file)
+            planned = zip(self.prepared.files, self.files, strict=True)
+            files = {plan.item: self._write(plan, file) for plan, file in planned}
         except BaseException as error:
-            self.file.fail(error)
+            for file in self.files:
+                file.fail(error)
             raise
-        name = self._path.rpartition("/")[2]
-        return {"name": name, "bytes": self.file.size, "ends": self.prepared.image.ends, "digests": self.file.digests}
+        return {"files": files, "values": own} if files or own else None
+
+    def _write(self, plan: PlannedFile, file: ShardFile) -> Any:
+        name = self._name(plan.item)
+        self.storage.write(f"{self.folder}/{name}", file)
+        return {"name": name, "bytes": file.size, "ends": plan.image.ends, "digests": file.digests}
 
     def publish(self, acks: Sequence[Any]) -> None:
         """Put the manifest: from here on the checkpoint exists. On rank 0."""
         assert self.prepared.layout is not None
-        files = [ack["file"] for ack in acks if ack is not None and ack["file"] is not None]
+        there = [ack["files"] for ack in acks if ack is not None]
+        files = [one[item] for item in self.prepared.items for one in there if item in one]
         rows = {path: [json_value.unpack(ack["values"][path]) for ack in acks] for path in self.content.rank_values}
         manifest = Manifest(
             step=self.identity.step,
@@ -147,37 +154,36 @@ class Job:
     def discard(self) -> None:
         """Remove what this rank wrote for a save that was given up; what cannot be removed is left to ``gc``."""
         with suppress(StorageError):
-            self.storage.delete(self._path)
+            for plan in self.prepared.files:
+                self.storage.delete(f"{self.folder}/{self._name(plan.item)}")
             self.storage.remove_folder(self.folder)
 
 
 def shard_file(
     tree: OpenTree,
-    prepared: Prepared,
+    planned: PlannedFile,
     about: Mapping[str, Any],
     *,
     integrity: str,
     pools: tuple[BlockPool, BlockPool],
     waits: bool,
     go_on: Callable[[], None],
-) -> ShardFile | None:
-    """Return this rank's file, with a hold on all that goes into it; None where it writes none.
+) -> ShardFile:
+    """Return a file of this rank, with a hold on all that goes into it.
 
     ``pools`` are those of blocks in passing and of copies. Nothing is copied where the program ``waits`` for the end.
     ``go_on`` is called before every block, and raises to end the write.
     """
-    if prepared.image is None:
-        return None
-    header = prepared.image.header({"allranks": json.dumps(about)})
+    header = planned.image.header({"allranks": json.dumps(about)})
     sources: list[Bytes] = [np.frombuffer(header, np.uint8)]
     mutable = [False]
-    for part in prepared.plan.parts:
-        data, changes = tree.held(prepared.arrays[part.leaf], part.cell)
+    for part in planned.plan.parts:
+        data, changes = tree.held(planned.arrays[part.leaf], part.cell)
         sources.append(data if part.nbytes == data.size else data[part.start : part.start + part.nbytes])
         mutable.append(changes and not waits)
     bounce, staging = pools
     return ShardFile(
-        prepared.image, sources, digest=hasher(integrity), bounce=bounce, staging=staging, mutable=mutable, go_on=go_on
+        planned.image, sources, digest=hasher(integrity), bounce=bounce, staging=staging, mutable=mutable, go_on=go_on
     )
 
 

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from allranks.checkpoint import audit, holds, paths
-from allranks.checkpoint.removal import obstacles, remove_replaced, remove_step
-from allranks.checkpoint.retention import Policy, Saved, choose, lacks_metric
+from allranks.checkpoint.items import items_in
+from allranks.checkpoint.removal import obstacles, reduce_step, remove_replaced, remove_step
+from allranks.checkpoint.retention import Decision, Keep, Policy, Saved, decide, lacks_metric
 from allranks.errors import AllranksError, Damaged, NewerFormat, StepExists, StorageError
 from allranks.gate.log import log
 from allranks.storage.base import Storage
+
+_NO_METRIC = "allranks: keep_best: no step has the metric %r, so nothing is removed. The metrics of step %d are: %s."
+_NO_ITEM = "allranks: items: no step has the item %r, so nothing is removed. Those of step %d are: %s."
 
 
 class Keeping:
     """The steps of a run, for the job that owns it. ``check_owner`` raises where it owns it no more.
 
-    A step is given up where an older one was restored: its branch ends, and the next save removes it.
+    A step is given up where an older one was restored: its branch ends, and the next save removes it. Of steps that
+    ``policy`` does not keep, that of an item in ``items`` may keep the item.
     """
 
-    def __init__(self, storage: Storage, policy: Policy, *, check_owner: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        policy: Policy | Keep,
+        items: Mapping[str, Keep] | None = None,
+        *,
+        check_owner: Callable[[], None],
+    ) -> None:
         self._storage = storage
         self._policy = policy
+        self._items = items or {}
         self._check_owner = check_owner
-        self._metrics: dict[int, Mapping[str, float]] = {}
+        self._saved: dict[int, Saved] = {}
+        self._reduced: dict[int, tuple[str, ...]] = {}
         self._given_up: set[int] = set()
         self._reported: dict[int, str] = {}
         self.steps = set(audit.steps(storage))
@@ -52,10 +67,12 @@ class Keeping:
         for step in sorted(self._given_up, reverse=True):
             self._storage.delete(paths.manifest_path(step))
 
-    def committed(self, step: int, metrics: Mapping[str, float], *, replaced: bool) -> None:
-        """After a commit: remove what is left of the branch that was given up, and what the policy does not keep."""
+    def committed(self, saved: Saved, *, replaced: bool) -> None:
+        """After a commit: remove what is left of the branch that was given up, and what the policies do not keep."""
+        step = saved.step
         self.steps.add(step)
-        self._metrics[step] = metrics
+        self._saved[step] = saved
+        self._reduced.pop(step, None)
         try:
             if replaced:
                 self._check_owner()  # a newer owner may be writing this very step
@@ -63,9 +80,22 @@ class Keeping:
             given_up, self._given_up = self._given_up - {step}, set()
             self._remove(given_up)
             self.steps -= given_up  # also those of which a reader still holds the files
-            self._remove(self._not_kept(self.steps - given_up, newest=step))
+            decision = self._decide(self.steps - given_up, newest=step)
+            self._remove(decision.remove)
+            for one, names in decision.reduce.items():
+                if self._reduced.get(one) != names:
+                    self.reduce(one, names)
         except AllranksError as error:  # the save itself is done
             log("allranks: after the save of step %d: %s", step, error, level=30)
+
+    def reduce(self, step: int, names: tuple[str, ...]) -> None:
+        """Remove all of a step but these items, unless a reader holds it."""
+        if not self._removable({step}, held=holds.held(self._storage)):
+            return
+        self._check_owner()
+        if reduce_step(self._storage, step, names):
+            self._reduced[step] = names
+            self._saved[step] = replace(self._known(step), items=frozenset(names))
 
     def _remove(self, steps: Iterable[int]) -> None:
         steps = set(steps)
@@ -79,16 +109,22 @@ class Keeping:
                 names = ", ".join(left)
                 log("allranks: step %d is removed; not ours, and left in its folder: %s.", step, names, level=30)
 
-    def _not_kept(self, steps: Iterable[int], *, newest: int) -> tuple[int, ...]:
-        """Return the steps that the policy does not keep; none where it cannot know which are the best."""
-        saved = [Saved(step, self._metrics_of(step)) for step in steps]
-        metric = lacks_metric(saved, self._policy)
-        if not metric:
-            return tuple(step for step in choose(saved, self._policy) if step != newest)
-        there = ", ".join(map(repr, self._metrics[newest])) or "none"
-        text = "allranks: keep_best: no step has the metric %r, so nothing is removed. The metrics of step %d are: %s."
-        log(text, metric, newest, there, level=30)
-        return ()
+    def _decide(self, steps: Iterable[int], *, newest: int) -> Decision:
+        """Return what the policies do not keep; nothing where one cannot know which steps are the best."""
+        saved = [self._known(step) for step in steps]
+        for policy in (self._policy, *self._items.values()):
+            if metric := lacks_metric(saved, policy):
+                there = ", ".join(map(repr, self._saved[newest].metrics)) or "none"
+                log(_NO_METRIC, metric, newest, there, level=30)
+                return Decision(())
+        if lost := [name for name in self._items if not any(name in one.items for one in saved)]:
+            there = ", ".join(map(repr, sorted(self._saved[newest].items))) or "none"
+            log(_NO_ITEM, lost[0], newest, there, level=30)
+            return Decision(())
+        try:
+            return decide(saved, self._policy, self._items, spared=(newest,))
+        except Exception as error:  # of a policy of the program's own
+            raise AllranksError(f"a policy of what is kept failed: {type(error).__name__}: {error}") from error
 
     def _removable(self, steps: set[int], *, held: Mapping[int, str]) -> set[int]:
         """Return those of the steps that may be removed. Why another one must stay is reported once."""
@@ -99,16 +135,18 @@ class Keeping:
         self._reported |= found
         return steps - found.keys()
 
-    def _metrics_of(self, step: int) -> Mapping[str, float]:
-        """Return a step's metrics, an earlier job's too; none where nobody asks or its manifest cannot be read."""
-        if self._policy.keep_best is None:
-            return {}
-        if step not in self._metrics:
+    def _known(self, step: int) -> Saved:
+        """Return what policies ask of a step, an earlier job's too; no more than its number where none asks."""
+        asks = self._items or not isinstance(self._policy, Policy) or self._policy.keep_best is not None
+        if step not in self._saved:
+            if not asks:
+                return Saved(step, {})
             try:
-                self._metrics[step] = audit.load(self._storage, step).metrics
+                manifest = audit.load(self._storage, step)
+                self._saved[step] = Saved(step, manifest.metrics, items_in(manifest))
             except (Damaged, NewerFormat, StorageError):
-                self._metrics[step] = {}
-        return self._metrics[step]
+                self._saved[step] = Saved(step, {})
+        return self._saved[step]
 
 
 def refusal(step: int, keeping: Keeping | None, *, url: str) -> AllranksError | None:

@@ -11,18 +11,20 @@ HOLDS = "hold"
 
 # Just as Python writes the number: checkpoint-007 is not a step of ours.
 _STEP = re.compile(r"checkpoint-(0|[1-9][0-9]{0,17})")
-_SHARD_FILE = re.compile(r"rank-([0-9]{5,10})-of-([0-9]{5,10})\.([0-9a-f]{8})\.safetensors")
+_ITEM = "[A-Za-z0-9_-]{1,64}"
+_SHARD_FILE = re.compile(rf"rank-([0-9]{{5,10}})-of-([0-9]{{5,10}})\.([0-9a-f]{{8}})(?:\.({_ITEM}))?\.safetensors")
 _HOLD = re.compile(r"(0|[1-9][0-9]{0,17})\.[0-9a-f]{8}\.json")
 _FENCE = re.compile(r"([0-9]{8,18})\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """What the name of a shard file says: whose it is, of how many ranks, and how its save's nonce begins."""
+    """What a shard file's name says: whose it is, of how many ranks, how its save's nonce begins, of which item."""
 
     rank: int
     size: int
     nonce: str
+    item: str = ""
 
 
 def step_folder(step: int) -> str:
@@ -41,9 +43,17 @@ def manifest_path(step: int) -> str:
     return f"{step_folder(step)}/{MANIFEST}"
 
 
-def shard_file(rank: int, size: int, nonce: str) -> str:
-    """Return the name of the file that a rank writes into the step's folder, in the save of this nonce (32 digits)."""
-    return f"rank-{rank:05}-of-{size:05}.{nonce[:8]}.safetensors"
+def is_item(name: object) -> bool:
+    """Return whether an item may be called so: its files bear its name."""
+    return isinstance(name, str) and re.fullmatch(_ITEM, name) is not None
+
+
+def shard_file(rank: int, size: int, nonce: str, item: str = "") -> str:
+    """Return the name of the file that a rank writes into the step's folder, in the save of this nonce (32 digits).
+
+    ``item`` is that whose arrays are in it, "" for those of no item.
+    """
+    return f"rank-{rank:05}-of-{size:05}.{nonce[:8]}{'.' if item else ''}{item}.safetensors"
 
 
 def shard_file_of(name: str) -> ShardFile | None:
@@ -51,8 +61,9 @@ def shard_file_of(name: str) -> ShardFile | None:
     found = _SHARD_FILE.fullmatch(name)
     if not found:
         return None
-    said = ShardFile(int(found[1]), int(found[2]), found[3])
-    return said if said.rank < said.size and shard_file(said.rank, said.size, said.nonce) == name else None
+    said = ShardFile(int(found[1]), int(found[2]), found[3], found[4] or "")
+    whole = shard_file(said.rank, said.size, said.nonce, said.item)
+    return said if said.rank < said.size and whole == name else None
 
 
 def fence_path(number: int) -> str:

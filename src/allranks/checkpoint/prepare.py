@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from allranks.arrays.base import Declared, OpenTree
 from allranks.checkpoint.agree import declared_in_words
 from allranks.checkpoint.chunks import grain
 from allranks.checkpoint.image import Image, image
+from allranks.checkpoint.items import item_of
 from allranks.checkpoint.manifest_encode import leaves_text
-from allranks.checkpoint.save_plan import FilePlan, Layout, file_plan, layout, total_bytes
+from allranks.checkpoint.save_plan import FilePlan, Layout, file_plan, joined, layout, total_bytes
 from allranks.gate.ticket import digest_of
 
 
@@ -21,29 +23,38 @@ class ReadBack:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """This rank's file of an item ("": of no item): ``arrays`` are the numbers in the tree of what its plan names."""
+
+    item: str
+    arrays: tuple[int, ...]
+    plan: FilePlan
+    image: Image
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
-    """``declared`` are the arrays that are written, ``arrays`` their numbers in the tree, ``ties`` the paths of the
-    others: each is one memory with the one whose path it has. ``digest`` is of the declarations; ``nbytes`` the bytes
-    of all arrays; ``plan`` and ``image`` are of this rank's file (no image where it writes none); ``layout``, on rank 0
-    only, is of all files, ``leaves`` the manifest's text about it."""
+    """``declared`` are the arrays that are written, ``ties`` the paths of the others: each is one memory with the one
+    whose path it has. ``digest`` is of the declarations; ``nbytes`` the bytes of all arrays; ``files`` are what this
+    rank writes, ``items`` the order of all ranks' files. ``layout``, on rank 0 only, is of all files, ``leaves`` the
+    manifest's text about it."""
 
     declared: tuple[Declared, ...]
-    arrays: tuple[int, ...]
     ties: dict[str, str]
     digest: str
     nbytes: int
-    plan: FilePlan
-    image: Image | None
+    files: tuple[PlannedFile, ...]
+    items: tuple[str, ...]
     layout: Layout | None
     leaves: str
     read_back: ReadBack = field(default_factory=ReadBack)
 
 
 class Planner:
-    """Plans for one rank of ``size``; remembers the last plan."""
+    """Plans for one rank of ``size``; remembers the last plan. Each of the ``items`` gets files of its own."""
 
-    def __init__(self, rank: int, size: int) -> None:
-        self._rank, self._size = rank, size
+    def __init__(self, rank: int, size: int, items: Collection[str] = ()) -> None:
+        self._rank, self._size, self._items = rank, size, items
         self._last: tuple[object, Prepared] | None = None
 
     def prepare(self, tree: OpenTree) -> Prepared:
@@ -54,20 +65,31 @@ class Planner:
         return self._last[1]
 
     def _plan(self, every: tuple[Declared, ...], tied: dict[int, int]) -> Prepared:
-        arrays = tuple(number for number in range(len(every)) if number not in tied)
+        items = [item_of(one.path, self._items) for one in every]
+        tied = {number: other for number, other in tied.items() if items[number] == items[other]}
         ties = {every[number].path: every[other].path for number, other in tied.items()}
+        arrays = [number for number in range(len(every)) if number not in tied]
         declared = tuple(every[number] for number in arrays)
-        plan = file_plan(declared, rank=self._rank, size=self._size)
         nbytes = total_bytes(declared)
-        everything = layout(declared, size=self._size) if self._rank == 0 else None
+        groups = {item: [n for n in arrays if items[n] == item] for item in dict.fromkeys(items)}
+        files = [self._file(every, item, numbers, grain(nbytes)) for item, numbers in groups.items()]
+        everything = None
+        if self._rank == 0:
+            layouts = [layout([every[n] for n in numbers], size=self._size) for numbers in groups.values()]
+            everything = layouts[0] if len(layouts) == 1 else joined(layouts, [one.path for one in declared])
         return Prepared(
             declared,
-            arrays,
             ties,
             digest_of(declared_in_words(declared, ties)),
             nbytes,
-            plan,
-            image(declared, plan, grain=grain(nbytes)) if plan.bytes else None,
+            tuple(file for file in files if file is not None),
+            tuple(groups),
             everything,
             leaves_text(everything.leaves) if everything else "",
         )
+
+    def _file(self, every: Sequence[Declared], item: str, numbers: Sequence[int], most: int) -> PlannedFile | None:
+        """Return this rank's file of an item, None where it writes none."""
+        declared = tuple(every[number] for number in numbers)
+        plan = file_plan(declared, rank=self._rank, size=self._size)
+        return PlannedFile(item, tuple(numbers), plan, image(declared, plan, grain=most)) if plan.bytes else None

@@ -77,7 +77,7 @@ def read(
             with garbage.left_alone():
                 return Restored(_read(storage, manifest, folder, wanted), manifest, ())
         except Damaged as error:
-            if _is_there(storage, manifest, folder):
+            if audit.is_current(storage, manifest, folder):
                 raise
             gone = StepRemoved(
                 f"step {manifest.step} of {storage.url} was removed while it was read.",
@@ -140,14 +140,6 @@ def _number(storage: Storage, step: int | str, best: Best | None) -> int:
     if not ranked:
         raise NotThere(f"{storage.url}: no step has the metric {metric!r}; there are {sorted(names) or 'none'}.")
     return max(ranked)[1]
-
-
-def _is_there(storage: Storage, manifest: Manifest, folder: str | None) -> bool:
-    try:
-        there = audit.load(storage, manifest.step) if folder is None else audit.load_folder(storage, folder)
-    except NotThere:
-        return False
-    return there.nonce == manifest.nonce
 
 
 def _held(storage: Storage, step: int) -> str | None:

@@ -6,10 +6,10 @@ followed: what is behind one may be somebody else's (``Storage.delete`` refuses)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from allranks.checkpoint import audit, holds, leftovers, manifest_json, paths
-from allranks.errors import NotThere
+from allranks.checkpoint import audit, holds, items, leftovers, manifest_encode, manifest_json, paths
+from allranks.errors import AllranksError, NotThere
 from allranks.storage.base import Storage
 
 NEWER = "its manifest is of a newer allranks, or of another program"
@@ -47,6 +47,28 @@ def remove_step(storage: Storage, step: int) -> tuple[str, ...] | None:
     ours, others = leftovers.split(storage.list(paths.step_folder(step)), named)
     remove_files(storage, step, ours)
     return others
+
+
+def reduce_step(storage: Storage, step: int, names: Collection[str]) -> bool:
+    """Remove all of a step but these items; return False where a reader has just taken hold of it, and all stays.
+
+    A manifest of what is left takes the place of the step's. Then the files go that it does not name.
+    """
+    path = paths.manifest_path(step)
+    before, data = audit.load(storage, step), storage.get(path)
+    if lacking := set(names) - items.items_in(before):
+        told = ", ".join(map(repr, sorted(lacking)))
+        raise AllranksError(f"step {step} of {storage.url} has no item {told}, so nothing of it is removed.", step=step)
+    after = items.reduced(before, names)
+    if after.files != before.files or after.leaves.keys() != before.leaves.keys() or after.values != before.values:
+        storage.put(path, manifest_encode.encode(after), replace=True)
+        if step in holds.held(storage):
+            storage.put(path, data, replace=True)
+            return False
+    named = {file.name for file in after.files}
+    ours, _ = leftovers.split(storage.list(paths.step_folder(step)), named)
+    remove_files(storage, step, [name for name in ours if name not in named])
+    return True
 
 
 def remove_files(storage: Storage, step: int, names: Iterable[str]) -> None:

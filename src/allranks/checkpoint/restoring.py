@@ -15,7 +15,7 @@ from allranks.arrays.base import OpenTree
 from allranks.arrays.chosen import is_at
 from allranks.arrays.detect import open_tree
 from allranks.arrays.saved import notes_of
-from allranks.checkpoint import agree, audit, garbage, holds, match, paths, ties
+from allranks.checkpoint import agree, audit, garbage, holds, items, match, paths, ties
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.names import matches
@@ -201,10 +201,28 @@ def _look(storage: Storage, world: World, like: object, manifest: Manifest, sett
     if wrong:
         who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
         remedy = "What is meant can be said: rename=, allow_missing=, allow_unexpected=, cast=True."
+        remedy = _of_items(storage, manifest, [*(one.path for one in declared), *tree.values]) or remedy
         report = match.report(wrong, declared, manifest)
         raise DoesNotFit(f"{who}: {report}", differences=wrong, step=step, remedy=remedy)
     numbers = tuple(number for number in there if number not in pairs)
     return _Plan(manifest, tree, numbers, tuple(pairs), (*notes_of(tree.kept), *match.notes_of(allowed)))
+
+
+def _of_items(storage: Storage, manifest: Manifest, wanted: Sequence[str]) -> str:
+    """Return what to do where a step lacks whole items of a template: which step has them; "" where that is not it."""
+    tops = {*map(items.top, wanted)}
+    lacking = tops - items.items_in(manifest)
+    if not lacking:
+        return ""
+    for step in reversed(audit.steps(storage)):
+        try:
+            if tops <= items.items_in(audit.load(storage, step)):
+                told = ", ".join(map(repr, sorted(lacking)))
+                newest = f"The newest step that holds all of the template is {step}: restore(like, step={step})."
+                return f"Step {manifest.step} holds no {told}. {newest}"
+        except (NotThere, Damaged, NewerFormat):
+            continue
+    return ""
 
 
 def _elsewhere(manifest: Manifest, paths: Iterable[str]) -> set[str]:
@@ -228,7 +246,7 @@ def _removed(found: Exception, storage: Storage, step: int, manifest: Manifest |
     if not isinstance(found if manifest is None else found.__cause__, NotThere):
         return None
     try:
-        if manifest is not None and audit.load(storage, step).nonce == manifest.nonce:
+        if manifest is not None and audit.is_current(storage, manifest):
             return None
     except (NotThere, Damaged, NewerFormat):
         pass

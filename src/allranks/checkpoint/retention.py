@@ -1,10 +1,10 @@
-"""Which checkpoints of a run are to be deleted: never the newest."""
+"""Which checkpoints of a run are to be deleted, in whole or but for some of their items: never the newest."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 
@@ -42,10 +42,84 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint that is there."""
+    """A checkpoint that is there; ``items`` are the keys at the top of its state, as far as somebody asks for them."""
 
     step: int
     metrics: Mapping[str, float]
+    items: frozenset[str] = frozenset()
+
+
+# Returns which of these checkpoints are to be kept, by their steps.
+Keep = Callable[[Sequence[Saved]], Iterable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``remove`` are steps that go, in ascending order; of those in ``reduce``, the items that are named stay."""
+
+    remove: tuple[int, ...]
+    reduce: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+def keep_last(many: int) -> Keep:
+    """Return a policy: keep the newest ones."""
+    _check_positive("keep_last", many)
+    return lambda saved: sorted(one.step for one in saved)[-many:]
+
+
+def keep_every(steps: int) -> Keep:
+    """Return a policy: keep each step that this number divides."""
+    _check_positive("keep_every", steps)
+    return lambda saved: [one.step for one in saved if one.step % steps == 0]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepBest:
+    """A policy: keep the best ones. Where no checkpoint has the metric, keep all: nobody knows which are the best."""
+
+    best: Best
+
+    def __call__(self, saved: Sequence[Saved]) -> list[int]:
+        known = any(self.best.metric in one.metrics for one in saved)
+        return _best(saved, self.best) if known else [one.step for one in saved]
+
+
+def keep_best(metric: str, order: Literal["min", "max"], many: int = 1) -> Keep:
+    """Return a policy: keep those whose ``metric`` is the least or the greatest; of equal ones, the later."""
+    _check_best((metric, order, many))
+    return KeepBest(Best(metric, order, many))
+
+
+def any_of(policies: Keep | Iterable[Keep]) -> Keep:
+    """Return the policy that keeps what at least one of these keeps."""
+    if callable(policies):
+        return policies
+    every = tuple(policies)
+    return lambda saved: {step for policy in every for step in policy(saved)}
+
+
+def decide(
+    saved: Sequence[Saved], policy: Policy | Keep, items: Mapping[str, Keep], *, spared: Collection[int] = ()
+) -> Decision:
+    """Return what is to be removed, where ``policy`` keeps whole checkpoints, and ``items`` some items of others.
+
+    The newest and those that are ``spared`` stay as they are.
+    """
+    if isinstance(policy, Policy):
+        gone = set(choose(saved, policy))
+    else:
+        gone = {one.step for one in saved} - set(policy(saved))
+    gone -= {max((one.step for one in saved), default=-1), *spared}
+    kept = {name: set(keep([one for one in saved if name in one.items])) for name, keep in items.items()}
+    reduce = {
+        one.step: tuple(name for name, steps in kept.items() if one.step in steps and name in one.items)
+        for one in saved
+        if one.step in gone
+    }
+    return Decision(
+        tuple(sorted(step for step, names in reduce.items() if not names)),
+        {step: names for step, names in sorted(reduce.items()) if names},
+    )
 
 
 def choose(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
@@ -61,9 +135,16 @@ def choose(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
     return tuple(step for step in steps if step not in kept)
 
 
-def lacks_metric(saved: Sequence[Saved], policy: Policy) -> str:
+def metric_of(policy: object) -> str:
+    """Return the metric by which a policy says which steps are the best; "" where it goes by none."""
+    if isinstance(policy, Policy):
+        return policy.keep_best[0] if policy.keep_best is not None else ""
+    return policy.best.metric if isinstance(policy, KeepBest) else ""
+
+
+def lacks_metric(saved: Sequence[Saved], policy: object) -> str:
     """Return the metric that is to say which steps are the best, where no step has it; else ""."""
-    metric = policy.keep_best[0] if policy.keep_best is not None else ""
+    metric = metric_of(policy)
     return metric if metric and not any(metric in one.metrics for one in saved) else ""
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -109,6 +110,24 @@ def layout(declared: Sequence[Declared], *, size: int) -> Layout:
     }
     writers = tuple(np.flatnonzero(files.end).tolist())
     return Layout(writers, tuple(files.end[list(writers)].tolist()), leaves)
+
+
+def joined(layouts: Sequence[Layout], order: Iterable[str]) -> Layout:
+    """Return layouts as one: the files of each behind those of the one before, the leaves in this order."""
+    leaves: dict[str, StoredLeaf] = {}
+    before = 0
+    for one in layouts:
+        leaves.update((path, _behind(leaf, before)) for path, leaf in one.leaves.items())
+        before += len(one.writers)
+    writers = tuple(chain.from_iterable(one.writers for one in layouts))
+    return Layout(
+        writers, tuple(chain.from_iterable(one.bytes for one in layouts)), {path: leaves[path] for path in order}
+    )
+
+
+def _behind(leaf: StoredLeaf, files: int) -> StoredLeaf:
+    runs = tuple(replace(run, first=replace(run.first, file=run.first.file + files)) for run in leaf.runs)
+    return replace(leaf, runs=runs)
 
 
 def _runs(file: Ints, begin: Ints, offset: Ints, shape: Ints) -> tuple[Run, ...]:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from allranks import agent
@@ -25,6 +26,7 @@ from allranks.checkpoint.job import Content, Job, check_storable, shard_file
 from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.per_rank import Choices
 from allranks.checkpoint.prepare import Planner, Prepared
+from allranks.checkpoint.retention import Saved
 from allranks.checkpoint.stage import BlockPool
 from allranks.consistency.check import claim_of
 from allranks.consistency.placement import open_placed, settle
@@ -44,13 +46,14 @@ _LOOK = 1.0
 class Settings:
     """``integrity`` names the digest; ``memory`` is the most bytes of host memory for copies (None: as
     much as this rank's part takes); ``timeout`` the seconds from a save's call to its commit; ``choices`` are of what
-    differs over the ranks on purpose."""
+    differs over the ranks on purpose; each of the ``items`` gets files of its own."""
 
     integrity: str = "xxh3-128"
     memory: int | None = None
     timeout: float = 1800.0
     copy_threads: int = 2
     choices: Choices = field(default_factory=Choices)
+    items: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class Saver:
         self._storage, self._world, self._settings = storage, world, settings
         self._nonce, self._keeping = nonce, keeping
         self._committer = Committer(world.store, world.clock, rank=world.rank, size=world.size)
-        self._planner = Planner(world.rank, world.size)
+        self._planner = Planner(world.rank, world.size, settings.items)
         self._renew_pools()
         self._count = 0
         self._last: SaveHandle | None = None
@@ -104,8 +107,8 @@ class Saver:
             self.settle()
             return handle
         threading.Thread(target=self._run, args=work, name=f"allranks-save-{order.step}").start()
-        if job.file is not None:
-            job.file.stage(self._settings.copy_threads)
+        for file in job.files:
+            file.stage(self._settings.copy_threads)
         _LOG.debug("save of step %d on rank %d: copied (the training goes on)", *said)
         handle.blocked = time.monotonic() - began
         return handle
@@ -170,17 +173,18 @@ class Saver:
         rank, size = self._world.rank, self._world.size
         identity = SaveId(self._count, order.step, show(digest(self._nonce, str(self._count), str(order.step))))
         integrity = self._settings.integrity
-        file = shard_file(
+        make = partial(
+            shard_file,
             tree,
-            prepared,
-            {"step": order.step, "nonce": identity.nonce, "rank": rank},
+            about={"step": order.step, "nonce": identity.nonce, "rank": rank},
             integrity=integrity,
             pools=self._pools,
             waits=order.wait,
             go_on=self._asked_now_and_then(identity),
         )
+        files = tuple(map(make, prepared.files))
         content = Content({**tree.values, **tree.main_values}, tree.rank_values, order.extra, order.metrics)
-        return Job(self._storage, identity, rank, size, integrity, prepared, content, file, order.replace)
+        return Job(self._storage, identity, rank, size, integrity, prepared, content, files, order.replace)
 
     def _asked_now_and_then(self, identity: SaveId) -> Callable[[], None]:
         """Return what ends a long write of a save that cannot be committed any more; called before every block."""
@@ -220,7 +224,8 @@ class Saver:
         result = Committed(order.step, job.folder, job.prepared.nbytes, seconds, handle.blocked, copied)
         try:
             if self._keeping is not None:
-                self._keeping.committed(order.step, order.metrics, replaced=order.replace)
+                saved = Saved(order.step, order.metrics, job.items if self._settings.items else frozenset())
+                self._keeping.committed(saved, replaced=order.replace)
         finally:  # whatever that says: it is committed, for all ranks
             handle.end(result)
             progress.saved = order.step

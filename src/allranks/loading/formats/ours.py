@@ -37,12 +37,11 @@ class OwnSource:
         try:
             Reader(self._storage, self._manifest, cast=True, folder=self._folder).fill(wanted)
         except Damaged as error:
-            path = paths.MANIFEST if self._folder == "" else paths.manifest_path(self._manifest.step)
-            if self._storage.size(path) is not None:
+            if audit.is_current(self._storage, self._manifest, self._folder):
                 raise
             raise StepRemoved(
                 f"step {self._manifest.step} of {self._storage.url} was removed while it was read.",
-                path=path,
+                path=paths.step_folder(self._manifest.step),
                 remedy="Load again; Checkpointer(..., read_only=True).hold() keeps a step while it is read.",
             ) from error
 

@@ -1,0 +1,69 @@
+"""A job enters a run: rank 0 becomes its owner, and every rank sees that it is the same folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from allranks.checkpoint import fence
+from allranks.checkpoint.items import check_names
+from allranks.checkpoint.keeping import Keeping
+from allranks.checkpoint.retention import Keep, Policy, any_of
+from allranks.checkpoint.same_folder import check_visible
+from allranks.errors import StorageError
+from allranks.storage.base import Storage
+from allranks.world.base import World
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What is kept of a run: whole steps by ``policy``, some items of others by that of each item."""
+
+    policy: Policy | Keep
+    items: Mapping[str, Keep]
+
+
+def retained(
+    policy: Policy, keep: Keep | Iterable[Keep] | None, items: Mapping[str, Keep | Iterable[Keep]] | None
+) -> Retained:
+    """Return what a Checkpointer is told to keep. Raises ValueError for two policies, AllranksError for bad items."""
+    if keep is not None and policy != Policy():
+        raise ValueError("keep= is a policy by itself: give it, or keep_last, keep_every and keep_best.")
+    check_names(items or {})
+    return Retained(
+        policy if keep is None else any_of(keep), {name: any_of(one) for name, one in (items or {}).items()}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``nonce`` is the run's, the same on every rank; the rest is rank 0's."""
+
+    nonce: str
+    owned: fence.Fence | None = None
+    keeping: Keeping | None = None
+
+    def leave(self, storage: Storage) -> None:
+        """Give the run free."""
+        if self.owned is not None:
+            fence.release(storage, self.owned)
+
+
+def enter(storage: Storage, world: World, keeps: Retained, *, take_over: bool) -> Entry:
+    """Take a run; **every rank must call**. Raises Fenced, and StorageError where not all see the same folder."""
+    entered = Entry("")
+
+    def acquire() -> list[str]:
+        nonlocal entered
+        mine = fence.acquire(storage, fence.this_process(), take_over=take_over)
+        keeping = Keeping(storage, keeps.policy, keeps.items, check_owner=lambda: fence.check(storage, mine))
+        entered = Entry(mine.nonce, mine, keeping)
+        return [mine.path, mine.nonce]
+
+    path, nonce = world.on_main(acquire)
+    try:
+        check_visible(storage, world, path, nonce=nonce)
+    except StorageError:
+        entered.leave(storage)
+        raise
+    return Entry(nonce, entered.owned, entered.keeping)

@@ -1,0 +1,71 @@
+"""Items: the keys at the top of a state, each with files of its own, so that one can outlive the others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from allranks.checkpoint import paths
+from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredLeaf
+from allranks.errors import AllranksError
+
+
+def check_names(names: Iterable[object]) -> None:
+    """Raise AllranksError for a name that no item can have."""
+    if wrong := [name for name in names if not paths.is_item(name)]:
+        raise AllranksError(
+            f"items: {wrong[0]!r} is no name of an item.",
+            remedy="An item is a key at the top of the state, of at most 64 letters, digits, - and _.",
+        )
+
+
+def top(path: str) -> str:
+    """Return the key at the top of the state below which a leaf is."""
+    return path.partition("/")[0]
+
+
+def item_of(path: str, items: Collection[str]) -> str:
+    """Return the item that a leaf belongs to, "" if to none of these."""
+    found = top(path)
+    return found if found in items else ""
+
+
+def items_in(manifest: Manifest) -> frozenset[str]:
+    """Return the keys at the top of the state that a checkpoint holds."""
+    return frozenset(map(top, (*manifest.leaves, *manifest.values)))
+
+
+def reduced(manifest: Manifest, items: Collection[str]) -> Manifest:
+    """Return the manifest of what is left of a checkpoint if only these items stay.
+
+    Raises AllranksError where a file that must stay holds arrays of something else, too.
+    """
+    leaves = {path: leaf for path, leaf in manifest.leaves.items() if top(path) in items}
+    named = {file.name: said for file in manifest.files if (said := paths.shard_file_of(file.name)) is not None}
+    numbers = [n for n, file in enumerate(manifest.files) if file.name in named and named[file.name].item in items]
+    places = {number: place for place, number in enumerate(numbers)}
+    if not all(shard.file in places for leaf in leaves.values() for run in leaf.runs for shard in _ends(run)):
+        raise AllranksError(
+            f"step {manifest.step}: {', '.join(items)} cannot outlive the rest: the arrays are in files with others.",
+            step=manifest.step,
+            remedy="Only what was saved by Checkpointer(items=...) is in files of its own.",
+        )
+    values = {path: value for path, value in manifest.values.items() if top(path) in items}
+    return replace(
+        manifest,
+        files=tuple(manifest.files[number] for number in numbers),
+        leaves={path: _moved(leaf, places) for path, leaf in leaves.items()},
+        values=values,
+        ties={path: other for path, other in manifest.ties.items() if path in leaves},
+        rank_values=manifest.rank_values & values.keys(),
+    )
+
+
+def _ends(run: Run) -> Iterable[Shard]:
+    return run.first, replace(run.first, file=run.first.file + (run.count - 1) * run.file_step)
+
+
+def _moved(leaf: StoredLeaf, places: Mapping[int, int]) -> StoredLeaf:
+    """Return a leaf whose files have other numbers: those of an item follow each other before and after."""
+    runs = tuple(replace(run, first=replace(run.first, file=places[run.first.file])) for run in leaf.runs)
+    return replace(leaf, runs=runs)
