@@ -74,6 +74,32 @@ def test_all_checkpointers_of_a_program_save_before_it_leaves(tmp_path: Path) ->
     assert steps["seldom"] == (5 * (steps["often"][0] // 5),)
 
 
+SAVE_ALONE = """\
+import os, signal, sys, time
+import numpy as np
+import allranks
+ckpt = allranks.Checkpointer(sys.argv[1], allranks.init("single"))
+for step in range(3, 100, 3):
+    if step == 9:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not ckpt._member.notices.is_leaving:
+            time.sleep(0.01)
+    ckpt.save(step, {"w": np.zeros(2)})
+"""
+
+
+def test_a_program_that_calls_save_alone_leaves_after_its_next_save(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SAVE_ALONE, str(tmp_path)],
+        env=harness.clean_environ(),
+        timeout=60,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, audit.steps(open_storage(tmp_path))) == (143, (3, 6, 9)), done.stderr
+    assert done.stderr.count("allranks: saved step 9 and left (SIGTERM)") == 1
+
+
 ENDED = Path(__file__).parent / "programs" / "ended.py"
 
 

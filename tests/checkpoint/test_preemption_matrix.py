@@ -25,6 +25,7 @@ LAUNCHERS: dict[str, list[str]] = {
 }
 KINDS = {
     "no workers": (),
+    "save alone": (),
     "2 workers": (),
     "persistent workers": (),
     "our map workers": (),

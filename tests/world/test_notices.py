@@ -156,14 +156,14 @@ def test_ranks_that_are_late_are_named_with_their_lines() -> None:
     told = overdue.report(
         [0, 1, 2, 3],
         {0: "at eval.py:9 in evaluate", 1: "at eval.py:9 in evaluate", 3: "at train.py:4 in step"},
-        why="SIGTERM came to rank 2",
+        why="SIGTERM came",
         call="maybe_save",
         seconds=15.0,
         saved=20,
     )
     assert told == (
-        "SIGTERM came to rank 2 15 s ago, and ranks 0-3 did not come to the next maybe_save: ranks 0-1 at eval.py:9 in "
-        "evaluate; rank 2 gave no sign; rank 3 at train.py:4 in step. Nothing is saved since step 20, and in 15 s the "
-        "job may be killed. In a long warm-up or evaluation, call maybe_save now and then with the same step, or give "
-        "more time: allranks run --grace."
+        "SIGTERM came 15 s ago, and ranks 0-3 did not come to the next maybe_save: ranks 0-1 at eval.py:9 in evaluate; "
+        "rank 2 gave no sign; rank 3 at train.py:4 in step. Nothing is saved since step 20, and in 15 s the job may be "
+        "killed. Call maybe_save after every step, and now and then (same step) in a long warm-up or evaluation, or "
+        "give more time: allranks run --grace."
     )

@@ -16,7 +16,7 @@ SHORT_GRACE = (
 class Pace:
     """How long the program takes from one call to the next, against the ``grace`` (seconds; None: unknown)."""
 
-    grace: float | None
+    grace: float | None = None
     last: float | None = None
     reported: bool = False
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from allranks import agent
 from allranks.checkpoint import audit, departure, match, retention
-from allranks.checkpoint.cadence import SHORT_GRACE, Cadence, Pace
+from allranks.checkpoint.cadence import Cadence
 from allranks.checkpoint.entering import Entry, enter, retained
 from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.holds import holding
@@ -36,7 +36,7 @@ from allranks.errors import (
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
-from allranks.world import overdue, sigterm
+from allranks.world import sigterm
 from allranks.world.base import World
 from allranks.world.detect import current
 from allranks.world.notices import Kind
@@ -110,16 +110,14 @@ class Checkpointer:
         self._undo_sigterm: Callable[[], None] | None = None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
+        self._handle: SaveHandle | None = None
         self._position = Position()
         self._gated = False
-        self._calls = 0
         self._began = time.monotonic()
-        self._pace = Pace(overdue.grace() if world.is_main and overdue.is_known() else None)
         self._closed = False
-        if read_only:
-            sigterm.answer_nothing()
-        else:
+        if not read_only:
             self._attend_to_notices(on_sigterm=on_sigterm)
+        sigterm.note_saver()
 
     def restore(
         self,
@@ -201,20 +199,17 @@ class Checkpointer:
         self._refuse_to_write()
         progress.step = step
         before = self._come_to(step)
-        self._calls += 1
         self._seen = step, state, extra, metrics or {}
         if self._world.is_main and self._cadence.overdue(time.monotonic(), since=self._began):
             self._began = time.monotonic()
             self.request("save", f"{self._cadence.every_minutes:g} minutes")
-        if (seconds := self._pace.overtime(time.monotonic())) is not None:
-            log(SHORT_GRACE, seconds, self._pace.grace, 2 * seconds, level=30)
-        notice = self._member.notices.arrived(self._calls)
+        notice = self._member.arrive()
         if self._departure.is_due(self._member, notice):
             return None
         due = notice is not None or self._cadence.due(step, before=before)
         if not due or step == self._saved:
             return None
-        return self.save(step, state, extra=extra, metrics=metrics)
+        return self._save(step, state, extra=extra, metrics=metrics)
 
     def save(
         self,
@@ -231,9 +226,20 @@ class Checkpointer:
         ``extra`` is JSON (a data loader's state), equal on all ranks; of ``metrics`` rank 0's count. A value in it with
         a method ``gathered()``, which every rank calls, is replaced by what that returns. Waits for the save before.
         Raises on every rank, and writes nothing: Mismatch where ranks differ in step, tree or the bytes of what they
-        hold together; CannotStore; StepExists. Raises SaveFailed for the save before, if that failed.
+        hold together; CannotStore; StepExists. Raises SaveFailed for the save before, if that failed; SystemExit, once
+        all is saved, after SIGTERM.
         """
         self._refuse_to_write()
+        notice = self._member.arrive()
+        if not self._departure.has_begun(notice):
+            return self._save(step, state, extra=extra, metrics=metrics, block=block)
+        self._seen = step, state, extra, metrics or {}
+        self._departure.is_due(self._member, notice)  # returns where another Checkpointer is to save before all leave
+        return self._handle or self._save(step, state, extra=extra, metrics=metrics, block=block)
+
+    def _save(
+        self, step: int, state: object, *, extra: Any, metrics: Mapping[str, Any] | None, block: bool = False
+    ) -> SaveHandle:
         last = self._position.last
         self._come_to(step)
         refused, numbers = None, {}
@@ -249,7 +255,7 @@ class Checkpointer:
         progress.step = step
         try:
             with progress.inside("save", f"step {step}"):
-                handle = self._saver.save(order, state)
+                handle = self._handle = self._saver.save(order, state)
         except AllranksError:
             self._position.last = last  # a step that was refused is none that the training has come to
             raise
@@ -259,7 +265,7 @@ class Checkpointer:
         return handle
 
     def request(self, kind: Kind, why: str) -> None:
-        """Have all ranks ``save``, or save and ``leave``, at one of the next calls of ``maybe_save``: the same on all.
+        """Have all ranks ``save``, or save and ``leave``, at a next ``maybe_save`` or ``save``: the same on all.
 
         One rank is enough, in any thread; it returns at once. For a notice of preemption that is no SIGTERM.
         """
@@ -299,7 +305,7 @@ class Checkpointer:
         wanted = self._known_items(globs(items or ()))
         try:
             if not self._read_only:
-                self._member.notices.arrived(self._calls + 1)  # to leave after the last call means to leave here
+                self._member.notices.arrived(self._member.calls + 1)  # to leave after the last call means to leave here
             self._save_last()
             if wanted and self._saved is not None:
                 step, keeping = self._saved, self._keeping
@@ -337,9 +343,7 @@ class Checkpointer:
             release=self._release,
         )
         self._departure.join(self._member)
-        if not on_sigterm:
-            sigterm.answer_nothing()
-        else:
+        if on_sigterm:
             self._undo_sigterm = sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO)
 
     def _save_last(self) -> None:
@@ -353,7 +357,7 @@ class Checkpointer:
             self._saved = None
         if self._seen is not None and self._seen[0] != self._saved:
             step, state, extra, metrics = self._seen
-            self.save(step, state, extra=extra, metrics=metrics, block=True)
+            self._save(step, state, extra=extra, metrics=metrics, block=True)
 
     def _release(self) -> None:
         self._closed = True

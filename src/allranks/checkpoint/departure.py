@@ -1,8 +1,8 @@
 """A program leaves because of SIGTERM: all of its Checkpointers save before, on all ranks the same steps.
 
-All ranks come to one call of ``maybe_save`` (`allranks.world.notices`). There its Checkpointer saves. The others save
-at their own next calls, when the program says which step their state is of. If the first is called again before that,
-they save the last state that they saw. The last one that saves leaves.
+All ranks come to one call of ``maybe_save`` or ``save`` (`allranks.world.notices`). There its Checkpointer saves. The
+others save at their own next calls, when the program says which step their state is of. If the first is called again
+before that, they save the last state that they saw. The last one that saves leaves.
 
 An exception that ends the program after a SIGTERM is most often its consequence: a process that the loop needs was
 killed by it. Then no rank comes to a call any more, and all save the last state that they saw, if it still is that
@@ -16,10 +16,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary, ref
 
 from allranks import agent
+from allranks.checkpoint.cadence import SHORT_GRACE, Pace
 from allranks.checkpoint.interrupted import comes_before_a_change
 from allranks.errors import Mismatch, name_ranks
 from allranks.gate.log import log
@@ -36,12 +37,13 @@ _LATE = 1.0
 _NAP = 0.02
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Member:
     """A Checkpointer, as the departure sees it.
 
     ``seen`` returns the step of the last state that it saw, ``saved`` the last that is saved; ``save_last`` saves the
-    last state that it saw, unless it is saved (every rank must call); ``release`` gives its run free.
+    last state that it saw, unless it is saved (every rank must call); ``release`` gives its run free. ``calls`` counts
+    the calls at which all ranks may leave.
     """
 
     notices: Notices
@@ -49,6 +51,15 @@ class Member:
     saved: Callable[[], int | None]
     save_last: Callable[[], None]
     release: Callable[[], None]
+    pace: Pace = field(default_factory=Pace)
+    calls: int = 0
+
+    def arrive(self) -> Notice | None:
+        """Begin the next call at which all ranks may leave; return what they are to do at it. Every rank must call."""
+        self.calls += 1
+        if (seconds := self.pace.overtime(time.monotonic())) is not None:
+            log(SHORT_GRACE, seconds, self.pace.grace, 2 * seconds, level=30)
+        return self.notices.arrived(self.calls)
 
 
 class Departure:
@@ -70,6 +81,7 @@ class Departure:
 
     def join(self, member: Member) -> None:
         """Take a Checkpointer in."""
+        member.pace.grace = overdue.grace() if self._world_here().is_main and overdue.is_known() else None
         self._members.append(member)
         agent.load().rescue_by(rescue)
 
@@ -77,12 +89,16 @@ class Departure:
         """Let a Checkpointer go: it has saved what it had, or has failed."""
         self._members = [one for one in self._members if one is not member]
 
+    def has_begun(self, notice: Notice | None) -> bool:
+        """Return whether all ranks are to leave, now that this notice has come."""
+        return self._notice is not None or (notice is not None and notice.kind == "leave")
+
     def is_due(self, member: Member, notice: Notice | None) -> bool:
         """Save if all ranks are to leave, and leave once all have saved. Returns whether ``member`` has saved."""
-        if self._notice is None:
-            if notice is None or notice.kind != "leave":
-                return False
-            self._notice = notice
+        if not self.has_begun(notice):
+            return False
+        self._notice = self._notice or notice
+        assert self._notice is not None
         rest = [one for one in self._members if one not in self._saved]
         try:
             self._save(rest if member in self._saved else [member])

@@ -199,8 +199,7 @@ class Notices:
             self._frozen = False
             self._vote += 1
         if self._leaving and self._world.is_main and self._world.backend != "simulated":
-            why = f"{notice.why} came to rank {notice.rank}"
-            overdue.watch(self._world, self._name, why=why, call=self._call)
+            overdue.watch(self._world, self._name, why=f"{notice.why} came", call=self._call)
 
     def _fail(self, notice: Notice, missing: list[tuple[int, str]]) -> None:
         told = "; ".join(f"rank {rank} (host {self._world.hosts[rank]}) {why}" for rank, why in missing)

@@ -69,6 +69,6 @@ def report(
     where = "; ".join(f"{name_ranks(ranks)} {place}" for place, ranks in groups.items())
     return (
         f"{why} {seconds:g} s ago, and {name_ranks(late)} did not come to the next {call}: {where}. Nothing is saved"
-        f"{since}, and in {seconds:g} s the job may be killed. In a long warm-up or evaluation, call {call} now and "
-        "then with the same step, or give more time: allranks run --grace."
+        f"{since}, and in {seconds:g} s the job may be killed. Call {call} after every step, and now and then (same "
+        "step) in a long warm-up or evaluation, or give more time: allranks run --grace."
     )

@@ -149,8 +149,8 @@ def refuse(who: str) -> None:
         )
 
 
-def answer_nothing() -> None:
-    """Take note that the program has a Checkpointer, which leaves SIGTERM alone."""
+def note_saver() -> None:
+    """Take note that the program has made what saves, though that may leave SIGTERM alone (``comes_early``)."""
     if _answer.is_early:
         _say_whether_answered()
 
