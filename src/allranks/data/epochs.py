@@ -6,7 +6,8 @@ that counts from 0 in every process, as Accelerate does; or by another iteration
 1. ``set_epoch(n)`` names the epoch of the next iteration. In a resumed program a first n of 0 means the epoch in which
    the state goes on, and later numbers count from there.
 2. The first iteration goes on where the state was taken; at the end of an epoch, with the next one.
-3. An iteration from which at most one batch was taken was a look: the next one begins at the same place.
+3. An iteration from which at most one batch was taken was a look: the next one begins at the same place. Of an epoch
+   that has ended nothing is left to take: there it was a look if it was never asked for a batch.
 4. Every other iteration is followed by the next epoch.
 """
 
@@ -16,6 +17,10 @@ from collections.abc import Callable
 from typing import Any
 
 from allranks.errors import DataError
+
+
+def _always() -> bool:
+    return True
 
 
 class Epochs:
@@ -36,6 +41,7 @@ class Epochs:
         self._named: int | None = None  # the epoch of the next iteration, as set_epoch named it
         self._shift: int | None = None  # what is added to the numbers that set_epoch is given
         self._taken: Callable[[], int] | None = None  # how many batches the latest iteration has handed out
+        self._asked = _always  # whether it was asked for any
 
     @property
     def begun(self) -> bool:
@@ -74,7 +80,7 @@ class Epochs:
         if self._taken is None:
             return self._after(epoch, first)
         taken = self._taken()
-        if taken < 2 and first + taken < self._steps:
+        if taken < 2 and (first + taken < self._steps or not self._asked()):
             return epoch, first
         return epoch + 1, 0
 
@@ -82,10 +88,13 @@ class Epochs:
         """Return what ``set_epoch`` would have to be given to name the next iteration's epoch."""
         return self.next()[0] - (self._shift or 0)
 
-    def begin(self, taken: Callable[[], int]) -> tuple[int, int]:
-        """Begin the next iteration, and return its place; ``taken()`` is how many batches it has handed out."""
+    def begin(self, taken: Callable[[], int], asked: Callable[[], bool] | None = None) -> tuple[int, int]:
+        """Begin the next iteration, and return its place.
+
+        ``taken()`` is how many batches it has handed out, ``asked()`` whether it was asked for any, if that is known.
+        """
         self._place[0], self._place[1] = place = self.next()
-        self._named, self._taken = None, taken
+        self._named, self._taken, self._asked = None, taken, asked or _always
         return place
 
     def follow(self, taken: Callable[[], int]) -> None:
@@ -109,7 +118,7 @@ class Epochs:
         return self.resumed[1] if epoch == self.resumed[0] else 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_taken": None}  # another process counts for itself
+        return {**self.__dict__, "_taken": None, "_asked": _always}  # another process counts for itself
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:
         return (epoch, step) if step < self._steps else (epoch + 1, 0)

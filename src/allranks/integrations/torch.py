@@ -193,7 +193,8 @@ class BatchSampler(EpochReader, Sampler[list[int]]):
         self._start(order)
 
     def _start(self, order: _Order) -> None:
-        order.epoch, begin = self._epochs.begin(lambda: order.step - begin)
+        # A DataLoader with workers begins two iterations, and takes its batches from the second.
+        order.epoch, begin = self._epochs.begin(lambda: order.step - begin, lambda: order.asked)
         order.step = begin
 
 
@@ -201,11 +202,13 @@ class _Order(Iterator[list[int]]):
     """The batches of an epoch, from a step on. Its state is what torchdata's StatefulDataLoader asks for."""
 
     epoch = step = 0
+    asked = False
 
     def __init__(self, sampler: BatchSampler) -> None:
         self._sampler = sampler
 
     def __next__(self) -> list[int]:
+        self.asked = True
         if self.step >= len(self._sampler):
             raise StopIteration
         found: list[int] = np.maximum(self._sampler._ids(self.epoch, self.step), 0).tolist()
