@@ -15,7 +15,6 @@ from allranks.cli.main import main
 @pytest.mark.parametrize(
     "words",
     [
-        ["ckpt", "export", "run", "{}"],
         ["ckpt", "export", "run", "out", "--config", "{}"],
         ["check", "{}"],
         ["check", ".", "--output-file", "{}"],
@@ -34,6 +33,16 @@ def test_a_url_is_refused(
         main([word.format(f"{scheme}://bucket/out") for word in words])
     assert end.value.code == 2
     assert f"'{scheme}://bucket/out' is no path of this machine" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_takes_addresses_of_the_cloud_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["ckpt", "export", "run", "hf://bucket/out"])
+    assert "'hf://bucket/out' is no path of this machine" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

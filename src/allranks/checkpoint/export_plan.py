@@ -68,11 +68,9 @@ def plan_export(
     ``strip`` takes the prefix off the names; where a path has ``/``, its name has a dot. Floats of 16 bits or more
     become ``dtype``. Raises AllranksError where nothing is chosen, or two leaves would have one name.
     """
-    chosen = [(path, leaf) for path, leaf in manifest.leaves.items() if _is_below(path, prefix)]
-    if not chosen:
-        tops = ", ".join(dict.fromkeys(path.partition("/")[0] for path in manifest.leaves)) or "nothing"
-        raise AllranksError(f"no leaf of step {manifest.step} is below {prefix!r}; at the top there are {tops}.")
-    tensors = [_tensor(path, leaf, prefix if strip else "", dtype) for path, leaf in chosen]
+    tensors = [
+        _tensor(path, manifest.leaves[path], prefix if strip else "", dtype) for path in chosen(manifest, prefix)
+    ]
     _check_names(tensors)
     groups = list(_groups(tensors, most))
     names = [f"model-{n:05}-of-{len(groups):05}.safetensors" for n in range(1, len(groups) + 1)]
@@ -82,14 +80,28 @@ def plan_export(
     return Export(files, _index(files))
 
 
-def _is_below(path: str, prefix: str) -> bool:
+def chosen(manifest: Manifest, prefix: str) -> tuple[str, ...]:
+    """Return the arrays below a prefix. Raises AllranksError where there are none."""
+    found = tuple(path for path in manifest.leaves if is_below(path, prefix))
+    if not found:
+        tops = ", ".join(dict.fromkeys(path.partition("/")[0] for path in manifest.leaves)) or "nothing"
+        raise AllranksError(f"no leaf of step {manifest.step} is below {prefix!r}; at the top there are {tops}.")
+    return found
+
+
+def name_of(path: str, stripped: str) -> str:
+    """Return a path without a prefix, unless nothing else is left."""
+    return (path.removeprefix(stripped).lstrip("/.") if stripped else path) or path
+
+
+def is_below(path: str, prefix: str) -> bool:
+    """Return whether a path is a prefix, or goes on behind it."""
     return not prefix or path == prefix or path.startswith((f"{prefix}/", f"{prefix}."))
 
 
 def _tensor(path: str, leaf: StoredLeaf, stripped: str, dtype: str | None) -> Tensor:
-    name = path.removeprefix(stripped).lstrip("/.") if stripped else path
     becomes = dtype if dtype and leaf.dtype in FLOATS else leaf.dtype
-    return Tensor(path, (name or path).replace("/", "."), becomes, leaf.shape)
+    return Tensor(path, name_of(path, stripped).replace("/", "."), becomes, leaf.shape)
 
 
 def _check_names(tensors: Sequence[Tensor]) -> None:

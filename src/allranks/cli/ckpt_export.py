@@ -8,29 +8,36 @@ import re
 from pathlib import Path
 
 from allranks.checkpoint import facts
+from allranks.checkpoint.convert import FORMATS, Conversion, convert
 from allranks.checkpoint.export import CONFIG, export
-from allranks.checkpoint.export_plan import FLOATS, Export, plan_export
+from allranks.checkpoint.export_plan import FLOATS, Export, chosen, plan_export
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.reader import Reader
 from allranks.cli import screen
+from allranks.cli.export_place import export_place, fill
 from allranks.cli.local_path import local_path
-from allranks.cli.place import add_place, checkpoint, load
-from allranks.errors import NotThere
+from allranks.cli.place import Place, add_place, checkpoint, load
+from allranks.errors import AllranksError, NotThere
 
 DESCRIPTION = """\
 Write a checkpoint's arrays into the folder OUT as Hugging Face's from_pretrained loads them: model.safetensors, or
-model-0000i-of-0000N.safetensors with an index, and config.json. Every byte is verified on its way.
-  allranks ckpt export runs/a out --prefix model --strip-prefix --dtype bf16"""
+model-0000i-of-0000N.safetensors with an index, and config.json. Or, --to another library, as that one writes them:
+pt (OUT is a file for torch.load), dcp (a folder of torch.distributed.checkpoint), orbax. Every byte is verified on its
+way.
+  allranks ckpt export runs/a out --prefix model --strip-prefix --dtype bf16
+  allranks ckpt export runs/a s3://bucket/model.pt --to pt"""
+_SAFETENSORS = "safetensors"
 _SHORT = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMGT]i?)?B?", re.IGNORECASE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_place(parser)
-    parser.add_argument("out", metavar="OUT", type=local_path, help="the folder of this machine to write into")
+    parser.add_argument("out", metavar="OUT", type=export_place, help="where to: a path, or s3://, gs://, az://")
+    parser.add_argument("--to", choices=[_SAFETENSORS, *FORMATS], default=_SAFETENSORS, help="the format")
     parser.add_argument("--prefix", default="", metavar="PATH", help="only leaves below this path: model")
     parser.add_argument("--strip-prefix", action="store_true", help="take that prefix off the tensors' names")
-    parser.add_argument("--max-shard-size", type=_size, default="5GB", metavar="SIZE", help="of one file (default 5GB)")
+    parser.add_argument("--max-shard-size", type=_size, metavar="SIZE", help="of one file (default 5GB)")
     parser.add_argument("--dtype", type=_dtype, metavar="D", help=f"cast floats: {', '.join(_SHORT)}")
     parser.add_argument(
         "--config", type=local_path, metavar="FILE", help="the config.json to put beside (default: extra['config'])"
@@ -40,29 +47,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     at, manifest = load(checkpoint(arguments.run, step=arguments.step))
+    if arguments.to != _SAFETENSORS:
+        return _convert(at, manifest, arguments)
     config = _config(arguments.config, manifest)
     planned = plan_export(
         manifest,
         prefix=arguments.prefix.strip("/."),
         strip=arguments.strip_prefix,
         dtype=arguments.dtype,
-        most=arguments.max_shard_size,
+        most=arguments.max_shard_size or _size("5GB"),
     )
     total = sum(facts.nbytes(manifest.leaves[tensor.path]) for file in planned.files for tensor in file.tensors)
     with screen.waiting("export", total) as bar:
-        written = export(
-            lambda told: Reader(at.storage, manifest, cast=True, folder=at.folder, progress=told),
-            planned,
+        written = fill(
             arguments.out,
-            config=config,
+            lambda out: export(
+                lambda told: Reader(at.storage, manifest, cast=True, folder=at.folder, progress=told),
+                planned,
+                out,
+                config=config,
+                force=arguments.force,
+                progress=bar.advance,
+            ),
             force=arguments.force,
-            progress=bar.advance,
         )
     if arguments.json:
         screen.show_json(
             {
                 "from": str(at),
-                "files": [str(path) for path in written],
+                "files": list(written),
                 "tensors": sum(len(file.tensors) for file in planned.files),
                 "bytes": planned.bytes,
                 "config": config is not None,
@@ -73,7 +86,33 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _show(planned: Export, written: tuple[Path, ...], *, has_config: bool) -> None:
+def _convert(at: Place, manifest: Manifest, arguments: argparse.Namespace) -> int:
+    """Write in the format of another library."""
+    for option in ("dtype", "max_shard_size", "config"):
+        if getattr(arguments, option) is not None:
+            name = option.replace("_", "-")
+            raise AllranksError(f"--{name} is of --to {_SAFETENSORS} only; --to {arguments.to} takes what was saved.")
+    how = Conversion(arguments.to, arguments.prefix.strip("/."), arguments.strip_prefix, arguments.force)
+    total = sum(facts.nbytes(manifest.leaves[path]) for path in chosen(manifest, how.prefix))
+    nbytes = 0
+
+    def write(out: Path) -> tuple[Path, ...]:
+        nonlocal nbytes
+        nbytes = convert(Reader(at.storage, manifest, folder=at.folder, progress=bar.advance), manifest, out, how)
+        return (out,)
+
+    with screen.waiting("export", total) as bar:
+        written = fill(arguments.out, write, force=arguments.force)
+    if arguments.json:
+        screen.show_json({"from": str(at), "to": arguments.to, "files": list(written), "bytes": nbytes})
+    else:
+        print(f"{screen.size(nbytes)}, every byte verified:")
+        for path in written:
+            print(f"  {path}")
+    return 0
+
+
+def _show(planned: Export, written: tuple[str, ...], *, has_config: bool) -> None:
     tensors = sum(len(file.tensors) for file in planned.files)
     print(f"{screen.count(tensors, 'tensor')}, {screen.size(planned.bytes)}, every byte verified:")
     for path in written:

@@ -1,0 +1,158 @@
+"""A checkpoint, or a part of it, as other libraries write it: ``.pt``, DCP, Orbax. Every byte is verified on its way.
+
+The whole part is in memory meanwhile: those libraries write what a program holds.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from allranks.arrays.base import Target
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.checkpoint.export_plan import chosen, is_below, name_of
+from allranks.checkpoint.manifest import Manifest
+from allranks.checkpoint.reader import Reader
+from allranks.errors import AllranksError, AlreadyThere, StorageError
+from allranks.extent import Extent
+
+Write = Callable[[Any, Path], None]
+# Who writes each format (``module:function``), and of whose arrays.
+FORMATS = {
+    "pt": ("allranks.checkpoint.foreign.torch:write_pt", "torch"),
+    "dcp": ("allranks.checkpoint.foreign.torch:write_dcp", "torch"),
+    "orbax": ("allranks.checkpoint.foreign.jax:write_orbax", "numpy"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """``to`` is one of FORMATS; of a checkpoint the leaves below ``prefix`` are meant, which ``strip`` takes off the
+    paths. With ``force``, what is there is replaced."""
+
+    to: str
+    prefix: str = ""
+    strip: bool = False
+    force: bool = False
+
+
+def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> int:
+    """Write a checkpoint to ``out``, a file (``pt``) or folder; return the bytes of its arrays.
+
+    Raises AlreadyThere, Damaged, StorageError; AllranksError where the library is not installed, nothing is chosen, or
+    a leaf's path goes on in another one.
+    """
+    place, framework = FORMATS[how.to]
+    write = _writer(place, how.to)
+    if out.exists() and not how.force:
+        raise AlreadyThere(f"{out} is there already.", remedy="Name another place, or pass --force.")
+    paths = chosen(manifest, how.prefix)
+    arrays = _arrays(reader, manifest, paths, framework)
+    values = {path: value for path, value in manifest.values.items() if is_below(path, how.prefix)}
+    stripped = how.prefix if how.strip else ""
+    tree = tree_of({name_of(path, stripped): leaf for path, leaf in {**arrays, **values}.items()})
+    with _in_place(out) as temporary:
+        try:
+            write(tree, temporary)
+        except OSError:
+            raise
+        except Exception as error:
+            raise AllranksError(f"export --to {how.to} failed: {type(error).__name__}: {error}") from error
+    return sum(one.nbytes for one in {id(array): array for array in arrays.values()}.values())
+
+
+def _writer(place: str, to: str) -> Write:
+    module, _, function = place.partition(":")
+    try:
+        return cast(Write, getattr(import_module(module), function))
+    except ImportError as error:
+        library = "orbax-checkpoint" if to == "orbax" else "torch"
+        raise AllranksError(f"--to {to} needs {library}, which cannot be imported: {error}.") from error
+
+
+def _arrays(reader: Reader, manifest: Manifest, paths: Sequence[str], framework: str) -> dict[str, Any]:
+    """Return arrays by path; tied ones are one."""
+    saved_as = {path: manifest.ties.get(path, path) for path in paths}
+    buffers = {path: np.empty(manifest.leaves[path].shape, DTYPES[manifest.leaves[path].dtype]) for path in paths}
+    wanted = {path: buffers[path] for path in paths if saved_as[path] == path or saved_as[path] not in buffers}
+    reader.fill([(path, Target(Extent.whole(buffer.shape), buffer)) for path, buffer in wanted.items()])
+    made_of = import_module(f"allranks.arrays.leaves.{framework}").made_of if framework != "numpy" else _itself
+    made = {path: made_of(buffer, manifest.leaves[path].kind) for path, buffer in wanted.items()}
+    return {path: made[path] if path in made else made[saved_as[path]] for path in paths}
+
+
+def _itself(buffer: Any, _kind: str) -> Any:
+    return buffer
+
+
+def tree_of(leaves: Mapping[str, Any]) -> Any:
+    """Return leaves by path as nested dicts, one level for each ``/``.
+
+    Children called 0, 1, 2, ... are a list, as they were; but those of ``state``, which in optimizers of torch are the
+    numbers of parameters, are a dict with these numbers.
+    """
+    if set(leaves) == {""}:
+        return leaves[""]
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        *parents, last = path.split("/")
+        node = tree
+        for name in parents:
+            node = node.setdefault(name, {})
+            if not isinstance(node, dict):
+                raise AllranksError(f"{path!r} is below the path of another leaf, so no nested dict holds both.")
+        if isinstance(node.get(last), dict):
+            raise AllranksError(f"{path!r} is above the path of another leaf, so no nested dict holds both.")
+        node[last] = leaf
+    return _with_lists(tree, "")
+
+
+def _with_lists(node: Any, name: str) -> Any:
+    if not isinstance(node, dict):
+        return node
+    children = {key: _with_lists(child, key) for key, child in node.items()}
+    if children.keys() != {str(number) for number in range(len(children))}:
+        numbered = name == "state" and all(key.isdecimal() for key in children)
+        return {int(key): child for key, child in children.items()} if numbered else children
+    if name == "state":
+        return {int(key): child for key, child in children.items()}
+    return [children[str(number)] for number in range(len(children))]
+
+
+@contextmanager
+def _in_place(out: Path) -> Iterator[Path]:
+    """Yield a temporary name beside ``out``; what is written there then takes its place."""
+    temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        if out.is_dir() and not out.is_symlink():
+            shutil.rmtree(out)
+        elif out.exists():
+            out.unlink()
+        _sync(temporary)
+        os.rename(temporary, out)
+    except OSError as error:
+        raise StorageError(f"cannot write {out}: {error.strerror} ({error.filename}).", path=str(out)) from error
+    finally:
+        for left in out.parent.glob(f"{temporary.name}*"):  # (Orbax has temporary names of its own)
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _sync(path: Path) -> None:
+    """Have a file, or all files below a folder, survive a power cut."""
+    for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        fd = os.open(one, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

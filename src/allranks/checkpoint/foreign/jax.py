@@ -1,0 +1,14 @@
+"""What Orbax writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orbax.checkpoint as ocp  # type: ignore[import-untyped]
+
+
+def write_orbax(tree: Any, out: Path) -> None:
+    """Write what ``orbax.checkpoint.PyTreeCheckpointer`` restores."""
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        checkpointer.save(out.absolute(), tree)

@@ -1,0 +1,22 @@
+"""What torch writes: files of ``torch.save``, and folders of torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.state_dict_saver import save
+
+
+def write_pt(tree: Any, out: Path) -> None:
+    """Write what ``torch.load`` returns."""
+    torch.save(tree, out)
+
+
+def write_dcp(tree: Any, out: Path) -> None:
+    """Write what ``torch.distributed.checkpoint.load`` reads."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled|.*assum.*single process")
+        save(tree, checkpoint_id=str(out), no_dist=True)

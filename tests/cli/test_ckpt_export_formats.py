@@ -1,0 +1,158 @@
+"""``allranks ckpt export --to``: what torch, DCP and Orbax read of it is what was saved."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from runs import Said
+
+import allranks
+from allranks.checkpoint import convert
+from allranks.checkpoint.checkpointer import Checkpointer
+from allranks.errors import AllranksError
+from allranks.world.single import single_world
+
+
+def model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+    """A run of a model and its optimizer after a step, with values and a list."""
+    folder, net = tmp_path_factory.mktemp("trained"), model()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.25)
+    net(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    rest = {"name": "x", "none": None, "flag": True, "list": [np.arange(3), 1.5], "half": torch.ones(3).bfloat16()}
+    with Checkpointer(folder, single_world(), on_sigterm=False) as ckpt:
+        ckpt.save(1, {"model": net, "optimizer": optimizer, **rest}, block=True)
+    return folder, net, optimizer
+
+
+def test_torch_loads_a_pt_file(ckpt: Callable[..., Said], trained: Any, tmp_path: Path) -> None:
+    """By ``weights_only``; a fresh model and optimizer take it."""
+    run, net, optimizer = trained
+    said = ckpt("export", run, tmp_path / "a" / "all.pt", "--to", "pt")
+    assert said.out.splitlines()[1:] == [f"  {tmp_path}/a/all.pt"]
+    found = torch.load(tmp_path / "a" / "all.pt", weights_only=True)
+    other = model()
+    other.load_state_dict(found["model"])
+    fresh = torch.optim.AdamW(other.parameters())
+    fresh.load_state_dict(found["optimizer"])
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
+    for number, state in optimizer.state_dict()["state"].items():
+        assert all(torch.equal(value, fresh.state_dict()["state"][number][name]) for name, value in state.items())
+    assert fresh.param_groups[0]["lr"] == 0.25
+    assert (found["name"], found["none"], found["flag"], found["list"][1]) == ("x", None, True, 1.5)
+    assert found["half"].dtype == torch.bfloat16
+    assert [one.name for one in (tmp_path / "a").iterdir()] == ["all.pt"]
+
+
+def test_a_part_of_a_checkpoint_is_a_state_dict(ckpt: Callable[..., Said], trained: Any, tmp_path: Path) -> None:
+    run, net, _ = trained
+    document = ckpt(
+        "export", run, tmp_path / "m.pt", "--to", "pt", "--prefix", "model", "--strip-prefix", "--json"
+    ).document
+    assert document["files"] == [str(tmp_path / "m.pt")]
+    found = torch.load(tmp_path / "m.pt", weights_only=True)
+    assert document["bytes"] == sum(one.nbytes for one in found.values())
+    model().load_state_dict(found)
+    assert torch.equal(found["1.bias"], net[1].bias)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_dcp_loads_a_folder(ckpt: Callable[..., Said], trained: Any, tmp_path: Path) -> None:
+    run, net, _ = trained
+    assert ckpt("export", run, tmp_path / "out", "--to", "dcp").code == 0
+    state = {"model": {name: torch.zeros_like(one) for name, one in net.state_dict().items()}, "name": ""}
+    dcp.load(state, checkpoint_id=str(tmp_path / "out"), no_dist=True)
+    assert all(torch.equal(one, state["model"][name]) for name, one in net.state_dict().items())
+    assert state["name"] == "x"
+
+
+def test_orbax_restores_a_folder(ckpt: Callable[..., Said], trained: Any, tmp_path: Path) -> None:
+    run, net, _ = trained
+    assert ckpt("export", run, tmp_path / "out", "--to", "orbax").code == 0
+    found = ocp.PyTreeCheckpointer().restore(tmp_path / "out")
+    for name, one in net.state_dict().items():
+        assert (found["model"][name] == one.numpy()).all()
+    assert found["half"].dtype.name == "bfloat16"
+    assert found["list"][0].tolist() == [0, 1, 2]
+    assert (found["name"], found["none"], found["flag"]) == ("x", None, True)
+
+
+@pytest.mark.parametrize("to", ["pt", "dcp", "orbax"])
+def test_what_was_exported_comes_in_again(ckpt: Callable[..., Said], trained: Any, tmp_path: Path, to: str) -> None:
+    run, net, _ = trained
+    out = tmp_path / ("out.pt" if to == "pt" else "out")
+    ckpt("export", run, out, "--to", to, "--prefix", "model")
+    other = model()
+    allranks.load(out, into={"model": other}, world=single_world())
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
+
+
+def test_tied_weights_stay_one(ckpt: Callable[..., Said], tmp_path: Path) -> None:
+    w = torch.randn(3, 3)
+    with Checkpointer(tmp_path / "run", single_world(), on_sigterm=False) as saver:
+        saver.save(1, {"a": w, "b": w}, block=True)
+    ckpt("export", tmp_path / "run", tmp_path / "out.pt", "--to", "pt")
+    found = torch.load(tmp_path / "out.pt")
+    assert found["a"].data_ptr() == found["b"].data_ptr()
+    assert torch.equal(found["a"], w)
+    ckpt("export", tmp_path / "run", tmp_path / "b.pt", "--to", "pt", "--prefix", "b")
+    assert torch.equal(torch.load(tmp_path / "b.pt")["b"], w)
+
+
+def test_what_is_there_stays(ckpt: Callable[..., Said], trained: Any, tmp_path: Path) -> None:
+    """Without ``--force``; and, whatever a library raises, so does what was there before, alone."""
+    out = tmp_path / "out.pt"
+    out.write_text("mine")
+    said = ckpt("export", trained[0], out, "--to", "pt")
+    assert said.code != 0
+    assert "is there already. Name another place, or pass --force" in said.err
+    assert out.read_text() == "mine"
+    ckpt("export", trained[0], out, "--to", "pt", "--force")
+    assert torch.load(out)["name"] == "x"
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("no such type")])
+def test_a_library_that_fails_leaves_nothing(
+    ckpt: Callable[..., Said], trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def write(_: Any, out: Path) -> None:
+        out.mkdir()
+        (out / "part").touch()
+        raise error
+
+    monkeypatch.setattr("allranks.checkpoint.foreign.torch.write_dcp", write)
+    said = ckpt("export", trained[0], tmp_path / "out", "--to", "dcp")
+    assert said.code != 0
+    assert str(error.args[-1]) in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_is_refused(
+    ckpt: Callable[..., Said], trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*words: object) -> str:
+        said = ckpt("export", trained[0], tmp_path / "out", *words)
+        assert said.code != 0
+        return said.err
+
+    assert "--dtype is of --to safetensors only" in refused("--to", "dcp", "--dtype", "bf16")
+    assert "no leaf of step 1 is below 'nothing'" in refused("--to", "dcp", "--prefix", "nothing")
+    for leaves in ({"a": 1, "a/b": 2}, {"a/b": 1, "a": 2}):
+        with pytest.raises(AllranksError, match="the path of another leaf"):
+            convert.tree_of(leaves)
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
+    monkeypatch.delitem(sys.modules, "allranks.checkpoint.foreign.jax", raising=False)
+    assert "--to orbax needs orbax-checkpoint, which cannot be imported" in refused("--to", "orbax")
