@@ -1,0 +1,92 @@
+"""Laws about how code is cut: short ways up to a base class, files that earn their place, no decision by words."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+
+from test_house import FILES, FRAMEWORKS, ROOT, imports, name, part
+
+TESTS = Path(__file__).parents[1]
+DEEPEST, SMALL = 2, 60
+# The check is to be made anew: its interpreter is one class in eleven files.
+OLD = {"check"}
+# Files of under 60 lines that one other imports, no test of their own and no adapter: why they are files.
+REASONS = {
+    "checkpoint/gathering.py": "a protocol between ranks, beside the plan that it serves",
+    "checkpoint/resuming.py": "the words about a resumed run, apart from what resumes it",
+    "checkpoint/same_folder.py": "one protocol: do all ranks see one folder?",
+    "consistency/tree.py": "public: tree_digest",
+    "data/chains.py": "pure, in a part that reads files",
+    "data/rows.py": "public: global_batch's side of a framework",
+    "guard/start.py": "the entrance for the agent",
+    "topology.py": "ground: stands below what uses it",
+    "world/deaths.py": "one protocol: who has died, told once",
+}
+# Where a library has one type for many errors, and only its words tell them apart.
+BY_WORDS = {"storage/object.py", "checkpoint/departure.py"}
+_ERRORS = {"error", "e", "exc", "exception", "cause"}
+
+
+def bases() -> Mapping[str, list[str]]:
+    """The classes of ours, by the classes of ours that they are made from; errors without the one above them all."""
+    found = {}
+    for path in FILES:
+        if part(path) not in OLD:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    names = (ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases)
+                    found[node.name] = [base for base in names if base != "AllranksError"]
+    return found
+
+
+def depth(kind: str, above: Mapping[str, list[str]]) -> int:
+    return max((1 + depth(base, above) for base in above[kind] if base in above and base != kind), default=0)
+
+
+def test_no_class_stands_on_more_than_two_others() -> None:
+    found = bases()
+    assert len(found) > 500
+    assert {kind for kind in found if depth(kind, found) > DEEPEST} == set()
+    assert depth("C", {"A": [], "B": ["A"], "C": ["B", "Z"]}) == 2
+
+
+def test_small_files_with_one_user_have_a_reason() -> None:
+    """A test of their own, a framework or a format beside others of its kind, or one that is written down."""
+    modules = {"allranks." + name(p).removesuffix(".py").replace("/", "."): p for p in FILES if p.stem != "__init__"}
+    users: dict[str, set[str]] = {module: set() for module in modules}
+    for path in FILES:
+        for module, _ in imports(ast.parse(path.read_text()), of=path):
+            if modules.get(module, path) is not path:
+                users[module].add(name(path))
+    tested = "\n".join(path.read_text() for path in TESTS.rglob("*.py"))
+    found = set()
+    for module, path in modules.items():
+        folder, _, own = module.rpartition(".")
+        is_tested = f"from {module} import" in tested or f"from {folder} import {own}" in tested
+        beside = {other.name for other in path.parent.iterdir()} if name(path).count("/") > 1 else set()
+        is_one_of_many = bool(beside & {"base.py", "detect.py"})
+        is_adapter = path.name in {*FRAMEWORKS.values(), "detect.py"} or is_one_of_many
+        is_small = path.read_text().count("\n") < SMALL and len(users[module]) == 1
+        if is_small and not (is_tested or is_adapter) and part(path) not in {*OLD, "cli"}:
+            found.add(name(path))
+    assert found == {file for file in REASONS if (ROOT / file).exists()} == set(REASONS)
+
+
+def decides_by_words(tree: ast.AST) -> list[int]:
+    """Return the lines that look for words in the text of an error."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
+        for over in node.comparators
+        if isinstance(over, ast.Call) and ast.unparse(over.func) in ("str", "repr")
+        if over.args and isinstance(over.args[0], ast.Name) and over.args[0].id in _ERRORS
+    ]
+
+
+def test_nothing_is_decided_by_the_words_of_an_error() -> None:
+    assert decides_by_words(ast.parse("if 'timed out' in str(error): pass")) == [1]
+    found = {name(path) for path in FILES if decides_by_words(ast.parse(path.read_text()))}
+    assert found == BY_WORDS
