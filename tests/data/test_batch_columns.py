@@ -90,3 +90,29 @@ def test_numbers_of_numpy_are_stacked_in_their_own_kind():
     )
     assert (found["n"].tolist(), found["n"].dtype, found["f"].dtype) == ([0, 7], np.int16, np.float32)
     assert mask.tolist() == [False, True]
+
+
+@pytest.mark.needs("torch")
+def test_tensors_are_stacked_as_arrays_are():
+    """They would be a list of tensors, which ``to_torch()`` gave on in silence."""
+    import torch
+
+    rows = [(torch.full((2,), float(n)), torch.tensor(n)) for n in range(3)]
+    found, mask = columns(rows[1], Bad("no"), rows[2])
+    assert mask.tolist() == [True, False, True]
+    assert found["0"].tolist() == [[1.0, 1.0], [0.0, 0.0], [2.0, 2.0]]
+    assert (found["0"].dtype, found["1"].tolist()) == (np.float32, [1, 0, 2])
+    with pytest.raises(DataError, match=r"column 'value' of sample 101 is float32\[3\]; before it was float32\[2\]"):
+        columns(torch.zeros(2), torch.zeros(3))
+
+
+@pytest.mark.needs("torch")
+def test_a_tensor_that_numpy_cannot_hold_is_refused():
+    import torch
+
+    for tensor, says in (
+        (torch.zeros(2, dtype=torch.bfloat16), "BFloat16"),
+        (torch.zeros(2, requires_grad=True), "grad"),
+    ):
+        with pytest.raises(DataError, match=rf"column 'value' of sample 100, a Tensor of torch\..*{says}.*in a \.map"):
+            columns(tensor)

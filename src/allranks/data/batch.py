@@ -99,8 +99,9 @@ class Collator:
             else np.ones(len(samples), np.bool_)
         )
         if not self._blank:
-            first = samples[int(good.argmax())] if good.any() else self._example()
-            self._blank = {name: _blank(value) for name, value in fields(first).items()}
+            at = int(good.argmax())
+            first = fields(samples[at] if good.any() else self._example())
+            self._blank = {name: _blank(_array_of(value, name, int(ids[at]))) for name, value in first.items()}
         blank = self._blank
         if kinds == {dict}:
             rows: Sequence[Mapping[str, Any]] = samples
@@ -116,6 +117,9 @@ class Collator:
     def _column(self, name: str, values: list[Any], ids: NDArray[np.int64]) -> Column:
         wanted = type(self._blank[name])
         kinds = set(map(type, values))
+        if any(map(_is_array_like, kinds)):
+            values = [_array_of(value, name, one) for value, one in zip(values, ids, strict=True)]
+            kinds = set(map(type, values))
         if not any(issubclass(kind, _STACKED) for kind in kinds | {wanted}):
             return values
         if kinds != {wanted}:
@@ -162,6 +166,26 @@ def fields(sample: Any) -> Mapping[str, Any]:
     if isinstance(sample, tuple):
         return {str(number): value for number, value in enumerate(sample)}
     return {"value": sample}
+
+
+def _is_array_like(kind: type) -> bool:
+    """Return whether values of a type become NumPy arrays: tensors of torch, arrays of JAX."""
+    return hasattr(kind, "__array__") and hasattr(kind, "shape") and not issubclass(kind, np.ndarray | np.generic)
+
+
+def _array_of(value: Any, name: str, sample: int) -> Any:
+    """Return a tensor as a NumPy array, anything else as it is. Raises DataError where NumPy cannot hold it."""
+    if not _is_array_like(type(value)):
+        return value
+    try:
+        return np.asarray(value)
+    except (TypeError, RuntimeError) as error:
+        raise DataError(
+            f"column {name!r} of sample {sample}, a {type(value).__name__} of {value.dtype}, cannot become a NumPy "
+            f"array: {error}.",
+            sample=int(sample),
+            remedy="Bring it to the CPU, without gradients, and to a dtype that NumPy has, in a .map.",
+        ) from error
 
 
 def _blank(value: Any) -> Any:
