@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -92,6 +94,12 @@ def test_a_renamed_prefix_is_recognised(here: str, there: str) -> None:
     error = refused(ckpt, {"model": model(here)})
     assert len(error.differences) == 8
     assert "all 4 missing leaves differ by the prefix" in str(error)
+    said = re.search(r"To restore them: restore\(..., rename=(.*)\)\n", str(error))
+    assert said is not None
+    restored = ckpt.restore({"model": model(here)}, rename=ast.literal_eval(said[1]))
+    assert restored is not None
+    assert (restored.step, restored.notes) == (1, ())
+    assert all((array == 7.0).all() for array in restored.state["model"].values())
     assert "0 of the template's 4 arrays (0 of 42 elements" in str(error)
 
 

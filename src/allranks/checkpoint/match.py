@@ -15,6 +15,7 @@ from allranks.arrays.saved import Saved, SavedArray
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.names import Rename, canonical, matches, renamed
+from allranks.errors import AllranksError
 
 # Lines a group has in the message; names a leaf is compared with before it is said to be new.
 _LISTED = 20
@@ -159,7 +160,7 @@ def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: 
         "one memory in the template, and different arrays in the checkpoint",
         [f"{d.path!r} is {d.meant!r} here" for d in found if d.kind == "tied"],
     )
-    lines += _advice(found)
+    lines += _advice(found, [one.path for one in declared], manifest)
     lines += [
         f"  {one.path!r} has one for each of the {manifest.world_size} ranks that saved. Rank 0's, for any number of "
         f"ranks: Checkpointer(..., from_main=[{one.path!r}])."
@@ -239,6 +240,12 @@ class _Change:
             return path.removesuffix(self.wanted) + self.found if path.endswith(self.wanted) else None
         return self.found + path.removeprefix(self.wanted) if path.startswith(self.wanted) else None
 
+    @property
+    def rename(self) -> dict[str, str]:
+        """What to give ``restore(rename=)``."""
+        old, new = (f"*{part}" if self.at_end else f"{part}*" for part in (self.found, self.wanted))
+        return {old: new}
+
     def __str__(self) -> str:
         side = "suffix" if self.at_end else "prefix"
         if self.wanted and self.found:
@@ -293,8 +300,8 @@ def _titled(title: str, items: Sequence[str]) -> list[str]:
     return [f"  {title} ({len(items)}):", *(f"    {item}" for item in items[:_LISTED]), *more]
 
 
-def _advice(found: Sequence[Difference]) -> list[str]:
-    """The one change of names that explains at least two missing leaves and half of them, if there is one."""
+def _advice(found: Sequence[Difference], arrays: Sequence[str], manifest: Manifest) -> list[str]:
+    """The one change of names that explains two missing leaves and half of them, if any, and the line that makes it."""
     missing = [one for one in found if one.kind == "missing"]
     pairs = [(one.path, one.meant) for one in missing if one.meant]
     changes = dict.fromkeys(change for pair in pairs[:_COMPARED] for change in _changes_between(*pair))
@@ -304,7 +311,17 @@ def _advice(found: Sequence[Difference]) -> list[str]:
         return []
     change = next(change for change, count in explained.items() if count == many)
     who = f"all {many}" if many == len(missing) else f"{many} of {len(missing)}"
-    return [f"  {who} missing leaves differ by {change}."]
+    line = f" To restore them: restore(..., rename={change.rename})" if _helps(change, arrays, manifest) else ""
+    return [f"  {who} missing leaves differ by {change}.{line}"]
+
+
+def _helps(change: _Change, arrays: Sequence[str], manifest: Manifest) -> bool:
+    """Return whether more arrays fit with the change given as ``rename=``."""
+    try:
+        after = renamed_as(manifest, arrays, change.rename)
+    except AllranksError:
+        return False
+    return sum(path in after.leaves for path in arrays) > sum(path in manifest.leaves for path in arrays)
 
 
 def _coverage(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:

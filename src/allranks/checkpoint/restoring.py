@@ -43,7 +43,7 @@ class RestoreSettings:
 
 
 class Restored(tuple[T, int], Generic[T]):
-    """``(state, step)``, with what else was saved: ``extra`` and ``metrics``.
+    """``(state, step)``, also by these names, with what else was saved: ``extra`` and ``metrics``.
 
     ``notes`` say what the checkpoint lacked and stays as the program has it.
     """
@@ -56,6 +56,14 @@ class Restored(tuple[T, int], Generic[T]):
         self = super().__new__(cls, (state, manifest.step))
         self.extra, self.metrics, self.notes = manifest.extra, manifest.metrics, notes
         return self
+
+    @property
+    def state(self) -> T:
+        return self[0]
+
+    @property
+    def step(self) -> int:
+        return self[1]
 
 
 def restore(
