@@ -72,3 +72,20 @@ def test_frames_of_ours_stay_where_they_may_be_at_fault() -> None:
 def test_a_rank_does_not_say_its_own_number() -> None:
     lines = [b"[rank1]: Traceback", b"[rank2]: Traceback", b"[rank1]: allranks.errors.Mismatch: rank 1 (host a): agree"]
     assert without_rank(1, lines) == [b"Traceback", b"[rank2]: Traceback", b"allranks.errors.Mismatch: agree"]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "world_size=3, rank=int(os.environ['RANK'])",
+        pytest.param("init_method='env://', world_size=3, rank=0", marks=pytest.mark.soak),
+    ],
+)
+def test_ranks_that_nobody_starts_are_refused(tmp_path: Path, asks: str) -> None:
+    """As Lightning's devices=2 under -n 1: without us it waits for half an hour."""
+    write(tmp_path, f"import os, torch.distributed as dist\ndist.init_process_group('gloo', {asks})\n")
+    done = allranks("-n", "2", "train.py", cwd=tmp_path)
+    assert done.code == 1
+    assert "allranks.MissingRanks: init_process_group: expected a world of at most 2" in done.out
+    assert "found 3: nobody starts the others. Start as many (allranks run -n 3)" in done.out

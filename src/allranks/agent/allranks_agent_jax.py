@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
+import allranks_agent_absent as absent  # type: ignore[import-not-found]
 import allranks_agent_failure as failures  # type: ignore[import-not-found]
 import allranks_agent_preemption as preemption  # type: ignore[import-not-found]
 from allranks_agent_imports import after_import  # type: ignore[import-not-found]
@@ -113,6 +114,8 @@ def _watch(state: type[Any], tell: Callable[..., None], is_active: Callable[[], 
     @functools.wraps(initialize)
     def telling(self: Any, coordinator_address: str | None = None, *args: Any, **kwargs: Any) -> None:
         if is_active():
+            if (coordinator_address or "").startswith(("localhost:", "127.0.0.1:")):
+                absent.refuse("jax.distributed.initialize", (args[0] if args else kwargs.get("num_processes")) or 0)
             tell("joining", backend="jax")
             if os.environ["ALLRANKS_RANK"] != "0":
                 await_coordinator(coordinator_address or os.environ["ALLRANKS_COORDINATOR"])

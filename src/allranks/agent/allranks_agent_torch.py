@@ -8,14 +8,16 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
+import allranks_agent_absent as absent  # type: ignore[import-not-found]
 from allranks_agent_imports import after_import  # type: ignore[import-not-found]
 
-_ARGUMENTS_TO_TIMEOUT = 3  # init_process_group(backend, init_method, timeout, ...)
+_ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank", "store")  # of init_process_group
+_ARGUMENTS_TO_TIMEOUT = 3
 
 
 def attach(tell: Callable[..., None], is_active: Callable[[], bool]) -> None:
@@ -28,6 +30,8 @@ def attach(tell: Callable[..., None], is_active: Callable[[], bool]) -> None:
         def telling(*args: Any, **kwargs: Any) -> Any:
             if not is_active():
                 return join(*args, **kwargs)
+            wanted = _size_asked_for(dict(zip(_ARGUMENTS, args, strict=False)) | kwargs)
+            absent.refuse("init_process_group", wanted, hint=" (Lightning: Trainer(devices={size}))")
             tell("joining", backend="torch")
             if len(args) < _ARGUMENTS_TO_TIMEOUT and (seconds := os.environ.get("ALLRANKS_RENDEZVOUS_TIMEOUT")):
                 kwargs.setdefault("timeout", timedelta(seconds=float(seconds)))
@@ -40,3 +44,11 @@ def attach(tell: Callable[..., None], is_active: Callable[[], bool]) -> None:
                 module.init_process_group = telling  # type: ignore[attr-defined]
 
     after_import("torch.distributed.distributed_c10d", watch_joining)
+
+
+def _size_asked_for(arguments: Mapping[str, Any]) -> int:
+    """Return how many processes init_process_group would wait for; 0 where they need not be of this job."""
+    if arguments.get("store") is not None or arguments.get("init_method") not in (None, "env://"):
+        return 0
+    size = arguments.get("world_size", -1)
+    return int(size if size is not None and size > 0 else os.environ.get("WORLD_SIZE", 0))

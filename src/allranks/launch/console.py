@@ -172,7 +172,8 @@ class Console:
     def recent(self) -> list[str]:
         """Show what waits, and return the lines of ranks that were shown last, without their prefix."""
         self._queue(self._merger.flush())
-        return [line.decode(errors="replace") for line in self._recent]
+        lines = list(self._recent) if self._size > 1 else without_rank(0, list(self._recent))
+        return [line.decode(errors="replace") for line in lines]
 
     def end(self, rank: int, stream: Stream, now: float) -> None:
         """Take the end of a stream: what it left unfinished becomes a line (a bar of a dead rank does not linger)."""
