@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -44,7 +46,7 @@ def write(form: str, folder: Path, state: dict[str, torch.Tensor]) -> Path:
     return path
 
 
-def load(path: Path, into: torch.nn.Module, **options: Any) -> Any:
+def load(path: Path, into: Any, **options: Any) -> Any:
     return allranks.load(path, into=into, world=single_world(), **options)
 
 
@@ -135,6 +137,58 @@ def test_views_of_one_memory_are_no_ties(tmp_path: Path) -> None:
     assert restored is not None
     assert torch.equal(restored[0]["a"], square)
     assert torch.equal(restored[0]["b"], square.t())
+
+
+def views(numbers: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Leaves that share a part of one memory: overlapping, strided, and a square with its transpose."""
+    square = torch.from_numpy(numbers[16:32].reshape(4, 4).copy())
+    return {
+        "first": numbers[:8],
+        "second": numbers[5:13],
+        "odd": numbers[1:13:2],
+        "square": square,
+        "transposed": square.t(),
+        "beside": numbers[13:16],
+    }
+
+
+def test_views_that_share_a_part_of_their_memory(tmp_path: Path) -> None:
+    """What was saved of such views comes back into such views; other values, of which a part would be lost, do not."""
+    kept = views(np.arange(32.0))
+    into = views(np.zeros(32))
+    run_of(tmp_path / "a", kept).restore(into)
+    assert all((into[name] == one).all() for name, one in kept.items())
+    apart = {name: np.array(one.tolist()) for name, one in kept.items()}
+    apart["second"][0], apart["transposed"][0, 1] = 77, 78
+    ckpt = run_of(tmp_path / "b", apart)
+    for restore in (
+        ckpt.restore,
+        lambda like: allranks.checkpoint.read(tmp_path / "b", like=like),
+        lambda like: load(tmp_path / "b", like),
+    ):
+        into = views(np.full(32, 5.0))
+        with pytest.raises(DoesNotFit) as error:
+            restore(into)  # type: ignore[operator]
+        names = {part.path for part in error.value.differences}
+        assert names & {"first", "second", "odd"}
+        assert names & {"square", "transposed"}
+        assert "beside" not in names
+        assert all((one == 5).all() for one in into.values())
+
+
+def test_one_jax_array_in_two_places_is_saved_once(tmp_path: Path) -> None:
+    """In a template, two places of one array get each their own: nobody changes an array in place."""
+    w = jnp.arange(1000.0)
+    ckpt = run_of(tmp_path, {"a": w, "b": w, "c": w + 1, "key": jax.random.key(1)})
+    (file,) = tmp_path.glob("checkpoint-1/*.safetensors")
+    assert file.stat().st_size < 4096 + 3 * w.nbytes
+    zero = jnp.zeros(1000)
+    restored = ckpt.restore({"a": zero, "b": zero, "c": zero, "key": jax.random.key(0)})
+    assert restored is not None
+    state, _ = restored
+    assert (state["a"] == w).all()
+    assert (state["b"] == w).all()
+    assert (state["c"] == w + 1).all()
 
 
 @pytest.mark.world(n=2, backend="torch")

@@ -108,10 +108,11 @@ class Opened:
         found = {}
         for number in sorted(self._aliases):
             spec, memory = self._specs[number], self.memory(number)
-            if memory is not None and math.prod(spec.split.cuts) > 1:
-                # Other parts of it may be elsewhere: what all ranks see alike is the object.
+            if memory is None or math.prod(spec.split.cuts) > 1:
+                # Other parts of it may be elsewhere: what all ranks see alike is the object. So it is where nobody
+                # changes an array in place.
                 memory = id(self._walk.leaves[self._places[number]])
-            if memory is not None and (other := first.setdefault((spec, memory), number)) != number:
+            if (other := first.setdefault((spec, memory), number)) != number:
                 found[number] = other
         return found
 

@@ -206,9 +206,10 @@ def _filled(reader: Reader, manifest: Manifest, like: T) -> T:
     found = match.differences(tree.declared, tree.values, manifest)
     lacking = tuple(one for one in found if one.kind != "unexpected")
     names = {number: one.path for number, one in enumerate(tree.declared)}
-    if not lacking and (pairs := ties.shared(tree, names)):
+    if not lacking:
+        pairs = ties.shared(tree, names)
         conflicts = ties.differing(tree, names, pairs, reader.fill, partial(known_equal, manifest))
-        lacking = match.tied(conflicts, tree.declared)
+        lacking = match.tied(conflicts | ties.overlapping(tree, names, reader.fill), tree.declared)
     if lacking:
         raise DoesNotFit(
             f"read: {match.report(lacking, tree.declared, manifest)}", differences=lacking, step=manifest.step

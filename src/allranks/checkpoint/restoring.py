@@ -200,9 +200,10 @@ def _look(storage: Storage, world: World, like: object, manifest: Manifest, sett
     allowed = [one for one in differences if asked.allows(one, manifest)]
     wrong = tuple(one for one in differences if one not in allowed)
     both = {number: other for number, other in pairs.items() if number in there}
-    if both and not wrong:
+    if not wrong:
         fill = Reader(storage, manifest, cast=asked.cast).fill
-        wrong = match.tied(ties.differing(tree, there, both, fill, partial(known_equal, manifest)), declared)
+        conflicts = ties.differing(tree, there, both, fill, partial(known_equal, manifest))
+        wrong = match.tied(conflicts | ties.overlapping(tree, there, fill), declared)
         wrong = tuple(one for one in wrong if not matches(one.path, asked.allow_missing))
     if not wrong:
         wrong = _without_value(tree, allowed)

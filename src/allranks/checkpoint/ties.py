@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.typing import NDArray
 
 from allranks.arrays.base import OpenTree, Target
 from allranks.extent import Extent
@@ -40,6 +43,61 @@ def differing(
         for number, other in pairs.items()
         if not same(names[number], names[other]) and not _alike(tree.targets(number), names[number], names[other], read)
     }
+
+
+class _Part(NamedTuple):
+    """Memory of a template that is filled in place, from byte ``begin`` to ``end``: a part of the array ``number``."""
+
+    begin: int
+    end: int
+    number: int
+    target: Target
+
+
+def overlapping(tree: OpenTree, names: Mapping[int, str], read: Read) -> dict[int, int]:
+    """Return the arrays of a template that share bytes with another one, as views of one memory do, and whose saved
+    values cannot both be there: with the other one. Touches no array.
+
+    ``names`` are those in the checkpoint, ``read`` fills targets from it. Raises what ``read`` raises.
+    """
+    found: dict[int, int] = {}
+    for group in _groups(tree, names):
+        begin = group[0].begin
+        memory = np.empty(max(part.end for part in group) - begin, np.uint8)
+        views = [_view_of(memory, part, begin) for part in group]
+        saved = [np.empty(view.shape, view.dtype) for view in views]
+        read([(names[part.number], Target(part.target.extent, one)) for part, one in zip(group, saved, strict=True)])
+        for view, one in zip(views, saved, strict=True):
+            view[...] = one
+        odd = [part for part, view, one in zip(group, views, saved, strict=True) if view.tobytes() != one.tobytes()]
+        found |= {part.number: next(one.number for one in group if one.number != part.number) for part in odd}
+    return found
+
+
+def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_Part]]:
+    """Yield parts of several arrays whose bytes overlap, but for those that are one memory altogether."""
+    parts: dict[tuple[int, int, tuple[int, ...]], _Part] = {}
+    for number in names:
+        for target in tree.targets(number):
+            if target.live and target.buffer.size:
+                begin, end = byte_bounds(target.buffer)
+                parts.setdefault((begin, end, target.buffer.strides), _Part(begin, end, number, target))
+    group: list[_Part] = []
+    end = 0
+    for part in sorted(parts.values(), key=lambda one: one[:3]):
+        if part.begin >= end:
+            yield from [group] if len(group) > 1 else ()
+            group = []
+        group.append(part)
+        end = max(end, part.end)
+    yield from [group] if len(group) > 1 else ()
+
+
+def _view_of(memory: NDArray[np.uint8], part: _Part, begin: int) -> NDArray[Any]:
+    """Return what a part is, in other memory."""
+    buffer = part.target.buffer
+    first = buffer.__array_interface__["data"][0] - begin
+    return np.ndarray(buffer.shape, buffer.dtype, memory, first, buffer.strides)
 
 
 def _alike(targets: Sequence[Target], one: str, other: str, read: Read) -> bool:

@@ -160,7 +160,7 @@ class _Load:
         once = {one: other for one, other in pairs.items() if one not in conflicts}
         for number in once:
             tree.targets(number)  # on the meta device it gets the memory of the other
-        if pairs:
+        if pairs or conflicts:
             found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()), tied=once, conflicts=conflicts)
         found = replace(found, differences=(*found.differences, *unfit))
         found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
@@ -329,6 +329,7 @@ def _said_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
 def _conflicts(source: Source, tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int]) -> dict[int, int]:
     """Return which arrays are one memory with which others, and other bytes in the file. Raises Damaged."""
     found = ties.differing(tree, names, pairs, source.read, source.same) if pairs else {}
+    found |= ties.overlapping(tree, names, source.read)
     if found:
         source.witnessed()  # it may be damage that makes them differ
     return found

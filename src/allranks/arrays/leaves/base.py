@@ -80,10 +80,10 @@ class Adapter(Protocol):
         """Return every copy of a cell that a device of this process holds."""
 
     def address(self, leaf: Any) -> int:
-        """Return where the memory of a leaf begins, quickly; 0 if no other leaf can have the same memory."""
+        """Return what is the same, quickly, for leaves that may be one memory or object; 0 if no other can be."""
 
     def memory(self, leaf: Any) -> Hashable | None:
-        """Return what is the same for leaves that are one memory; None if there are none such."""
+        """Return what is the same for leaves that are one memory, which is filled once; None if there are none such."""
 
     def filling(self, leaf: Any, here: Here) -> Filling:
         """Return how a leaf is filled."""
