@@ -172,6 +172,27 @@ def test_all_ranks_save_one_step_and_go_on_from_there(signalled: str, kind: str,
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.needs("torch", *KINDS.get(kind, ())))
+        for kind in ("rows", "HF Trainer", "Lightning", "Accelerate")
+    ],
+)
+def test_an_exception_that_comes_of_sigterm_leads_to_a_save(kind: str, launcher: str, tmp_path: Path) -> None:
+    """The data set of each rank breaks after some rows. All save the last complete step."""
+    command = [*LAUNCHERS[launcher], str(PROGRAM), str(tmp_path), kind]
+    with started(command, tmp_path, {"BREAKS": "9"}) as job:
+        code = job.wait(PATIENCE)
+    out = (tmp_path / "output.txt").read_text()
+    assert code == CODES[launcher], out
+    [step] = {int(step) for step in re.findall(r"saved step (\d+)", out)}
+    assert step == newest(tmp_path / "run") > 3, out
+    assert "BrokenPipeError: taken for a consequence of SIGTERM" in out, out
+
+
+@pytest.mark.soak
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("launcher", LAUNCHERS)

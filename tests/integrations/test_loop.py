@@ -20,7 +20,7 @@ def test_sigterm_is_answered_by_one_part_alone(tmp_path: Path, monkeypatch: pyte
     ranks = Loop(verify_every=0, save_on_preemption=True)
     advice = r"Checkpointer\(on_sigterm=False\).* Ranks|Ranks.* Checkpointer\(on_sigterm=False\)"
     with Checkpointer(tmp_path / "a", single_world()), pytest.raises(AllranksError, match=advice):
-        ranks.begin(single_world(), {}, 0)
+        ranks.begin(single_world(), {}, 0, save=lambda _: "")
     undo = sigterm.instead(lambda: None, who="Ranks(save_on_preemption=True)")
     with pytest.raises(AllranksError, match=advice):
         Checkpointer(tmp_path / "b", single_world())

@@ -107,7 +107,7 @@ class Checkpointer:
         self._saver = Saver(self._storage, world, settings, nonce=self._entry.nonce, keeping=self._keeping)
         self._undo_end = world.lookout.before_end(self.wait)
         self._departure = departure.of(world)
-        self._undo_sigterm: Callable[[], None] | None = None
+        self._undo_sigterm: Callable[[], object] = lambda: None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
         self._handle: SaveHandle | None = None
@@ -341,6 +341,7 @@ class Checkpointer:
             saved=lambda: self._saved,
             save_last=self._save_last,
             release=self._release,
+            answers=on_sigterm,
         )
         self._departure.join(self._member)
         if on_sigterm:
@@ -363,9 +364,7 @@ class Checkpointer:
         self._closed = True
         self._seen = None
         self._undo_end()
-        if self._undo_sigterm is not None:
-            self._undo_sigterm()
-            self._undo_sigterm = None
+        self._undo_sigterm()
         if not self._read_only:
             self._departure.drop(self._member)
         self._entry.leave(self._storage)

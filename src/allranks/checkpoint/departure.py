@@ -41,9 +41,10 @@ _NAP = 0.02
 class Member:
     """A Checkpointer, as the departure sees it.
 
-    ``seen`` returns the step of the last state that it saw, ``saved`` the last that is saved; ``save_last`` saves the
-    last state that it saw, unless it is saved (every rank must call); ``release`` gives its run free. ``calls`` counts
-    the calls at which all ranks may leave.
+    ``answers``: it answers SIGTERM, and not only a notice. ``seen`` returns the step of the last state that it saw,
+    ``saved`` the last that is saved, ``where`` the place of that, for a person, or ""; ``save_last`` saves the last
+    state that it saw, unless it is saved (every rank must call); ``release`` gives its run free. ``calls`` counts the
+    calls at which all ranks may leave.
     """
 
     notices: Notices
@@ -51,6 +52,8 @@ class Member:
     saved: Callable[[], int | None]
     save_last: Callable[[], None]
     release: Callable[[], None]
+    answers: bool = True
+    where: Callable[[], str] = lambda: ""
     pace: Pace = field(default_factory=Pace)
     calls: int = 0
 
@@ -114,7 +117,12 @@ class Departure:
 
         Returns whether that is done: this rank is to end with exit code 143 then.
         """
-        if not self._members or self._rescued or isinstance(error, Mismatch) or not self._was_told(error):
+        if (
+            self._rescued
+            or not any(one.answers for one in self._members)
+            or isinstance(error, Mismatch)
+            or not self._was_told(error)
+        ):
             return False
         self._rescued = True
         step = self._members[0].saved()
@@ -166,8 +174,10 @@ class Departure:
     def _end(self) -> str:
         """Give all runs free; return what was done."""
         steps = sorted({step for one in self._members if (step := one.saved()) is not None})
+        places = ", ".join(filter(None, (one.where() for one in self._members)))
+        to = f" to {places}" if places else ""
         self._release()
-        return f"saved step {', '.join(map(str, steps))} and left" if steps else "left, with nothing to save"
+        return f"saved step {', '.join(map(str, steps))}{to} and left" if steps else "left, with nothing to save"
 
     def _release(self) -> None:
         for one in list(self._members):

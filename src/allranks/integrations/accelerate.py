@@ -67,22 +67,20 @@ class Ranks:
         self._world = loop.join(accelerator.process_index, accelerator.num_processes, hang=hang)
         self._loop = loop.Loop(verify_every=verify_every, save_on_preemption=save_on_preemption)
         self._held: list[Any] = []
-        self._saved: int | None = None
 
     def prepare(self, *objects: Any, **how: Any) -> Any:
         """Return what ``accelerator.prepare`` returns, once all ranks hold the same modules and optimizers."""
         prepared = self._accelerator.prepare(*objects, **how)
         made = prepared if isinstance(prepared, tuple) else (prepared,)
         self._held += [one for one in made if isinstance(one, torch.nn.Module | torch.optim.Optimizer)]
-        self._loop.begin(self._world, self._state(), 0)
+        self._loop.begin(self._world, self._state(), 0, save=lambda step: str(self.save_state(step)))
         return prepared
 
     def after(self, step: int) -> None:
         """Say that a step is done: compare, if it is time to; save and leave, if a rank is to be preempted."""
         notice = self._loop.after(step, self._parameters)
         if notice is not None:
-            where = self._place(step) if step == self._saved else self.save_state(step)
-            loop.leave(notice, step, str(where))
+            self._loop.leave(notice)
         progress.doing("training", step=step)
 
     def save_state(self, step: int, **how: Any) -> Path:
@@ -99,7 +97,7 @@ class Ranks:
             self._together("save_state", lambda: str(self._accelerator.save_state(str(hidden), **how)))
             seal = {"step": step, "ranks": world.size, "files": self._digests(hidden)}
             self._on_main("save_state", lambda: _publish(hidden, final, seal))
-        self._saved = step
+        self._loop.note_save(step, str(final))
         return final
 
     def load_state(self, step: int | None = None, **how: Any) -> int | None:

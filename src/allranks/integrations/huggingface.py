@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
+from weakref import ref
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from allranks.errors import AllranksError, name_ranks
@@ -55,7 +58,15 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
         if _is_sharded(model, args):
             log("allranks: under FSDP1 and DeepSpeed no weights are compared.", level=30)
             held = {}
-        self._loop.begin(world, held, state.global_step)
+        running = ref(_running_trainer())
+
+        def save(step: int) -> str:
+            trainer = running()
+            assert trainer is not None
+            trainer._save_checkpoint(trainer.model, trial=None)
+            return f"{args.output_dir}/{PREFIX_CHECKPOINT_DIR}-{step}"
+
+        self._loop.begin(world, held, state.global_step, save=save)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -83,9 +94,9 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
         return control
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._loop.note_save(state.global_step, f"{args.output_dir}/{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
         if self._notice is not None:
-            where = f"{args.output_dir}/{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
-            loop.leave(self._notice, state.global_step, where)
+            self._loop.leave(self._notice)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -94,6 +105,16 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
 
     def _world(self, args: TrainingArguments) -> World:
         return loop.join(args.process_index, args.world_size, hang=self._hang)
+
+
+def _running_trainer() -> Trainer:
+    """Return the Trainer that calls the callback that calls this."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if isinstance(found := frame.f_locals.get("self"), Trainer):
+            return found
+        frame = frame.f_back
+    raise AllranksError("the callback Ranks was called by no Trainer of transformers.", remedy="Give it to a Trainer.")
 
 
 def _warn_of_generators(args: TrainingArguments, state: TrainerState, world: World) -> None:

@@ -31,8 +31,8 @@ from allranks.loading.load import load
 from allranks.loading.report import LoadReport
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
+from allranks.world import sigterm
 from allranks.world.base import World
-from allranks.world.notices import Notice
 from allranks.world.progress import progress
 from allranks.world.single import single_world
 
@@ -91,7 +91,7 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
         if isinstance(trainer.strategy, _SHARDED):
             log("allranks: under %s no weights are compared.", type(trainer.strategy).__name__, level=30)
             state = {}
-        self._loop.begin(world, state, trainer.global_step)
+        self._loop.begin(world, state, trainer.global_step, save=lambda _: _save_last(trainer))
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         progress.doing("training step", step=trainer.global_step)
@@ -104,7 +104,9 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
                 return {}
             return {"parameters": dict(pl_module.named_parameters()), **_optimizers(trainer)}
 
-        _act(self._loop.after(trainer.global_step, state), trainer)
+        notice = self._loop.after(trainer.global_step, state)
+        if notice is not None:
+            self._loop.leave(notice)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._load_once(trainer, pl_module)
@@ -119,9 +121,11 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
         self._load_once(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        _act(self._loop.end(), trainer)
+        self._loop.end(leaves=True)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if isinstance(exception, Exception) and self._loop.rescue(exception):
+            raise SystemExit(sigterm.EXIT_CODE)
         self._loop.release()
 
     def _world(self, trainer: Trainer) -> World:
@@ -143,16 +147,14 @@ def _optimizers(trainer: Trainer) -> dict[str, Any]:
     return {"optimizers": whole}
 
 
-def _act(notice: Notice | None, trainer: Trainer) -> None:
-    """Save and leave, on all ranks, if that was decided."""
-    if notice is None:
-        return
+def _save_last(trainer: Trainer) -> str:
+    """Save ``last.ckpt``, on all ranks; return its path."""
     kept = trainer.checkpoint_callback
     folder = kept.dirpath if isinstance(kept, ModelCheckpoint) and kept.dirpath else trainer.default_root_dir
     path = os.path.join(folder, f"{ModelCheckpoint.CHECKPOINT_NAME_LAST}{ModelCheckpoint.FILE_EXTENSION}")
     trainer.save_checkpoint(path)
     trainer.strategy.checkpoint_io.teardown()  # it may be written behind
-    loop.leave(notice, trainer.global_step, path)
+    return path
 
 
 class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
+from allranks.checkpoint import agree, departure
 from allranks.consistency.verify import verify
 from allranks.errors import AllranksError, ContradictingSigns
 from allranks.hang.start import DEFAULT_HANG_AFTER, init
@@ -66,17 +67,31 @@ class Loop:
         self._undo: list[Callable[[], object]] = []
         self._world: World | None = None
         self._step = -1
+        self._saved: tuple[int, str] | None = None
 
-    def begin(self, world: World, state: Any, step: int) -> None:
-        """Compare the whole state; take SIGTERM over, from a framework too, so that all ranks answer it as one."""
+    def begin(self, world: World, state: Any, step: int, *, save: Callable[[int], str]) -> None:
+        """Compare the whole state; take SIGTERM over, from a framework too, so that all ranks answer it as one.
+
+        ``save`` saves the state after a step, on all ranks that call it, and returns where.
+        """
         self.release()  # a training before this one may have ended by an error
         if self._save_on_preemption:
             sigterm.refuse(_WHO)
         verify(state, step, world=world)
-        self._world, self._step = world, step
+        self._world, self._step, self._save, self._saved = world, step, save, None
         if self._save_on_preemption:
-            notices = _votes_of(world).notices
+            notices, departures = _votes_of(world).notices, departure.of(world)
+            member = departure.Member(
+                notices,
+                seen=lambda: self._step,
+                saved=lambda: self._saved[0] if self._saved else None,
+                save_last=self._save_last,
+                release=self.release,
+                where=lambda: self._saved[1] if self._saved else "",
+            )
+            departures.join(member)
             self._undo = [
+                lambda: departures.drop(member),
                 sigterm.take_back(),
                 sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO),
             ]
@@ -93,12 +108,33 @@ class Loop:
             verify(state(), step, world=self._world)
         return self._arrived(self._world)
 
-    def end(self) -> Notice | None:
-        """Say that the training is over; return what all ranks are to do before they go on."""
+    def note_save(self, step: int, where: str) -> None:
+        """Take note that the state after a step is saved, or is about to be, on all ranks."""
+        self._saved = step, where
+
+    def leave(self, notice: Notice) -> NoReturn:
+        """Save the last step, unless that is done, and end this rank: SystemExit(143). Every rank must call."""
         world = self._world
-        notice = None if world is None else self._arrived(world)
+        assert world is not None
+        self._save_last()
+        assert self._saved is not None
+        step, where = self._saved
+        done = f"saved step {step} to {where} and left"
+        sigterm.leave(world, done, because=f"{notice.why} on rank {notice.rank}")
+
+    def rescue(self, error: BaseException) -> bool:
+        """Save the last step, if ``error``, which ends the training, is a consequence of SIGTERM; every rank must call.
+
+        Returns whether that is done.
+        """
+        return self._world is not None and departure.of(self._world).rescue(error)
+
+    def end(self, *, leaves: bool = False) -> None:
+        """Say that the training is over. With ``leaves``, a SIGTERM that comes now still leads to a save."""
+        notice = None if self._world is None else self._arrived(self._world)
+        if notice is not None and leaves:
+            self.leave(notice)
         self.release()
-        return notice
 
     def release(self) -> None:
         """Give SIGTERM back. Any rank may call it alone."""
@@ -107,20 +143,28 @@ class Loop:
         while self._undo:
             self._undo.pop()()
 
+    def _save_last(self) -> None:
+        """Save the last step, unless that is done; return once all have. Raises on all ranks what one raises."""
+        world, step = self._world, self._step
+        assert world is not None
+        error: Exception | None = None
+        try:
+            if self._saved is None or self._saved[0] != step:
+                self._saved = step, self._save(step)
+        except Exception as found:  # the others must hear of it
+            error = found
+        refusals = world.all_gather(agree.refusal(error), name="save before leaving")
+        if error is not None:
+            raise error
+        if refused := agree.first_refusal(refusals):
+            raise agree.quoted(refused, who=f"rank {world.rank}: save before leaving", step=step)
+
     def _arrived(self, world: World) -> Notice | None:
         if not self._save_on_preemption:
             return None
         votes = _votes_of(world)
         votes.calls += 1
         return votes.notices.arrived(votes.calls)
-
-
-def leave(notice: Notice, step: int, where: str) -> None:
-    """End this rank, in order, once all have saved: SystemExit(143). **Every rank must call.**"""
-    world = current()
-    world.barrier("all have saved")
-    because = f"{notice.why} on rank {notice.rank}"
-    sigterm.leave(world, f"saved step {step} to {where} and left", because=because)
 
 
 def _votes_of(world: World) -> _Votes:

@@ -110,6 +110,8 @@ def instead(action: Callable[[], object], *, who: str) -> Callable[[], None]:
     _warn_of_other_handler(who)
 
     def undo() -> None:
+        if mine not in _answer.instead:
+            return
         _answer.instead.remove(mine)
         if not has_come():  # else the launcher is to know at the end whether it led to a save
             _say_whether_answered()

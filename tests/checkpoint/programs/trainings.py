@@ -1,6 +1,7 @@
 """A rank of a training that is preempted, and goes on where it was: ``trainings.py FOLDER KIND [CONTEXT]``.
 
-Writes ``ready-<rank>``, with its pid and the step that it began from, when three steps are done.
+Writes ``ready-<rank>``, with its pid and the step that it began from, when three steps are done. Where BREAKS is set, a
+data set raises instead, in the process of the rank, as if a process that it needs had died of the SIGTERM that comes.
 """
 
 # ruff: noqa: ARG002  # hooks have the arguments that the Trainer gives them
@@ -8,6 +9,7 @@ Writes ``ready-<rank>``, with its pid and the step that it began from, when thre
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -31,6 +33,23 @@ def note(rank: int, step: int, start: int) -> None:
         file = FOLDER / f"ready-{rank}"
         file.with_suffix(".tmp").write_text(f"{os.getpid()} {start}")
         file.with_suffix(".tmp").rename(file)
+
+
+class Rows(TensorDataset):
+    """Rows of ones; with BREAKS, SIGTERM comes with the first row after so many, and the row does not."""
+
+    taken = 0
+
+    def __getitem__(self, index: int) -> Any:
+        self.taken += 1
+        if self.taken > int(os.environ.get("BREAKS", NEVER)):
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise BrokenPipeError("the process that reads the rows has gone")
+        return super().__getitem__(index)
+
+
+def rows() -> Any:
+    return DataLoader(Rows(torch.ones(ROWS, 4)), num_workers=0 if "BREAKS" in os.environ else 2)
 
 
 def plain(batches: Callable[[], Iterable[Any]], *, save_alone: bool = False) -> None:
@@ -94,9 +113,13 @@ def huggingface() -> None:
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             note(args.process_index, state.global_step, self.start)
 
-    data = [{"x": torch.ones(4) * (row % 7), "labels": torch.ones(1)} for row in range(20_000)]
+    class Labelled(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return {"x": super().__getitem__(index)[0], "labels": torch.ones(1)}
+
+    data = Labelled(torch.ones(ROWS, 4))
     arguments = TrainingArguments(
-        output_dir=str(FOLDER / "run"), max_steps=NEVER, save_strategy="no", dataloader_num_workers=2,
+        output_dir=str(FOLDER / "run"), max_steps=NEVER, save_strategy="no", dataloader_num_workers=rows().num_workers,
         per_device_train_batch_size=1, report_to=[], use_cpu=True, disable_tqdm=True, ignore_data_skip=True,
     )  # fmt: skip
     trainer = Trainer(Line(PretrainedConfig()), arguments, train_dataset=data, callbacks=[Note(), Ranks()])
@@ -121,7 +144,7 @@ def lightning() -> None:
             return torch.optim.SGD(self.parameters(), 1e-3)
 
         def train_dataloader(self) -> Any:
-            return DataLoader(TensorDataset(torch.ones(ROWS, 4)), num_workers=2)
+            return rows()
 
     class Note(Callback):  # type: ignore[misc]
         start = 0
@@ -151,12 +174,11 @@ def accelerate() -> None:
     ranks = Ranks(accelerator, FOLDER / "run")
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    data = DataLoader(TensorDataset(torch.ones(ROWS, 4)), num_workers=2)
-    model, optimizer, data = ranks.prepare(model, optimizer, data)
+    model, optimizer, data = ranks.prepare(model, optimizer, rows())
     start = ranks.load_state() or 0
-    for step, (rows,) in enumerate(data, start + 1):
+    for step, (batch,) in enumerate(data, start + 1):
         optimizer.zero_grad()
-        accelerator.backward(model(rows).pow(2).mean())
+        accelerator.backward(model(batch).pow(2).mean())
         optimizer.step()
         ranks.after(step)
         note(accelerator.process_index, step, start)
@@ -164,6 +186,7 @@ def accelerate() -> None:
 
 KINDS: dict[str, Callable[[], None]] = {
     "no workers": lambda: plain(loader()),
+    "rows": lambda: plain(rows),
     "save alone": lambda: plain(loader(), save_alone=True),
     "2 workers": lambda: plain(loader(num_workers=2)),
     "persistent workers": lambda: plain(loader(num_workers=2, persistent_workers=True)),
