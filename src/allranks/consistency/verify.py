@@ -18,6 +18,7 @@ from allranks.consistency.verdict import Verdict, mismatch
 from allranks.errors import AllranksError, Mismatch, name_ranks
 from allranks.gate.collective import name_the_leaf
 from allranks.world.base import World
+from allranks.world.claims import by_claim
 from allranks.world.detect import current
 
 Odd = Mapping[str, Sequence[Sequence[int]]]
@@ -161,9 +162,7 @@ def _decide(said: Sequence[Any]) -> dict[str, Any] | str | None:
     where the ranks have the same leaves, and differ in who holds them."""
     if refused := [rank for rank, one in enumerate(said) if one[0] is not None]:
         return {"refused": [refused, said[refused[0]][0]]}
-    trees: dict[str, list[int]] = {}
-    for rank, (_, _, tree, _) in enumerate(said):
-        trees.setdefault(tree, []).append(rank)
+    trees = by_claim((rank, tree) for rank, (_, _, tree, _) in enumerate(said))
     if len(trees) > 1:
         return {"trees": list(trees.values())}
     if len({placement for _, placement, _, _ in said}) > 1:

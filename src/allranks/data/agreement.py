@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from allranks.errors import Mismatch
-from allranks.world.ticket import minority, who_says_what
+from allranks.world.claims import by_claim, minority, who_says_what
 
 Ranges = Sequence[Sequence[int]]
 _MOST = 8
@@ -73,9 +73,7 @@ def compare(facts: Sequence[Mapping[str, Any]]) -> None:
     names = [name for name in known if any(one.get(name) != facts[0].get(name) for one in facts)]
     if not names:
         return
-    groups: defaultdict[str, list[int]] = defaultdict(list)
-    for rank, one in enumerate(facts):
-        groups[", ".join(f"{name} {one.get(name)}" for name in names)].append(rank)
+    groups = by_claim((rank, ", ".join(f"{name} {one.get(name)}" for name in names)) for rank, one in enumerate(facts))
     more = f"; and {len(groups) - _MOST} more parties" if len(groups) > _MOST else ""
     raise Mismatch(
         f"the ranks do not read the same data: {who_says_what(islice(groups.items(), _MOST))}{more}.",
@@ -110,10 +108,7 @@ def miscounted(said: Sequence[Ranges], global_batch: int) -> str:
 
 
 def _alike(said: Sequence[Ranges]) -> list[tuple[Ranges, list[int]]]:
-    groups: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-    for rank, held in enumerate(said):
-        groups.setdefault(tuple(map(tuple, held)), []).append(rank)
-    return list(groups.items())
+    return list(by_claim((rank, tuple(map(tuple, held))) for rank, held in enumerate(said)).items())
 
 
 def counters(said: Sequence[Ranges], global_batch: int) -> bytes | None:
@@ -155,7 +150,4 @@ def odd_rows(said: Sequence[tuple[Ranges, bytes]]) -> tuple[list[list[int]], lis
     if not odd:
         return None
     first = held[odd[0]]
-    groups: defaultdict[int, list[int]] = defaultdict(list)
-    for rank, value in first.items():
-        groups[value].append(rank)
-    return ranges(odd), list(first), list(minority(groups.values()))
+    return ranges(odd), list(first), list(minority(by_claim(first.items()).values()))

@@ -9,9 +9,9 @@ from allranks.data import agreement
 from allranks.data.gaps import Gap, gaps, in_words
 from allranks.data.ledger import Ledger, Sum, dropped, planned, whole
 from allranks.data.plan import Plan
-from allranks.errors import LedgerMismatch, Mismatch
+from allranks.errors import LedgerMismatch
 from allranks.world.base import World
-from allranks.world.ticket import minority, who_says_what
+from allranks.world.claims import by_claim, mismatch
 
 _MOST = 8  # places that an error tells, and ids of each
 
@@ -49,15 +49,13 @@ def _share(plan: Plan, end: int, rank: int, size: int) -> Sum:
 
 def _add(values: Sequence[Any]) -> list[Any]:
     """Return what was taken, what should have been, and whether all is right."""
-    places: dict[str, list[int]] = {}
-    for rank, ((begin, end, seen), *_) in enumerate(values):
-        places.setdefault(f"steps {begin}-{end - 1}, after {seen[0]} samples ({seen[1]:016x})", []).append(rank)
+    places = by_claim(
+        (rank, f"steps {begin}-{end - 1}, after {seen[0]} samples ({seen[1]:016x})")
+        for rank, ((begin, end, seen), *_) in enumerate(values)
+    )
     if len(places) > 1:
-        raise Mismatch(
-            f"the ranks took different steps of the epoch: {who_says_what(places.items())}.",
-            ranks=minority(places.values()),
-            remedy="Did a rank skip a step, or restore another checkpoint?",
-        )
+        remedy = "Did a rank skip a step, or restore another checkpoint?"
+        raise mismatch("the ranks took different steps of the epoch", places, remedy=remedy)
     taken, wanted = Sum(*values[0][0][2]), Sum()
     for _, mine, share, _ in values:
         taken, wanted = taken.plus(Sum(*mine)), wanted.plus(Sum(*share))

@@ -19,9 +19,8 @@ import numpy as np
 from allranks.data.agreement import DIVIDED
 from allranks.data.detect import backend
 from allranks.digest import digest, show
-from allranks.errors import Mismatch
 from allranks.world.base import World
-from allranks.world.ticket import minority, who_says_what
+from allranks.world.claims import by_claim, mismatch
 
 VARIES = "not comparable"
 _DEEPEST, _LONGEST, _HEAD = 6, 64, 2
@@ -76,14 +75,8 @@ class Head:
             return
         if not world.all(self._once or self._look() == self._word, name="first samples again"):
             return
-        groups: dict[str, list[int]] = {}
-        for rank, one in enumerate(words):
-            groups.setdefault(f"first samples {one}", []).append(rank)
-        raise Mismatch(
-            f"the ranks do not read the same data: {who_says_what(groups.items())}.",
-            ranks=minority(groups.values()),
-            remedy=DIVIDED,
-        )
+        groups = by_claim((rank, f"first samples {one}") for rank, one in enumerate(words))
+        raise mismatch("the ranks do not read the same data", groups, remedy=DIVIDED)
 
     def _look(self) -> str:
         """Return a digest of the first samples: "" if there are none, or none can be had."""

@@ -10,7 +10,7 @@ from allranks.data.ledger import Sum
 from allranks.data.plan import Layout, divisors
 from allranks.errors import DataError, Mismatch
 from allranks.world.base import World
-from allranks.world.ticket import minority, who_says_what
+from allranks.world.claims import by_claim, mismatch
 
 _WHAT = "Give what loader.state() returned and a checkpoint brought back."
 
@@ -74,17 +74,14 @@ def _document(epoch: int, depth: int, facts: Mapping[str, Any], seen: Sum, carry
 
 
 def _gather(values: Sequence[Any]) -> dict[str, Any]:
-    places: dict[str, list[int]] = {}
-    for rank, (epoch, depth, of, seen, _, _) in enumerate(values):
-        what = f"epoch {epoch}, depth {depth}, plan {of['plan']}, after {seen[0]} samples ({seen[1]:016x})"
-        places.setdefault(what, []).append(rank)
+    places = by_claim(
+        (rank, f"epoch {epoch}, depth {depth}, plan {of['plan']}, after {seen[0]} samples ({seen[1]:016x})")
+        for rank, (epoch, depth, of, seen, _, _) in enumerate(values)
+    )
     epoch, depth, of, seen, _, first = values[0]
     if len(places) > 1:
-        raise Mismatch(
-            f"the loaders stand at different places: {who_says_what(places.items())}.",
-            ranks=minority(places.values()),
-            remedy="Did a rank take a batch more, or restore another checkpoint?",
-        )
+        remedy = "Did a rank take a batch more, or restore another checkpoint?"
+        raise mismatch("the loaders stand at different places", places, remedy=remedy)
     total = Sum(*seen)
     carries: dict[int, tuple[int, Any]] = {}
     for rank, (_, _, _, _, taken, carry) in enumerate(values):

@@ -12,10 +12,10 @@ from allranks.data.guarantees import Guarantees
 from allranks.data.plan import Tail
 from allranks.data.samples import Head
 from allranks.data.start import start
-from allranks.errors import DataError, Mismatch, name_ranks
+from allranks.errors import DataError, name_ranks
 from allranks.world.base import World
+from allranks.world.claims import by_claim, mismatch
 from allranks.world.outcome import raised, remote_error
-from allranks.world.ticket import minority, who_says_what
 
 _AHEAD = 32  # samples that a rank has in hand when all agree how many rounds there are
 _EMPTY = (
@@ -195,14 +195,12 @@ def _agreed(values: Sequence[Any], tail: Tail) -> dict[str, Any]:
 
 
 def _gather(values: Sequence[Any]) -> dict[str, Any]:
-    where: dict[str, list[int]] = {}
-    for rank, (epoch, rounds, _, _) in enumerate(values):
-        where.setdefault(f"epoch {epoch}, after {rounds} samples of each rank", []).append(rank)
+    where = by_claim(
+        (rank, f"epoch {epoch}, after {rounds} samples of each rank")
+        for rank, (epoch, rounds, _, _) in enumerate(values)
+    )
     if len(where) > 1:
-        raise Mismatch(
-            f"the ranks stand at different places: {who_says_what(where.items())}.",
-            ranks=minority(where.values()),
-            remedy="Did a rank take a sample more, or restore another checkpoint?",
-        )
+        remedy = "Did a rank take a sample more, or restore another checkpoint?"
+        raise mismatch("the ranks stand at different places", where, remedy=remedy)
     epoch, rounds, facts, _ = values[0]
     return {"epoch": epoch, "rounds": rounds, "of": facts, "places": [place for *_, place in values]}

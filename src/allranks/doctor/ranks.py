@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from allranks.doctor.row import Row, bad, good, name_hosts, unseen, warning
 from allranks.errors import AllranksError, name_ranks
+from allranks.world.claims import by_claim
 
 _MOST, _LONGEST = 6, 90
 _ALONE = "all that follows is of this process' machine alone"
@@ -43,9 +44,7 @@ def _without_remedy(error: AllranksError) -> str:
 
 def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]) -> Iterator[Row]:
     """Yield the row of hosts: ``names`` and ``boots`` (which kernel that is) are each rank's, in rank order."""
-    ranks: dict[str, list[int]] = {}
-    for rank, name in enumerate(names):
-        ranks.setdefault(name, []).append(rank)
+    ranks = by_claim(enumerate(names))
     counts = Counter(map(len, ranks.values()))
     told = [f"{name}: {name_ranks(there)}" for name, there in list(ranks.items())[:_MOST]]
     told += [f"and {len(ranks) - _MOST} more"] if len(ranks) > _MOST else []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from allranks.arrays.base import Leaf
 from allranks.digest import digest, show
 from allranks.errors import Mismatch, name_ranks
-from allranks.world.ticket import minority, who_says_what
+from allranks.world.claims import by_claim, minority, who_says_what
 
 _REMEDY = {
     "sequence": "Did a rank leave out a call, or make one more?",
@@ -69,9 +69,7 @@ def compare(entries: Sequence[Entry]) -> list[list[int]] | None:
     found = set().union(*(entry.differs_from(entries[0]) for entry in set(entries)))
     if not found:
         return None
-    groups: dict[tuple[int, int | None, str], list[int]] = {}
-    for rank, entry in enumerate(entries):
-        groups.setdefault((entry.sequence, entry.step, entry.digest), []).append(rank)
+    groups = by_claim((rank, (entry.sequence, entry.step, entry.digest)) for rank, entry in enumerate(entries))
     if found == {"digest"} and all(entry.has_leaves for entry in entries):
         return list(groups.values())
     told = who_says_what((entries[ranks[0]].tell(found), ranks) for ranks in groups.values())
@@ -99,9 +97,7 @@ def leaf_mismatch(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]]) -> 
 
 def _tell_leaf(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]], differing: Sequence[str]) -> str:
     first, more = differing[0], len(differing) - 1
-    held: dict[str, list[int]] = {}
-    for ranks, words in groups:
-        held.setdefault(words.get(first, "missing"), []).extend(ranks)
+    held = by_claim((rank, words.get(first, "missing")) for ranks, words in groups for rank in ranks)
     told = ", ".join(f"{what} on {name_ranks(ranks)}" for what, ranks in held.items())
     also = f" ({more} more {'leaf differs' if more == 1 else 'leaves differ'})" if more else ""
     return f"leaf {first!r} is {told}{also}"

@@ -29,6 +29,7 @@ from typing import Literal
 
 from allranks.hang.beat import Beat
 from allranks.hang.calls import NO_CALLS, Calls, odd_one
+from allranks.world.claims import by_claim
 
 Verdict = Literal[
     "healthy", "waiting", "working", "stuck", "behind", "ahead", "elsewhere", "stopped", "frozen", "silent", "dead",
@@ -190,9 +191,7 @@ def _ring(beats: Mapping[int, Beat]) -> tuple[int, ...]:
 
 def _odd(beats: Mapping[int, Beat], calls: Mapping[int, Calls]) -> tuple[int, ...]:
     """Return the ranks that made a call that is not the program's, where as many are of one kind as of another."""
-    kinds: dict[Calls, list[int]] = {}
-    for rank in beats:
-        kinds.setdefault(calls[rank], []).append(rank)
+    kinds = by_claim((rank, calls[rank]) for rank in beats)
     if len(kinds) != 2 or not all(kinds) or len({len(ranks) for ranks in kinds.values()}) != 1:
         return ()
     found = odd_one(*kinds)

@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 
 from allranks.callsite import is_users, short_path
 from allranks.hang.sites import Frame
+from allranks.world.claims import by_claim
 
 _HOUSE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Frames of one stack, from the innermost one out.
@@ -85,9 +86,7 @@ def alike(stacks: Mapping[int, str]) -> list[tuple[str, tuple[int, ...]]]:
     >>> alike({0: "a", 1: "b", 2: "a"})
     [('b', (1,)), ('a', (0, 2))]
     """
-    groups: dict[str, list[int]] = {}
-    for rank in sorted(stacks):
-        groups.setdefault(stacks[rank], []).append(rank)
+    groups = by_claim(sorted(stacks.items()))
     return sorted(((stack, tuple(ranks)) for stack, ranks in groups.items()), key=lambda group: (len(group[1]), group))
 
 

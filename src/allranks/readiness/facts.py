@@ -14,7 +14,7 @@ from typing import Any
 from allranks.digest import digest, show
 from allranks.errors import name_ranks
 from allranks.readiness.report import Row, Verdict, ok
-from allranks.world.ticket import who_says_what
+from allranks.world.claims import by_claim, who_says_what
 
 Groups = list[list[int]]
 _MOST_GROUPS, _MOST_PLACES, _MOST_SHOWN = 8, 4, 60
@@ -49,10 +49,8 @@ def differing(said: Sequence[Mapping[str, str]]) -> dict[str, Groups]:
 
     ``said`` are the ranks' digests by check, in rank order.
     """
-    groups: dict[str, dict[str, list[int]]] = {}
-    for check in {check: None for digests in said for check in digests}:
-        for rank, digests in enumerate(said):
-            groups.setdefault(check, {}).setdefault(digests.get(check, ""), []).append(rank)
+    checks = dict.fromkeys(check for digests in said for check in digests)
+    groups = {check: by_claim((rank, digests.get(check, "")) for rank, digests in enumerate(said)) for check in checks}
     return {check: list(by.values()) for check, by in groups.items() if len(by) > 1}
 
 

@@ -13,6 +13,7 @@ from allranks.callsite import call_site
 from allranks.clock import Clock, SystemClock
 from allranks.errors import AllranksError, Mismatch
 from allranks.world import outcome, zone
+from allranks.world.claims import by_claim, minority, who_says_what
 from allranks.world.codec import Value, pack, unpack
 from allranks.world.exchange import Decide, Exchanger
 from allranks.world.lookout import Alone, Lookout
@@ -20,7 +21,7 @@ from allranks.world.meetings import Meetings
 from allranks.world.one_rank import one_rank
 from allranks.world.progress import progress
 from allranks.world.store import KeyValueStore
-from allranks.world.ticket import Ticket, minority, who_says_what
+from allranks.world.ticket import Ticket
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -234,9 +235,7 @@ def _name_of(fn: Callable[..., Any]) -> str:
 
 def _the_one_value(values: Sequence[Value]) -> Value:
     """Return the value that all ranks hold. Raises Mismatch saying which ranks hold what."""
-    groups: dict[str, list[int]] = {}
-    for rank, value in enumerate(values):
-        groups.setdefault(json.dumps(pack(value), sort_keys=True), []).append(rank)
+    groups = by_claim((rank, json.dumps(pack(value), sort_keys=True)) for rank, value in enumerate(values))
     if len(groups) == 1:
         return values[0]
     told = who_says_what((_short(text), ranks) for text, ranks in groups.items())

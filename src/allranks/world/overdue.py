@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from allranks.callsite import whereabouts
 from allranks.errors import StoreError, name_ranks
 from allranks.world.base import World
+from allranks.world.claims import by_claim
 from allranks.world.progress import progress
 
 # The grace of torchrun, of Slurm (KillWait) and of `allranks run`, in seconds, where no launcher of ours says another.
@@ -63,9 +64,7 @@ def report(
 ) -> str:
     """Return one line: which ranks have not come, where they are, and what to do; ``saved`` is the last saved step."""
     since = "" if saved is None else f" since step {saved}"
-    groups: dict[str, list[int]] = {}
-    for rank in sorted(late):
-        groups.setdefault(places.get(rank, "gave no sign"), []).append(rank)
+    groups = by_claim((rank, places.get(rank, "gave no sign")) for rank in sorted(late))
     where = "; ".join(f"{name_ranks(ranks)} {place}" for place, ranks in groups.items())
     return (
         f"{why} {seconds:g} s ago, and {name_ranks(late)} did not come to the next {call}: {where}. Nothing is saved"

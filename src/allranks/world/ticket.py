@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from allranks.errors import name_ranks
+from allranks.world.claims import by_claim, minority, who_says_what
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,21 +33,5 @@ def difference(tickets: Mapping[Ticket, Iterable[int]]) -> tuple[str, tuple[int,
     first = next(iter(tickets))
     if all(first.agrees_with(ticket) for ticket in tickets):
         return None
-    groups: dict[tuple[str, str], list[int]] = {}
-    for ticket, ranks in tickets.items():
-        groups.setdefault((ticket.op, ticket.name), []).extend(ranks)
+    groups = by_claim((rank, (ticket.op, ticket.name)) for ticket, ranks in tickets.items() for rank in ranks)
     return who_says_what((str(t), sorted(ranks)) for t, ranks in tickets.items()), minority(groups.values())
-
-
-def who_says_what(groups: Iterable[tuple[str, Iterable[int]]]) -> str:
-    """Return ``ranks 0, 2: this; rank 1: that``, the largest group first."""
-    listed = [(words, sorted(ranks)) for words, ranks in groups]
-    listed.sort(key=lambda group: (-len(group[1]), group[1]))
-    return "; ".join(f"{name_ranks(ranks)}: {words}" for words, ranks in listed)
-
-
-def minority(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
-    """Return the ranks outside the largest group; all ranks where two groups are the largest."""
-    listed = sorted((sorted(ranks) for ranks in groups), key=len, reverse=True)
-    tied = len(listed) > 1 and len(listed[0]) == len(listed[1])
-    return tuple(sorted(rank for group in (listed if tied else listed[1:]) for rank in group))

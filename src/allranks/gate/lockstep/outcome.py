@@ -16,8 +16,8 @@ from allranks.errors import Mismatch
 from allranks.gate.lockstep import steps
 from allranks.gate.lockstep.pace import Pace, calls_until_next
 from allranks.gate.lockstep.schedule import LEFT_OUT, ONE_ORDER
+from allranks.world.claims import by_claim, minority, mismatch, who_says_what
 from allranks.world.codec import Value
-from allranks.world.ticket import minority, who_says_what
 
 _REPLICATED = (
     "JAX takes numbers, NumPy arrays and arrays of one process for equal on all ranks: give all the same "
@@ -90,9 +90,7 @@ def compare(said: Sequence[Said], members: Sequence[int]) -> Outcome:
     """Compare what the ranks of a group brought. Raises Mismatch where only loops or calls in other groups differ."""
     if meeting := max(one.meeting for one in said):
         return Elsewhere(meeting)
-    groups: dict[tuple[int, str], list[int]] = {}
-    for position, one in enumerate(said):
-        groups.setdefault((one.place, one.form), []).append(position)
+    groups = by_claim((position, (one.place, one.form)) for position, one in enumerate(said))
     if len(groups) > 1:
         return Different(min(place for place, _ in groups) // 2 + 1, list(groups.values()))
     _compare_loops(said, members)
@@ -116,31 +114,21 @@ def _compare_values(said: Sequence[Said], members: Sequence[int]) -> None:
     told = [(rank, [steps.Label(*value) for value in one.values]) for rank, one in zip(members, said, strict=True)]
     if found := steps.compare_labels(told):
         name, ranks = found
-        raise Mismatch(
-            f"call {said[0].place // 2 + 1} is given different values: {name}: {who_says_what(ranks.items())}.",
-            ranks=minority(ranks.values()),
-            remedy=_REPLICATED,
-        )
+        raise mismatch(f"call {said[0].place // 2 + 1} is given different values: {name}", ranks, remedy=_REPLICATED)
 
 
 def _compare_labels(said: Sequence[Said], members: Sequence[int]) -> None:
     told = [(rank, [steps.Label(*label) for label in one.labels]) for rank, one in zip(members, said, strict=True)]
     if found := steps.compare_labels(told):
         loop, ranks = found
-        raise Mismatch(
-            f"call {said[0].place // 2 + 1} is made for different elements {loop}: {who_says_what(ranks.items())}.",
-            ranks=minority(ranks.values()),
-            remedy=_SORTED,
-        )
+        raise mismatch(f"call {said[0].place // 2 + 1} is made for different elements {loop}", ranks, remedy=_SORTED)
 
 
 def _compare_ends(places: Sequence[Mapping[str, Any]]) -> None:
     """Raise Mismatch if ranks leave that have not made equally many calls with one of their groups."""
     groups = {name: members for said in places for name, (_, members) in said.items()}
     for name, members in groups.items():
-        made: dict[int, list[int]] = {}
-        for rank in members:
-            made.setdefault(places[rank].get(name, (0,))[0] // 2, []).append(rank)
+        made = by_claim((rank, places[rank].get(name, (0,))[0] // 2) for rank in members)
         if len(made) > 1:
             told = who_says_what((f"{count} calls", ranks) for count, ranks in made.items())
             raise Mismatch(

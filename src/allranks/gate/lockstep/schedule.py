@@ -13,7 +13,8 @@ from typing import Any
 
 from allranks.digest import digest, show
 from allranks.errors import Mismatch
-from allranks.world.ticket import Ticket, minority, who_says_what
+from allranks.world.claims import by_claim, minority, who_says_what
+from allranks.world.ticket import Ticket
 
 # How many lines of a call travel where ranks differ: the first difference is most often among the first.
 _MOST_LINES = 2000
@@ -115,9 +116,7 @@ def _first_line(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], key: 
 
 
 def _each(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], words: Any) -> str:
-    said: dict[str, list[int]] = {}
-    for ranks, call_words in groups:
-        said.setdefault(words(call_words), []).extend(ranks)
+    said = by_claim((rank, words(call_words)) for ranks, call_words in groups for rank in ranks)
     return who_says_what(said.items())
 
 

@@ -19,7 +19,7 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from allranks.gate.lockstep.predictor import Predictor
-from allranks.world.ticket import who_says_what
+from allranks.world.claims import by_claim, who_says_what
 
 # A loop, as it is named on every rank: ``k in the loop at train.py:8``.
 Key = str
@@ -58,9 +58,8 @@ def compare_labels(told: Iterable[tuple[int, Iterable[Label]]]) -> tuple[str, di
     None if there is none. Ranks that go through elements of their own are not compared.
     """
     ranks: dict[tuple[str, str], dict[str, list[int]]] = {}
-    for rank, labels in told:
-        for loop, words, elements in labels:
-            ranks.setdefault((loop, elements), {}).setdefault(words, []).append(rank)
+    for (loop, words, elements), those in by_claim((rank, label) for rank, labels in told for label in labels).items():
+        ranks.setdefault((loop, elements), {})[words] = those
     return next(((loop, by_words) for (loop, _), by_words in ranks.items() if len(by_words) > 1), None)
 
 

@@ -1,0 +1,37 @@
+"""What N ranks claim, and who differs: the ranks by equal claims, in words, and those in the minority. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
+
+from allranks.errors import Mismatch, name_ranks
+
+T = TypeVar("T", bound=Hashable)
+
+
+def by_claim(claims: Iterable[tuple[int, T]]) -> dict[T, list[int]]:
+    """Return the ranks of each claim, in the order in which claims and ranks come: ``by_claim(enumerate(values))``."""
+    groups: dict[T, list[int]] = {}
+    for rank, claim in claims:
+        groups.setdefault(claim, []).append(rank)
+    return groups
+
+
+def who_says_what(groups: Iterable[tuple[str, Iterable[int]]]) -> str:
+    """Return ``ranks 0, 2: this; rank 1: that``, the largest group first."""
+    listed = [(words, sorted(ranks)) for words, ranks in groups]
+    listed.sort(key=lambda group: (-len(group[1]), group[1]))
+    return "; ".join(f"{name_ranks(ranks)}: {words}" for words, ranks in listed)
+
+
+def minority(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
+    """Return the ranks outside the largest group; all ranks where two groups are the largest."""
+    listed = sorted((sorted(ranks) for ranks in groups), key=len, reverse=True)
+    tied = len(listed) > 1 and len(listed[0]) == len(listed[1])
+    return tuple(sorted(rank for group in (listed if tied else listed[1:]) for rank in group))
+
+
+def mismatch(what: str, groups: Mapping[str, Iterable[int]], *, remedy: str = "") -> Mismatch:
+    """Return the error for ranks that say different things: ``what``, who says what, and the ranks in the minority."""
+    return Mismatch(f"{what}: {who_says_what(groups.items())}.", ranks=minority(groups.values()), remedy=remedy)
