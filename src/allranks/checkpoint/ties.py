@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,21 +77,36 @@ def overlapping(tree: OpenTree, names: Mapping[int, str], read: Read) -> dict[in
 
 def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_Part]]:
     """Yield parts of several arrays whose bytes overlap, but for those that are one memory altogether."""
-    parts: dict[tuple[int, int, tuple[int, ...]], _Part] = {}
-    for number in names:
-        for target in tree.targets(number):
-            if target.live and target.buffer.size:
-                begin, end = byte_bounds(target.buffer)
-                parts.setdefault((begin, end, target.buffer.strides), _Part(begin, end, number, target))
+    parts = [
+        _Part(*_bounds(target.buffer), number, target)
+        for number in names
+        for target in tree.targets(number)
+        if target.live and target.buffer.size
+    ]
+    parts.sort(key=itemgetter(0, 1))
     group: list[_Part] = []
     end = 0
-    for part in sorted(parts.values(), key=lambda one: one[:3]):
+    for part in parts:
         if part.begin >= end:
-            yield from [group] if len(group) > 1 else ()
+            yield from _several(group)
             group = []
         group.append(part)
         end = max(end, part.end)
-    yield from [group] if len(group) > 1 else ()
+    yield from _several(group)
+
+
+def _several(group: Sequence[_Part]) -> Iterator[list[_Part]]:
+    """Yield a group, each memory once, if it is of more than one."""
+    if len(group) > 1:
+        once = list({(part.begin, part.end, part.target.buffer.strides): part for part in reversed(group)}.values())
+        yield from [once[::-1]] if len(once) > 1 else ()
+
+
+def _bounds(buffer: NDArray[Any]) -> tuple[int, int]:
+    if not buffer.flags.c_contiguous:
+        return byte_bounds(buffer)
+    begin = buffer.__array_interface__["data"][0]
+    return begin, begin + buffer.nbytes
 
 
 def _view_of(memory: NDArray[np.uint8], part: _Part, begin: int) -> NDArray[Any]:
