@@ -18,6 +18,7 @@ from allranks.checkpoint.items import items_in, reduced
 from allranks.checkpoint.manifest_encode import encode
 from allranks.checkpoint.manifest_json import decode
 from allranks.checkpoint.retention import Policy, Saved, any_of, decide
+from allranks.cli.main import main
 from allranks.errors import AllranksError, Damaged, DoesNotFit, NewerFormat, StepRemoved
 from allranks.storage import LocalStorage, MemoryStorage
 from allranks.storage.base import Storage
@@ -260,7 +261,10 @@ def test_every_bit_of_a_reduced_manifest_is_guarded() -> None:
     print(f"{8 * len(data)} flipped bits")
 
 
-def test_restore_and_load_take_a_step_of_items(tmp_path: Path) -> None:
+def test_load_and_the_commands_take_a_step_of_items(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tmp_path, range(100, 500, 100))
+    assert main(["ckpt", "ls", str(tmp_path)]) == 0
+    states = [line[60:].strip() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert states == ["params only", "data, params only", "", "newest"]
     report = allranks.load(tmp_path / "checkpoint-100", into={"params": state(0)["params"]}, world=single_world())
     assert (report.state["params"]["w"] == 100).all()

@@ -9,6 +9,8 @@ from typing import Any
 
 from allranks.checkpoint import facts, inventory, paths
 from allranks.checkpoint.inventory import Found
+from allranks.checkpoint.items import items_in
+from allranks.checkpoint.manifest import Manifest
 from allranks.cli import screen
 from allranks.cli.place import Place, place
 from allranks.errors import NotThere
@@ -61,13 +63,15 @@ def _document(one: Found, now: float) -> dict[str, Any]:
         "files": len(manifest.files) if manifest else _shard_files(one),
         "ranks": manifest.world_size if manifest else None,
         "metrics": dict(manifest.metrics) if manifest else None,
+        "items": sorted(items_in(manifest)) if manifest else None,
         "unchanged_for": None if one.changed is None else round(max(now - one.changed, 0.0), 3),
     }
 
 
 def _show(found: Sequence[Found], newest: int | None, now: float) -> None:
     columns = ["step", "created (UTC)", "size", "leaves", "files", "ranks", "metrics", "state"]
-    rows = [_row(one, newest) for one in found]
+    whole = next((items_in(one.manifest) for one in found if one.step == newest and one.manifest), frozenset())
+    rows = [_row(one, newest, whole) for one in found]
     screen.show(screen.table(columns, rows, right=["step", "size", "leaves", "files", "ranks"]))
     notes = [note for one in found if (note := _note(one, now))]
     if notes:
@@ -76,7 +80,7 @@ def _show(found: Sequence[Found], newest: int | None, now: float) -> None:
             print(note)
 
 
-def _row(one: Found, newest: int | None) -> list[str]:
+def _row(one: Found, newest: int | None, whole: frozenset[str]) -> list[str]:
     manifest = one.manifest
     if manifest is None:
         return [str(one.step), "", screen.size(one.bytes), "", f"{_shard_files(one):,}", "", "", one.state]
@@ -88,8 +92,15 @@ def _row(one: Found, newest: int | None) -> list[str]:
         f"{len(manifest.files):,}",
         f"{manifest.world_size:,}",
         "  ".join(f"{name} {value:.4g}" for name, value in manifest.metrics.items()),
-        "newest" if one.step == newest else "",
+        "newest" if one.step == newest else _left(manifest, whole),
     ]
+
+
+def _left(manifest: Manifest, whole: frozenset[str]) -> str:
+    """Return which items are left of a step that the run no longer keeps; "" of one that has what the newest has."""
+    items, files = items_in(manifest), [paths.shard_file_of(file.name) for file in manifest.files]
+    of_items = all(said is not None and said.item for said in files)
+    return f"{', '.join(sorted(items))} only" if of_items and items < whole else ""
 
 
 def _shard_files(one: Found) -> int:
