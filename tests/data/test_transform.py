@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allranks.checkpoint import agree
 from allranks.data.base import Bad
 from allranks.data.transform import Chain, Filter, Map
 from allranks.errors import DataError
@@ -69,6 +70,24 @@ def test_an_error_masks_one_row(fn: Callable[..., Any], batched: bool) -> None:
     """With on_error="mask" the others are as if nothing had happened."""
     done = Chain((Map(fn, batched=batched, on_error="mask"),)).apply(range(10), IDS, 0)
     assert done == [0, 1, 2, Bad("allergic raised ValueError: three".replace("allergic", fn.__name__)), *range(4, 10)]
+
+
+def test_an_error_whose_text_cannot_be_made_is_an_error_like_any_other() -> None:
+    """In a map, and in what another rank hears of it."""
+
+    class Speechless(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    def fails(_: int) -> int:
+        raise Speechless
+
+    with pytest.raises(DataError, match=r"fails raised Speechless for sample 100 in epoch 0: \(its __str__ raises\)"):
+        Chain((Map(fails),)).apply(range(10), IDS, 0)
+    [done, *_] = Chain((Map(fails, on_error="mask"),)).apply(range(10), IDS, 0)
+    assert isinstance(done, Bad)
+    assert "Speechless: (its __str__ raises)" in done.why
+    assert agree.refusal(Speechless()) == ["Speechless", "(its __str__ raises)"]
 
 
 def test_a_batched_function_that_fails_only_in_company_is_no_bad_sample() -> None:

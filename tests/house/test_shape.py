@@ -81,7 +81,7 @@ def decides_by_words(tree: ast.AST) -> list[int]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
         for over in node.comparators
-        if isinstance(over, ast.Call) and ast.unparse(over.func) in ("str", "repr")
+        if isinstance(over, ast.Call) and ast.unparse(over.func) in ("str", "repr", "message_of", "text_of")
         if over.args and isinstance(over.args[0], ast.Name) and over.args[0].id in _ERRORS
     ]
 

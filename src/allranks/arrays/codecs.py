@@ -20,6 +20,7 @@ from allranks.arrays.leaves.numpy import DTYPES
 from allranks.arrays.saved import Node, SavedArray
 from allranks.arrays.walk import Branch, Late, Opener
 from allranks.errors import AllranksError, CannotStore
+from allranks.failure import text_of
 
 T = TypeVar("T")
 
@@ -147,7 +148,7 @@ def _open(here: Here, node: Any) -> Branch:
 
 
 def _failed(what: str, kind: str, path: str, error: Exception) -> CannotStore:
-    text = f"'{path}': {what} of {kind}, as register_type has it, failed: {type(error).__name__}: {error}"
+    text = f"'{path}': {what} of {kind}, as register_type has it, failed: {text_of(error)}"
     return CannotStore(text, leaf=path)
 
 

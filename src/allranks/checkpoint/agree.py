@@ -30,6 +30,7 @@ from allranks.errors import (
     Unsafe,
     name_ranks,
 )
+from allranks.failure import message_of
 from allranks.gate.collective import name_the_leaf
 from allranks.gate.ticket import Entry, array_in_words, compare
 from allranks.world.base import World
@@ -111,7 +112,7 @@ def _decide(values: Sequence[Any]) -> dict[str, Any] | str | None:
 
 def refusal(error: Exception | None) -> list[str] | None:
     """Return what a rank says of its error."""
-    return None if error is None else [type(error).__name__, str(error)]
+    return None if error is None else [type(error).__name__, message_of(error)]
 
 
 def first_refusal(refusals: Sequence[Sequence[str] | None]) -> list[Any] | None:

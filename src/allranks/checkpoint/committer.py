@@ -41,6 +41,7 @@ from allranks.checkpoint.commit_words import (
 )
 from allranks.clock import Clock
 from allranks.errors import Fenced, KeyTimeout, StoreError
+from allranks.failure import message_of, text_of
 from allranks.world import gone
 from allranks.world.codec import dumps, loads
 from allranks.world.store import KeyValueStore
@@ -200,7 +201,7 @@ class _Run:
         except Exception as error:
             self.cause = error
             trace = "".join(traceback.format_exception(error))
-            yield from self._tell(Fault(me, type(error).__qualname__, str(error), trace))
+            yield from self._tell(Fault(me, type(error).__qualname__, message_of(error), trace))
             return
         if me == COORDINATOR_RANK:
             yield Written(self.save, me, ack)
@@ -321,7 +322,7 @@ class _Run:
             return Refused(str(error), fenced=True)
         except Exception as error:
             self.cause = error
-            return PutFailed(f"rank 0 could not put the manifest: {type(error).__qualname__}: {error}")
+            return PutFailed(f"rank 0 could not put the manifest: {text_of(error)}")
         return Put()
 
     def _look(self) -> Event:
@@ -336,7 +337,7 @@ class _Run:
                     return Found() if self.look() else NotFound()
             return NotFound()
         except Exception as error:
-            return LookFailed(f"rank {me.rank} cannot see whether it is there: {type(error).__qualname__}: {error}")
+            return LookFailed(f"rank {me.rank} cannot see whether it is there: {text_of(error)}")
 
 
 def _to_json(save: SaveId) -> Json:

@@ -23,6 +23,7 @@ from allranks import agent
 from allranks.checkpoint.cadence import SHORT_GRACE, Pace
 from allranks.checkpoint.interrupted import comes_before_a_change
 from allranks.errors import Mismatch, name_ranks
+from allranks.failure import message_of
 from allranks.gate.log import log
 from allranks.world import overdue, sigterm
 from allranks.world.base import World
@@ -139,7 +140,7 @@ class Departure:
 
     def _was_told(self, error: BaseException) -> bool:
         """Whether SIGTERM has come, to this rank or to another; it may come a moment after a worker has died of it."""
-        is_ended = isinstance(error, _ENDED) or any(words in str(error) for words in _ENDED_WORDS)
+        is_ended = isinstance(error, _ENDED) or any(words in message_of(error) for words in _ENDED_WORDS)
         until = time.monotonic() + (_LATE if is_ended else 0.0)
         while not (told := sigterm.has_come() or any(one.notices.is_leaving for one in self._members)):
             if time.monotonic() >= until:

@@ -10,6 +10,7 @@ from allranks.checkpoint.items import items_in
 from allranks.checkpoint.removal import obstacles, reduce_step, remove_replaced, remove_step
 from allranks.checkpoint.retention import Decision, Keep, Policy, Saved, decide, lacks_metric
 from allranks.errors import AllranksError, Damaged, NewerFormat, StepExists, StorageError
+from allranks.failure import text_of
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 
@@ -124,7 +125,7 @@ class Keeping:
         try:
             return decide(saved, self._policy, self._items, spared=(newest,))
         except Exception as error:  # of a policy of the program's own
-            raise AllranksError(f"a policy of what is kept failed: {type(error).__name__}: {error}") from error
+            raise AllranksError(f"a policy of what is kept failed: {text_of(error)}") from error
 
     def _removable(self, steps: set[int], *, held: Mapping[int, str]) -> set[int]:
         """Return those of the steps that may be removed. Why another one must stay is reported once."""

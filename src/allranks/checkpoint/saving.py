@@ -32,6 +32,7 @@ from allranks.consistency.check import claim_of
 from allranks.consistency.placement import open_placed, settle
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, Mismatch
+from allranks.failure import text_of
 from allranks.gate.ticket import Entry
 from allranks.storage.base import BLOCK, Storage
 from allranks.world.base import World
@@ -126,7 +127,7 @@ class Saver:
         except AllranksError:  # of the ranks' meeting: all have it
             raise
         except Exception as error:  # of this rank alone
-            refused = AllranksError(f"extra cannot be gathered: {type(error).__name__}: {error}")
+            refused = AllranksError(f"extra cannot be gathered: {text_of(error)}")
             return replace(order, extra=None, refused=order.refused or refused)
 
     def _agree(self, order: Order, state: object) -> Job:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from allranks.data import order
 from allranks.data.base import Bad
 from allranks.errors import DataError
+from allranks.failure import message_of, text_of
 
 OnError = Literal["raise", "mask"]
 
@@ -139,11 +140,12 @@ class _Turn:
         """Memory that runs out is no property of a sample, so it is never masked."""
         if self.operation.on_error == "raise" or isinstance(error, MemoryError):
             raise self._error(error, f"sample {name}", name) from error
-        return Bad(f"{self.operation.name} raised {type(error).__name__}: {error}")
+        return Bad(f"{self.operation.name} raised {text_of(error)}")
 
     def _error(self, error: Exception, where: str, sample: int | None = None) -> DataError:
+        what = f"{self.operation.name} raised {type(error).__name__} for {where} in epoch {self.seed[1]}"
         return DataError(
-            f"{self.operation.name} raised {type(error).__name__} for {where} in epoch {self.seed[1]}: {error}.",
+            f"{what}: {message_of(error)}.",
             sample=sample,
             remedy='Repair the function or the sample, or give on_error="mask" to mask its row.',
         )

@@ -31,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import allranks
+from allranks.failure import text_of
 from allranks.launch import orders, zygote
 from allranks.launch.preload import Plan
 from allranks.launch.target import Call, Command, from_json
@@ -260,7 +261,7 @@ def prepare(message: orders.Preload) -> tuple[tuple[str, ...], str]:
         try:
             zygote.call(call)
         except Exception as error:
-            return (), f"{type(error).__name__}: {error}"
+            return (), text_of(error)
         return (), _freeze()
     return preload(zygote.plan_for(from_json(message.target), cwd=message.cwd))
 
@@ -278,7 +279,7 @@ def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
         except ModuleNotFoundError:
             continue
         except Exception as error:
-            return tuple(loaded), f"import {module} raised {type(error).__name__}: {error}"
+            return tuple(loaded), f"import {module} raised {text_of(error)}"
         loaded.append(module)
         if why := obstacle():
             return tuple(loaded), f"import {module} {why}"

@@ -19,6 +19,10 @@ from _pytest.config import _prepareconfig
 from _pytest.runner import runtestprotocol
 from _pytest.warnings import catch_warnings_for_item
 
+# Else a thread of each rank imports it, a second later: pytest then parses it, while it may parse another module in the
+# main thread, and Python 3.11 fails where two threads parse ("AST constructor recursion depth mismatch").
+import allranks.hang.launched  # noqa: F401
+
 RANK_FOLDER: pytest.StashKey[Path] = pytest.StashKey()
 _sessions: list[pytest.Session] = []
 _path: list[str] = []

@@ -13,6 +13,7 @@ from allranks.data.base import Bad, Progress, Rows, silent
 from allranks.data.index import Index, SourceFile
 from allranks.data.samples import look
 from allranks.errors import DataChanged, DataError
+from allranks.failure import text_of
 
 _MOST_BLOCKS = 1 << 20
 
@@ -122,7 +123,7 @@ class SequenceRows:
         try:
             return self.rows[row]
         except Exception as error:  # every kind: it is the user's code
-            why = f"row {row:,} of {_type_of(self.rows)}: {type(error).__name__}: {error}"
+            why = f"row {row:,} of {_type_of(self.rows)}: {text_of(error)}"
             if self.mask:
                 return Bad(why)
             raise DataError(f"{why}.", sample=row, remedy='Mend it, or read on with on_corrupt="mask".') from error

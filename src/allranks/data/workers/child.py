@@ -14,6 +14,7 @@ from queue import SimpleQueue
 import allranks.data.workers.wire as wire
 from allranks.data.transform import Chain
 from allranks.errors import DataError
+from allranks.failure import text_of
 
 _PR_SET_PDEATHSIG = 1
 
@@ -48,7 +49,7 @@ def _loaded(frame: wire.Frame) -> Chain | DataError:
     try:
         chain: Chain = wire.load(frame)
     except Exception as error:
-        text = f"a worker process cannot load the functions to apply: {type(error).__name__}: {error}."
+        text = f"a worker process cannot load the functions to apply: {text_of(error)}."
         refusal = DataError(text, remedy="What they import must be importable from this process' sys.path, too.")
         refusal.__cause__ = error
         return refusal
@@ -75,4 +76,4 @@ def _failure(error: Exception) -> wire.Frame:
         except Exception:  # noqa: S112 - whatever a stranger's exception does when it is pickled
             continue
         return frame
-    return wire.pack([], (DataError(f"{type(error).__name__}: {error}"), None, text))
+    return wire.pack([], (DataError(text_of(error)), None, text))

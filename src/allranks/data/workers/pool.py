@@ -20,6 +20,7 @@ import allranks.data.workers.wire as wire
 from allranks.data.base import Doing
 from allranks.data.workers.process import Process
 from allranks.errors import DataError, WorkerDied
+from allranks.failure import text_of
 
 _LOG = logging.getLogger("allranks.data")
 _IN_HAND = 2  # pieces a worker has: the one it works at, and the next
@@ -42,7 +43,7 @@ class _Piece:
         try:
             samples, failure = wire.unpack(answer)
         except Exception as error:
-            self.fail(f"what a worker process made of samples cannot be read: {type(error).__name__}: {error}.", error)
+            self.fail(f"what a worker process made of samples cannot be read: {text_of(error)}.", error)
             return
         if failure is None:
             self.future.set_result(samples)
@@ -179,7 +180,7 @@ class _Feeder:
         try:
             frame = piece.frame()
         except Exception as error:
-            piece.fail(f"samples cannot be sent to a worker process: {type(error).__name__}: {error}.", error)
+            piece.fail(f"samples cannot be sent to a worker process: {text_of(error)}.", error)
             return
         self._held.append(piece)
         process.send(frame)
@@ -209,7 +210,7 @@ class Pool:
             frame = wire.dump(chain)
         except Exception as error:
             raise DataError(
-                f"the functions to apply cannot be sent to worker processes: {type(error).__name__}: {error}.",
+                f"the functions to apply cannot be sent to worker processes: {text_of(error)}.",
                 remedy="They must not hold open files, locks or device arrays; or use workers=0.",
             ) from error
         self._queue = _Queue(count)
