@@ -55,7 +55,10 @@ def _failure(first: Failure, result: JobResult, recent: Collection[str]) -> Iter
 
 
 def _is_shown(lines: Sequence[str], recent: Collection[str]) -> bool:
-    return all(line in recent for line in lines if line.strip())
+    """Return whether all lines were; Python may have added a suggestion to the last ("Did you mean: ...")."""
+    return all(line in recent for line in lines[:-1] if line.strip()) and any(
+        line.startswith(lines[-1]) for line in recent
+    )
 
 
 def _cut(line: str) -> str:
