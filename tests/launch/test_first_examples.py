@@ -1,4 +1,4 @@
-"""The examples of the README, and the first of every page, run as they stand: alone, and on two ranks; and again."""
+"""The examples of the README, and the first of every page, run as they stand: alone, and on two ranks."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def test_the_examples_of_the_readme_run_on_two_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("name", [*(f"README {number}" for number in range(3)), *sorted(FIRST)])
 def test_an_example_runs_as_it_stands(name: str, ranks: int, tmp_path: Path) -> None:
-    text = FIRST.get(name) or examples(ROOT / "README.md")[int(name[-1])]
-    run(text, tmp_path, ranks)
-    run(text, tmp_path, ranks)
+    """Those of the README again, too: what is there from the first time does not stop them."""
+    run(FIRST.get(name) or examples(ROOT / "README.md")[int(name[-1])], tmp_path, ranks)
+    if name not in FIRST:
+        run(examples(ROOT / "README.md")[int(name[-1])], tmp_path, ranks)
