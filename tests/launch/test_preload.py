@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from allranks.launch import keep
+from allranks.launch import keep, zygote
 from allranks.launch.preload import Plan, plan
+from allranks.launch.target import Command
 
 LOCAL = {
     "model": "import flax.linen as nn\nfrom data import rows",
@@ -57,6 +59,13 @@ def test_the_frameworks_that_a_script_and_its_own_modules_import_are_found(
 )
 def test_a_script_that_makes_what_saves_at_sigterm_is_told_by_its_text(source: str, makes: bool) -> None:
     assert read(source).makes_saver == makes
+
+
+@pytest.mark.parametrize("words", [("bash", "-c", "python train.py; exit $?"), ("python", "-O", "train.py")])
+def test_the_script_of_a_command_is_read_too(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import allranks\nckpt = allranks.Checkpointer('run')")
+    assert zygote.plan_for(Command(words), cwd=str(tmp_path)).makes_saver
+    assert zygote.plan_for(Command(("true",)), cwd=str(tmp_path)) == Plan(())
 
 
 @pytest.mark.parametrize(

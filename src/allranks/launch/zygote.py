@@ -22,7 +22,7 @@ from typing import Any
 
 from allranks.agent import load
 from allranks.launch.preload import Plan, plan
-from allranks.launch.target import Call, Module, Script, Target
+from allranks.launch.target import Call, Command, Module, Script, Target
 
 # The script's own modules are followed; what is installed is not.
 _INSTALLED = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -127,7 +127,13 @@ def call(target: Call) -> None:
 
 
 def plan_for(target: Target, *, cwd: str) -> Plan:
-    """Return what to import before the ranks are forked, from the text of the target and of its own modules."""
+    """Return what to import before the ranks are forked, from the text of the target and of its own modules.
+
+    Of a command, the target is the first Python file that its words name.
+    """
+    if isinstance(target, Command):
+        files = [word for word in " ".join(target.words).replace(";", " ").split() if word.endswith(".py")]
+        return plan_for(Script(files[0]), cwd=cwd) if files else Plan(())
     roots = [entry for entry in sys.path if entry and not entry.startswith(_INSTALLED)]
     if isinstance(target, Script):
         file = os.path.join(cwd, target.path)
