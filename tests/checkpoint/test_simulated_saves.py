@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import random
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -234,7 +236,7 @@ def test_a_put_without_all_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -
                     file.block(number)
                 name = paths.shard_file(job.rank, job.size, job.identity.nonce, plan.item)
                 ends, digests = plan.image.ends, file.digests
-                said[plan.item] = {"name": name, "bytes": file.size, "ends": ends, "digests": digests}
+                said[plan.item] = {"name": name, "bytes": file.size, "ends": ends, "digests": digests, "stored": []}
             return {"files": said, "values": {}}
         return write(job)
 
@@ -302,3 +304,16 @@ def save_both(disk: MemoryStorage, world: World, states: Sequence[dict[str, Any]
     for step, one in zip((10, 20), states, strict=True):
         ckpt.save(step, one, block=True)
     ckpt.close()
+
+
+def test_a_world_that_nobody_needs_any_more_takes_its_checkpointers_along() -> None:
+    """Also those that were never closed: a process may make thousands of simulated worlds."""
+    made: list[weakref.ref[Checkpointer]] = []
+    disk = MemoryStorage()
+
+    def run(world: World) -> None:
+        made.append(weakref.ref(Checkpointer(disk, world, on_sigterm=False)))
+
+    SimulatedWorld(2).run(run).values()
+    gc.collect()
+    assert [one() for one in made] == [None, None]

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakSet, ref
 
 from allranks import agent
 from allranks.checkpoint.cadence import SHORT_GRACE, Pace
@@ -203,17 +203,21 @@ def _words(steps: object) -> str:
     return ", ".join(map(str, steps)) if isinstance(steps, list) else str(steps)
 
 
-_departures: WeakKeyDictionary[World, Departure] = WeakKeyDictionary()
+# A world holds its own departure: one held here would keep its Checkpointers, and so the world, for ever.
+_departures: WeakSet[Departure] = WeakSet()
+_OF_WORLD = "_departure"
 
 
 def of(world: World) -> Departure:
     """Return the departure of a world."""
-    if world not in _departures:
-        _departures[world] = Departure(world)
-    return _departures[world]
+    found: Departure | None = vars(world).get(_OF_WORLD)
+    if found is None:
+        found = vars(world)[_OF_WORLD] = Departure(world)
+        _departures.add(found)
+    return found
 
 
 def rescue(error: BaseException) -> bool:
     """Let the Checkpointers of every world save before an exception ends the program (``Departure.rescue``)."""
-    rescued = [one.rescue(error) for one in list(_departures.values())]
+    rescued = [one.rescue(error) for one in list(_departures)]
     return any(rescued)
