@@ -290,6 +290,9 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("which has 4200", lambda d: shard(d).update(bytes=[4150, 4214])),
     ("a row of shards leaves its file", lambda d: shard(d)["step"].update(bytes=-4000)),
     ("byte 4160 of file 0 is in more than one shard", lambda d: shard(d).update(bytes=[4097, 4161])),
+    ("file 0 has 1 frames for", lambda d: (by_rank(d, {}), d.update(version=5), first(d).update(zstd=[9]))),
+    ("the frames of file 0 is \\[0\\]", lambda d: (by_rank(d, {}), d.update(version=5), first(d).update(zstd=[0]))),
+    ("file 0 has the keys", lambda d: (by_rank(d, {}), first(d).update(zstd=[9]))),
     ("is two things", lambda d: d["values"].update({"model/w": 1})),
     ("is two things", lambda d: by_rank(d, {"model/w": [1, 2, 3]})),
     ("is two things", lambda d: by_rank(d, {"epoch": [1, 2, 3]})),
@@ -312,7 +315,7 @@ def test_values_of_each_rank_come_back() -> None:
 
 
 NEWER: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
-    ("is in version 2 of the format, and this allranks reads 1, 3 and 4", lambda d: d.update(version=2)),
+    ("is in version 2 of the format, and this allranks reads 1, 3, 4 and 5", lambda d: d.update(version=2)),
     ("is in version 7 of the format", lambda d: (d.update(version=7, more=1), d.pop("leaves"))),
     (
         "leaf 'model/w', and this allranks does not know its dtype 'float3_e1m1'",

@@ -12,9 +12,11 @@ from typing import Any, Literal, TypeVar
 from allranks import agent
 from allranks.checkpoint import audit, departure, match, retention
 from allranks.checkpoint.cadence import Cadence
+from allranks.checkpoint.compression import check
 from allranks.checkpoint.entering import Entry, enter, retained
 from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.holds import holding
+from allranks.checkpoint.items import known
 from allranks.checkpoint.keeping import refusal
 from allranks.checkpoint.metrics import as_numbers
 from allranks.checkpoint.names import Rename
@@ -62,7 +64,8 @@ class Checkpointer:
     seconds. With ``on_sigterm``, SIGTERM on any rank makes all ranks save the same step at the next ``maybe_save`` and
     leave with exit code 143. ``take_over`` takes a run from a job that seems to be alive; that job then gets Fenced.
     ``read_only`` opens a run to restore from it, beside a job that writes into it. Of leaves that differ over the ranks
-    on purpose, ``from_main`` and ``per_rank`` (globs of paths) save rank 0's or each rank's.
+    on purpose, ``from_main`` and ``per_rank`` (globs of paths) save rank 0's or each rank's. ``compression``: for links
+    that are slower than Zstandard (docs/storage.md).
 
     >>> ckpt = allranks.Checkpointer("runs/a", world, every=1000, keep_last=3)
     >>> state, step = ckpt.restore(like=state) or (state, 0)
@@ -88,6 +91,7 @@ class Checkpointer:
         read_only: bool = False,
         per_rank: Iterable[str] = (),
         from_main: Iterable[str] = (),
+        compression: Literal["zstd"] | None = None,
     ) -> None:
         if on_sigterm and not read_only:
             sigterm.refuse(_WHO)
@@ -97,10 +101,10 @@ class Checkpointer:
         policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
         keeps = retained(policy, keep, items)
         self._choices = Choices(globs(per_rank), globs(from_main))
-        settings = Settings(integrity, memory, timeout, choices=self._choices, items=tuple(sorted(keeps.items)))
-        self._items = settings.items
-        said = {"every": every, "integrity": integrity, **self._choices.as_json, "items": list(settings.items)}
-        world.agree(said, name="checkpointer")
+        self._items, packs = tuple(sorted(keeps.items)), check(compression)
+        settings = Settings(integrity, memory, timeout, choices=self._choices, items=self._items, compresses=packs)
+        said = {"every": every, "integrity": integrity, "items": list(self._items), "compression": compression}
+        world.agree({**said, **self._choices.as_json}, name="checkpointer")
         self._read_only = read_only
         self._entry = Entry("") if read_only else enter(self._storage, world, keeps, take_over=take_over)
         self._keeping = self._entry.keeping
@@ -302,7 +306,7 @@ class Checkpointer:
         """
         if self._closed:
             return
-        wanted = self._known_items(globs(items or ()))
+        wanted = known(globs(items or ()), self._items)
         try:
             if not self._read_only:
                 self._member.notices.arrived(self._member.calls + 1)  # to leave after the last call means to leave here
@@ -373,15 +377,6 @@ class Checkpointer:
         if self._closed or self._read_only:
             why = "closed" if self._closed else "read-only"
             raise AllranksError(f"rank {self._world.rank}: the checkpointer of {self._storage.url} is {why}.")
-
-    def _known_items(self, items: tuple[str, ...]) -> tuple[str, ...]:
-        if unknown := [name for name in items if name not in self._items]:
-            raise AllranksError(
-                f"rank {self._world.rank}: close: {unknown[0]!r} is no item of this Checkpointer: expected one of "
-                f"{', '.join(self._items) or 'none'}.",
-                remedy="Items are named when it is made: Checkpointer(..., items={'params': keep_every(100)}).",
-            )
-        return items
 
     def _come_to(self, step: int) -> int | None:
         """Return the step at which the training was before. A step that it went on from is saved."""

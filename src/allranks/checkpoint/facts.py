@@ -20,7 +20,7 @@ def nbytes(leaf: StoredLeaf) -> int:
 
 def total_bytes(manifest: Manifest) -> int:
     """Return the bytes of all files that a checkpoint names."""
-    return sum(file.bytes for file in manifest.files)
+    return sum(file.size for file in manifest.files)
 
 
 def declared(leaf: StoredLeaf) -> str:

@@ -19,6 +19,16 @@ def check_names(names: Iterable[object]) -> None:
         )
 
 
+def known(names: tuple[str, ...], items: Collection[str]) -> tuple[str, ...]:
+    """Return names of items. Raises AllranksError for one that the Checkpointer was not made with."""
+    if unknown := [name for name in names if name not in items]:
+        raise AllranksError(
+            f"close: {unknown[0]!r} is no item of this Checkpointer: expected one of {', '.join(items) or 'none'}.",
+            remedy="Items are named when it is made: Checkpointer(..., items={'params': keep_every(100)}).",
+        )
+    return names
+
+
 def top(path: str) -> str:
     """Return the key at the top of the state below which a leaf is."""
     return path.partition("/")[0]

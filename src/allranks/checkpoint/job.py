@@ -9,12 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from allranks.arrays.base import OpenTree
-from allranks.checkpoint import json_value, manifest_encode, manifest_json, paths
+from allranks.checkpoint import compression, json_value, manifest_encode, manifest_json, paths
 from allranks.checkpoint.commit_words import SaveId
 from allranks.checkpoint.items import top
 from allranks.checkpoint.manifest import Manifest, StoredFile
@@ -62,6 +63,7 @@ class Job:
     content: Content
     files: tuple[ShardFile, ...]
     replace: bool
+    compresses: bool = False
 
     @property
     def folder(self) -> str:
@@ -75,7 +77,7 @@ class Job:
         return frozenset(map(top, (*arrays, *content.values, *content.rank_values)))
 
     def _name(self, item: str) -> str:
-        return paths.shard_file(self.rank, self.size, self.identity.nonce, item)
+        return paths.shard_file(self.rank, self.size, self.identity.nonce, item, compressed=self.compresses)
 
     def write(self) -> Any:
         """Write this rank's files; return what rank 0 needs to know of them, by item, and of this rank's own values."""
@@ -91,8 +93,10 @@ class Job:
 
     def _write(self, plan: PlannedFile, file: ShardFile) -> Any:
         name = self._name(plan.item)
-        self.storage.write(f"{self.folder}/{name}", file)
-        return {"name": name, "bytes": file.size, "ends": plan.image.ends, "digests": file.digests}
+        frames = compression.library("compression").packed(file, plan.image.blocks) if self.compresses else None
+        self.storage.write(f"{self.folder}/{name}", file if frames is None else frames)
+        stored = [] if frames is None else list(accumulate(frames.lengths))
+        return {"name": name, "bytes": file.size, "ends": plan.image.ends, "digests": file.digests, "stored": stored}
 
     def publish(self, acks: Sequence[Any]) -> None:
         """Put the manifest: from here on the checkpoint exists. On rank 0."""
@@ -107,7 +111,10 @@ class Job:
             world_size=self.size,
             integrity=self.integrity,
             files=tuple(
-                StoredFile(file["name"], file["bytes"], tuple(file["ends"]), tuple(file["digests"])) for file in files
+                StoredFile(
+                    file["name"], file["bytes"], tuple(file["ends"]), tuple(file["digests"]), tuple(file["stored"])
+                )
+                for file in files
             ),
             leaves=self.prepared.layout.leaves,
             values={**self.content.values, **rows},

@@ -54,12 +54,26 @@ class StoredLeaf:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A shard file; its chunk i ends at byte ``ends[i]`` (the last at the file's) and has the digest ``digests[i]``."""
+    """A shard file; its chunk i ends at byte ``ends[i]`` (the last at the file's) and has the digest ``digests[i]``.
+
+    In a compressed file, chunk i ends at byte ``stored[i]``; all else is said of the plain one.
+    """
 
     name: str
     bytes: int
     ends: tuple[int, ...]
     digests: tuple[str, ...]
+    stored: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The bytes that the file takes."""
+        return self.stored[-1] if self.stored else self.bytes
+
+    def place(self, first: int, last: int) -> tuple[int, int]:
+        """Return where the chunks from ``first`` to ``last`` are in the file as it is stored."""
+        ends = self.stored or self.ends
+        return (ends[first - 1] if first else 0), ends[last]
 
 
 @dataclass(frozen=True, slots=True)

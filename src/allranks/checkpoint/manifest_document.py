@@ -11,9 +11,9 @@ from allranks.checkpoint.sound import Unsound
 from allranks.digest import NAMES, hasher
 
 FORMAT = "allranks.checkpoint"
-# What is written where nothing needs more; where tied arrays, arrays of each rank or torch's own dtypes do; and where
-# values of each rank do. (No version 2 was ever written.)
-PLAIN, EXTENDED, BY_RANK = 1, 3, 4
+# What is written where nothing needs more; where tied arrays, arrays of each rank or torch's own dtypes do; where
+# values of each rank do; and where files are compressed. (No version 2 was ever written.)
+PLAIN, EXTENDED, BY_RANK, COMPRESSED = 1, 3, 4, 5
 
 _HEAD = re.compile(rb'\{"digest":"([0-9a-f]+)",\n')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -21,8 +21,10 @@ _KEYS = {
     *("digest", "format", "version", "step", "nonce", "created", "world", "integrity"),
     *("files", "leaves", "values", "extra", "metrics", "versions"),
 }
-_KEYS_OF = {PLAIN: _KEYS, EXTENDED: _KEYS | {"ties"}, BY_RANK: _KEYS | {"ties", "rank_values"}}
-_KNOWN = f"{', '.join(map(str, (PLAIN, EXTENDED)))} and {BY_RANK}"
+_KEYS_OF = {PLAIN: _KEYS, EXTENDED: _KEYS | {"ties"}} | dict.fromkeys(
+    (BY_RANK, COMPRESSED), _KEYS | {"ties", "rank_values"}
+)
+_KNOWN = f"{', '.join(map(str, (PLAIN, EXTENDED, BY_RANK)))} and {COMPRESSED}"
 
 
 class Newer(Unsound):

@@ -11,7 +11,7 @@ from typing import Any
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.json_value import pack
 from allranks.checkpoint.manifest import Manifest, Run, StoredFile, StoredLeaf
-from allranks.checkpoint.manifest_document import BY_RANK, EXTENDED, FORMAT, PLAIN
+from allranks.checkpoint.manifest_document import BY_RANK, COMPRESSED, EXTENDED, FORMAT, PLAIN
 from allranks.digest import hasher
 
 
@@ -62,6 +62,8 @@ def _sections(m: Manifest, leaves: str) -> Iterator[str]:
 
 def _version(m: Manifest) -> int:
     """Return the lowest version of the format that can say what the manifest says."""
+    if any(file.stored for file in m.files):
+        return COMPRESSED
     if m.rank_values:
         return BY_RANK
     extended = bool(m.ties) or any(leaf.per_rank or leaf.kind.startswith("torch.") for leaf in m.leaves.values())
@@ -89,7 +91,8 @@ def _numbers(values: Sequence[int]) -> str:
 def _file_text(file: StoredFile) -> str:
     lengths = map(int.__sub__, file.ends, (0, *file.ends))
     chunks = ",".join([f'[{length},"{digest}"]' for length, digest in zip(lengths, file.digests, strict=True)])
-    return f'{{"name":{quoted(file.name)},"bytes":{file.bytes},"chunks":[{chunks}]}}'
+    stored = f',"zstd":{_numbers([*map(int.__sub__, file.stored, (0, *file.stored))])}' if file.stored else ""
+    return f'{{"name":{quoted(file.name)},"bytes":{file.bytes},"chunks":[{chunks}]{stored}}}'
 
 
 def _leaf_text(leaf: StoredLeaf) -> str:

@@ -17,6 +17,7 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.json_value import unpack
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
 from allranks.checkpoint.manifest_document import (
+    COMPRESSED,
     PLAIN,
     Newer,
     document_of,
@@ -77,7 +78,8 @@ def file_names(data: bytes) -> tuple[str, ...] | None:
     """
     try:
         document = document_of(data)
-        return tuple([file.name for file in _files(document["files"], document["integrity"])])
+        files = _files(document["files"], document["integrity"], compressed=document["version"] >= COMPRESSED)
+        return tuple([file.name for file in files])
     except Newer:
         return None
     except Unsound:
@@ -107,7 +109,7 @@ def _string(value: Any, what: str, pattern: re.Pattern[str]) -> str:
 
 def _manifest(document: dict[str, Any]) -> Manifest:
     integrity = document["integrity"]
-    files = _files(document["files"], integrity)
+    files = _files(document["files"], integrity, compressed=document["version"] >= COMPRESSED)
     world = _integer(document["world"], "world", low=1)
     leaves = _leaves(document["leaves"], len(files), extended=document["version"] > PLAIN, world=world)
     values = {path: _scalar(path, value) for path, value in _mapping(document, "values").items()}
@@ -196,12 +198,12 @@ def _time(value: Any) -> str:
     raise Unsound(f"created is {short(value)}, not a time in UTC")
 
 
-def _files(items: Any, integrity: str) -> tuple[StoredFile, ...]:
+def _files(items: Any, integrity: str, *, compressed: bool) -> tuple[StoredFile, ...]:
     if type(items) is not list:
         raise Unsound("files is not a list")
     digits = hasher(integrity).digits
     digest = re.compile(f"[0-9a-f]{{{digits}}}")
-    files = tuple([_file(item, f"file {i}", digest) for i, item in enumerate(items)])
+    files = tuple([_file(item, f"file {i}", digest, compressed=compressed) for i, item in enumerate(items)])
     names = {file.name for file in files}
     if len(names) != len(files):
         raise Unsound("two files have one name")
@@ -209,8 +211,9 @@ def _files(items: Any, integrity: str) -> tuple[StoredFile, ...]:
     return files
 
 
-def _file(item: Any, what: str, digest: re.Pattern[str]) -> StoredFile:
-    expect_keys(item, {"name", "bytes", "chunks"}, what)
+def _file(item: Any, what: str, digest: re.Pattern[str], *, compressed: bool) -> StoredFile:
+    packed = compressed and type(item) is dict and "zstd" in item
+    expect_keys(item, {"name", "bytes", "chunks", *(("zstd",) if packed else ())}, what)
     name = _string(item["name"], f"the name of {what}", _NAME)
     size = _integer(item["bytes"], f"the bytes of {what}")
     chunks = item["chunks"]
@@ -220,7 +223,10 @@ def _file(item: Any, what: str, digest: re.Pattern[str]) -> StoredFile:
     ends = tuple(accumulate(lengths))
     if (ends[-1] if ends else 0) != size:
         raise Unsound(f"the chunks of {what} end at {ends[-1] if ends else 0}, the file at {size}")
-    return StoredFile(name, size, ends, tuple(digests))
+    stored = _integers(item["zstd"], f"the frames of {what}", low=1) if packed else ()
+    if packed and len(stored) != len(ends):
+        raise Unsound(f"{what} has {len(stored)} frames for {len(ends)} chunks")
+    return StoredFile(name, size, ends, tuple(digests), tuple(accumulate(stored)))
 
 
 def _chunks(chunks: list[Any], what: str, digest: re.Pattern[str]) -> tuple[list[int], list[str]]:

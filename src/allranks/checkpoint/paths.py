@@ -12,7 +12,9 @@ HOLDS = "hold"
 # Just as Python writes the number: checkpoint-007 is not a step of ours.
 _STEP = re.compile(r"checkpoint-(0|[1-9][0-9]{0,17})")
 _ITEM = "[A-Za-z0-9_-]{1,64}"
-_SHARD_FILE = re.compile(rf"rank-([0-9]{{5,10}})-of-([0-9]{{5,10}})\.([0-9a-f]{{8}})(?:\.({_ITEM}))?\.safetensors")
+_SHARD_FILE = re.compile(
+    rf"rank-([0-9]{{5,10}})-of-([0-9]{{5,10}})\.([0-9a-f]{{8}})(?:\.({_ITEM}))?\.safetensors(\.zst)?"
+)
 _HOLD = re.compile(r"(0|[1-9][0-9]{0,17})\.[0-9a-f]{8}\.json")
 _FENCE = re.compile(r"([0-9]{8,18})\.json")
 
@@ -25,6 +27,7 @@ class ShardFile:
     size: int
     nonce: str
     item: str = ""
+    compressed: bool = False
 
 
 def step_folder(step: int) -> str:
@@ -48,12 +51,13 @@ def is_item(name: object) -> bool:
     return isinstance(name, str) and re.fullmatch(_ITEM, name) is not None
 
 
-def shard_file(rank: int, size: int, nonce: str, item: str = "") -> str:
+def shard_file(rank: int, size: int, nonce: str, item: str = "", *, compressed: bool = False) -> str:
     """Return the name of the file that a rank writes into the step's folder, in the save of this nonce (32 digits).
 
     ``item`` is that whose arrays are in it, "" for those of no item.
     """
-    return f"rank-{rank:05}-of-{size:05}.{nonce[:8]}{'.' if item else ''}{item}.safetensors"
+    end = ".safetensors.zst" if compressed else ".safetensors"
+    return f"rank-{rank:05}-of-{size:05}.{nonce[:8]}{'.' if item else ''}{item}{end}"
 
 
 def shard_file_of(name: str) -> ShardFile | None:
@@ -61,8 +65,8 @@ def shard_file_of(name: str) -> ShardFile | None:
     found = _SHARD_FILE.fullmatch(name)
     if not found:
         return None
-    said = ShardFile(int(found[1]), int(found[2]), found[3], found[4] or "")
-    whole = shard_file(said.rank, said.size, said.nonce, said.item)
+    said = ShardFile(int(found[1]), int(found[2]), found[3], found[4] or "", bool(found[5]))
+    whole = shard_file(said.rank, said.size, said.nonce, said.item, compressed=said.compressed)
     return said if said.rank < said.size and whole == name else None
 
 

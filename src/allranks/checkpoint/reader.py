@@ -18,7 +18,7 @@ import numpy as np
 from allranks.arrays.base import OpenTree, Target
 from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.checkpoint import paths
+from allranks.checkpoint import compression, paths
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.restore_plan import Read, plan, spans
 from allranks.checkpoint.stage import BlockPool, Bytes
@@ -113,16 +113,40 @@ class Reader:
         self, file: int, span: Sequence[Read], wanted: Sequence[tuple[str, Target]], into: Sequence[Bytes]
     ) -> None:
         """Read chunks, each into its own memory, and verify them."""
-        path = f"{self._folder}{self._manifest.files[file].name}"
+        stored = self._manifest.files[file]
+        path = f"{self._folder}{stored.name}"
+        begin, end = stored.place(span[0].chunk, span[-1].chunk) if stored.stored else (span[0].begin, 0)
+        frames = np.empty(end - begin, np.uint8) if stored.stored else None
         try:
-            self._storage.read(path, span[0].begin, _without_gaps(span, into))
+            self._storage.read(path, begin, _without_gaps(span, into) if frames is None else [frames.data])
         except (NotThere, Truncated) as error:
             size = self._storage.size(path) or 0
-            cut = next((read for read in span if read.end > size), span[-1])
+            ends = [stored.place(read.chunk, read.chunk)[1] if stored.stored else read.end for read in span]
+            cut = next((read for read, at in zip(span, ends, strict=True) if at > size), span[-1])
             raise self._damaged(path, cut, wanted, str(error)) from error
+        if frames is not None:
+            self._unpack(file, span, wanted, into, frames)
         for read, chunk in zip(span, into, strict=True):
             if what := self._check(file, read.chunk, chunk.data):
                 raise self._damaged(path, read, wanted, what)
+
+    def _unpack(
+        self,
+        file: int,
+        span: Sequence[Read],
+        wanted: Sequence[tuple[str, Target]],
+        into: Sequence[Bytes],
+        frames: Bytes,
+    ) -> None:
+        """Fill chunks with what their frames hold."""
+        stored, library = self._manifest.files[file], compression.library(f"step {self._manifest.step}")
+        base = stored.place(span[0].chunk, span[0].chunk)[0]
+        for read, chunk in zip(span, into, strict=True):
+            begin, end = stored.place(read.chunk, read.chunk)
+            try:
+                chunk[:] = np.frombuffer(library.unpacked(frames[begin - base : end - base].data, len(chunk)), np.uint8)
+            except ValueError as error:
+                raise self._damaged(f"{self._folder}{stored.name}", read, wanted, str(error)) from error
 
     def _damaged(self, path: str, read: Read, wanted: Sequence[tuple[str, Target]], what: str) -> Damaged:
         leaf, _ = wanted[read.parts[0].link.wanted]

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from allranks.checkpoint import audit, paths
+from allranks.checkpoint import audit, compression, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.stage import fresh_block
 from allranks.digest import hasher
@@ -85,13 +85,13 @@ def _look(stored: _Stored, number: int) -> tuple[Fault | None, int]:
     size = stored.storage.size(stored.path(file))
     if size is None:
         return Fault(file.name, "missing", (0, file.bytes), (), "the file is not there"), 0
-    if size > file.bytes:
-        what = f"the file has {size:,} bytes; {file.bytes:,} were saved"
-        return Fault(file.name, "too long", (file.bytes, size), (), what), len(file.ends)
-    whole = sum(end <= size for end in file.ends)
-    if size < file.bytes:
+    if size > file.size:
+        what = f"the file has {size:,} bytes; {file.size:,} were saved"
+        return Fault(file.name, "too long", (file.bytes, file.bytes + size - file.size), (), what), len(file.ends)
+    whole = sum(end <= size for end in file.stored or file.ends)
+    if size < file.size:
         begin = file.ends[whole - 1] if whole else 0
-        what = f"the file ends after {size:,} of {file.bytes:,} bytes"
+        what = f"the file ends after {size:,} of {file.size:,} bytes"
         return Fault(file.name, "cut off", (begin, file.bytes), (), what), whole
     return None, whole
 
@@ -135,6 +135,9 @@ class _Rehash(threading.local):
         """Yield of each chunk begin, end, the digest that was saved, and the one it has."""
         file = self._stored.manifest.files[piece.file]
         path, end = self._stored.path(file), file.ends[piece.last]
+        if file.stored:
+            yield from self._digests_of_frames(file, piece, path)
+            return
         if end - begin > BLOCK:  # one chunk, and none of ours
             stream = self._digest.stream()
             for at in range(begin, end, BLOCK):
@@ -150,6 +153,19 @@ class _Rehash(threading.local):
             stop = file.ends[chunk]
             yield start, stop, file.digests[chunk], self._digest(data[start - begin : stop - begin])
             start = stop
+
+    def _digests_of_frames(self, file: StoredFile, piece: _Piece, path: str) -> Iterator[tuple[int, int, str, str]]:
+        library = compression.library(f"step {self._stored.manifest.step}")
+        for chunk in range(piece.first, piece.last + 1):
+            start, stop = (file.ends[chunk - 1] if chunk else 0), file.ends[chunk]
+            begin, end = file.place(chunk, chunk)
+            frame = memoryview(bytearray(end - begin))
+            self._stored.storage.read(path, begin, [frame])
+            try:
+                found = self._digest(library.unpacked(frame, stop - start))
+            except ValueError as error:
+                found = str(error)
+            yield start, stop, file.digests[chunk], found
 
 
 def _joined(faults: Sequence[Fault]) -> Iterator[Fault]:

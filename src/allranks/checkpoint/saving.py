@@ -47,7 +47,8 @@ _LOOK = 1.0
 class Settings:
     """``integrity`` names the digest; ``memory`` is the most bytes of host memory for copies (None: as
     much as this rank's part takes); ``timeout`` the seconds from a save's call to its commit; ``choices`` are of what
-    differs over the ranks on purpose; each of the ``items`` gets files of its own."""
+    differs over the ranks on purpose; each of the ``items`` gets files of its own; ``compresses`` says that chunks are
+    compressed."""
 
     integrity: str = "xxh3-128"
     memory: int | None = None
@@ -55,6 +56,7 @@ class Settings:
     copy_threads: int = 2
     choices: Choices = field(default_factory=Choices)
     items: tuple[str, ...] = ()
+    compresses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,8 @@ class Saver:
         )
         files = tuple(map(make, prepared.files))
         content = Content({**tree.values, **tree.main_values}, tree.rank_values, order.extra, order.metrics)
-        return Job(self._storage, identity, rank, size, integrity, prepared, content, files, order.replace)
+        how = (order.replace, self._settings.compresses)
+        return Job(self._storage, identity, rank, size, integrity, prepared, content, files, *how)
 
     def _asked_now_and_then(self, identity: SaveId) -> Callable[[], None]:
         """Return what ends a long write of a save that cannot be committed any more; called before every block."""

@@ -49,7 +49,7 @@ def _document(at: Place, manifest: Manifest) -> dict[str, Any]:
         "versions": dict(manifest.versions),
         "metrics": dict(manifest.metrics),
         "extra": manifest.extra,
-        "files": [{"name": file.name, "bytes": file.bytes} for file in manifest.files],
+        "files": [{"name": file.name, "bytes": file.size} for file in manifest.files],
     }
 
 

@@ -1,0 +1,59 @@
+"""Chunks of a shard file as frames of Zstandard, one behind the other: `zstd -d` makes the plain file of them."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import zstandard
+
+from allranks.checkpoint.image import BlockPlan
+from allranks.storage.base import BLOCK, BlockSource
+
+# The fastest of the usual ones: it is for links that are slower than this.
+_LEVEL = 1
+
+
+class Frames:
+    """The content of a compressed file (a BlockSource); ``lengths`` are those of the frames."""
+
+    def __init__(self, frames: Sequence[bytes]) -> None:
+        self.lengths = [len(frame) for frame in frames]
+        self.size = sum(self.lengths)
+        self._memory = mmap.mmap(-1, self.size)  # begins at a page
+        for frame in frames:
+            self._memory.write(frame)
+
+    def block(self, number: int) -> memoryview:
+        return memoryview(self._memory)[number * BLOCK : min((number + 1) * BLOCK, self.size)]
+
+    def done(self, number: int) -> None:
+        """Nothing is to be given back: the memory goes with the file."""
+
+
+def packed(source: BlockSource, blocks: Sequence[BlockPlan], *, threads: int = 2) -> Frames:
+    """Return a file with a frame for each chunk of a plain one. The compressed file is in memory as a whole."""
+    local = threading.local()
+
+    def pack(number: int) -> list[bytes]:
+        if not hasattr(local, "compressor"):
+            local.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        view = source.block(number)
+        frames = [local.compressor.compress(view[begin:end]) for begin, end in blocks[number].chunks]
+        source.done(number)
+        return frames
+
+    with ThreadPoolExecutor(threads) as workers:
+        return Frames([frame for frames in workers.map(pack, range(len(blocks))) for frame in frames])
+
+
+def unpacked(frame: memoryview, size: int) -> bytes:
+    """Return the chunk of ``size`` bytes in a frame. Raises ValueError for what is no such frame."""
+    try:
+        if zstandard.frame_content_size(frame) != size:
+            raise ValueError(f"a frame of Zstandard is not of {size} bytes")
+        return zstandard.ZstdDecompressor().decompress(frame, max_output_size=size)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None
