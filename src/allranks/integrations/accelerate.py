@@ -122,6 +122,7 @@ class Ranks:
             log("allranks: %s is of %d ranks: random generators go on anew.", where, found["ranks"], level=30)
         self._together("load_state", lambda: self._accelerator.load_state(str(where), **how))
         verify(self._state(), found["step"], world=world)
+        self._loop.resume(found["step"], str(where))
         return int(found["step"])
 
     def end(self) -> None:

@@ -112,6 +112,10 @@ class Loop:
         """Take note that the state after a step is saved, or is about to be, on all ranks."""
         self._saved = step, where
 
+    def resume(self, step: int, where: str) -> None:
+        """Take note that all ranks go on from the state after a step, which is saved."""
+        self._step, self._saved = step, (step, where)
+
     def leave(self, notice: Notice) -> NoReturn:
         """Save the last step, unless that is done, and end this rank: SystemExit(143). Every rank must call."""
         world = self._world
