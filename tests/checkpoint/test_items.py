@@ -100,6 +100,30 @@ def test_without_items_nothing_is_in_files_of_its_own(tmp_path: Path) -> None:
         reduced(audit.load(storage, 100), ["params"])
 
 
+def test_steps_of_a_job_without_items_stay_whole_and_others_are_reduced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once that they cannot be reduced."""
+    train(tmp_path, range(100, 300, 100), items=None, keep_last=None)
+    train(tmp_path, range(300, 700, 100), keep_last=1, items={"params": keep_every(100)})
+    found = held(LocalStorage(tmp_path))
+    assert {step: len(items) for step, items in found.items()} == {100: 4, 200: 4, 300: 1, 400: 1, 500: 1, 600: 4}
+    assert caplog.text.count("step 100: params cannot outlive the rest") == 1
+
+
+def test_a_step_whose_manifest_cannot_be_read_stays() -> None:
+    """A storage that fails for a moment is no reason to remove what may be kept for ever."""
+    disk = MemoryStorage()
+    train(disk, range(100, 400, 100), keep_last=1, items={"params": keep_every(100)})
+    process = disk.process()
+    with Checkpointer(
+        process, single_world(), keep_last=1, items={"params": keep_every(100)}, on_sigterm=False
+    ) as ckpt:
+        process.fail("get", "checkpoint-100/*")
+        ckpt.save(400, state(400), block=True)
+    assert held(disk) == {100: {"params"}, 200: {"params"}, 300: {"params"}, 400: ALL}
+
+
 def test_the_last_save_holds_parameters_only(tmp_path: Path) -> None:
     """Whether it is made at the end, or is there already; the older ones are as the policies want them."""
     for number, every in enumerate((1, 1000)):

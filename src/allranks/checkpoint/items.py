@@ -10,6 +10,10 @@ from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredLeaf
 from allranks.errors import AllranksError
 
 
+class CannotReduce(AllranksError):
+    """What is to stay of a step cannot be kept without the rest of it."""
+
+
 def check_names(names: Iterable[object]) -> None:
     """Raise AllranksError for a name that no item can have."""
     if wrong := [name for name in names if not paths.is_item(name)]:
@@ -48,14 +52,14 @@ def items_in(manifest: Manifest) -> frozenset[str]:
 def reduced(manifest: Manifest, items: Collection[str]) -> Manifest:
     """Return the manifest of what is left of a checkpoint if only these items stay.
 
-    Raises AllranksError where a file that must stay holds arrays of something else, too.
+    Raises CannotReduce where a file that must stay holds arrays of something else, too.
     """
     leaves = {path: leaf for path, leaf in manifest.leaves.items() if top(path) in items}
     named = {file.name: said for file in manifest.files if (said := paths.shard_file_of(file.name)) is not None}
     numbers = [n for n, file in enumerate(manifest.files) if file.name in named and named[file.name].item in items]
     places = {number: place for place, number in enumerate(numbers)}
     if not all(shard.file in places for leaf in leaves.values() for run in leaf.runs for shard in _ends(run)):
-        raise AllranksError(
+        raise CannotReduce(
             f"step {manifest.step}: {', '.join(items)} cannot outlive the rest: the arrays are in files with others.",
             step=manifest.step,
             remedy="Only what was saved by Checkpointer(items=...) is in files of its own.",

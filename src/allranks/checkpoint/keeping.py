@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from allranks.checkpoint import audit, holds, paths
-from allranks.checkpoint.items import items_in
+from allranks.checkpoint.items import CannotReduce, items_in
 from allranks.checkpoint.removal import obstacles, reduce_step, remove_replaced, remove_step
 from allranks.checkpoint.retention import Decision, Keep, Policy, Saved, decide, lacks_metric
 from allranks.errors import AllranksError, Damaged, NewerFormat, StepExists, StorageError
@@ -39,6 +39,7 @@ class Keeping:
         self._check_owner = check_owner
         self._saved: dict[int, Saved] = {}
         self._reduced: dict[int, tuple[str, ...]] = {}
+        self._unread: set[int] = set()
         self._given_up: set[int] = set()
         self._reported: dict[int, str] = {}
         self.steps = set(audit.steps(storage))
@@ -84,10 +85,19 @@ class Keeping:
             decision = self._decide(self.steps - given_up, newest=step)
             self._remove(decision.remove)
             for one, names in decision.reduce.items():
-                if self._reduced.get(one) != names:
-                    self.reduce(one, names)
+                self._reduce_once(one, names)
         except AllranksError as error:  # the save itself is done
             log("allranks: after the save of step %d: %s", step, error, level=30)
+
+    def _reduce_once(self, step: int, names: tuple[str, ...]) -> None:
+        """Reduce a step, unless that is done; one that cannot be, stays whole, which is reported once."""
+        if self._reduced.get(step) == names:
+            return
+        try:
+            self.reduce(step, names)
+        except CannotReduce as error:
+            self._reduced[step] = names
+            log("allranks: %s", error, level=30)
 
     def reduce(self, step: int, names: tuple[str, ...]) -> None:
         """Remove all of a step but these items, unless a reader holds it."""
@@ -112,6 +122,7 @@ class Keeping:
 
     def _decide(self, steps: Iterable[int], *, newest: int) -> Decision:
         """Return what the policies do not keep; nothing where one cannot know which steps are the best."""
+        self._unread.clear()
         saved = [self._known(step) for step in steps]
         for policy in (self._policy, *self._items.values()):
             if metric := lacks_metric(saved, policy):
@@ -123,7 +134,7 @@ class Keeping:
             log(_NO_ITEM, lost[0], newest, there, level=30)
             return Decision(())
         try:
-            return decide(saved, self._policy, self._items, spared=(newest,))
+            return decide(saved, self._policy, self._items, spared={newest, *self._unread})
         except Exception as error:  # of a policy of the program's own
             raise AllranksError(f"a policy of what is kept failed: {text_of(error)}") from error
 
@@ -145,8 +156,10 @@ class Keeping:
             try:
                 manifest = audit.load(self._storage, step)
                 self._saved[step] = Saved(step, manifest.metrics, items_in(manifest))
-            except (Damaged, NewerFormat, StorageError):
-                self._saved[step] = Saved(step, {})
+            except (Damaged, NewerFormat, StorageError) as error:
+                if self._items or isinstance(error, StorageError):
+                    self._unread.add(step)  # nobody knows what of it is to be kept
+                return Saved(step, {})
         return self._saved[step]
 
 
