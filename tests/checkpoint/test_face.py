@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from allranks.checkpoint import checkpointer
+from allranks.checkpoint.cadence import Timer
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import AllranksError, CannotStore, Damaged, Fenced, NotThere, SaveFailed, StepExists
 from allranks.storage import MemoryStorage
@@ -131,6 +133,19 @@ def test_minutes_are_counted_from_the_last_save(disk: MemoryStorage, monkeypatch
     assert not at(19, 4)
     assert at(20.4, 5) or at(20.5, 6)
     ckpt.close()
+
+
+@pytest.mark.parametrize(("step", "minutes", "apart"), [(1.0, 1 / 60, 1.0), (0.5, 1 / 60, 1.0), (7.0, 1 / 6, 14.0)])
+def test_saves_by_the_clock_are_not_a_step_late(step: float, minutes: float, apart: float) -> None:
+    """What ranks agree on takes effect at the next call: so it is asked for at the call before. Never too early."""
+    timer, now, asked, saved = Timer(minutes, 0.0), 0.0, False, []
+    for _ in range(20):
+        now += step
+        if asked:
+            saved.append(now)
+            timer.saved = now
+        asked = timer.asks(now)
+    assert {b - a for a, b in itertools.pairwise(saved)} == {apart}
 
 
 def test_a_wish_is_a_save_at_one_of_the_next_steps(disk: MemoryStorage) -> None:

@@ -29,17 +29,37 @@ class Pace:
         return now - before
 
 
-@dataclass(frozen=True, slots=True)
-class Cadence:
-    """Save at every multiple of ``every`` steps, and ``every_minutes`` after the last save. None: not for that."""
+@dataclass(slots=True)
+class Timer:
+    """Saves ``minutes`` apart (None: none). Ranks agree on a call to come, so each is asked for at the call before."""
 
-    every: int | None = None
-    every_minutes: float | None = None
+    minutes: float | None
+    saved: float
+    last: float | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("every", self.every), ("every_minutes", self.every_minutes)):
-            if value is not None and not value > 0:
-                raise AllranksError(f"{name} is {value!r}.", remedy="It must be above 0, or None.")
+        _refuse_below_0("every_minutes", self.minutes)
+
+    def asks(self, now: float) -> bool:
+        """Take note of a call; return whether the next one, if it takes as long as this, is to save. In seconds."""
+        coming = now + (now - self.last if self.last is not None else 0.0)
+        self.last = now
+        return self.minutes is not None and coming - self.saved >= 60 * self.minutes
+
+
+def _refuse_below_0(name: str, value: float | None) -> None:
+    if value is not None and not value > 0:
+        raise AllranksError(f"{name} is {value!r}.", remedy="It must be above 0, or None.")
+
+
+@dataclass(frozen=True, slots=True)
+class Cadence:
+    """Save at every multiple of ``every`` steps. None: not for that."""
+
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        _refuse_below_0("every", self.every)
 
     def due(self, step: int, *, before: int | None) -> bool:
         """Return whether a multiple of ``every`` is among the steps after ``before`` (the last one seen) to ``step``.
@@ -49,7 +69,3 @@ class Cadence:
         if self.every is None:
             return False
         return step % self.every == 0 if before is None else step // self.every > before // self.every
-
-    def overdue(self, now: float, *, since: float) -> bool:
-        """Return whether ``every_minutes`` have passed; ``now`` and ``since`` in seconds."""
-        return self.every_minutes is not None and now - since >= 60 * self.every_minutes

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from allranks import agent
 from allranks.checkpoint import audit, departure, match, retention
-from allranks.checkpoint.cadence import Cadence
+from allranks.checkpoint.cadence import Cadence, Timer
 from allranks.checkpoint.compression import check
 from allranks.checkpoint.entering import Entry, enter, retained
 from allranks.checkpoint.handle import SaveHandle
@@ -97,7 +97,7 @@ class Checkpointer:
             sigterm.refuse(_WHO)
         self._world = world = world or current()
         self._storage = open_storage(where)
-        self._cadence = Cadence(every, every_minutes)
+        self._cadence, self._timer = Cadence(every), Timer(every_minutes, time.monotonic())
         policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
         keeps = retained(policy, keep, items)
         self._choices = Choices(globs(per_rank), globs(from_main))
@@ -117,7 +117,6 @@ class Checkpointer:
         self._handle: SaveHandle | None = None
         self._position = Position()
         self._gated = False
-        self._began = time.monotonic()
         self._closed = False
         if not read_only:
             self._attend_to_notices(on_sigterm=on_sigterm)
@@ -204,16 +203,14 @@ class Checkpointer:
         progress.step = step
         before = self._come_to(step)
         self._seen = step, state, extra, metrics or {}
-        if self._world.is_main and self._cadence.overdue(time.monotonic(), since=self._began):
-            self._began = time.monotonic()
-            self.request("save", f"{self._cadence.every_minutes:g} minutes")
         notice = self._member.arrive()
         if self._departure.is_due(self._member, notice):
             return None
-        due = notice is not None or self._cadence.due(step, before=before)
-        if not due or step == self._saved:
-            return None
-        return self._save(step, state, extra=extra, metrics=metrics)
+        due = (notice is not None or self._cadence.due(step, before=before)) and step != self._saved
+        handle = self._save(step, state, extra=extra, metrics=metrics) if due else None
+        if self._world.is_main and self._timer.asks(time.monotonic()):
+            self.request("save", f"{self._timer.minutes:g} minutes")
+        return handle
 
     def save(
         self,
@@ -255,7 +252,7 @@ class Checkpointer:
             refused = refused or error
         replace = self._keeping is not None and self._keeping.is_given_up(step)
         order = Order(step, extra, numbers, replace=replace, wait=block, refused=refused)
-        self._began = time.monotonic()
+        self._timer.saved = time.monotonic()
         progress.step = step
         try:
             with progress.inside("save", f"step {step}"):
