@@ -14,6 +14,7 @@ COMMANDS = {
     "explain": "what the known messages in a log mean, and what to do",
     "doctor": "whether the machines of a job are fit; who waits for whom in a running one",
     "ckpt": "look at, verify, compare, export and clean up checkpoints",
+    "completion": "what a shell needs to complete these words: bash, zsh, fish",
     "data": "look at data, at who would read what, and at whether a run has",
 }
 

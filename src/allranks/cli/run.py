@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allranks.cli.local_path import local_path
+from allranks.cli.other_launchers import answer
 from allranks.launch.job import STYLES
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ The exit code is that of the rank that failed first (128 + n for signal n), 130 
 75 after a hang that --on-hang end has ended, 2 for a wrong command line. After SIGTERM it is 143 if nothing is lost,
 137 if a Checkpointer could not save before the end of the grace, or that of the rank that failed before it could.
 """
+
+
+NEEDS_LINUX = (
+    "allranks run needs Linux, and this is {platform}: only its kernel ends every process of a job, whatever happens "
+    "(prctl, pidfd). What is lost without: merged output, the first failure, hang reports, --guard. Start the ranks by "
+    "torchrun, where allranks.init() joins them, or run in a container or WSL. `allranks check` works here."
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -112,7 +120,11 @@ def _seconds(text: str) -> float:
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     p = parser()
+    if said := answer(argv, {option: one.nargs is None for one in p._actions for option in one.option_strings}):
+        p.error(said)
     arguments = p.parse_args(argv)
+    if sys.platform != "linux":
+        p.error(NEEDS_LINUX.format(platform=sys.platform))
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
     if not words:
         p.error("nothing to run: name a script (train.py), a module (-m package.train), or a command (-- command)")

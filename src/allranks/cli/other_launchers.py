@@ -1,0 +1,61 @@
+"""Options of other launchers, and what is written for them in ``allranks run``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+
+_RANKS = "write -n {value}"
+_HOSTS = (
+    "leave it out: allranks run starts ranks on this machine only. For several, start them with torchrun or srun; "
+    "allranks.init() joins them"
+)
+_PORTS = "leave it out: free ports of this machine are chosen"
+_OUTPUT = "leave it out; --log-dir DIR keeps the output of each rank"
+# torchrun's, then those of accelerate launch, srun and mpirun; a dash stands for an underscore, too.
+ANSWERS = {
+    "--nproc-per-node": _RANKS,
+    "--nnodes": _HOSTS,
+    "--node-rank": _HOSTS,
+    "--master-addr": _HOSTS,
+    "--master-port": _PORTS,
+    "--rdzv-endpoint": _PORTS,
+    "--rdzv-backend": _PORTS,
+    "--rdzv-id": _PORTS,
+    "--rdzv-conf": "write --rendezvous-timeout SECONDS",
+    "--standalone": _PORTS,
+    "--max-restarts": "write --restarts {value}",
+    "--module": "write -m, before the name of the module",
+    "--no-python": "write -- before the command",
+    "--redirects": _OUTPUT,
+    "--tee": _OUTPUT,
+    "--num-processes": _RANKS,
+    "--num-machines": _HOSTS,
+    "--main-process-port": _PORTS,
+    "--nproc": _RANKS,
+    "--ntasks": _RANKS,
+    "-np": _RANKS,
+}
+
+
+def answer(words: Sequence[str], takes_value: Mapping[str, bool]) -> str:
+    """Return what to write for the first option of another launcher, or that is close to one of ours; "" for none.
+
+    ``words`` are those of ``allranks run``, ``takes_value`` its own options. What stands behind the script is its own.
+    """
+    skip = False
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, _, value = word.partition("=")
+        if skip:
+            skip = False
+        elif not name.startswith("-") or name in ("--", "-m"):
+            return ""
+        elif (found := ANSWERS.get(name.replace("_", "-"))) is not None:
+            number = value or (following if following.isdecimal() else "N")
+            return f"no option {name}: {found.format(value=number)}."
+        elif own := [option for option in takes_value if option.startswith(name)]:  # argparse takes a beginning
+            skip = takes_value[own[0]] and not value
+        elif name.startswith("--"):
+            near = get_close_matches(name.replace("_", "-"), takes_value, n=1)
+            return f"no option {name}" + (f": did you mean {near[0]}?" if near else ".")
+    return ""

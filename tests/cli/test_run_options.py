@@ -1,0 +1,66 @@
+"""Options of other launchers are answered; completion knows every option; other systems are told what is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import allranks
+from allranks.cli import main as command_line
+from allranks.cli.run import main
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--nproc-per-node", "2", "train.py"], "no option --nproc-per-node: write -n 2."),
+        (["--nproc_per_node=4", "train.py"], "no option --nproc_per_node: write -n 4."),
+        (
+            ["-n", "2", "--nnodes", "1", "train.py"],
+            "no option --nnodes: leave it out: allranks run starts ranks on this",
+        ),
+        (["-n", "2", "--master-port=1", "train.py"], "no option --master-port: leave it out: free ports"),
+        (["--timeout", "5", "-np", "2", "train.py"], "no option -np: write -n 2."),
+        (["-n", "2", "--timout", "5", "train.py"], "no option --timout: did you mean --timeout?"),
+        (["-n", "2", "--nonsense", "train.py"], "no option --nonsense."),
+        (["-n", "2", "no-such-command", "--nproc-per-node", "2"], "no such command: no-such-command"),
+        (["-n", "2", "--rest", "1", "nothing.py", "--nnodes", "2"], "no such script: nothing.py"),
+    ],
+)
+def test_an_option_of_another_launcher_is_answered_by_ours(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What stands behind the script, or the command, is its own."""
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in ["preflight", "--rendezvous-timeout", "--write-baseline", "verify", "audit"])
+    if shell == "bash":
+        ask = f"{script}COMP_WORDS=(allranks run --hang); COMP_CWORD=2; _allranks; echo ${{COMPREPLY[@]}}"
+        done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
+        assert done.stdout == "--hang-after\n"
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_another_system_has_the_core_and_check_and_is_told_that_run_needs_linux(
+    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    with pytest.raises(SystemExit, match="2"):
+        main(["-n", "2", "train.py"])
+    said = capsys.readouterr().err
+    assert f"allranks run needs Linux, and this is {system}" in said
+    assert "Start the ranks by torchrun, where allranks.init() joins them" in said
+    assert allranks.SimulatedWorld(2).run(lambda world: world.max(world.rank)).values() == (1, 1)
+    (tmp_path / "train.py").write_text("import torch.distributed as dist\ndist.barrier()\n")
+    monkeypatch.chdir(tmp_path)
+    assert command_line.main(["check", "train.py", "--no-cache"]) in (0, 1)
