@@ -120,11 +120,7 @@ def _seconds(text: str) -> float:
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     p = parser()
-    if said := answer(argv, {option: one.nargs is None for one in p._actions for option in one.option_strings}):
-        p.error(said)
-    arguments = p.parse_args(argv)
-    if sys.platform != "linux":
-        p.error(NEEDS_LINUX.format(platform=sys.platform))
+    arguments = _read(p, argv)
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
     if not words:
         p.error("nothing to run: name a script (train.py), a module (-m package.train), or a command (-- command)")
@@ -182,6 +178,16 @@ def main(argv: Sequence[str]) -> int:
     except OutputClosed:
         return 141
     return result.exit_code
+
+
+def _read(p: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments; ends the process for options of other launchers, and where this is not Linux."""
+    if said := answer(argv, {option: one.nargs is None for one in p._actions for option in one.option_strings}):
+        p.error(said)
+    arguments = p.parse_args(argv)
+    if sys.platform != "linux":
+        p.error(NEEDS_LINUX.format(platform=sys.platform))
+    return arguments
 
 
 def _show(size: int) -> Show:
