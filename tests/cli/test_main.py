@@ -13,13 +13,13 @@ from allranks.cli.main import main
 
 def test_alone_it_shows_its_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    assert "run        run a script as N ranks" in capsys.readouterr().err
+    assert "run         run a script as N ranks" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("walk", "no command 'walk': there are check, ckpt, data, doctor, explain, preflight, run"),
+        ("walk", "no command 'walk': there are check, ckpt, completion, data, doctor, explain, preflight, run"),
         ("chek src", "no command 'chek': did you mean `allranks check src`?"),
         ("train.py --steps 3", "write `allranks run -n 4 train.py --steps 3`"),
         ("ckpt verfy runs/a", "no command 'verfy': did you mean `allranks ckpt verify runs/a`?"),
@@ -51,7 +51,7 @@ def test_a_wrong_command_line_ends_with_2_and_says_what_is_wrong(
         ("help ckpt", "verify"),
         ("help ckpt verify", "usage: allranks ckpt verify"),
         ("ckpt help verify", "usage: allranks ckpt verify"),
-        ("--help", "run        run a script as N ranks"),
+        ("--help", "run         run a script as N ranks"),
     ],
 )
 def test_help_is_a_command_too(words: str, shows: str, capsys: pytest.CaptureFixture[str]) -> None:
