@@ -22,7 +22,7 @@ def _untouched_block() -> NDArray[np.uint8]:
 
 # Proofs make thousands of small checkpoints. Blocks of memory that are filled with pages before these are needed, as it
 # is best for large ones, would take most of the time.
-stage._fresh = _untouched_block
+stage.fresh_block = _untouched_block
 
 
 def state(step: int, branch: int = 0, *, leaves: int = LEAVES, items: int = 64) -> dict[str, Any]:

@@ -32,6 +32,7 @@ FLOOR = {
             "process",
             "program",
             "messages",
+            "source",
             "storage",
             "agent",
         ],

@@ -11,6 +11,7 @@ from types import FrameType
 
 from allranks.callsite import is_users, short_path
 from allranks.hang import stacks
+from allranks.source import parse
 
 # What programs call their rank, or being rank 0.
 _RANK = re.compile(
@@ -40,11 +41,8 @@ def rank_branch(frame: FrameType | None) -> str:
 
 @lru_cache(maxsize=256)
 def _branches(file: str) -> tuple[_Branch, ...]:
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return ()
-    return tuple(sorted(_of(tree)))
+    tree = parse("".join(linecache.getlines(file)))
+    return () if tree is None else tuple(sorted(_of(tree)))
 
 
 def _of(tree: ast.AST) -> Iterator[_Branch]:

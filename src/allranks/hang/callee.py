@@ -12,6 +12,8 @@ from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType
 
+from allranks.source import parse
+
 _NOTHING = object()
 # Methods of arrays that wait for the device.
 _WAITS = frozenset(["block_until_ready", "item", "cpu", "tolist", "synchronize"])
@@ -50,11 +52,8 @@ def _expression(code: CodeType, instruction: int) -> ast.Call | None:
         return None
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][begin:]
-    try:
-        parsed = ast.parse(b"".join(lines).decode(), mode="eval").body
-    except (SyntaxError, UnicodeDecodeError):
-        return None
-    return parsed if isinstance(parsed, ast.Call) else None
+    parsed = parse(b"".join(lines).decode(errors="replace"), "eval")
+    return parsed.body if isinstance(parsed, ast.Expression) and isinstance(parsed.body, ast.Call) else None
 
 
 def _resolve(word: ast.expr, frame: FrameType) -> object:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
+
+from allranks.source import parse
 
 # An endless ``count()`` is none: each rank may go through it at its own pace.
 _COUNTING = {"range", "trange", "arange"}
@@ -47,21 +48,14 @@ def around(code: CodeType, line: int) -> Sequence[Loop]:
 
 
 def loops(source: str) -> list[_Placed]:
-    """Return the loops of a source, by their lines."""
-    return list(_walk(ast.parse(source), function=0))
-
-
-# Python 3.11 may fail to parse in two threads at once (SystemError: AST constructor recursion depth mismatch).
-_parser = threading.Lock()
+    """Return the loops of a source, by their lines; none of what cannot be parsed."""
+    tree = parse(source)
+    return [] if tree is None else list(_walk(tree, function=0))
 
 
 @functools.cache
 def _loops_of(filename: str) -> list[_Placed]:
-    with _parser:
-        try:
-            return loops("".join(linecache.getlines(filename)))
-        except (SyntaxError, ValueError, RecursionError, SystemError):
-            return []
+    return loops("".join(linecache.getlines(filename)))
 
 
 def _walk(node: ast.AST, function: int) -> Iterator[_Placed]:
