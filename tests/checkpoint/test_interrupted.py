@@ -6,10 +6,15 @@ import multiprocessing
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from allranks.checkpoint import departure
+from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.interrupted import comes_before_a_change
+from allranks.world import sigterm
+from allranks.world.single import single_world
 
 
 def reads_from_a_worker() -> None:
@@ -68,3 +73,25 @@ def test_where_it_was_raised_tells(raises: Callable[[], None], before: bool) -> 
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of every kind
         raises()
     assert comes_before_a_change(caught.value) is before
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("stepped", [False, True])
+def test_a_state_of_which_one_optimizer_has_stepped_is_not_saved(
+    stepped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two, before the backward pass for the other fails: it would be a step that no program has seen."""
+    import torch
+
+    monkeypatch.setattr(sigterm, "has_come", lambda: True)
+    monkeypatch.setattr(sigterm, "expect_end", lambda *_, **__: None)
+    world, weight = single_world(), torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([weight])
+    with Checkpointer(tmp_path / "run", world) as saver:
+        saver.maybe_save(7, {"weight": weight})
+        if stepped:
+            optimizer.step()
+        with pytest.raises(RuntimeError) as caught:
+            computes_gradients()
+        assert departure.of(world).rescue(caught.value) is not stepped
+        assert saver.steps() == (() if stepped else (7,))

@@ -6,7 +6,8 @@ before that, they save the last state that they saw. The last one that saves lea
 
 An exception that ends the program after a SIGTERM is most often its consequence: a process that the loop needs was
 killed by it. Then no rank comes to a call any more, and all save the last state that they saw, if it still is that
-state: an exception from within a step may leave weights that are changed in part (`interrupted.py`).
+state: an exception from within a step may leave weights that are changed in part (`interrupted.py`), and so does one
+after a step of an optimizer.
 
 Before a save the ranks compare their steps: without that, a rank whose loop ended would save another one.
 """
@@ -21,6 +22,7 @@ from weakref import WeakSet, ref
 
 from allranks import agent
 from allranks.checkpoint.cadence import SHORT_GRACE, Pace
+from allranks.checkpoint.detect import optimizer_steps
 from allranks.checkpoint.interrupted import comes_before_a_change
 from allranks.errors import Mismatch, name_ranks
 from allranks.failure import message_of
@@ -45,7 +47,7 @@ class Member:
     ``answers``: it answers SIGTERM, and not only a notice. ``seen`` returns the step of the last state that it saw,
     ``saved`` the last that is saved, ``where`` the place of that, for a person, or ""; ``save_last`` saves the last
     state that it saw, unless it is saved (every rank must call); ``release`` gives its run free. ``calls`` counts the
-    calls at which all ranks may leave.
+    calls at which all ranks may leave; ``optimizer_steps`` had begun by the last.
     """
 
     notices: Notices
@@ -57,10 +59,12 @@ class Member:
     where: Callable[[], str] = lambda: ""
     pace: Pace = field(default_factory=Pace)
     calls: int = 0
+    optimizer_steps: int = 0
 
     def arrive(self) -> Notice | None:
         """Begin the next call at which all ranks may leave; return what they are to do at it. Every rank must call."""
         self.calls += 1
+        self.optimizer_steps = optimizer_steps()
         if (seconds := self.pace.overtime(time.monotonic())) is not None:
             log(SHORT_GRACE, seconds, self.pace.grace, 2 * seconds, level=30)
         return self.notices.arrived(self.calls)
@@ -129,7 +133,8 @@ class Departure:
         step = self._members[0].saved()
         try:
             members = [one for one in self._members if one not in self._saved]
-            self._save(members, is_complete=comes_before_a_change(error))
+            unchanged = all(one.optimizer_steps == optimizer_steps() for one in members)
+            self._save(members, is_complete=unchanged and comes_before_a_change(error))
         except Exception as failed:
             since = "" if step is None else f" since step {step}"
             log("allranks: nothing was saved%s: %s", since, failed, level=40)
