@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import re
 from collections import Counter
@@ -107,6 +108,12 @@ def imports(tree: ast.AST, *, of: Path) -> Iterator[tuple[str, ast.stmt | ast.Co
             yield node.value.rstrip("."), node
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """Return the tree of a file of ours."""
+    return ast.parse(path.read_text())
+
+
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     return (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
 
@@ -185,13 +192,13 @@ def test_a_broken_law_is_found(where: str, source: str, says: str) -> None:
 
 def test_files_with_effects_have_some() -> None:
     """The list names no file that is pure, or gone."""
-    trees = {name(path): imports(ast.parse(path.read_text()), of=path) for path in FILES}
+    trees = {name(path): imports(tree_of(path), of=path) for path in FILES}
     modules = {path: {module.split(".")[0] for module, _ in found} for path, found in trees.items()}
     assert [path for path in sorted(WITH_EFFECTS) if not modules.get(path, set()) & EFFECTS] == []
 
 
 def test_nine_functions_in_ten_are_short() -> None:
-    lengths = sorted(length(f) for path in FILES for f in functions(ast.parse(path.read_text())))
+    lengths = sorted(length(f) for path in FILES for f in functions(tree_of(path)))
     assert lengths[int(len(lengths) * 0.9)] <= P90_FUNCTION
 
 
@@ -203,7 +210,7 @@ def test_no_import_goes_in_a_circle() -> None:
     """Hidden imports counted."""
     modules = {"allranks." + name(p).removesuffix(".py").replace("/", ".").removesuffix(".__init__"): p for p in FILES}
     graph = {
-        module: {m for m, _ in imports(ast.parse(path.read_text()), of=path) if m in modules and m != module}
+        module: {m for m, _ in imports(tree_of(path), of=path) if m in modules and m != module}
         for module, path in modules.items()
         if module not in _FACES
     }

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
-from test_house import FILES, FRAMEWORKS, ROOT, imports, name, part
+from test_house import FILES, FRAMEWORKS, ROOT, imports, name, part, tree_of
 
 TESTS = Path(__file__).parents[1]
 DEEPEST, SMALL = 2, 60
@@ -34,7 +34,7 @@ def bases() -> Mapping[str, list[str]]:
     found = {}
     for path in FILES:
         if part(path) not in OLD:
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(tree_of(path)):
                 if isinstance(node, ast.ClassDef):
                     names = (ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases)
                     found[node.name] = [base for base in names if base != "AllranksError"]
@@ -57,19 +57,20 @@ def test_small_files_with_one_user_have_a_reason() -> None:
     modules = {"allranks." + name(p).removesuffix(".py").replace("/", "."): p for p in FILES if p.stem != "__init__"}
     users: dict[str, set[str]] = {module: set() for module in modules}
     for path in FILES:
-        for module, _ in imports(ast.parse(path.read_text()), of=path):
+        for module, _ in imports(tree_of(path), of=path):
             if modules.get(module, path) is not path:
                 users[module].add(name(path))
     tested = "\n".join(path.read_text() for path in TESTS.rglob("*.py"))
     found = set()
-    for module, path in modules.items():
+    small = {module for module, path in modules.items() if path.read_text().count("\n") < SMALL}
+    for module in small & {module for module, files in users.items() if len(files) == 1}:
+        path = modules[module]
         folder, _, own = module.rpartition(".")
         is_tested = f"from {module} import" in tested or f"from {folder} import {own}" in tested
         beside = {other.name for other in path.parent.iterdir()} if name(path).count("/") > 1 else set()
         is_one_of_many = bool(beside & {"base.py", "detect.py"})
         is_adapter = path.name in {*FRAMEWORKS.values(), "detect.py"} or is_one_of_many
-        is_small = path.read_text().count("\n") < SMALL and len(users[module]) == 1
-        if is_small and not (is_tested or is_adapter) and part(path) not in {*OLD, "cli"}:
+        if not (is_tested or is_adapter) and part(path) not in {*OLD, "cli"}:
             found.add(name(path))
     assert found == {file for file in REASONS if (ROOT / file).exists()} == set(REASONS)
 
@@ -88,5 +89,5 @@ def decides_by_words(tree: ast.AST) -> list[int]:
 
 def test_nothing_is_decided_by_the_words_of_an_error() -> None:
     assert decides_by_words(ast.parse("if 'timed out' in str(error): pass")) == [1]
-    found = {name(path) for path in FILES if decides_by_words(ast.parse(path.read_text()))}
+    found = {name(path) for path in FILES if decides_by_words(tree_of(path))}
     assert found == BY_WORDS
