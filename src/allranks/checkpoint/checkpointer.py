@@ -279,7 +279,8 @@ class Checkpointer:
             self._saver.settle()
 
     def steps(self) -> tuple[int, ...]:
-        """Return the steps that are saved and whole as far as their manifests say. Any rank may call it alone."""
+        """Return the steps that are saved and whole as far as their manifests say. Any rank may call it alone, and may
+        still see a step that rank 0 is about to remove."""
         return audit.steps(self._storage)
 
     def hold(self, step: int | None = None, *, minutes: float = 60.0) -> AbstractContextManager[int]:

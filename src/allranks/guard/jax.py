@@ -46,7 +46,7 @@ def compare_arguments(world: World) -> None:
             return
         seen.add(id(program))
         kept.append(program)
-        replicas = {f"argument {number}": one for number, one in enumerate(arguments) if _is_replica(one)}
+        replicas = {f"argument {number}": one for number, one in enumerate(arguments, 1) if _is_replica(one)}
         if replicas:
             verify({program.name: replicas}, world=world)
 

@@ -13,15 +13,20 @@ from dataclasses import dataclass
 
 from allranks.errors import name_ranks
 from allranks.failure import Failure
+from allranks.world.claims import by_claim, who_says_what
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one rank holds of one parameter: ``what`` it is (dtype, shape), and two digests; a zero gradient has ""."""
+    """What one rank holds of one parameter: ``what`` it is (dtype, shape), and two digests; a zero gradient has "".
+
+    Or the learning rate of a group of parameters: its value in words, and the digest of their first gradient.
+    """
 
     what: str
     value: str
     gradient: str
+    is_rate: bool = False
 
 
 def differing(ranks: Sequence[Sequence[Claim]]) -> tuple[int, ...]:
@@ -52,10 +57,14 @@ def failure(ranks: Sequence[Sequence[Claim]], places: Sequence[int], *, where: s
     most = Counter(values).most_common(1)[0][0]
     odd = [rank for rank, value in enumerate(values) if value != most] or [1]
     others = [rank for rank in range(len(ranks)) if rank not in odd]
-    first, total = ranks[0][places[0]].what, len(ranks[0])
+    first, rates = ranks[0][places[0]].what, sum(claim.is_rate for claim in ranks[0])
+    if ranks[0][places[0]].is_rate:
+        told = who_says_what(by_claim(enumerate(values)).items())
+        what = f"{first} at step {step} of the optimizer: {told}. The gradients are equal: give all ranks one rate."
+        return Failure(odd[0], host, what, 0.0, where=where, exit_code=1)
     what = (
-        f"replicas at step {step} of the optimizer: {len(places)} of {total} parameters differ, the first is {first}, "
-        f"number {places[0]}: expected equal values, since the gradients are equal; found others on {name_ranks(odd)} "
-        f"than on {name_ranks(others)}. {_AT_START if step == 1 else _LATER}"
+        f"replicas at step {step} of the optimizer: {len(places)} of {len(ranks[0]) - rates} parameters differ, the "
+        f"first is {first}, number {places[0] - rates}: expected equal values, since the gradients are equal; found "
+        f"others on {name_ranks(odd)} than on {name_ranks(others)}. {_AT_START if step == 1 else _LATER}"
     )
     return Failure(odd[0], host, what, 0.0, where=where, exit_code=1)

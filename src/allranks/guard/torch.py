@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -41,8 +42,9 @@ def compare_parameters(world: World) -> None:
         seen[id(optimizer)][1] = step = step + 1
         if step & (step - 1):
             return
-        whole = [one for group in optimizer.param_groups for one in group["params"] if _is_whole(one)]
-        claims = [_claim(one, at_most=_SAMPLED if step > 1 else one.numel()) for one in whole]
+        groups = [list(filter(_is_whole, group["params"])) for group in optimizer.param_groups]
+        claims = list(_rates(optimizer.param_groups, groups))
+        claims += [_claim(one, at_most=_SAMPLED if step > 1 else one.numel()) for group in groups for one in group]
         key, where = f"guard/{number}/{step}", call_site()
         world.store.set(f"{key}/{world.rank}", dumps([asdict(claim) for claim in claims]))
         if world.is_main:
@@ -58,6 +60,14 @@ def _is_whole(parameter: Any) -> bool:
     gradient = parameter.grad
     plain = type(parameter) in (torch.nn.Parameter, torch.Tensor) and not hasattr(parameter, "device_mesh")
     return plain and gradient is not None and gradient.layout is torch.strided and gradient.device.type != "meta"
+
+
+def _rates(settings: Any, groups: list[list[Any]]) -> Iterator[Claim]:
+    """Yield the learning rates, each with a gradient by which ranks know that they train one model."""
+    for number, (setting, group) in enumerate(zip(settings, groups, strict=True)):
+        if group and "lr" in setting:
+            gradient = _claim(group[0], at_most=_SAMPLED).gradient
+            yield Claim(f"learning rate of parameter group {number}", f"{float(setting['lr']):g}", gradient, True)
 
 
 def _claim(parameter: Any, *, at_most: int) -> Claim:

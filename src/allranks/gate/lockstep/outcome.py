@@ -21,7 +21,8 @@ from allranks.world.codec import Value
 
 _REPLICATED = (
     "JAX takes numbers, NumPy arrays and arrays of one process for equal on all ranks: give all the same "
-    '(world.broadcast(value)), or make an array in parts of it. Where it is meant: lockstep(check="calls").'
+    '(world.broadcast(value)), or make an array in parts of it. Where it is meant: lockstep(check="calls"), without '
+    "--guard."
 )
 _SORTED = "A set, or a dict that was filled in another order: go through sorted(...), alike on all ranks."
 
