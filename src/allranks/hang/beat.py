@@ -56,6 +56,11 @@ class Beat:
         return self.phase in WAITS
 
     @property
+    def stood(self) -> float:
+        """How long the rank has been where it is, in seconds, though its process may do something meanwhile."""
+        return self.alike if self.alike > self.still else self.still
+
+    @property
     def is_receiving(self) -> bool:
         """Whether the call with one ``peer`` is a receive."""
         return "recv" in self.what

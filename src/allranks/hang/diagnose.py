@@ -82,6 +82,9 @@ def diagnose(seen: Sequence[Seen], *, limit: float) -> Diagnosis:
     if role is not None:
         for rank in culprits:
             verdicts[rank] = "working" if beats[rank].at_work(limit) else role
+    for rank in waiting.difference(culprits) if culprits else ():
+        if verdicts[rank] == "healthy" and beats[rank].stood >= limit:
+            verdicts[rank] = "waiting"
     return Diagnosis(tuple(verdicts), culprits, tuple(sorted(waiting.difference(culprits))), at_work)
 
 

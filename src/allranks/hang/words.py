@@ -60,7 +60,7 @@ def headline(case: Case, hosts: Sequence[str]) -> str:
         beat = next(seen.beat for seen in case.seen if seen.beat is not None)
         return f"all ranks stand in {call_of(beat)}{_since(beat.still)}, and nobody is missing"
     who = _named(culprits, hosts)
-    still = max((seen.beat.still for seen in case.seen if seen.beat and seen.rank in waiting), default=0.0)
+    still = max((seen.beat.stood for seen in case.seen if seen.beat and seen.rank in waiting), default=0.0)
     if not waiting and all(beat and beat.waits for beat in (case.seen[rank].beat for rank in culprits)):
         return _differ(case, culprits)
     if not waiting:
