@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.checkpoint.retention import Best, Policy, Saved, choose
+from allranks.checkpoint.retention import Best, Policy, Saved, choose, decide
 
 METRICS = st.none() | st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 0.0, 1.0, 2.0])
 COUNTS = st.none() | st.integers(1, 6)
@@ -66,3 +66,16 @@ def test_of_equal_metrics_the_later_is_better() -> None:
 def test_a_policy_that_makes_no_sense_is_refused(policy: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Policy(**policy)
+
+
+def test_a_function_gets_the_steps_in_their_order() -> None:
+    saved = [Saved(step, {}) for step in (8, 1, 100, 9, 12)]
+    assert decide(saved, lambda saved: [one.step for one in saved[-2:]], {}).remove == (1, 8, 9)
+
+
+@pytest.mark.parametrize("kept", [["1"], ["checkpoint-1"], [(1, 0.5)], [True, False], [999, -1], [None]])
+def test_a_function_that_returns_no_steps_removes_nothing(kept: Any) -> None:
+    saved = [Saved(step, {}, frozenset({"w"})) for step in (1, 2, 3)]
+    for policy, items in ((lambda _: kept, {}), (Policy(keep_last=1), {"w": lambda _: kept})):
+        with pytest.raises(ValueError, match=r"expected some of \[one.step for one in saved\]"):
+            decide(saved, policy, items)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -156,3 +157,21 @@ def test_what_cannot_be_is_refused(
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
     monkeypatch.delitem(sys.modules, "allranks.checkpoint.foreign.jax", raising=False)
     assert "--to orbax needs orbax-checkpoint, which cannot be imported" in refused("--to", "orbax")
+
+
+@pytest.mark.parametrize("to", ["pt", "dcp", "orbax"])
+def test_force_replaces_an_export_of_the_format_and_nothing_else(
+    ckpt: Callable[..., Said], trained: Any, tmp_path: Path, to: str
+) -> None:
+    """Not the run that is exported, nor a step of it, nor a folder of the user's."""
+    run, mine, out = shutil.copytree(trained[0], tmp_path / "run"), tmp_path / "mine", tmp_path / "out"
+    mine.mkdir()
+    (mine / "note.txt").write_text("mine")
+    for place in (run, run / "checkpoint-1", mine):
+        before = sorted(place.rglob("*"))
+        said = ckpt("export", run, place, "--to", to, "--force")
+        assert said.code == 2, said
+        assert "--force replaces nothing but an export to" in said.err
+        assert sorted(place.rglob("*")) == before
+    for _ in range(2):
+        assert ckpt("export", run, out, "--to", to, "--force").code == 0

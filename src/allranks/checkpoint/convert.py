@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +27,20 @@ from allranks.errors import AllranksError, AlreadyThere, StorageError
 from allranks.extent import Extent
 
 Write = Callable[[Any, Path], None]
+# The files of an export that is a folder, by patterns: nothing else is ever replaced.
+_FILES = {
+    "dcp": (".metadata", "*.distcp"),
+    "orbax": (
+        "_*",
+        "d",
+        "manifest.ocdbt",
+        "ocdbt.process_*",
+        "array_metadatas",
+        "descriptor",
+        "default",
+        "commit_success.txt",
+    ),
+}
 # Who writes each format (``module:function``), and of whose arrays.
 FORMATS = {
     "pt": ("allranks.checkpoint.foreign.torch:write_pt", "torch"),
@@ -37,7 +52,7 @@ FORMATS = {
 @dataclass(frozen=True, slots=True)
 class Conversion:
     """``to`` is one of FORMATS; of a checkpoint the leaves below ``prefix`` are meant, which ``strip`` takes off the
-    paths. With ``force``, what is there is replaced."""
+    paths. With ``force``, an export of the same format is replaced."""
 
     to: str
     prefix: str = ""
@@ -55,6 +70,7 @@ def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> i
     write = _writer(place, how.to)
     if out.exists() and not how.force:
         raise AlreadyThere(f"{out} is there already.", remedy="Name another place, or pass --force.")
+    _refuse_others(out, how.to)
     paths = chosen(manifest, how.prefix)
     arrays = _arrays(reader, manifest, paths, framework)
     values = {path: value for path, value in manifest.values.items() if is_below(path, how.prefix)}
@@ -146,6 +162,19 @@ def _in_place(out: Path) -> Iterator[Path]:
     finally:
         for left in out.parent.glob(f"{temporary.name}*"):  # (Orbax has temporary names of its own)
             shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _refuse_others(out: Path, to: str) -> None:
+    """Raise AlreadyThere where something else than an export of this format is there."""
+    remedy = f"Name another place: --force replaces nothing but an export to {to}."
+    if out.is_dir() is (to in _FILES):
+        held = [one.name for one in out.iterdir()] if out.is_dir() else []
+        if others := [name for name in held if not any(fnmatchcase(name, one) for one in _FILES[to])]:
+            raise AlreadyThere(
+                f"{out} holds {', '.join(sorted(others)[:3])}, which is no export to {to}.", remedy=remedy
+            )
+    elif out.exists():
+        raise AlreadyThere(f"{out} is a {'folder' if out.is_dir() else 'file'}.", remedy=remedy)
 
 
 def _sync(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -49,7 +50,7 @@ class Saved:
     items: frozenset[str] = frozenset()
 
 
-# Returns which of these checkpoints are to be kept, by their steps.
+# Returns which of these checkpoints, in ascending order, are to be kept, by their steps.
 Keep = Callable[[Sequence[Saved]], Iterable[int]]
 
 
@@ -105,12 +106,14 @@ def decide(
 
     The newest and those that are ``spared`` stay as they are.
     """
+    saved = sorted(saved, key=lambda one: one.step)
     if isinstance(policy, Policy):
         gone = set(choose(saved, policy))
     else:
-        gone = {one.step for one in saved} - set(policy(saved))
+        gone = {one.step for one in saved} - _steps(policy(saved), saved)
     gone -= {max((one.step for one in saved), default=-1), *spared}
-    kept = {name: set(keep([one for one in saved if name in one.items])) for name, keep in items.items()}
+    of_item = {name: [one for one in saved if name in one.items] for name in items}
+    kept = {name: _steps(keep(of_item[name]), of_item[name]) for name, keep in items.items()}
     reduce = {
         one.step: tuple(name for name, steps in kept.items() if one.step in steps and name in one.items)
         for one in saved
@@ -120,6 +123,16 @@ def decide(
         tuple(sorted(step for step, names in reduce.items() if not names)),
         {step: names for step, names in sorted(reduce.items()) if names},
     )
+
+
+def _steps(kept: Iterable[object], saved: Sequence[Saved]) -> set[int]:
+    """Return what a policy keeps of these. Raises ValueError for what are no steps, or none of these."""
+    found, there = [*kept], {one.step for one in saved}
+    odd = [one for one in found if type(one) is bool or not isinstance(one, numbers.Integral)]
+    steps = {one for one in there if one in found}
+    if odd or (found and not steps):
+        raise ValueError(f"it returned {(odd or found)[:3]}: expected some of [one.step for one in saved]")
+    return steps
 
 
 def choose(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:

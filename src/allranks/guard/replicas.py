@@ -48,7 +48,7 @@ _AT_START = (
     "Did every rank load the weights, and use one seed? Wrap the model in DistributedDataParallel, or broadcast the "
     "parameters of rank 0."
 )
-_LATER = "Do all ranks use one learning rate, and does none leave out a step or change parameters by itself?"
+_LATER = "Do all ranks use one learning rate, and does none change parameters by itself?"
 
 
 def failure(ranks: Sequence[Sequence[Claim]], places: Sequence[int], *, where: str, host: str, step: int) -> Failure:

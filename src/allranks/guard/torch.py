@@ -19,7 +19,7 @@ from allranks.world.base import World
 from allranks.world.codec import dumps, loads
 
 _kept: list[Any] = []
-_MOMENT = 5.0  # seconds
+_MOMENT, _SLICE = 5.0, 0.5  # seconds
 _SAMPLED = 64  # so many elements of a parameter are compared after the first step
 
 
@@ -29,6 +29,18 @@ def compare_parameters(world: World) -> None:
     At the first step of an optimizer all of them are compared, later some elements of each: so a learning rate that
     differs is found, at the latest after twice as many steps.
     """
+    judges, is_over = list[threading.Thread](), threading.Event()
+
+    def finish() -> None:
+        """Give the judges a moment, since a program may be short, and then have them end."""
+        until = time.monotonic() + _MOMENT
+        for judge in judges:
+            judge.join(max(0.0, until - time.monotonic()))
+        is_over.set()
+        for judge in judges:
+            judge.join(2 * _SLICE)
+
+    world.lookout.before_end(finish)
     # By identity: the optimizer's number, and its steps so far.
     seen: dict[int, list[int]] = {}
 
@@ -42,21 +54,26 @@ def compare_parameters(world: World) -> None:
         seen[id(optimizer)][1] = step = step + 1
         if step & (step - 1):
             return
-        groups = [list(filter(_is_whole, group["params"])) for group in optimizer.param_groups]
+        groups = [list(filter(_is_matrix, group["params"])) for group in optimizer.param_groups]
         claims = list(_rates(optimizer.param_groups, groups))
         claims += [_claim(one, at_most=_SAMPLED if step > 1 else one.numel()) for group in groups for one in group]
         key, where = f"guard/{number}/{step}", call_site()
         world.store.set(f"{key}/{world.rank}", dumps([asdict(claim) for claim in claims]))
         if world.is_main:
-            judge = threading.Thread(target=_judge, args=(world, key, where, step), name="allranks-guard", daemon=True)
-            judge.start()
-            world.lookout.before_end(lambda: judge.join(_MOMENT))  # a program may be short
+            words = (world, key, where, step, is_over)
+            judges.append(threading.Thread(target=_judge, args=words, name="allranks-guard", daemon=True))
+            judges[-1].start()
 
     _kept.append(register_optimizer_step_pre_hook(look))
 
 
-def _is_whole(parameter: Any) -> bool:
-    """Say whether this rank holds all of a parameter, with a gradient: not a part of it, as FSDP and DTensor do."""
+def _is_matrix(parameter: Any) -> bool:
+    """Say whether this rank holds all of a matrix, with a gradient: not a part of it, as FSDP and DTensor do.
+
+    The gradient of a bias may be equal on ranks that train models of their own: a loss that is linear in it.
+    """
+    if parameter.dim() < 2:
+        return False
     gradient = parameter.grad
     plain = type(parameter) in (torch.nn.Parameter, torch.Tensor) and not hasattr(parameter, "device_mesh")
     return plain and gradient is not None and gradient.layout is torch.strided and gradient.device.type != "meta"
@@ -81,12 +98,18 @@ def _digest(tensor: Any) -> str:
     return xxh3_128_hexdigest(tensor.contiguous().reshape(-1).view(torch.uint8).cpu().numpy())
 
 
-def _judge(world: World, key: str, where: str, step: int) -> None:
+def _judge(world: World, key: str, where: str, step: int, is_over: threading.Event) -> None:
     """Rank 0, in a thread: wait for what the ranks hold, and end the job where it must not be so."""
-    try:
-        texts = [world.store.wait(f"{key}/{rank}", world.timeout) for rank in range(world.size)]
-    except (KeyTimeout, StoreError):
-        return  # a rank that makes no such step, or has ended
+    texts: list[bytes] = []
+    until = time.monotonic() + world.timeout
+    while len(texts) < world.size:
+        try:
+            texts.append(world.store.wait(f"{key}/{len(texts)}", _SLICE))
+        except KeyTimeout:
+            if is_over.is_set() or time.monotonic() > until:
+                return  # a rank that makes no such step
+        except StoreError:
+            return  # one that has ended
     ranks = [[Claim(**one) for one in loads(text)] for text in texts]
     if places := differing(ranks):
         found = failure(ranks, places, where=where, host=world.host, step=step)

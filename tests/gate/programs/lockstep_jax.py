@@ -266,12 +266,14 @@ def healthy() -> list[float]:
         jax.debug.callback(told.append, x.sum())
         return x.sum() * count
 
+    noisy = wrap(jax.jit(lambda x, key: (x + 0 * jax.random.uniform(key)).sum(), out_shardings=whole))
     telling = wrap(jax.jit(tell, static_argnums=1, out_shardings=whole))
     ahead_of_time = wrap(jax.jit(jnp.sum, out_shardings=whole).lower(rows()).compile())
     for i in range(200):
         if i % 60 == 30:
             found.append(number(ahead_of_time(rows())))
             found.append(number(telling(rows(), i)))
+            found.append(number(noisy(rows(), jax.random.key(rank))))
             found.append(float(parallel(np.ones((jax.local_device_count(), 3)))[0, 0]))
             found.append(float(mapped(rows()).addressable_data(0)[0, 0]))
         found.append(number(add(rows(1 + (i % 10 == 9)))))

@@ -25,8 +25,9 @@ from allranks.world.claims import by_claim, who_says_what
 Key = str
 # How far loops are, the outermost first; or by how much they have gone on.
 Counts = tuple[tuple[Key, int], ...]
-# After so many calls, of which each was looked at, so many lie between two looks.
-_STRIDES = {1024: 16, 4096: 64}
+# After so many calls, of which each was looked at, so many lie between two looks: primes, so that of calls that take
+# turns each is looked at.
+_STRIDES = {1024: 17, 4096: 61}
 # So many calls come as foretold, after one that did not by itself, before what is foretold is believed again.
 _SETTLED = 8
 # After so many that could not be foretold, twice as many lie between.
@@ -191,7 +192,7 @@ class Steps:
         """Look at fewer calls from now on; at ever fewer where they are asked for because they cannot be foretold."""
         self._asked += is_asked
         if self._stride < least or self._asked >= _MOST_ASKED:
-            self._stride = max(least, 2 * self._stride)
+            self._stride = max(least, 2 * self._stride + 1)
             self._asked, self._predictor, self._before = 0, Predictor(), None
 
 

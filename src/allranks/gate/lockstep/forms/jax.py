@@ -17,7 +17,7 @@ from allranks.world.guards import jax as inside
 
 # The name under which JAX's settings count among a function's arguments.
 SETTINGS = "jax.config"
-# So many values of one call are compared.
+# So many values of one call are told by name.
 _MOST_VALUES = 256
 
 
@@ -41,7 +41,7 @@ def _value_of_leaf(leaf: Any) -> Form:
 
 def _form_of_leaf(leaf: Any) -> Form:
     if isinstance(leaf, jax.Array):
-        return leaf.shape, leaf.dtype, leaf.weak_type, leaf.sharding
+        return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), leaf.sharding  # (keys have none)
     if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return leaf.shape, leaf.dtype
     if isinstance(leaf, bool | int | float | complex) or not isinstance(leaf, Hashable):
@@ -53,7 +53,12 @@ def replicated(args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType
     """Return the arguments that a program across processes takes for equal on all of them: what lies in this process
     alone. Random keys are left out: ranks may have their own."""
     given = jax.tree_util.tree_leaves_with_path((tuple(args), dict(kwargs)))
-    return [Label(_name(path), _words(leaf), "") for path, leaf in given if _is_replicated(leaf)][:_MOST_VALUES]
+    found = [Label(_name(path), _words(leaf), "") for path, leaf in given if _is_replicated(leaf)]
+    rest = found[_MOST_VALUES:]
+    if rest:
+        told = show(digest(*(word for label in rest for word in label[:2])))[:8]
+        found[_MOST_VALUES:] = [Label(f"{len(rest)} more from {rest[0].loop} on", f"with the digest {told}", "")]
+    return found
 
 
 def _is_replicated(leaf: Any) -> bool:
