@@ -161,10 +161,10 @@ def test_ranks_that_differ_are_named() -> None:
 
 
 def test_a_type_of_the_program_comes_back(tmp_path: pathlib.Path) -> None:
-    """Also with other registered types in it, and of another length, where that is said; ``read`` shows the encoded."""
+    """Also of another length, where that is said; ``read`` shows the encoded."""
     register_type(
         Vocabulary,
-        lambda v: {"tokens": list(v.tokens), "weights": v.weights, "made": datetime.date(2026, 1, 1)},
+        lambda v: {"tokens": list(v.tokens), "weights": v.weights, "made": "2026-01-01"},
         lambda tree, _: Vocabulary(tuple(tree["tokens"]), tree["weights"]),
         fixed=False,
     )
@@ -229,6 +229,11 @@ def test_an_encoding_that_fails_is_told_on_all_ranks() -> None:
     register_type(Vocabulary, lambda v: v, lambda _, like: like)
     with pytest.raises(CannotStore, match=r"returned a .*Vocabulary again"):
         trip(Vocabulary(()), None)
+    register_type(Vocabulary, lambda _: {"made": [datetime.date(2026, 1, 1)]}, lambda _, like: like, fixed=False)
+    with pytest.raises(
+        CannotStore, match=r"'x': encode of .*fixed=False, returned a tree with a date: expected arrays"
+    ):
+        trip(Vocabulary(()), Vocabulary(()))
     register_type(Vocabulary, lambda v: list(v.tokens), lambda tree, _: Vocabulary(tree[9]))
     with pytest.raises(CannotStore, match=r"'x': decode of .*Vocabulary.*IndexError"):
         trip(Vocabulary(("a",)), Vocabulary(("b",)))

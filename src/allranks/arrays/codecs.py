@@ -90,7 +90,7 @@ def register_type(
     ``encode(value)`` returns what stands for it: a tree of arrays and JSON values, also with other registered types.
     ``decode(tree, like)`` returns the object again: of that tree, filled from a checkpoint, and the template's object.
     Paths, shapes and dtypes must be those of the template's object, unless ``fixed`` is False: then the tree is as it
-    was saved, of whatever length.
+    was saved, of whatever length, and holds arrays and JSON values alone, since nothing says what else to make of them.
 
     >>> register_type(Vocabulary, lambda v: {"tokens": v.tokens}, lambda tree, _: Vocabulary(tree["tokens"]))
     """
@@ -135,6 +135,9 @@ def _open(here: Here, node: Any) -> Branch:
             raise _failed("encode", kind, path, error) from error
         if type(tree) is type(node):
             raise CannotStore(f"'{path}': encode of {kind} returned a {kind} again.", leaf=path)
+        if not codec.fixed and (inner := _other_type(tree)):
+            words = f"encode of {kind}, which is registered with fixed=False, returned a tree with a {inner}"
+            raise CannotStore(f"'{path}': {words}: expected arrays and JSON values. Encode that one, too.", leaf=path)
         saved = None if codec.fixed or here.saved is None else here.saved.below(path)
         return tree if saved is None else _as_saved(tree, saved)
 
@@ -145,6 +148,15 @@ def _open(here: Here, node: Any) -> Branch:
             raise _failed("decode", kind, at, error) from error
 
     return Branch(None, (Late(encoded, follows=not codec.fixed),), make)
+
+
+def _other_type(tree: Any) -> str:
+    """Return the name of a type in a tree that is encoded as well, "" if there is none."""
+    if isinstance(tree, dict | list | tuple):
+        inside = tree.values() if isinstance(tree, dict) else tree
+        return next(filter(None, map(_other_type, inside)), "")
+    kind: Any = type(tree)
+    return "" if _codec_of(kind) is None else str(kind.__qualname__)
 
 
 def _failed(what: str, kind: str, path: str, error: Exception) -> CannotStore:
