@@ -26,8 +26,8 @@ _SAMPLED = 64  # so many elements of a parameter are compared after the first st
 def compare_parameters(world: World) -> None:
     """End the job where parameters that are trained as replicas are not the same on all ranks. No rank waits.
 
-    At the first step of an optimizer all of them are compared, later some elements of each: so a learning rate that
-    differs is found, at the latest after twice as many steps.
+    At the first step of an optimizer its learning rates and all elements are compared, later some elements of each, at
+    the latest after twice as many steps.
     """
     judges, is_over = list[threading.Thread](), threading.Event()
 
@@ -82,9 +82,10 @@ def _is_matrix(parameter: Any) -> bool:
 def _rates(settings: Any, groups: list[list[Any]]) -> Iterator[Claim]:
     """Yield the learning rates, each with a gradient by which ranks know that they train one model."""
     for number, (setting, group) in enumerate(zip(settings, groups, strict=True)):
-        if group and "lr" in setting:
+        rate = setting.get("lr")
+        if group and (isinstance(rate, int | float) or (torch.is_tensor(rate) and rate.numel() == 1)):
             gradient = _claim(group[0], at_most=_SAMPLED).gradient
-            yield Claim(f"learning rate of parameter group {number}", f"{float(setting['lr']):g}", gradient, True)
+            yield Claim(f"learning rate of parameter group {number}", f"{float(rate):g}", gradient, True)
 
 
 def _claim(parameter: Any, *, at_most: int) -> Claim:
