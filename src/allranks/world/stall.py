@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from allranks.callsite import is_users, short_path
 
 STALL_SECONDS = 15.0
+_LOOKS = 5  # in that time
 
 
 @dataclass(slots=True)
@@ -43,14 +44,15 @@ def watched() -> Iterator[Progress]:
 
 def _watch() -> None:
     before: tuple[Progress, int] | None = None
-    reported = False
+    alike = 0
     while True:
-        threading.Event().wait(STALL_SECONDS)
+        threading.Event().wait(STALL_SECONDS / _LOOKS)
         now = next(((run, run.turns) for run in _runs[-1:]), None)
         if now is None or before is None or now[0] is not before[0] or now[1] != before[1]:
-            before, reported = now, False
-        elif not reported:
-            reported = True
+            before, alike = now, 0
+            continue
+        alike += 1
+        if alike == _LOOKS:
             os.write(2, report(now[0].thread).encode(errors="backslashreplace"))
 
 
