@@ -144,7 +144,7 @@ def test_saves_by_the_clock_are_not_a_step_late(step: float, minutes: float, apa
         if asked:
             saved.append(now)
             timer.saved = now
-        asked = timer.asks(now)
+        asked = timer.is_due_next(now)
     assert {b - a for a, b in itertools.pairwise(saved)} == {apart}
 
 

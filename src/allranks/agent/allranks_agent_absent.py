@@ -14,7 +14,7 @@ class MissingRanks(RuntimeError):
 def refuse(operation: str, wanted: int, *, hint: str = "") -> None:
     """Raise MissingRanks if `wanted` processes are more than the job has and this one has started none itself."""
     size = int(os.environ.get("ALLRANKS_SIZE", wanted))
-    if wanted <= size or _has_children():
+    if wanted <= size or has_children():
         return
     raise MissingRanks(
         f"rank {os.environ['ALLRANKS_RANK']} (host {os.environ['ALLRANKS_HOST']}): {operation}: expected a world of at "
@@ -23,7 +23,8 @@ def refuse(operation: str, wanted: int, *, hint: str = "") -> None:
     )
 
 
-def _has_children() -> bool:
+def has_children() -> bool:
+    """Return whether this process has children that it has not waited for."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

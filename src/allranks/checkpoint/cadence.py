@@ -40,7 +40,7 @@ class Timer:
     def __post_init__(self) -> None:
         _refuse_below_0("every_minutes", self.minutes)
 
-    def asks(self, now: float) -> bool:
+    def is_due_next(self, now: float) -> bool:
         """Take note of a call; return whether the next one, if it takes as long as this, is to save. In seconds."""
         coming = now + (now - self.last if self.last is not None else 0.0)
         self.last = now

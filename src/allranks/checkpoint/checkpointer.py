@@ -208,7 +208,7 @@ class Checkpointer:
             return None
         due = (notice is not None or self._cadence.due(step, before=before)) and step != self._saved
         handle = self._save(step, state, extra=extra, metrics=metrics) if due else None
-        if self._world.is_main and self._timer.asks(time.monotonic()):
+        if self._world.is_main and self._timer.is_due_next(time.monotonic()):
             self.request("save", f"{self._timer.minutes:g} minutes")
         return handle
 

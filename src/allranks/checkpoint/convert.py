@@ -25,6 +25,7 @@ from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.reader import Reader
 from allranks.errors import AllranksError, AlreadyThere, StorageError
 from allranks.extent import Extent
+from allranks.failure import text_of
 
 Write = Callable[[Any, Path], None]
 # The files of an export that is a folder, by patterns: nothing else is ever replaced.
@@ -82,7 +83,7 @@ def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> i
         except OSError:
             raise
         except Exception as error:
-            raise AllranksError(f"export --to {how.to} failed: {type(error).__name__}: {error}") from error
+            raise AllranksError(f"export --to {how.to} failed: {text_of(error)}") from error
     return sum(one.nbytes for one in {id(array): array for array in arrays.values()}.values())
 
 

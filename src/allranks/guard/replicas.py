@@ -57,14 +57,16 @@ def failure(ranks: Sequence[Sequence[Claim]], places: Sequence[int], *, where: s
     most = Counter(values).most_common(1)[0][0]
     odd = [rank for rank, value in enumerate(values) if value != most] or [1]
     others = [rank for rank in range(len(ranks)) if rank not in odd]
-    first, rates = ranks[0][places[0]].what, sum(claim.is_rate for claim in ranks[0])
-    if ranks[0][places[0]].is_rate:
+    first, rates = ranks[0][places[0]], sum(claim.is_rate for claim in ranks[0])
+    if first.is_rate:
         told = who_says_what(by_claim(enumerate(values)).items())
-        what = f"{first} at step {step} of the optimizer: {told}. The gradients are equal: give all ranks one rate."
-        return Failure(odd[0], host, what, 0.0, where=where, exit_code=1)
-    what = (
-        f"replicas at step {step} of the optimizer: {len(places)} of {len(ranks[0]) - rates} parameters differ, the "
-        f"first is {first}, number {places[0] - rates}: expected equal values, since the gradients are equal; found "
-        f"others on {name_ranks(odd)} than on {name_ranks(others)}. {_AT_START if step == 1 else _LATER}"
-    )
+        advice = "The gradients are equal: give all ranks one rate."
+        what = f"{first.what} at step {step} of the optimizer: {told}. {advice}"
+    else:
+        what = (
+            f"replicas at step {step} of the optimizer: {len(places)} of {len(ranks[0]) - rates} parameters differ, "
+            f"the first is {first.what}, number {places[0] - rates}: expected equal values, since the gradients are "
+            f"equal; found others on {name_ranks(odd)} than on {name_ranks(others)}. "
+            f"{_AT_START if step == 1 else _LATER}"
+        )
     return Failure(odd[0], host, what, 0.0, where=where, exit_code=1)

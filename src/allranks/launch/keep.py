@@ -31,10 +31,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import allranks
+from allranks.agent import load
 from allranks.failure import text_of
 from allranks.launch import orders, zygote
 from allranks.launch.preload import Plan
 from allranks.launch.target import Call, Command, from_json
+
+has_children = load("allranks_agent_absent").has_children
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # What wakes the keeper is an event; this is only how often it looks whether the launcher is still its parent, because a
@@ -186,7 +189,7 @@ class _Keeper:
         """Kill every descendant and wait for their ends. Returns those that are still there after ``STUCK_AFTER``."""
         deadline = time.monotonic() + STUCK_AFTER
         living: list[int] = []
-        while _has_children():
+        while has_children():
             if time.monotonic() >= deadline:
                 return tuple(living)
             living = descendants(os.getpid())
@@ -209,14 +212,6 @@ def _wait(options: int) -> tuple[int, int, resource.struct_rusage] | None:
     except ChildProcessError:
         return None
     return (pid, status, usage) if pid else None
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
 
 
 def signal_group(pid: int, signum: int) -> None:

@@ -95,8 +95,9 @@ def compare(said: Sequence[Said], members: Sequence[int]) -> Outcome:
     if len(groups) > 1:
         return Different(min(place for place, _ in groups) // 2 + 1, list(groups.values()))
     _compare_loops(said, members)
-    _compare_labels(said, members)
-    _compare_values(said, members)
+    call = f"call {said[0].place // 2 + 1}"
+    _compare_told([one.labels for one in said], members, f"{call} is made for different elements", _SORTED)
+    _compare_told([one.values for one in said], members, f"{call} is given different values:", _REPLICATED)
     _compare_ends([one.elsewhere for one in said])
     return Agreed(steps.unequal([one.loops for one in said]), calls_until_next([Pace(*one.pace) for one in said]))
 
@@ -111,18 +112,12 @@ def _compare_loops(said: Sequence[Said], members: Sequence[int]) -> None:
         )
 
 
-def _compare_values(said: Sequence[Said], members: Sequence[int]) -> None:
-    told = [(rank, [steps.Label(*value) for value in one.values]) for rank, one in zip(members, said, strict=True)]
-    if found := steps.compare_labels(told):
+def _compare_told(told: Sequence[Sequence[Sequence[str]]], members: Sequence[int], what: str, remedy: str) -> None:
+    """Raise Mismatch if the labels that each rank has brought are not alike."""
+    labels = [(rank, [steps.Label(*label) for label in one]) for rank, one in zip(members, told, strict=True)]
+    if found := steps.compare_labels(labels):
         name, ranks = found
-        raise mismatch(f"call {said[0].place // 2 + 1} is given different values: {name}", ranks, remedy=_REPLICATED)
-
-
-def _compare_labels(said: Sequence[Said], members: Sequence[int]) -> None:
-    told = [(rank, [steps.Label(*label) for label in one.labels]) for rank, one in zip(members, said, strict=True)]
-    if found := steps.compare_labels(told):
-        loop, ranks = found
-        raise mismatch(f"call {said[0].place // 2 + 1} is made for different elements {loop}", ranks, remedy=_SORTED)
+        raise mismatch(f"{what} {name}", ranks, remedy=remedy)
 
 
 def _compare_ends(places: Sequence[Mapping[str, Any]]) -> None:
