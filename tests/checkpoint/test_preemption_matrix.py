@@ -21,7 +21,7 @@ RANKS = 2
 PATIENCE = 180.0
 LAUNCHERS: dict[str, list[str]] = {
     "allranks run": [sys.executable, "-m", "allranks", "run", "-n", str(RANKS)],
-    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)],
 }
 KINDS = {
     "no workers": (),

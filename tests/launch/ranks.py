@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import free_port
+
 from allranks.launch.environment import Site, for_rank
 from allranks.launch.job import Job
 from allranks.launch.target import Command
@@ -41,19 +43,14 @@ class Outcome:
         return message["failure"]
 
 
-def free_ports() -> tuple[int, int]:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        return one.getsockname()[1], two.getsockname()[1]
-
-
 def run(job: Job, folder: Path, *, base: dict[str, str] | None = None) -> Outcome:
     """Run a job until all its ranks have ended, or until `GRACE` seconds after the first failure."""
-    coordinator, master = free_ports()
+    port = free_port()
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     channel.bind(str(folder / "control"))
     channel.settimeout(0.05)
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", **(base or {})}
-    site = Site("job-1", "hosta", coordinator, master, 2, str(folder / "control"), str(AGENT), environment)
+    site = Site("job-1", "hosta", port, port + 1, 2, str(folder / "control"), str(AGENT), environment)
     started = time.monotonic()
     files = [(folder / f"{rank}.out", folder / f"{rank}.err") for rank in range(job.ranks)]
     ranks = []

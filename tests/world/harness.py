@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -57,9 +58,14 @@ class Job:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+    """Return a port that nobody listens on, and whose next one is free too (JAX's coordinator under torchrun).
+
+    Below the range from which the kernel takes ports for connections: none takes it before the job listens.
+    """
+    while True:
+        port = random.randrange(20000, 32000, 2)
+        with contextlib.suppress(OSError), socket.create_server(("", port)), socket.create_server(("", port + 1)):
+            return port
 
 
 def clean_environ(extra: Mapping[str, str] = {}) -> dict[str, str]:

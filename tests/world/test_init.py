@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -101,6 +102,23 @@ def test_a_jax_that_has_used_its_devices_is_told_before_it_can_hang() -> None:
     assert job.codes == [1], job
     assert "ContradictingSigns: torchrun says rank 0 of 2 (RANK, WORLD_SIZE), but JAX has already" in job.ranks[0].err
     assert "Call allranks.init() before the first jax.devices()" in job.ranks[0].err
+
+
+@pytest.mark.parametrize(
+    ("framework", "variable"),
+    [
+        pytest.param("torch", "MASTER_PORT", marks=pytest.mark.needs("torch")),
+        pytest.param("jax", "JAX_COORDINATOR_PORT", marks=pytest.mark.needs("jax")),
+    ],
+)
+def test_a_port_that_another_job_has_taken_is_named_at_once(framework: str, variable: str) -> None:
+    """JAX says "Failed to start RPC server"; two jobs of torchrun with ports 29500 and 29501 clash so."""
+    port = harness.free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        job = python(f"import allranks; allranks.init({framework!r})", harness.torchrun_environ(0, 2, port))
+    assert job.codes == [1], job
+    assert f"StoreError: rank 0: cannot listen at 127.0.0.1:{port}: another process does" in job.ranks[0].err
+    assert f"Set {variable} to a free port, the same for every rank" in job.ranks[0].err
 
 
 ALONE = """

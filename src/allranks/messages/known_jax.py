@@ -172,6 +172,19 @@ KNOWN = (
         example="RPC: /xla.coordination.CoordinationService/RegisterTask",
     ),
     Known(
+        name="jax-port-in-use",
+        kind="cause",
+        title="the coordinator's port is taken",
+        signs=("Failed to add port to server", "Failed to start RPC server"),
+        means="Another job, or processes that an earlier one left behind, listens at the coordinator's port.",
+        do="`ss -ltnp` shows who. Choose another port (JAX_COORDINATOR_PORT or coordinator_address, the same for every "
+        "rank), or let allranks run choose free ones.",
+        source=_COORDINATION,
+        facts=r"resolved for '\S*:(?P<port>\d+)'",
+        example="add_port.cc:83] Failed to add port to server: No address added out of total 1 resolved for "
+        "'[::]:34661'",
+    ),
+    Known(
         name="jax-heartbeat",
         kind="waiting",
         title="a process gave no more heartbeats",

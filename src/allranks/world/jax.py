@@ -15,6 +15,7 @@ from jax._src import clusters, distributed, xla_bridge
 
 from allranks import agent
 from allranks.errors import KeyTimeout, StoreError
+from allranks.world.presence import is_taken
 from allranks.world.signs import Decision
 
 T = TypeVar("T")
@@ -178,6 +179,8 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     else:
         if decision.rank != 0 and not agent.load("allranks_agent_jax").await_coordinator(decision.address, timeout):
             raise decision.unmet(timeout, "rank 0 does not listen there.")  # JAX would abort
+        if decision.rank == 0 and is_taken(decision.address):
+            raise decision.port_taken()
         jax.distributed.initialize(
             coordinator_address=decision.address,
             num_processes=decision.size,

@@ -33,6 +33,16 @@ def local_rank_of(rank: int, everybody: Sequence[Presence]) -> int:
     return sum(one.host == everybody[rank].host for one in everybody[:rank])
 
 
+def is_taken(address: str) -> bool:
+    """Say whether a process listens at ``host:port``."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
 def _machine() -> str:
     """Return "" where processes cannot be watched this way (not Linux)."""
     try:

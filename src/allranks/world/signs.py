@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from allranks.errors import AllranksError, BarrierTimeout, ContradictingSigns
+from allranks.errors import AllranksError, BarrierTimeout, ContradictingSigns, StoreError
 from allranks.world.rendezvous import meeting_point
 
 FRAMEWORKS = ("jax", "torch")
@@ -91,6 +91,14 @@ class Decision:
         return BarrierTimeout(
             f"rank {self.rank}: not all {self.size} ranks met at {self.address} within {seconds:g} s: {why}",
             remedy=f"Were all started, and can they reach that address? ({self.evidence})",
+        )
+
+    def port_taken(self) -> StoreError:
+        """Return the error of rank 0 where another process listens at the address at which the ranks are to meet."""
+        port = "JAX_COORDINATOR_PORT" if self.backend == "jax" else "MASTER_PORT"
+        return StoreError(
+            f"rank {self.rank}: cannot listen at {self.address}: another process does ({self.evidence}).",
+            remedy=f"`ss -ltnp` shows which. Set {port} to a free port, the same for every rank.",
         )
 
 

@@ -19,6 +19,7 @@ from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import rendezvous
 
 from allranks.errors import KeyTimeout, StoreError
+from allranks.world.presence import is_taken
 from allranks.world.signs import Decision
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class TorchStore:
         self._leaving = threading.Event()
         self._size = dist.get_world_size()
         self._rank = dist.get_rank()
-        self._serves = self._rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+        self._serves = self._rank == 0 and not _is_store_in_launcher()
         self._numbers = itertools.count()
         self._parts: dict[str, list[str]] = {}  # the parts of each key that this rank has set in parts
 
@@ -191,6 +192,8 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     assert decision.rank is not None
     assert decision.size is not None
     where = "env://" if decision.launcher == "torchrun" else f"tcp://{decision.address}"
+    if decision.rank == 0 and not _is_store_in_launcher() and is_taken(decision.address):
+        raise decision.port_taken()
     try:
         met = rendezvous(where, decision.rank, decision.size, timeout=timedelta(seconds=timeout))
         store, rank, size = next(met)
@@ -199,3 +202,8 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     except dist.DistError as error:
         raise decision.unmet(timeout, f"torch says: {str(error).splitlines()[0]}") from error
     return dist.get_rank(), dist.get_world_size()
+
+
+def _is_store_in_launcher() -> bool:
+    """Say whether torchrun's own process listens at MASTER_PORT, so that rank 0 need not."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
