@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 Confidence: TypeAlias = Literal["high", "low"]
@@ -85,13 +87,66 @@ ROWS = (
     "timeouts",
     "randomness",
 )
-Verdict: TypeAlias = Literal["good", "warning", "bad", "not seen", "not determined"]
+Verdict: TypeAlias = Literal["error", "warning", "not determined", "ok", "not seen"]
+# The worst first. What was not seen on one host, and is ok on another, is reported as ok.
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the readiness report. ``topic`` is of ROWS; a verdict but "not seen" has evidence."""
+    """One row of a readiness report (``allranks check``, ``doctor``, ``preflight``): a topic and its verdict.
+
+    A verdict other than "not seen" has evidence. ``remedy`` is what to do. ``ranks`` are those that report it, empty
+    for all. ``margin`` is how far this is from being wrong, in any unit: of many hosts that are ok, the one with the
+    least is shown.
+    """
 
     topic: str
     verdict: Verdict
     evidence: tuple[Note, ...] = ()
+    remedy: str = ""
+    ranks: tuple[int, ...] = ()
+    margin: float = math.inf
+
+    def __post_init__(self) -> None:
+        if self.verdict != "not seen" and not any(self.texts):
+            raise ValueError(f"{self.topic}: {self.verdict!r} without evidence")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The evidence without its places."""
+        return tuple(note.text for note in self.evidence)
+
+    def to_json(self) -> list[Any]:
+        """Return the row as JSON values, without its places, for ``from_json`` on another rank."""
+        margin = None if math.isinf(self.margin) else self.margin
+        return [self.topic, self.verdict, list(self.texts), self.remedy, list(self.ranks), margin]
+
+    @classmethod
+    def from_json(cls, row: Sequence[Any]) -> Row:
+        topic, verdict, texts, remedy, ranks, margin = row
+        return cls(topic, verdict, notes(*texts), remedy, tuple(ranks), math.inf if margin is None else margin)
+
+
+def notes(*texts: str) -> tuple[Note, ...]:
+    return tuple(map(Note, texts))
+
+
+def ok(topic: str, *evidence: str, margin: float = math.inf) -> Row:
+    return Row(topic, "ok", notes(*evidence), margin=margin)
+
+
+def warning(topic: str, *evidence: str, remedy: str, margin: float = math.inf) -> Row:
+    return Row(topic, "warning", notes(*evidence), remedy, margin=margin)
+
+
+def error(topic: str, *evidence: str, remedy: str) -> Row:
+    return Row(topic, "error", notes(*evidence), remedy)
+
+
+def not_seen(topic: str, *evidence: str) -> Row:
+    return Row(topic, "not seen", notes(*evidence))
+
+
+def not_determined(topic: str, *evidence: str, remedy: str = "") -> Row:
+    return Row(topic, "not determined", notes(*evidence), remedy)

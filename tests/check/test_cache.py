@@ -33,7 +33,7 @@ JUDGED = Judged(
         ),
         Finding("AR102", "b-fault", "info", "m", PLACE, "", "", ""),
     ),
-    rows=(Row("data", "good", (Note("seen", PLACE),)), Row("gating", "not seen")),
+    rows=(Row("data", "ok", (Note("seen", PLACE),)), Row("gating", "not seen")),
     files=3,
     lines=4,
     rules=(RuleNote("AR101", "a-fault", "Finds."),),

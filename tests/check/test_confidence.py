@@ -255,8 +255,8 @@ def test_what_is_of_low_confidence_is_counted_and_shown_when_asked_for() -> None
     assert (hidden.findings, hidden.withheld) == ((), 1)
     assert ([one.code for one in shown.findings], shown.withheld) == (["AR101"], 0)
     verdicts = [{row.topic: row.verdict for row in judged.rows}["checkpoint save"] for judged in (hidden, shown)]
-    assert verdicts[0] != "bad"
-    assert verdicts[1] == "bad"
+    assert verdicts[0] != "error"
+    assert verdicts[1] == "error"
     left = {
         **files,
         "runner.py": LIBRARY.replace("self.state, path)", "self.state, path)  # allranks: ignore[AR101] x").encode(),

@@ -308,8 +308,8 @@ def test_the_report_has_a_place_for_every_tick() -> None:
     text = HEAD + "if rank == 0:\n    torch.save({}, 'm')\nimport shutil\nshutil.rmtree('out')\n"
     outcome = check({"train.py": text.encode()}, Settings())
     verdicts = {row.topic: row.verdict for row in outcome.rows}
-    assert verdicts["initialisation"] == verdicts["checkpoint save"] == verdicts["collectives"] == "good"
-    assert verdicts["gating"] == "bad"
+    assert verdicts["initialisation"] == verdicts["checkpoint save"] == verdicts["collectives"] == "ok"
+    assert verdicts["gating"] == "error"
     assert verdicts["data"] == verdicts["randomness"] == "not seen"
     assert all(note.place for row in outcome.rows for note in row.evidence)
     assert all(row.evidence for row in outcome.rows if row.verdict != "not seen")

@@ -68,7 +68,7 @@ def test_nothing_speaks_for_the_row_of_what_is_not_shown() -> None:
     program = TRAIN + b"if dist.get_rank() == 0:\n    torch.save({}, 'best.pt')\n"
     asked = [judge({"train.py": program}, Config(precision=part, ignore=("AR109",))) for part in (0.0, 0.95)]
     verdicts = [{row.topic: row.verdict for row in judged.rows}["checkpoint save"] for judged in asked]
-    assert verdicts == ["bad", "not determined"]
+    assert verdicts == ["error", "not determined"]
 
 
 @pytest.mark.usefixtures("known")

@@ -258,7 +258,7 @@ def test_a_row_tells_what_speaks_for_it(case: str) -> None:
     outcome = check({"train.py": textwrap.dedent(text).encode()}, Settings())
     (row,) = (row for row in outcome.rows if row.topic == topic)
     assert [note.text for note in row.evidence] == told
-    assert row.verdict == ("not seen" if not told else "bad" if told[0].startswith("AR") else "good")
+    assert row.verdict == ("not seen" if not told else "error" if told[0].startswith("AR") else "ok")
 
 
 def test_a_trainer_that_another_file_makes_is_known() -> None:

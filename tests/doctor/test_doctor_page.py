@@ -7,7 +7,7 @@ import re
 import pages
 
 from allranks.cli import doctor
-from allranks.doctor.row import ORDER
+from allranks.findings import VERDICTS
 
 
 def test_the_page_is_short_and_leads_to_pages_that_are_there() -> None:
@@ -16,7 +16,7 @@ def test_the_page_is_short_and_leads_to_pages_that_are_there() -> None:
 
 def test_the_page_knows_all_verdicts_and_options() -> None:
     text = (pages.DOCS / "doctor.md").read_text()
-    assert all(f"`{verdict}`" in text for verdict in ORDER)
+    assert all(f"`{verdict}`" in text for verdict in VERDICTS)
     for page in ("doctor.md", "commands.md"):
         options = set(re.findall(r"--[a-z]+", (pages.DOCS / page).read_text()))
         assert {"--path", "--size", "--timeout", "--json"} <= options

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import clean_environ, free_port, run_commands, torchrun_environ
@@ -21,8 +22,8 @@ from allranks.doctor.host import Asked, Looked, Presence
 from allranks.doctor.machine import GB, Memory, memory
 from allranks.doctor.muster import muster
 from allranks.doctor.ranks import alone
-from allranks.doctor.row import Table
 from allranks.errors import BarrierTimeout
+from allranks.report.readiness import Readiness
 from allranks.world.base import World
 from allranks.world.signs import Decision
 from allranks.world.simulated import SimulatedWorld
@@ -30,8 +31,12 @@ from allranks.world.simulated import SimulatedWorld
 LAUNCHER = alone("simulated", [])
 
 
-def verdicts(found: Table) -> dict[str, tuple[str, tuple[str, ...]]]:
-    return {row.topic: (row.verdict, row.evidence) for row in found.rows}
+def texts(row: dict[str, Any]) -> list[str]:
+    return [note["text"] for note in row["evidence"]]
+
+
+def verdicts(found: Readiness) -> dict[str, tuple[str, tuple[str, ...]]]:
+    return {row.topic: (row.verdict, row.texts) for row in found.rows}
 
 
 def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +52,7 @@ def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(host, "examine", look)
 
-    def program(world: World) -> Table:
+    def program(world: World) -> Readiness:
         behind = 3.0 if world.host == "host-12" else 0.0
         asked = Asked((), 0, 10.0, launched=True)
         return together.examine(world, asked, LAUNCHER, wall=lambda: 1e9 + world.clock.now() - behind)
@@ -57,7 +62,7 @@ def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) 
     tables = outcome.values()
     assert all(table == tables[0] for table in tables)
     found = verdicts(tables[0])
-    assert found["same versions"] == ("bad", (found["same versions"][1][0],))
+    assert found["same versions"] == ("error", (found["same versions"][1][0],))
     assert "host host-7: 0.9" in found["same versions"][1][0]
     verdict, evidence = found["memory"]
     assert verdict == "warning"
@@ -68,7 +73,7 @@ def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) 
     assert evidence[0].startswith("host host-12 is 3 s (+- ")
     assert evidence[0].endswith("behind host host-0, the farthest")
     verdict, evidence = found["reach"]
-    assert verdict == "good"
+    assert verdict == "ok"
     assert evidence[0].startswith("240 ways between 40 hosts by TCP")
 
 
@@ -104,31 +109,31 @@ def test_two_hosts_of_real_ranks(tmp_path: Path) -> None:
     assert job.ranks[1].out == job.ranks[2].out == "", job
     document = json.loads(job.ranks[0].out)
     assert (document["ready"], document["hosts"], document["ranks"]) == (False, ["a", "b"], 3)
-    rows = {row["topic"]: row for row in document["rows"]}
+    rows = {row["topic"]: row for row in document["readiness"]}
     label = {folder: f"...{str(folder)[-13:]}" for folder in (ours, own, tmp_path / "none")}
 
     def is_(topic: str, verdict: str, says: str) -> None:
         assert rows[topic]["verdict"] == verdict, (rows[topic], job)
-        assert says in "\n".join(rows[topic]["evidence"]), (rows[topic], job)
+        assert says in "\n".join(texts(rows[topic])), (rows[topic], job)
 
-    is_("launcher", "good", "torchrun says rank 0 of 3 (RANK, WORLD_SIZE); all ranks have met through jax")
+    is_("launcher", "ok", "torchrun says rank 0 of 3 (RANK, WORLD_SIZE); all ranks have met through jax")
     is_("hosts", "warning", "2 hosts, 3 ranks: a: ranks 0-1; b: rank 2")
-    is_("same versions", "good", "equal on 2 hosts")
-    is_("same hardware", "good", "equal on 2 hosts")
-    is_("jax", "good", "sees 1 x cpu")
-    is_("torch", "bad", "`import torch` fails: ImportError: libcudart.so.12")
-    is_("clocks", "good", "host b is within")
-    is_("store", "good", "JAX's coordination service")
+    is_("same versions", "ok", "equal on 2 hosts")
+    is_("same hardware", "ok", "equal on 2 hosts")
+    is_("jax", "ok", "sees 1 x cpu")
+    is_("torch", "error", "`import torch` fails: ImportError: libcudart.so.12")
+    is_("clocks", "ok", "host b is within")
+    is_("store", "ok", "JAX's coordination service")
     is_("variables", "warning", "nothing reads NCCL_SPEED")
-    is_(f"abilities {label[ours]}", "good", "rename replaces a file whole")
-    is_(f"shared {label[ours]}", "good", "and its lock holds there")
-    is_(f"files {label[tmp_path / 'none']}", "bad", "No such file or directory")
+    is_(f"abilities {label[ours]}", "ok", "rename replaces a file whole")
+    is_(f"shared {label[ours]}", "ok", "and its lock holds there")
+    is_(f"files {label[tmp_path / 'none']}", "error", "No such file or directory")
     is_(f"shared {label[tmp_path / 'none']}", "not determined", "host a could leave nothing there")
     if isolated:
         is_(f"shared {label[own]}", "warning", "local: what host a wrote is not there on host b")
         is_(f"files {label[own]}", "warning", "host b:")
-    if rows["interfaces"]["verdict"] == "good":
-        is_("reach", "good", "2 ways between 2 hosts by TCP")
+    if rows["interfaces"]["verdict"] == "ok":
+        is_("reach", "ok", "2 ways between 2 hosts by TCP")
     assert os.listdir(ours) == os.listdir(own) == []
 
 
@@ -155,7 +160,7 @@ def test_a_process_of_its_own_looks_at_its_machine(tmp_path: Path, capsys: pytes
     assert doctor.main(["--path", str(tmp_path / "none"), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert not document["ready"]
-    assert all(row["evidence"] and all(row["evidence"]) for row in document["rows"])
+    assert all(texts(row) and all(texts(row)) for row in document["readiness"])
 
 
 @pytest.mark.usefixtures("quick")
@@ -165,9 +170,9 @@ def test_a_batch_script_that_forgot_srun_is_told_so(
     monkeypatch.setenv("SLURM_NTASKS", "4")
     monkeypatch.setenv("SLURM_PROCID", "0")
     assert doctor.main(["--path", str(tmp_path), "--size", "1", "--json"]) == 1
-    row = json.loads(capsys.readouterr().out)["rows"][0]
-    assert (row["topic"], row["verdict"]) == ("launcher", "bad")
-    assert "was not started by srun" in row["evidence"][0]
+    row = json.loads(capsys.readouterr().out)["readiness"][0]
+    assert (row["topic"], row["verdict"]) == ("launcher", "error")
+    assert "was not started by srun" in texts(row)[0]
     assert "srun" in row["remedy"]
 
 
@@ -212,10 +217,10 @@ def test_a_rank_that_is_left_alone_still_looks_at_its_machine(tmp_path: Path) ->
     environ = {**clean_environ(), **torchrun_environ(0, 2, free_port())}
     ended = subprocess.run([sys.executable, "-c", ALONE, *words], env=environ, capture_output=True, text=True)
     assert ended.returncode == 1, ended
-    row = json.loads(ended.stdout)["rows"][0]
-    assert (row["topic"], row["verdict"]) == ("launcher", "bad")
-    assert re.match(r"rank 0: not all 2 ranks met at 127.0.0.1:\d+ within 1 s: rank 1 did not come", row["evidence"][0])
-    assert row["evidence"][1] == "all that follows is of this process' machine alone"
+    row = json.loads(ended.stdout)["readiness"][0]
+    assert (row["topic"], row["verdict"]) == ("launcher", "error")
+    assert re.match(r"rank 0: not all 2 ranks met at 127.0.0.1:\d+ within 1 s: rank 1 did not come", texts(row)[0])
+    assert texts(row)[1] == "all that follows is of this process' machine alone"
 
 
 @pytest.mark.parametrize("words", [["--size", "0"], ["--timeout", "soon"], ["--timeout", "-1"], ["--backend", "mpi"]])

@@ -125,15 +125,15 @@ def test_a_folder_is_tried_out_and_left_as_it_was(tmp_path: Path) -> None:
             "mmap",
         }
         assert found.speed["write"] > 0 < found.speed["read"]
-        assert [row.verdict for row in disk.rows(found)][1] == "good"
+        assert [row.verdict for row in disk.rows(found)][1] == "ok"
         if folder != "/dev/shm":
             assert sorted(os.listdir(folder)) == before == ["mine"]
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     (row,) = disk.rows(tried(str(tmp_path / "none")))
-    assert row.verdict == "bad"
-    assert "No such file or directory" in row.evidence[0]
+    assert row.verdict == "error"
+    assert "No such file or directory" in row.texts[0]
 
 
 @pytest.fixture
@@ -165,9 +165,9 @@ def test_a_file_system_that_hangs_is_a_finding(frozen: Path) -> None:
     began = time.monotonic()
     (row,) = disk.rows(tried(str(frozen), patience=2.0))
     assert time.monotonic() - began < 30
-    assert row.verdict == "bad"
+    assert row.verdict == "error"
     # On a busy machine Python itself may not have started by then.
-    assert re.search(r"no answer to `(mkdir|stat|python)` after 2 s", row.evidence[0])
+    assert re.search(r"no answer to `(mkdir|stat|python)` after 2 s", row.texts[0])
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_variables_are_named_only_if_there_are_any(monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv(name)
     assert host.named_variables().verdict == "not seen"
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
-    assert host.named_variables().evidence == ("known, or named in what is installed: NCCL_DEBUG",)
+    assert host.named_variables().texts == ("known, or named in what is installed: NCCL_DEBUG",)
     assert host.xla_flags("").verdict == "not seen"
 
 

@@ -11,33 +11,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.doctor import clocks, devices, disk, machine, network, page, ranks, software
+from allranks.doctor import clocks, devices, disk, machine, network, ranks, software
 from allranks.doctor.devices import Framework, Kernel
 from allranks.doctor.disk import Place, Sight, Tried
+from allranks.doctor.hosts import merged
 from allranks.doctor.machine import Cores, Limits, Memory, Shared
 from allranks.doctor.network import Interface, Lookup, Reached
-from allranks.doctor.row import ORDER, Row, Table, merged
 from allranks.doctor.software import Unmet
 from allranks.errors import ContradictingSigns
+from allranks.findings import VERDICTS, Row, notes
 from allranks.report.ink import ink
+from allranks.report.readiness import Readiness
 
 GB = machine.GB
 INF = math.inf
 
 
 def test_there_is_no_verdict_without_evidence() -> None:
-    for verdict in ORDER:
+    for verdict in set(VERDICTS) - {"not seen"}:
         with pytest.raises(ValueError, match="without evidence"):
-            Row("clocks", verdict, ("",))
+            Row("clocks", verdict, notes(""))
 
 
-VERDICTS = st.sampled_from(ORDER)
+_VERDICTS = st.sampled_from(VERDICTS)
 ROWS = st.builds(
     Row,
     st.just("memory"),
-    VERDICTS,
-    st.lists(st.sampled_from(["8 GB", "9 GB", "a little"]), min_size=1, max_size=2).map(tuple),
-    room=st.sampled_from([1.0, 2.0, INF]),
+    _VERDICTS,
+    st.lists(st.sampled_from(["8 GB", "9 GB", "a little"]), min_size=1, max_size=2).map(lambda texts: notes(*texts)),
+    margin=st.sampled_from([1.0, 2.0, INF]),
 )
 
 
@@ -47,19 +49,19 @@ def test_of_many_hosts_the_worst_verdict_counts_and_its_hosts_are_named(rows: li
     said = [(f"h{at}", row) for at, row in enumerate(rows)]
     hosts = len(rows) + without
     found = merged(said, hosts)
-    assert found.verdict == min((row.verdict for row in rows), key=ORDER.index)
+    assert found.verdict == min((row.verdict for row in rows), key=VERDICTS.index)
     assert merged(said[::-1], hosts).verdict == found.verdict
     worst = [host for host, row in said if row.verdict == found.verdict]
-    if found.verdict not in ("good", "not seen") and len({row.evidence for _, row in said}) < 4:
-        all_alike = len({row.evidence for _, row in said}) == 1 and len(worst) == hosts
-        assert all_alike or all(host in " ".join(found.evidence) for host in worst)
-        assert (len(worst) == hosts) or f"not so on {hosts - len(worst)} of {hosts} hosts" in found.evidence
+    if found.verdict not in ("ok", "not seen") and len({row.texts for _, row in said}) < 4:
+        all_alike = len({row.texts for _, row in said}) == 1 and len(worst) == hosts
+        assert all_alike or all(host in " ".join(found.texts) for host in worst)
+        assert (len(worst) == hosts) or f"not so on {hosts - len(worst)} of {hosts} hosts" in found.texts
 
 
 def test_of_hosts_that_are_well_the_one_with_the_least_is_shown() -> None:
     said = [(name, machine.memory(Memory(100 * GB, free * GB), 1)) for name, free in (("a", 90), ("b", 20), ("c", 80))]
-    assert merged(said, 3).evidence == ("100 GB, 20 GB to be had (host b, the least of 3 hosts)",)
-    assert merged(said[:1], 1).evidence == ("100 GB, 90 GB to be had",)
+    assert merged(said, 3).texts == ("100 GB, 20 GB to be had (host b, the least of 3 hosts)",)
+    assert merged(said[:1], 1).texts == ("100 GB, 90 GB to be had",)
 
 
 @given(
@@ -80,11 +82,11 @@ def test_the_true_offset_of_a_clock_is_within_the_doubt(true: float, ways: list[
 @pytest.mark.parametrize(
     ("found", "verdict", "says"),
     [
-        ({"b": (0.0001, 0.0004)}, "good", "host b is within 0.4 ms of host a"),
-        ({"b": (0.2, 0.01), "c": (-0.5, 0.01)}, "good", "host c is 0.5 s (+- 10 ms) ahead of host a, the farthest"),
+        ({"b": (0.0001, 0.0004)}, "ok", "host b is within 0.4 ms of host a"),
+        ({"b": (0.2, 0.01), "c": (-0.5, 0.01)}, "ok", "host c is 0.5 s (+- 10 ms) ahead of host a, the farthest"),
         ({"b": (2.5, 0.01)}, "warning", "host b is 2.5 s (+- 10 ms) behind host a"),
-        ({"b": (2.5, 2.0)}, "good", "host b is 2.5 s (+- 2 s) behind host a"),
-        ({"b": (-400.0, 0.1)}, "bad", "credentials and signed requests are refused"),
+        ({"b": (2.5, 2.0)}, "ok", "host b is 2.5 s (+- 2 s) behind host a"),
+        ({"b": (-400.0, 0.1)}, "error", "credentials and signed requests are refused"),
         ({"b": None, "c": (0.0, 0.1)}, "not determined", "not measured: host b"),
         ({"b": None}, "not determined", "host a did not answer in time: host b"),
     ],
@@ -93,33 +95,33 @@ def test_clocks(found: dict[str, tuple[float, float] | None], verdict: str, says
     row = clocks.row("a", found)
     assert row is not None
     assert row.verdict == verdict
-    assert says in row.evidence
+    assert says in row.texts
     assert clocks.row("a", {}) is None
 
 
 @pytest.mark.parametrize(
     ("found", "on_host", "verdict", "says"),
     [
-        (Cores(8, 8, 8), 4, "good", "8 in the machine, 8 allowed"),
+        (Cores(8, 8, 8), 4, "ok", "8 in the machine, 8 allowed"),
         (Cores(2, 2, 2), 4, "warning", "4 ranks take turns on 2"),
         (Cores(64, 64, 64, quota=8), 1, "warning", "libraries start a thread for each of 64"),
-        (Cores(64, 64, 64, quota=8, threads=8), 1, "good", "the cgroup's quota is 8; OMP_NUM_THREADS=8"),
+        (Cores(64, 64, 64, quota=8, threads=8), 1, "ok", "the cgroup's quota is 8; OMP_NUM_THREADS=8"),
         (Cores(64, 4, 1), 4, "warning", "a rank is bound to 1 core"),
         (Cores(8, 8, 8, threads=4), 4, "warning", "4 ranks x 4 threads are more than 8 cores"),
-        (Cores(1, 1, 1), 1, "good", "1 in the machine"),
+        (Cores(1, 1, 1), 1, "ok", "1 in the machine"),
     ],
 )
 def test_cores(found: Cores, on_host: int, verdict: str, says: str) -> None:
     row = machine.cores(found, on_host)
     assert row.verdict == verdict
-    assert says in " ".join(row.evidence)
+    assert says in " ".join(row.texts)
 
 
 @pytest.mark.parametrize(
     ("found", "on_host", "verdict", "says"),
     [
-        (Memory(64 * GB, 60 * GB), 4, "good", "64 GB, 60 GB to be had"),
-        (Memory(64 * GB, 60 * GB, 8 * GB, 7 * GB), 1, "good", "ends a process at 8 GB; 1 GB to be had"),
+        (Memory(64 * GB, 60 * GB), 4, "ok", "64 GB, 60 GB to be had"),
+        (Memory(64 * GB, 60 * GB, 8 * GB, 7 * GB), 1, "ok", "ends a process at 8 GB; 1 GB to be had"),
         (Memory(64 * GB, 60 * GB, 8 * GB, 7 * GB), 2, "warning", "500 MB for each of 2 ranks"),
         (Memory(64 * GB, GB // 2), 1, "warning", "500 MB to be had"),
     ],
@@ -127,16 +129,16 @@ def test_cores(found: Cores, on_host: int, verdict: str, says: str) -> None:
 def test_memory(found: Memory, on_host: int, verdict: str, says: str) -> None:
     row = machine.memory(found, on_host)
     assert row.verdict == verdict
-    assert says in " ".join(row.evidence)
+    assert says in " ".join(row.texts)
 
 
 @pytest.mark.parametrize(
     ("found", "verdict", "remedy"),
     [
-        (Shared(16 * GB, 15 * GB), "good", ""),
+        (Shared(16 * GB, 15 * GB), "ok", ""),
         (Shared(67_108_864, 60_000_000), "warning", "--shm-size=8g"),
         (Shared(16 * GB, 10_000_000), "warning", "Remove what dead jobs left there."),
-        (Shared(trouble="No such file or directory"), "bad", "mount a tmpfs there"),
+        (Shared(trouble="No such file or directory"), "error", "mount a tmpfs there"),
     ],
 )
 def test_shared_memory(found: Shared, verdict: str, remedy: str) -> None:
@@ -149,17 +151,17 @@ def test_limits_of_a_process() -> None:
     tight = Limits((1024, 4096), 20, (2000, "the cgroup's pids.max"), 1500, 0, 65536)
     files, processes, core = machine.limits(tight)
     assert (files.verdict, files.remedy) == ("warning", "ulimit -n 4096 before the program starts.")
-    assert (processes.verdict, processes.evidence[0]) == ("warning", "1,500 run of 2,000 (the cgroup's pids.max)")
+    assert (processes.verdict, processes.texts[0]) == ("warning", "1,500 run of 2,000 (the cgroup's pids.max)")
     assert core.verdict == "not seen"
     low, *_ = machine.limits(dataclasses.replace(tight, files=(256, 256)))
     assert "the hard limit is low" in low.remedy
     wide = Limits((INF, INF), 20, (INF, "ulimit -u"), 1500, INF, INF)
-    assert [row.verdict for row in machine.limits(wide)] == ["good"] * 3
+    assert [row.verdict for row in machine.limits(wide)] == ["ok"] * 3
     assert machine.locked_memory(tight, []) is None
     locked = [machine.locked_memory(one, ["mlx5_0/1"]) for one in (tight, wide)]
-    assert [row and row.verdict for row in locked] == ["warning", "good"]
+    assert [row and row.verdict for row in locked] == ["warning", "ok"]
     pages = [machine.huge_pages(setting, 4) for setting in ("", "madvise", "always")]
-    assert [row and row.verdict for row in pages] == ["not determined", "warning", "good"]
+    assert [row and row.verdict for row in pages] == ["not determined", "warning", "ok"]
     assert machine.huge_pages("never", 0) is None
 
 
@@ -172,17 +174,17 @@ def gpus(name: str, count: int) -> Framework:
     ("found", "verdict", "says"),
     [
         (Framework("torch", "absent"), "not seen", "torch is not installed"),
-        (Framework("torch", "late", 60.0, doing="import torch"), "bad", "`import torch` had no answer after 60 s"),
-        (Framework("jax", "failed", 1.0, "no GLIBC", "import jax"), "bad", "`import jax` fails: no GLIBC"),
+        (Framework("torch", "late", 60.0, doing="import torch"), "error", "`import torch` had no answer after 60 s"),
+        (Framework("jax", "failed", 1.0, "no GLIBC", "import jax"), "error", "`import jax` fails: no GLIBC"),
         (Framework("jax", "failed", 1.0, "The TPU is already in use by process 7"), "warning", "by process 7"),
-        (gpus("torch", 8), "good", "torch 2.13 sees 8 x H100, 80 GB each"),
-        (gpus("torch", 0), "good", "torch 2.13 sees the CPU alone"),
+        (gpus("torch", 8), "ok", "torch 2.13 sees 8 x H100, 80 GB each"),
+        (gpus("torch", 0), "ok", "torch 2.13 sees the CPU alone"),
     ],
 )
 def test_frameworks(found: Framework, verdict: str, says: str) -> None:
     row = devices.framework(found)
     assert row.verdict == verdict
-    assert says in " ".join(row.evidence)
+    assert says in " ".join(row.texts)
 
 
 def test_a_flag_that_ends_jax_is_no_fault_of_its_installation() -> None:
@@ -194,8 +196,8 @@ def test_a_flag_that_ends_jax_is_no_fault_of_its_installation() -> None:
     ("kernel", "frameworks", "environ", "verdict", "says"),
     [
         (0, [gpus("jax", 0)], {}, "not seen", "no NVIDIA, AMD or TPU device"),
-        (8, [gpus("jax", 8), gpus("torch", 8)], {}, "good", "8 NVIDIA GPUs (driver 550)"),
-        (8, [gpus("jax", 8), gpus("torch", 0)], {}, "good", "torch 2.13 sees none of them"),
+        (8, [gpus("jax", 8), gpus("torch", 8)], {}, "ok", "8 NVIDIA GPUs (driver 550)"),
+        (8, [gpus("jax", 8), gpus("torch", 0)], {}, "ok", "torch 2.13 sees none of them"),
         (
             8,
             [gpus("jax", 0), gpus("torch", 0)],
@@ -205,7 +207,7 @@ def test_a_flag_that_ends_jax_is_no_fault_of_its_installation() -> None:
         ),
         (8, [gpus("jax", 0)], {"JAX_PLATFORMS": "cpu"}, "warning", "JAX_PLATFORMS=cpu"),
         (8, [gpus("jax", 7)], {}, "warning", "jax 2.13 sees 7 of them"),
-        (8, [gpus("jax", 2)], {"CUDA_VISIBLE_DEVICES": "0,1"}, "good", "CUDA_VISIBLE_DEVICES=0,1"),
+        (8, [gpus("jax", 2)], {"CUDA_VISIBLE_DEVICES": "0,1"}, "ok", "CUDA_VISIBLE_DEVICES=0,1"),
         (8, [Framework("jax", "late")], {}, "not determined", "no framework says what it sees"),
     ],
 )
@@ -214,43 +216,43 @@ def test_what_the_kernel_has_and_what_frameworks_see(
 ) -> None:
     row = devices.devices(Kernel({"nvidia": kernel}, "550"), frameworks, environ)
     assert row.verdict == verdict
-    assert says in " ".join(row.evidence)
+    assert says in " ".join(row.texts)
 
 
 @pytest.mark.parametrize(
     ("most", "visible", "launched", "verdict", "says"),
     [
         (8, [""], False, "not determined", "not a job"),
-        (8, [""] * 8, True, "good", "8 ranks on this host, 8 accelerators: one each"),
-        (1, [str(rank) for rank in range(4)], True, "good", "4 ranks on this host, 4 accelerators: one each"),
-        (4, [""] * 8, True, "bad", "8 ranks on this host, 4 accelerators"),
-        (1, ["0"] * 4, True, "bad", "4 ranks on this host, 1 accelerator"),
-        (8, [""], True, "good", "8 each"),
+        (8, [""] * 8, True, "ok", "8 ranks on this host, 8 accelerators: one each"),
+        (1, [str(rank) for rank in range(4)], True, "ok", "4 ranks on this host, 4 accelerators: one each"),
+        (4, [""] * 8, True, "error", "8 ranks on this host, 4 accelerators"),
+        (1, ["0"] * 4, True, "error", "4 ranks on this host, 1 accelerator"),
+        (8, [""], True, "ok", "8 each"),
         (8, [""] * 3, True, "warning", "cannot be shared out evenly"),
-        (0, [""] * 2, True, "good", "2 ranks on this host; jax: 2 of the CPU each"),
+        (0, [""] * 2, True, "ok", "2 ranks on this host; jax: 2 of the CPU each"),
     ],
 )
 def test_ranks_and_devices(most: int, visible: list[str], launched: bool, verdict: str, says: str) -> None:
     seen = devices.together(most, visible)
     row = devices.shares(seen, len(visible), launched=launched, virtual={"jax": 2})
     assert row.verdict == verdict
-    assert says in " ".join(row.evidence)
+    assert says in " ".join(row.texts)
 
 
 def test_packages_and_versions() -> None:
     assert software.packages(None, []).verdict == "not determined"
-    assert software.packages({"jax": 5}, []).evidence[0].endswith("jax 5")
+    assert software.packages({"jax": 5}, []).texts[0].endswith("jax 5")
     row = software.packages({"jax": 5, "torch": 7}, [Unmet("jax", "jaxlib==0.10.2", "0.9.0"), Unmet("torch", "x", "")])
     assert row.verdict == "warning"
-    assert row.evidence == ("jax asks for jaxlib==0.10.2; 0.9.0 is installed", "torch asks for x; it is not installed")
+    assert row.texts == ("jax asks for jaxlib==0.10.2; 0.9.0 is installed", "torch asks for x; it is not installed")
     same = {"a": {"jax": "1"}, "b": {"jax": "1"}, "c": {"jax": "2"}, "d": {}}
     odd = software.alike(same, "same versions", remedy="", wrong=True)
     assert odd is not None
-    assert odd.verdict == "bad"
-    assert odd.evidence == ("jax: hosts a, b: 1; host c: 2; host d: none",)
+    assert odd.verdict == "error"
+    assert odd.texts == ("jax: hosts a, b: 1; host c: 2; host d: none",)
     equal = software.alike({"a": {"jax": "1"}, "b": {"jax": "1"}}, "same versions", remedy="", wrong=True)
     assert equal is not None
-    assert equal.evidence == ("jax: equal on 2 hosts",)
+    assert equal.texts == ("jax: equal on 2 hosts",)
     assert software.alike({"a": {"jax": "1"}}, "same versions", remedy="", wrong=True) is None
 
 
@@ -261,15 +263,15 @@ ETHERNET = Interface("eth0", True, 1500, ("10.0.0.1", "fe80::1"), 25000)
 @pytest.mark.parametrize(
     ("found", "environ", "hosts", "verdicts"),
     [
-        ([LOOPBACK, ETHERNET], {}, 4, ["good"]),
+        ([LOOPBACK, ETHERNET], {}, 4, ["ok"]),
         ([LOOPBACK], {}, 1, ["not seen"]),
-        ([LOOPBACK], {}, 2, ["bad"]),
-        ([LOOPBACK, ETHERNET], {"NCCL_SOCKET_IFNAME": "eth"}, 2, ["good", "good"]),
-        ([LOOPBACK, ETHERNET], {"NCCL_SOCKET_IFNAME": "=eth"}, 2, ["good", "bad"]),
-        ([LOOPBACK, ETHERNET], {"NCCL_SOCKET_IFNAME": "^lo"}, 2, ["good", "good"]),
-        ([LOOPBACK, ETHERNET], {"NCCL_SOCKET_IFNAME": "^lo,eth"}, 2, ["good", "bad"]),
-        ([LOOPBACK, ETHERNET], {"GLOO_SOCKET_IFNAME": "eth"}, 2, ["good", "bad"]),
-        ([LOOPBACK, ETHERNET], {"GLOO_SOCKET_IFNAME": "ib0,eth0"}, 2, ["good", "good"]),
+        ([LOOPBACK], {}, 2, ["error"]),
+        ([LOOPBACK, ETHERNET], {"NCCL_SOCKET_IFNAME": "eth"}, 2, ["ok", "ok"]),
+        ([LOOPBACK, ETHERNET], {"NCCL_SOCKET_IFNAME": "=eth"}, 2, ["ok", "error"]),
+        ([LOOPBACK, ETHERNET], {"NCCL_SOCKET_IFNAME": "^lo"}, 2, ["ok", "ok"]),
+        ([LOOPBACK, ETHERNET], {"NCCL_SOCKET_IFNAME": "^lo,eth"}, 2, ["ok", "error"]),
+        ([LOOPBACK, ETHERNET], {"GLOO_SOCKET_IFNAME": "eth"}, 2, ["ok", "error"]),
+        ([LOOPBACK, ETHERNET], {"GLOO_SOCKET_IFNAME": "ib0,eth0"}, 2, ["ok", "ok"]),
     ],
 )
 def test_interfaces(found: list[Interface], environ: dict[str, str], hosts: int, verdicts: list[str]) -> None:
@@ -284,20 +286,20 @@ def test_what_an_interface_is_told_as() -> None:
 @pytest.mark.parametrize(
     ("found", "hosts", "verdict", "says"),
     [
-        (Lookup("a", ("10.0.0.1",)), 2, "good", "a is 10.0.0.1"),
-        (Lookup("a", ("127.0.1.1",)), 2, "bad", "other hosts would be sent to themselves"),
-        (Lookup("a", ("127.0.1.1",)), 1, "good", "ranks of this machine meet"),
+        (Lookup("a", ("10.0.0.1",)), 2, "ok", "a is 10.0.0.1"),
+        (Lookup("a", ("127.0.1.1",)), 2, "error", "other hosts would be sent to themselves"),
+        (Lookup("a", ("127.0.1.1",)), 1, "ok", "ranks of this machine meet"),
         (Lookup("a", ("10.9.9.9",)), 2, "warning", "no address of this machine"),
-        (Lookup("a", trouble="Name or service not known"), 2, "bad", "does not resolve"),
+        (Lookup("a", trouble="Name or service not known"), 2, "error", "does not resolve"),
         (Lookup("a", trouble="Name or service not known"), 1, "warning", "gloo needs it"),
-        (Lookup("a", seconds=60.0, late=True), 1, "bad", "more than 60 s"),
-        (Lookup("a", ("10.0.0.1",), seconds=5.0), 1, "good", "which took 5 s"),
+        (Lookup("a", seconds=60.0, late=True), 1, "error", "more than 60 s"),
+        (Lookup("a", ("10.0.0.1",), seconds=5.0), 1, "ok", "which took 5 s"),
     ],
 )
 def test_the_hosts_own_name(found: Lookup, hosts: int, verdict: str, says: str) -> None:
     row = network.own_name(found, ["10.0.0.1", "127.0.0.1"], hosts, overruled=False)
     assert row.verdict == verdict
-    assert says in " ".join(row.evidence)
+    assert says in " ".join(row.texts)
     overruled = network.own_name(found, ["10.0.0.1", "127.0.0.1"], hosts, overruled=True)
     assert overruled.verdict == ("warning" if found.addresses == ("127.0.1.1",) and hosts > 1 else verdict)
 
@@ -305,11 +307,11 @@ def test_the_hosts_own_name(found: Lookup, hosts: int, verdict: str, says: str) 
 def test_proxies_and_fabric() -> None:
     assert network.proxies({"no_proxy": "x"}).verdict == "not seen"
     row = network.proxies({"HTTPS_PROXY": "http://p:3128"})
-    assert (row.verdict, row.evidence) == ("warning", ("HTTPS_PROXY set; no_proxy is not set",))
+    assert (row.verdict, row.texts) == ("warning", ("HTTPS_PROXY set; no_proxy is not set",))
     assert "p:3128" not in str(row)
     assert [network.fabric(ports).verdict for ports in ({}, {"a/1": "ACTIVE"}, {"a/1": "ACTIVE", "b/1": "DOWN"})] == [
         "not seen",
-        "good",
+        "ok",
         "warning",
     ]
 
@@ -329,12 +331,12 @@ def test_who_reaches_whom() -> None:
     docker = Reached("a", "b", "172.17.0.1", trouble="host a answers there")
     row = network.reach([*both, docker], 2)
     assert row is not None
-    assert row.verdict == "good"
-    assert row.evidence[0].endswith("the longest 0.4 ms, from host b to a")
-    assert "not at 172.17.0.1 of host b (host a answers there)" in row.evidence[1]
+    assert row.verdict == "ok"
+    assert row.texts[0].endswith("the longest 0.4 ms, from host b to a")
+    assert "not at 172.17.0.1 of host b (host a answers there)" in row.texts[1]
     lost = network.reach([both[0], Reached("b", "a", "10.0.0.1", trouble="no answer within 5 s")], 2)
     assert lost is not None
-    assert (lost.verdict, lost.evidence) == ("bad", ("host b does not reach host a: 10.0.0.1: no answer within 5 s",))
+    assert (lost.verdict, lost.texts) == ("error", ("host b does not reach host a: 10.0.0.1: no answer within 5 s",))
     assert network.reach([], 1) is None
     nobody = network.reach([], 2)
     assert nobody is not None
@@ -359,29 +361,29 @@ def lacking(name: str) -> tuple[Tried, ...]:
 @pytest.mark.parametrize(
     ("rows", "verdicts"),
     [
-        (but(), ["good", "good", "good"]),
-        (but(doing="mkdir", seconds=60.0), ["bad"]),
-        (but(trouble="Permission denied"), ["bad"]),
-        (but(free=GB), ["warning", "good", "good"]),
-        (but(inodes=3), ["warning", "good", "good"]),
-        (but(inodes=None), ["good", "good", "good"]),
-        (but(kind="tmpfs", source="tmpfs"), ["warning", "good", "good"]),
-        (but(kind="overlay"), ["warning", "good", "good"]),
-        (but(kind="fuse.gcsfuse"), ["warning", "good", "good"]),
-        (but(tried=lacking("rename")), ["good", "bad", "good"]),
-        (but(tried=lacking("fsync")), ["good", "bad", "good"]),
-        (but(tried=lacking("link")), ["good", "warning", "good"]),
-        (but(tried=lacking("flock")), ["good", "warning", "good"]),
-        (but(tried=lacking("O_DIRECT")), ["good", "good", "good"]),
-        (but(speed={}), ["good", "good", "not determined"]),
-        (but(speed={"write": 1e7, "read": 1e9}), ["good", "good", "warning"]),
+        (but(), ["ok", "ok", "ok"]),
+        (but(doing="mkdir", seconds=60.0), ["error"]),
+        (but(trouble="Permission denied"), ["error"]),
+        (but(free=GB), ["warning", "ok", "ok"]),
+        (but(inodes=3), ["warning", "ok", "ok"]),
+        (but(inodes=None), ["ok", "ok", "ok"]),
+        (but(kind="tmpfs", source="tmpfs"), ["warning", "ok", "ok"]),
+        (but(kind="overlay"), ["warning", "ok", "ok"]),
+        (but(kind="fuse.gcsfuse"), ["warning", "ok", "ok"]),
+        (but(tried=lacking("rename")), ["ok", "error", "ok"]),
+        (but(tried=lacking("fsync")), ["ok", "error", "ok"]),
+        (but(tried=lacking("link")), ["ok", "warning", "ok"]),
+        (but(tried=lacking("flock")), ["ok", "warning", "ok"]),
+        (but(tried=lacking("O_DIRECT")), ["ok", "ok", "ok"]),
+        (but(speed={}), ["ok", "ok", "not determined"]),
+        (but(speed={"write": 1e7, "read": 1e9}), ["ok", "ok", "warning"]),
     ],
 )
 def test_a_folder(rows: list[Row], verdicts: list[str]) -> None:
     assert [row.verdict for row in rows] == verdicts
     assert "object stores" in but(where="s3://a/b", trouble="No such file or directory")[0].remedy
-    assert "no O_DIRECT" in but(tried=lacking("O_DIRECT"))[1].evidence[-1]
-    assert but(speed={"write": 1e7, "read": 1e9})[2].evidence[-1] == "10 GB of a checkpoint take 17 min"
+    assert "no O_DIRECT" in but(tried=lacking("O_DIRECT"))[1].texts[-1]
+    assert but(speed={"write": 1e7, "read": 1e9})[2].texts[-1] == "10 GB of a checkpoint take 17 min"
 
 
 SEEN, LOCKED, BLIND = Sight(0.01, True), Sight(0.01, True, True), Sight()
@@ -390,10 +392,10 @@ SEEN, LOCKED, BLIND = Sight(0.01, True), Sight(0.01, True, True), Sight()
 @pytest.mark.parametrize(
     ("sights", "verdict", "says"),
     [
-        ([LOCKED], "good", "and back, and its lock holds there"),
-        ([SEEN, LOCKED], "good", "there on hosts h0, h1, after 10 ms at most, and back"),
+        ([LOCKED], "ok", "and back, and its lock holds there"),
+        ([SEEN, LOCKED], "ok", "there on hosts h0, h1, after 10 ms at most, and back"),
         ([BLIND, BLIND], "warning", "local: what host main wrote is not there on hosts h0, h1"),
-        ([SEEN, BLIND], "bad", "there on host h0, and not on host h1"),
+        ([SEEN, BLIND], "error", "there on host h0, and not on host h1"),
         ([Sight(0.01), SEEN], "warning", "what host h0 wrote did not come to host main"),
         ([SEEN, Sight(0.01, True, False)], "warning", "a lock of host main does not hold on host h1"),
         ([SEEN, Sight(trouble="no answer within 20 s")], "not determined", "host h1: no answer within 20 s"),
@@ -403,7 +405,7 @@ def test_a_shared_folder(sights: list[Sight], verdict: str, says: str) -> None:
     row = disk.shared("/runs", "main", {f"h{at}": sight for at, sight in enumerate(sights)})
     assert row is not None
     assert row.verdict == verdict
-    assert says in " ".join(row.evidence)
+    assert says in " ".join(row.texts)
     assert disk.shared("/runs", "main", {}) is None
 
 
@@ -411,16 +413,16 @@ def test_a_folder_is_called_shared_only_if_all_hosts_say_so() -> None:
     for sights in itertools.product([SEEN, LOCKED, BLIND, Sight(0.1), Sight(trouble="x")], repeat=3):
         row = disk.shared("/runs", "main", {f"h{at}": sight for at, sight in enumerate(sights)})
         assert row is not None
-        assert (row.verdict == "good") == all(sight.answered for sight in sights)
+        assert (row.verdict == "ok") == all(sight.answered for sight in sights)
 
 
 @pytest.mark.parametrize(
     ("names", "boots", "environ", "verdict", "says"),
     [
-        ("aabb", "1122", {}, "good", "2 hosts, 4 ranks: a: ranks 0-1; b: ranks 2-3"),
-        ("a", "1", {}, "good", "1 host, 1 rank: a: rank 0"),
+        ("aabb", "1122", {}, "ok", "2 hosts, 4 ranks: a: ranks 0-1; b: ranks 2-3"),
+        ("a", "1", {}, "ok", "1 host, 1 rank: a: rank 0"),
         ("aab", "112", {}, "warning", "not as many on each: host b differ from most"),
-        ("aa", "12", {}, "bad", "2 machines are called 'a'"),
+        ("aa", "12", {}, "error", "2 machines are called 'a'"),
         ("aabb", "1122", {"SLURM_JOB_NUM_NODES": "4"}, "warning", "SLURM_JOB_NUM_NODES speaks of 4"),
         ("ab", "12", {"TPU_WORKER_HOSTNAMES": "a,b,c"}, "warning", "TPU_WORKER_HOSTNAMES speaks of 3"),
     ],
@@ -428,21 +430,21 @@ def test_a_folder_is_called_shared_only_if_all_hosts_say_so() -> None:
 def test_hosts(names: str, boots: str, environ: dict[str, str], verdict: str, says: str) -> None:
     (row,) = ranks.hosts(list(names), list(boots), environ)
     assert row.verdict == verdict
-    assert says in " ".join(row.evidence)
+    assert says in " ".join(row.texts)
 
 
 def test_the_launcher() -> None:
-    assert ranks.alone("", ["srun"]).evidence == ("none started this process; here are srun",)
-    assert ranks.alone("allranks says rank 0 of 1", []).verdict == "good"
+    assert ranks.alone("", ["srun"]).texts == ("none started this process; here are srun",)
+    assert ranks.alone("allranks says rank 0 of 1", []).verdict == "ok"
     odd = ranks.contradicting(ContradictingSigns("Slurm says 4 tasks.", remedy="Use srun."))
-    assert (odd.verdict, odd.evidence[0], odd.remedy) == ("bad", "Slurm says 4 tasks.", "Use srun.")
-    assert ranks.met("torchrun says rank 0 of 4", "torch", "a:1").evidence[0].endswith("met through torch at a:1")
+    assert (odd.verdict, odd.texts[0], odd.remedy) == ("error", "Slurm says 4 tasks.", "Use srun.")
+    assert ranks.met("torchrun says rank 0 of 4", "torch", "a:1").texts[0].endswith("met through torch at a:1")
     assert ranks.jobs({}).verdict == "not seen"
-    assert "allranks doctor 1a2b" in ranks.jobs({"1a2b": "4 ranks here, train.py"}).evidence[-1]
+    assert "allranks doctor 1a2b" in ranks.jobs({"1a2b": "4 ranks here, train.py"}).texts[-1]
 
 
 LABELS = disk.labels(["/runs", "/elsewhere/and/far/away"])
-TABLE = Table((ranks.jobs({}), *but(), *but(free=GB, label=LABELS["/elsewhere/and/far/away"])), ("a", "b"), 4)
+TABLE = Readiness((ranks.jobs({}), *but(), *but(free=GB, label=LABELS["/elsewhere/and/far/away"])), ("a", "b"), 4)
 
 
 def test_long_names_of_folders_are_told_apart() -> None:
@@ -453,18 +455,18 @@ def test_long_names_of_folders_are_told_apart() -> None:
 
 @pytest.mark.parametrize("width", [72, 80, 118, 200])
 def test_the_table_is_as_wide_as_the_terminal(width: int) -> None:
-    text = page.text(TABLE, ink(False), width=width)
+    text = TABLE.text(ink(False), width=width)
     assert max(map(len, text.splitlines())) <= width
-    assert text.splitlines()[-1] == "2 hosts, 4 ranks: 1 warning, 5 good, 1 not seen"
+    assert text.splitlines()[-1] == "2 hosts, 4 ranks: 1 warning, 5 ok, 1 not seen"
     assert "files .../and/far/away: Free some, or name another folder." in text.replace("\n  ", " ")
-    assert "\x1b[1;33mwarning\x1b[0m" in page.text(TABLE, ink(True), width=width)
+    assert "\x1b[1;33mwarning\x1b[0m" in TABLE.text(ink(True), width=width)
 
 
 def test_the_document_says_whether_it_is_ready() -> None:
-    document = page.document(TABLE)
+    document = TABLE.document("allranks doctor")
     assert (document["ready"], document["hosts"], document["ranks"]) == (True, ["a", "b"], 4)
-    assert document["rows"][1]["verdict"] == "good"
-    assert not page.document(Table(tuple(but(trouble="Permission denied")), ("a",), 1))["ready"]
+    assert document["readiness"][1]["verdict"] == "ok"
+    assert not Readiness(tuple(but(trouble="Permission denied")), ("a",)).document("allranks doctor")["ready"]
 
 
 @settings(max_examples=30)

@@ -70,14 +70,14 @@ def test_keys_flags_and_the_pool_on_real_ranks(world: World) -> None:
         same={"key of the parameters": key},
         distinct={"keys of dropout": mine},
     )
-    found = {row.check: row for row in ready.rows}
-    assert not ready.wrong
-    assert found["batch"].found == "16 = 2 ranks x 2 devices x 2 x 2 accumulation"
-    assert found["distinct: keys of dropout"].found == "4 on 2 ranks, all different"
+    found = {row.topic: row for row in ready.rows}
+    assert not ready.errors
+    assert found["batch"].texts[0] == "16 = 2 ranks x 2 devices x 2 x 2 accumulation"
+    assert found["distinct: keys of dropout"].texts[0] == "4 on 2 ranks, all different"
     assert found["un-awaited steps"].verdict == "ok"
     whole = allranks.global_batch(jax.make_mesh((4,), ("d",)), {"x": np.full((8, 3), world.rank)})
-    found = {row.check: row for row in allranks.preflight(world, batch=16, data=whole).rows}
-    assert found["leading dimension"].found == "global arrays of 16 rows"
+    found = {row.topic: row for row in allranks.preflight(world, batch=16, data=whole).rows}
+    assert found["leading dimension"].texts[0] == "global arrays of 16 rows"
     os.environ["XLA_FLAGS"] = "--xla_cpu_collective_timeout_seconds=5"
     os.environ["XLA_RENDEZVOUS_WAIT_SECONDS"] = "120"
     with pytest.raises(NotReady) as raised:
@@ -103,7 +103,7 @@ def test_a_loader_without_a_sampler_on_real_ranks(world: World) -> None:
         "drop_last: drop_last is not set, and the last batch of an epoch has 4 rows instead of 8. ",
     )
     good = DataLoader(data, batch_size=8, sampler=DistributedSampler(data), drop_last=True)
-    assert not allranks.preflight(world, batch=16, data=good).wrong
+    assert not allranks.preflight(world, batch=16, data=good).errors
 
 
 @pytest.mark.needs("jax")
@@ -120,10 +120,10 @@ def test_the_command_on_two_ranks(tmp_path: Path) -> None:
     done = command("--batch", "8", "--json")
     assert done.returncode == 0, done.stdout
     document = json.loads("".join(line[4:] for line in done.stdout.splitlines() if line.startswith("[0] ")))
-    checks = {row["check"]: row for row in document["checks"]}
+    checks = {row["topic"]: row for row in document["readiness"]}
     assert document["ready"]
-    assert checks["environment"]["found"] == "nothing reads XLA_RENDEZVOUS_WAIT_SECONDS"
-    assert checks["code"]["found"].startswith("1 file of the program")
+    assert checks["environment"]["evidence"][0]["text"] == "nothing reads XLA_RENDEZVOUS_WAIT_SECONDS"
+    assert checks["code"]["evidence"][0]["text"].startswith("1 file of the program")
     done = command("--batch", "6")
     assert done.returncode == 1
-    assert "WRONG  a batch of 6 rows cannot be cut evenly" in done.stdout
+    assert "error    a batch of 6 rows cannot be cut evenly" in done.stdout

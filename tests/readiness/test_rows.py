@@ -7,21 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allranks.arrays.batch import BatchPlan
+from allranks.findings import Row, error, notes, ok, warning
 from allranks.readiness.batch import LoaderFacts, first_rows, global_rows, loader, planned
-from allranks.readiness.facts import Fact, difference, differing, distinct, leaders
-from allranks.readiness.report import Readiness, Row, merged, note, ok, wrong
+from allranks.readiness.facts import Fact, difference, differing, distinct, leaders, merged
 from allranks.readiness.variables import decisive, others, unread
+from allranks.report.readiness import Readiness
 
 PLAN = BatchPlan(64, ranks=2, devices=2, accumulation=2)
 
 
 def test_a_batch_that_cannot_be_cut_is_wrong_and_names_those_that_can() -> None:
     row, plan = planned(62, 2, 2, 1)
-    assert (row.verdict, plan) == ("WRONG", None)
+    assert (row.verdict, plan) == ("error", None)
     assert row.remedy == "The nearest batch sizes are 60 and 64."
     row, plan = planned(64, 2, 2, 2)
     assert (row.verdict, plan) == ("ok", PLAN)
-    assert row.found == "64 = 2 ranks x 2 devices x 8 x 2 accumulation"
+    assert row.texts[0] == "64 = 2 ranks x 2 devices x 8 x 2 accumulation"
 
 
 @pytest.mark.parametrize(
@@ -31,39 +32,39 @@ def test_a_batch_that_cannot_be_cut_is_wrong_and_names_those_that_can() -> None:
         ((16, 7), PLAN, "ok", "micro-batch"),
         ((2, 8, 7), PLAN, "ok", "2 devices x 8"),
         ((2, 16, 7), PLAN, "ok", "2 devices"),
-        ((2, 7), PLAN, "WRONG", "its part is 32 of 64, 16 at once"),
-        ((64, 7), PLAN, "WRONG", "bring only this rank's own"),
-        ((31, 7), PLAN, "WRONG", "Set the loader's batch size"),
+        ((2, 7), PLAN, "error", "its part is 32 of 64, 16 at once"),
+        ((64, 7), PLAN, "error", "bring only this rank's own"),
+        ((31, 7), PLAN, "error", "Set the loader's batch size"),
         ((8, 7), None, "ok", "8 rows on 2 devices"),
-        ((6, 7), None, "WRONG", "Bring a multiple of 4 rows"),
+        ((6, 7), None, "error", "Bring a multiple of 4 rows"),
         ((2, 5, 7), None, "ok", "2 rows"),
-        ((), None, "WRONG", "no dimension of rows"),
+        ((), None, "error", "no dimension of rows"),
     ],
 )
 def test_leading_dimensions(shape: tuple[int, ...], plan: BatchPlan | None, verdict: str, says: str) -> None:
     """A rank's rows, a micro-batch of them, or one part for each device as pmap has it; nothing else."""
     row = first_rows({"x": shape}, plan, devices=2, accumulation=2)
     assert row.verdict == verdict
-    assert says in f"{row.found} {row.remedy}"
+    assert says in f"{row.texts[0]} {row.remedy}"
 
 
 def test_leaves_with_different_numbers_of_rows_are_wrong() -> None:
     row = first_rows({"x": (8, 2), "y": (7,)}, None, devices=1, accumulation=1)
-    assert row.verdict == "WRONG"
-    assert "8 in 'x', 7 in 'y'" in row.found
+    assert row.verdict == "error"
+    assert "8 in 'x', 7 in 'y'" in row.texts[0]
 
 
 def test_a_batch_that_spans_all_ranks_has_the_rows_of_all() -> None:
     assert global_rows({"x": (64, 2), "scale": ()}, PLAN).verdict == "ok"
     assert global_rows({"x": (16, 2)}, BatchPlan(64, 2, 2, 4)).verdict == "ok"
-    assert global_rows({"x": (128, 2)}, PLAN).found == "global arrays of 128 rows; the batch has 64"
+    assert global_rows({"x": (128, 2)}, PLAN).texts[0] == "global arrays of 128 rows; the batch has 64"
 
 
 def test_rows_that_may_be_a_micro_batch_or_one_rank_s_are_told_as_both() -> None:
     """With as many accumulation steps as ranks, their numbers are the same."""
     row = global_rows({"x": (32, 2)}, PLAN)
-    assert row.verdict == "note"
-    assert row.found == "global arrays of 32 rows: those of a micro-batch, or of one rank, taken for all"
+    assert row.verdict == "warning"
+    assert row.texts[0] == "global arrays of 32 rows: those of a micro-batch, or of one rank, taken for all"
 
 
 def facts(**changes) -> LoaderFacts:
@@ -75,21 +76,21 @@ def facts(**changes) -> LoaderFacts:
     ("changes", "check", "verdict", "says"),
     [
         ({}, "drop_last", "ok", "every batch has 16 rows"),
-        ({"drop_last": False}, "drop_last", "WRONG", "2 rows instead of 16"),
+        ({"drop_last": False}, "drop_last", "error", "2 rows instead of 16"),
         ({"drop_last": False, "samples": 64}, "drop_last", "ok", "every batch"),
-        ({"batch_size": 64}, "loader batch size", "WRONG", "DataLoader(batch_size=16)"),
-        ({"replicas": None, "replica": None}, "each rank its own rows", "WRONG", "every rank reads the whole"),
-        ({"replica": 0}, "each rank its own rows", "WRONG", "rank 0 of 2, this is rank 1 of 2"),
-        ({"replicas": 4}, "each rank its own rows", "WRONG", "num_replicas=2, rank=1"),
-        ({"replicas": None, "samples": None}, "each rank its own rows", "note", "cannot be seen"),
-        ({"workers": 2}, "loader workers", "note", "spawn"),
+        ({"batch_size": 64}, "loader batch size", "error", "DataLoader(batch_size=16)"),
+        ({"replicas": None, "replica": None}, "each rank its own rows", "error", "every rank reads the whole"),
+        ({"replica": 0}, "each rank its own rows", "error", "rank 0 of 2, this is rank 1 of 2"),
+        ({"replicas": 4}, "each rank its own rows", "error", "num_replicas=2, rank=1"),
+        ({"replicas": None, "samples": None}, "each rank its own rows", "warning", "cannot be seen"),
+        ({"workers": 2}, "loader workers", "warning", "spawn"),
     ],
 )
 def test_a_loader(changes: dict[str, object], check: str, verdict: str, says: str) -> None:
-    rows = {row.check: row for row in loader(facts(**changes), PLAN, rank=1, ranks=2, jax=True)}
+    rows = {row.topic: row for row in loader(facts(**changes), PLAN, rank=1, ranks=2, jax=True)}
     assert rows[check].verdict == verdict
-    assert says in f"{rows[check].found} {rows[check].remedy}"
-    assert [row.check for row in rows.values() if row.verdict != "ok"] == ([check] if verdict != "ok" else [])
+    assert says in f"{rows[check].texts[0]} {rows[check].remedy}"
+    assert [row.topic for row in rows.values() if row.verdict != "ok"] == ([check] if verdict != "ok" else [])
 
 
 CONFIG = Fact("same: config", {"lr": 0.1, "layers": [1, 2]}, "equal", "Broadcast it.")
@@ -103,7 +104,7 @@ def test_a_fact_that_differs_is_told_by_its_first_different_places() -> None:
     assert groups == {CONFIG.check: [[0, 2], [1, 3]]}
     assert leaders(groups[CONFIG.check]) == [0, 1]
     row = difference(CONFIG, groups[CONFIG.check], dict(enumerate(values)))
-    assert (row.verdict, row.found) == ("WRONG", "lr: ranks 0, 2: 0.1; ranks 1, 3: 0.2")
+    assert (row.verdict, row.texts[0]) == ("error", "lr: ranks 0, 2: 0.1; ranks 1, 3: 0.2")
 
 
 def test_what_only_some_ranks_have_counts_unless_a_fact_is_partial() -> None:
@@ -111,10 +112,11 @@ def test_what_only_some_ranks_have_counts_unless_a_fact_is_partial() -> None:
     there = {0: {"a.py": "1", "plots.py": "9"}, 1: {"a.py": "1"}}
     assert difference(Fact("code", {}, "2 files", "", partial=True), [[0], [1]], there) == ok("code", "2 files")
     row = difference(Fact("code", {}, "2 files", "Copy."), [[0], [1]], there)
-    assert row.found == 'plots.py: rank 0: "9"; rank 1: (none)'
+    assert row.texts[0] == 'plots.py: rank 0: "9"; rank 1: (none)'
     there[1]["a.py"] = "2"
     assert (
-        'a.py: rank 0: "1"; rank 1: "2"' in difference(Fact("code", {}, "", "", partial=True), [[0], [1]], there).found
+        'a.py: rank 0: "1"; rank 1: "2"'
+        in difference(Fact("code", {}, "", "", partial=True), [[0], [1]], there).texts[0]
     )
 
 
@@ -131,8 +133,8 @@ def test_distinct_means_no_two_anywhere(said: list[list[str]]) -> None:
 
 
 def test_who_holds_the_same_is_named() -> None:
-    assert distinct("keys", [["a", "b"], ["c", "b"]]).found.startswith("ranks 0 and 1 hold the same; 1 of 4")
-    assert distinct("keys", [["a", "a"]]).found.startswith("rank 0 holds the same at places 0 and 1")
+    assert distinct("keys", [["a", "b"], ["c", "b"]]).texts[0].startswith("ranks 0 and 1 hold the same; 1 of 4")
+    assert distinct("keys", [["a", "a"]]).texts[0].startswith("rank 0 holds the same at places 0 and 1")
 
 
 def test_variables_that_nothing_reads_are_named_with_what_was_meant() -> None:
@@ -147,8 +149,8 @@ def test_variables_that_nothing_reads_are_named_with_what_was_meant() -> None:
         "JAX_PROCESS_COUNT": "4",
     }
     row = unread(environ, lambda name: name == "JAX_OF_TOMORROW")
-    assert row.verdict == "note"
-    assert row.found == "nothing reads JAX_PROCESS_COUNT, NCCL_DEBUGG, XLA_RENDEZVOUS_WAIT_SECONDS"
+    assert row.verdict == "warning"
+    assert row.texts[0] == "nothing reads JAX_PROCESS_COUNT, NCCL_DEBUGG, XLA_RENDEZVOUS_WAIT_SECONDS"
     assert "did you mean NCCL_DEBUG" in row.remedy
     assert "allranks run --rendezvous-timeout" in row.remedy
     ours = {"JAX_PROCESS_COUNT": "4", "JAX_PROCESS_INDEX": "0", "ALLRANKS_RANK": "0"}
@@ -165,22 +167,22 @@ def test_rows_of_all_ranks_become_one_table() -> None:
     """Equal rows stand once with their ranks, named only where others see it differently; what is wrong is told."""
     rows = [
         (0, ok("a", "fine")),
-        (0, wrong("b", "bad", "Mend it.")),
-        (1, wrong("b", "bad", "Mend it.")),
-        (1, note("c", "odd", "Look.")),
-        (2, wrong("b", "worse", "Mend it.")),
-        (0, note("d", "all say so")),
+        (0, error("b", "bad", remedy="Mend it.")),
+        (1, error("b", "bad", remedy="Mend it.")),
+        (1, warning("c", "odd", remedy="Look.")),
+        (2, error("b", "worse", remedy="Mend it.")),
+        (0, warning("d", "all say so", remedy="")),
     ]
     found = merged(rows, {"a": 2, "c": 2})
     assert found == [
         ok("a", "fine"),
-        Row("b", "WRONG", "bad", "Mend it.", (0, 1)),
-        Row("b", "WRONG", "worse", "Mend it.", (2,)),
-        Row("c", "note", "odd", "Look.", (1,)),
-        note("d", "all say so"),
+        Row("b", "error", notes("bad"), "Mend it.", (0, 1)),
+        Row("b", "error", notes("worse"), "Mend it.", (2,)),
+        Row("c", "warning", notes("odd"), "Look.", (1,)),
+        warning("d", "all say so", remedy=""),
     ]
-    readiness = Readiness(tuple(found))
-    assert [row.found for row in readiness.wrong] == ["bad", "worse"]
-    assert "b      WRONG  ranks 0-1: bad" in str(readiness)
-    assert str(readiness).endswith("c: Look.")
-    assert readiness.document()["ready"] is False
+    readiness = Readiness(tuple(found), ("a",), 3)
+    assert [row.texts[0] for row in readiness.errors] == ["bad", "worse"]
+    assert "b          error    ranks 0-1: bad" in str(readiness)
+    assert str(readiness).endswith("c: Look.\n\n1 host, 3 ranks: 2 errors, 2 warnings, 1 ok")
+    assert readiness.document("allranks preflight")["ready"] is False

@@ -45,8 +45,8 @@ WRITE = Finding(
 )
 CELL = Finding("AR102", "ungated-file-write", "info", "In a cell", Place("a b.ipynb", 4, 1, 4, 4), "", "", "")
 ROWS = (
-    Row("initialisation", "good", (Note("jax.distributed.initialize()", Place("train.py", 1, 1, 1, 11)),)),
-    Row("collectives", "bad", tuple(Note(f"rank {n} | alone", GUARD) for n in range(5))),
+    Row("initialisation", "ok", (Note("jax.distributed.initialize()", Place("train.py", 1, 1, 1, 11)),)),
+    Row("collectives", "error", tuple(Note(f"rank {n} | alone", GUARD) for n in range(5))),
     Row("timeouts", "not seen"),
 )
 REPORT = Report(

@@ -44,8 +44,8 @@ def test_the_readiness_table_shows_evidence_and_ends_in_the_count() -> None:
     assert render(REPORT, "full").endswith("""\
 readiness                 evidence
 --------------  --------  ----------------------------------------
-initialisation  good      train.py:1: jax.distributed.initialize()
-collectives     bad       train.py:7: rank 0 | alone
+initialisation  ok        train.py:1: jax.distributed.initialize()
+collectives     error     train.py:7: rank 0 | alone
                           train.py:7: rank 1 | alone
                           train.py:7: rank 2 | alone
                           and 2 more
@@ -100,7 +100,13 @@ def test_the_json_document_holds_all_of_a_finding() -> None:
     }
     assert hang["fingerprint"] == "abc"
     assert write["fix"]["edits"][0]["text"] == "if rank == 0: "
-    assert document["readiness"][2] == {"topic": "timeouts", "verdict": "not seen", "evidence": []}
+    assert document["readiness"][2] == {
+        "topic": "timeouts",
+        "verdict": "not seen",
+        "evidence": [],
+        "remedy": "",
+        "ranks": [],
+    }
     assert document["summary"]["known"] == 2
 
 

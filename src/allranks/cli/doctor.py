@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING
 from allranks.cli.local_path import local_text
 
 if TYPE_CHECKING:
-    from allranks.doctor.row import Row, Table
+    from allranks.findings import Row
     from allranks.world.base import World
 
 DESCRIPTION = """\
@@ -33,10 +30,9 @@ Nothing is waited for longer than --timeout; what does not answer is a finding.
 Of a job, the ranks of this machine answer themselves, by their user, whatever launcher started them; those of other
 machines are shown by their last heartbeats. A rank that does not answer is looked at from outside.
 
-Exit codes: 0 nothing is bad (of a job: all is well), 1 something is bad (a rank stands still, is mute or has ended),
+Exit codes: 0 no error (of a job: all is well), 1 an error (a rank stands still, is mute or has ended),
 2 a wrong command line (no such job here). Of several ranks, rank 0 prints the table and has the exit code.
 """
-_WIDTH = 118
 
 
 def parser() -> argparse.ArgumentParser:
@@ -87,7 +83,8 @@ def main(argv: Sequence[str]) -> int:
         from allranks.cli import doctor_job
 
         return doctor_job.main(arguments)
-    from allranks.doctor import page, together
+    from allranks.cli.verdicts import show_readiness
+    from allranks.doctor import together
     from allranks.doctor.host import Asked
     from allranks.errors import AllranksError
 
@@ -101,17 +98,8 @@ def main(argv: Sequence[str]) -> int:
         return 1
     if not world.is_main:
         return 0  # a launcher would end the job, and the table, with whoever leaves first
-    print(json.dumps(page.document(found), indent=1) if arguments.json else _text(found))
-    return 1 if found.bad else 0
-
-
-def _text(found: Table) -> str:
-    from allranks.doctor import page
-    from allranks.report.ink import ink
-
-    on_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else _WIDTH
-    return page.text(found, ink(on_terminal and "NO_COLOR" not in os.environ), width=min(width, _WIDTH))
+    show_readiness(found, "allranks doctor", as_json=arguments.json)
+    return 1 if found.errors else 0
 
 
 def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 
@@ -19,7 +18,7 @@ examples:
   srun -N 16 allranks preflight train.py --batch 4096 --accumulation 2
   allranks run -n 4 -d 2 -- allranks preflight train.py --batch 64
 
-The exit code is 0 if nothing is WRONG, 1 if something is, 2 for a wrong command line; of several ranks, rank 0 prints
+The exit code is 0 if there is no error, 1 if there is one, 2 for a wrong command line; of several ranks, rank 0 prints
 the table and has it.
 In the program, allranks.preflight(world, ...) checks its data, keys and configuration too."""
 
@@ -48,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = p.parse_args(argv)
     if arguments.program is not None and not arguments.program.exists():
         p.error(f"no such file or folder: {arguments.program}")
+    from allranks.cli.verdicts import show_readiness
     from allranks.errors import AllranksError
     from allranks.readiness.code import program_files
     from allranks.readiness.preflight import examine_files
@@ -62,5 +62,5 @@ def main(argv: Sequence[str]) -> int:
         return 2
     if not world.is_main:
         return 0  # a launcher would end the job, and the table, with whoever leaves first
-    print(json.dumps(found.document(), indent=1) if arguments.json else found)
-    return 1 if found.wrong else 0
+    show_readiness(found, p.prog, as_json=arguments.json)
+    return 1 if found.errors else 0

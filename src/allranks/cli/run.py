@@ -226,7 +226,7 @@ def _unread(target: Target) -> str:
     if isinstance(target, Command):
         return ""  # whatever that reads
     row = unread(os.environ, is_read)
-    return "" if row.verdict == "ok" else f"{row.found} ({row.remedy.removesuffix('.')})"
+    return "" if row.verdict == "ok" else f"{row.texts[0]} ({row.remedy.removesuffix('.')})"
 
 
 def _target(p: argparse.ArgumentParser, words: list[str], *, module: bool) -> Target:

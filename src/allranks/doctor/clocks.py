@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from allranks.doctor.row import Row, bad, good, name_hosts, short, undetermined, warning
+from allranks.doctor.hosts import name_hosts, short
+from allranks.findings import Row, error, not_determined, ok, warning
 
 # Beyond: Kerberos refuses a ticket (the default clockskew of MIT's, krb5.conf), and clouds a signed request.
 _REFUSED = 300.0
@@ -34,18 +35,19 @@ def row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | Non
     known = {host: pair for host, pair in found.items() if pair is not None}
     silent = [host for host, pair in found.items() if pair is None]
     if not known:
-        return undetermined("clocks", f"host {main} did not answer in time: {name_hosts(silent)}")
+        return not_determined("clocks", f"host {main} did not answer in time: {name_hosts(silent)}")
     host, (ahead, doubt) = max(known.items(), key=lambda item: abs(item[1][0]))
     told = [f"host {host} is {_apart(ahead, doubt)} host {main}" + (", the farthest" if len(known) > 1 else "")]
     told += [f"not measured: {name_hosts(silent)}"] if silent else []
     sure = max(0.0, abs(ahead) - doubt)
     if sure > _REFUSED:
-        return bad("clocks", *told, "credentials and signed requests are refused", remedy="Set the clock: chrony, NTP.")
+        told.append("credentials and signed requests are refused")
+        return error("clocks", *told, remedy="Set the clock: chrony, NTP.")
     if sure > _CONFUSING:
         return warning("clocks", *told, "logs and times of files are in the wrong order", remedy="Start chrony or NTP.")
     if silent or not math.isfinite(ahead):
-        return undetermined("clocks", *told)
-    return good("clocks", *told, room=-sure)
+        return not_determined("clocks", *told)
+    return ok("clocks", *told, margin=-sure)
 
 
 def _apart(ahead: float, doubt: float) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from allranks.doctor.row import Row, bad, good, short, size, undetermined, unseen, warning
+from allranks.doctor.hosts import short, size
+from allranks.findings import Row, error, not_determined, not_seen, ok, warning
 
 # A start that takes longer is told, in seconds.
 _SLOW = 15.0
@@ -60,36 +61,36 @@ class Framework:
 def framework(found: Framework) -> Row:
     """Return whether a framework can be imported and finds devices."""
     if found.state == "absent":
-        return unseen(found.name, f"{found.name} is not installed")
+        return not_seen(found.name, f"{found.name} is not installed")
     if found.state == "late":
         why = f"a process that did `{found.doing}` had no answer after {found.seconds:.0f} s, and was left alone"
         remedy = "The same hangs in your program: look at the driver (nvidia-smi, dmesg), at who holds the devices, "
         remedy += "and at the file system of the installation."
         if "local_devices" in found.doing:
             remedy += " One worker of a TPU pod waits for the others: start the doctor on all of them."
-        return bad(found.name, why, remedy=remedy)
+        return error(found.name, why, remedy=remedy)
     if found.state == "failed":
         if "already in use" in found.trouble:
             return warning(found.name, found.trouble, remedy="End the process that holds it, or leave it at that.")
         repair = f"Repair the installation of {found.name}, or what it names."
         flags = "Correct XLA_FLAGS: see the row XLA flags." if "in XLA_FLAGS" in found.trouble else ""
-        return bad(found.name, f"`{found.doing}` fails: {found.trouble}", remedy=flags or repair)
+        return error(found.name, f"`{found.doing}` fails: {found.trouble}", remedy=flags or repair)
     devices = found.said["devices"]
     kinds = Counter((kind, nbytes) for kind, nbytes in devices)
     told = [f"{n} x {kind}" + (f", {size(nbytes)} each" if nbytes else "") for (kind, nbytes), n in kinds.items()]
     sees = f"{found.name} {found.said['version']} sees {'; '.join(told) or 'the CPU alone'}"
     more = [f"{word} {value}" for word, value in found.said.get("built", {}).items() if value]
     slow = f", after {short(found.seconds)}" if found.seconds > _SLOW else ""
-    return good(found.name, sees + slow, *([", ".join(more)] if more else []), room=float(len(devices)))
+    return ok(found.name, sees + slow, *([", ".join(more)] if more else []), margin=float(len(devices)))
 
 
 def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[str, str]) -> Row:
     """Return whether a framework sees the devices that the kernel has: the other may be there for other work."""
     if not kernel.total:
-        return unseen("accelerators", "no NVIDIA, AMD or TPU device in /dev, /proc or on the PCI bus")
+        return not_seen("accelerators", "no NVIDIA, AMD or TPU device in /dev, /proc or on the PCI bus")
     answered = [one for one in frameworks if one.state == "answered"]
     if not answered:
-        return undetermined("accelerators", f"{kernel}; no framework says what it sees")
+        return not_determined("accelerators", f"{kernel}; no framework says what it sees")
     visible = {name: environ[name] for name in VISIBLE if name in environ}
     sees = [f"{one.name} {one.said['version']} sees {one.accelerators or 'none'} of them" for one in answered]
     told = [str(kernel), *sees, *(f"{name}={value}" for name, value in visible.items())]
@@ -99,7 +100,7 @@ def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[st
         return warning("accelerators", *told, remedy=remedy)
     if most < kernel.total and not visible:
         return warning("accelerators", *told, remedy="One may have failed: nvidia-smi, dmesg | grep -i xid.")
-    return good("accelerators", *told, room=float(most))
+    return ok("accelerators", *told, margin=float(most))
 
 
 def shares(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[str, int]) -> Row:
@@ -111,21 +112,21 @@ def shares(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[st
     topic = "ranks and devices"
     if not launched:
         remedy = "Start the doctor as the job: srun, torchrun, or allranks run -n N -- allranks doctor."
-        return undetermined(topic, "one process was started, not a job", remedy=remedy)
+        return not_determined(topic, "one process was started, not a job", remedy=remedy)
     told = f"{ranks} rank{'' if ranks == 1 else 's'} on this host"
     if not accelerators:
         each = ", ".join(f"{name}: {n} of the CPU each" for name, n in virtual.items())
-        return good(topic, f"{told}; {each}") if each else undetermined(topic, f"{told}; no framework answers")
+        return ok(topic, f"{told}; {each}") if each else not_determined(topic, f"{told}; no framework answers")
     told += f", {accelerators} accelerator{'' if accelerators == 1 else 's'}"
     if ranks > accelerators:
         remedy = "Start one rank a device: more on one have each a part of its memory, and NCCL refuses them."
-        return bad(topic, told, remedy=remedy)
+        return error(topic, told, remedy=remedy)
     if accelerators % ranks:
         return warning(topic, f"{told}: they cannot be shared out evenly", remedy="One rank a device, or one a host.")
     if ranks == accelerators:
-        return good(topic, f"{told}: one each")
+        return ok(topic, f"{told}: one each")
     each = f"{told}: {accelerators // ranks} each"
-    return good(topic, each, "as JAX has it; torch uses one a process, and would leave the others idle")
+    return ok(topic, each, "as JAX has it; torch uses one a process, and would leave the others idle")
 
 
 def together(most: int, visible: Sequence[str]) -> int:

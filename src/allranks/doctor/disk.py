@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from allranks.doctor.row import Row, bad, good, name_hosts, short, size, undetermined, warning
+from allranks.doctor.hosts import name_hosts, short, size
+from allranks.findings import Row, error, not_determined, ok, warning
 
 GB = 1_000_000_000
 # The longest name of a folder in a topic.
@@ -76,12 +77,12 @@ def rows(found: Place) -> Iterator[Row]:
     if found.doing:
         told = f"{where}: no answer to `{found.doing}` after {found.seconds:.0f} s"
         remedy = "The same stands still in your program: is its server up? (mount, df, dmesg)"
-        yield bad(topic, told, remedy=remedy)
+        yield error(topic, told, remedy=remedy)
         return
     if found.trouble:
         bucket = "The doctor looks at file systems only, not at object stores." if "://" in found.where else ""
         remedy = bucket or "Name a folder that this user may write into."
-        yield bad(topic, f"{where}: {found.trouble}", remedy=remedy)
+        yield error(topic, f"{where}: {found.trouble}", remedy=remedy)
         return
     yield _kind(topic, where, found)
     yield _abilities(f"abilities {found.label}", found.tried)
@@ -109,7 +110,7 @@ def _kind(topic: str, where: str, found: Place) -> Row:
     if found.kind.startswith("fuse"):
         told_more = "a mount by a program: its fsync promises what that program does"
         return warning(topic, told, told_more, remedy="Of a bucket, prefer its own address (docs/storage.md).")
-    return good(topic, told, room=float(found.free))
+    return ok(topic, told, margin=float(found.free))
 
 
 def _abilities(topic: str, tried: Sequence[Tried]) -> Row:
@@ -118,18 +119,18 @@ def _abilities(topic: str, tried: Sequence[Tried]) -> Row:
     told = [f"tried: {'; '.join(fine)}"] if fine else []
     if needed := [name for name in _NEEDED if name in lacks]:
         why = [f"{name}: {lacks[name].told}: {_NEEDED[name]}" for name in needed]
-        return bad(topic, *why, *told, remedy="Save elsewhere: this folder keeps no checkpoint whole.")
+        return error(topic, *why, *told, remedy="Save elsewhere: this folder keeps no checkpoint whole.")
     if wanted := [name for name in _WANTED if name in lacks]:
         why = [f"{name}: {lacks[name].told}: {_WANTED[name]}" for name in wanted]
         return warning(topic, *why, *told, remedy="Keep caches and locks on another file system (HF_HOME, TMPDIR).")
     if "O_DIRECT" in lacks:
         told.append(f"no O_DIRECT ({lacks['O_DIRECT'].told}): saves go through the page cache, as durable, but slower")
-    return good(topic, *told)
+    return ok(topic, *told)
 
 
 def _speed(topic: str, found: Place) -> Row:
     if not found.speed:
-        return undetermined(topic, "not measured: there is too little space")
+        return not_determined(topic, "not measured: there is too little space")
     how = "through the page cache, then fsync" if found.cached else "past the page cache"
     write = found.speed["write"]
     told = [f"write {size(write)}/s, read {size(found.speed['read'])}/s ({size(found.measured)}, {how})"]
@@ -138,7 +139,7 @@ def _speed(topic: str, found: Place) -> Row:
     if write < 50e6:
         told.append(f"10 GB of a checkpoint take {10 * GB / write / 60:.0f} min")
         return warning(topic, *told, remedy="A faster volume for checkpoints, or save less often.")
-    return good(topic, *told, room=write)
+    return ok(topic, *told, margin=write)
 
 
 def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
@@ -150,14 +151,14 @@ def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
     seen = [host for host, sight in sights.items() if sight.seconds is not None]
     blind = [host for host in sights if host not in seen and host not in silent]
     if silent:
-        return undetermined(topic, *[f"host {host}: {why}" for host, why in list(silent.items())[:4]])
+        return not_determined(topic, *[f"host {host}: {why}" for host, why in list(silent.items())[:4]])
     if not seen:
         told = f"local: what host {main} wrote is not there on {name_hosts(blind)}"
         remedy = "Save to a folder that all hosts share: of a checkpoint, each host would have a part."
         return warning(topic, told, remedy=remedy)
     if blind:
         told = f"what host {main} wrote is there on {name_hosts(seen)}, and not on {name_hosts(blind)}"
-        return bad(topic, told, remedy="Mount it everywhere: some ranks would find a checkpoint, and others none.")
+        return error(topic, told, remedy="Mount it everywhere: some ranks would find a checkpoint, and others none.")
     deaf = [host for host, sight in sights.items() if not sight.answered]
     longest = max(sight.seconds or 0.0 for sight in sights.values())
     told = f"shared: what host {main} wrote was there on {name_hosts(seen)}, after {short(longest)} at most"
@@ -169,7 +170,7 @@ def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
         why = f"a lock of host {main} does not hold on {name_hosts(locks)} (NFS with nolock, Lustre without flock)"
         return warning(topic, f"{told}, and back", why, remedy="Keep caches that are locked on each host's own disk.")
     held = ", and its lock holds there" if all(sight.lock for sight in sights.values()) else ""
-    return good(topic, f"{told}, and back{held}")
+    return ok(topic, f"{told}, and back{held}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from allranks.doctor import detect, devices, disk, look, machine, network, ranks
 from allranks.doctor.child import ask
 from allranks.doctor.devices import Framework
 from allranks.doctor.network import Lookup
-from allranks.doctor.row import Row, bad, good, undetermined, unseen, warning
 from allranks.errors import AllranksError
+from allranks.findings import Row, error, not_determined, not_seen, ok, warning
 from allranks.hang import consult
 from allranks.names.variables import NAMES
 from allranks.readiness import variables
@@ -172,7 +172,7 @@ def jobs() -> Row:
     try:
         return ranks.jobs(consult.jobs())
     except AllranksError as error:
-        return undetermined("running jobs", str(error))
+        return not_determined("running jobs", str(error))
 
 
 def launchers_here() -> list[str]:
@@ -182,7 +182,7 @@ def launchers_here() -> list[str]:
 def environment(frameworks: Sequence[Framework]) -> Iterator[Row]:
     """Yield whether each variable is read by something, and each flag is known to XLA."""
     if late := [one.name for one in frameworks if one.state == "late"]:
-        yield undetermined("variables", f"the files of {', '.join(late)} are not read: they may hang, too")
+        yield not_determined("variables", f"the files of {', '.join(late)} are not read: they may hang, too")
         return
     yield named_variables()
     yield xla_flags(os.environ.get("XLA_FLAGS", ""))
@@ -191,23 +191,23 @@ def environment(frameworks: Sequence[Framework]) -> Iterator[Row]:
 def named_variables() -> Row:
     looked = [name for name in sorted(os.environ) if name.startswith(tuple(NAMES))]
     if not looked:
-        return unseen("variables", f"none that begins with {', '.join(NAMES)}")
+        return not_seen("variables", f"none that begins with {', '.join(NAMES)}")
     found = variables.unread(os.environ, lambda name: contains(name, ()))
     if found.verdict == "ok":
-        return good("variables", f"known, or named in what is installed: {', '.join(looked)}")
-    return warning("variables", f"{found.found}, of what is installed; your program may", remedy=found.remedy)
+        return ok("variables", f"known, or named in what is installed: {', '.join(looked)}")
+    return warning("variables", f"{found.texts[0]}, of what is installed; your program may", remedy=found.remedy)
 
 
 def xla_flags(flags: str) -> Row:
     if not flags:
-        return unseen("XLA flags", "XLA_FLAGS is not set")
+        return not_seen("XLA flags", "XLA_FLAGS is not set")
     if not detect.has("jaxlib"):
-        return undetermined("XLA flags", f"{flags}: there is no jaxlib to read them")
+        return not_determined("XLA flags", f"{flags}: there is no jaxlib to read them")
     try:
         read = read_by_a_child(flags)
     except subprocess.TimeoutExpired as late:
-        return undetermined("XLA flags", f"jaxlib did not read them within {late.timeout:.0f} s")
+        return not_determined("XLA flags", f"jaxlib did not read them within {late.timeout:.0f} s")
     if read.refused:
         remedy = "Take it out of XLA_FLAGS: every process that starts JAX ends there."
-        return bad("XLA flags", read.refused, remedy=remedy)
-    return good("XLA flags", f"a process of this jaxlib has read them: {flags}")
+        return error("XLA flags", read.refused, remedy=remedy)
+    return ok("XLA flags", f"a process of this jaxlib has read them: {flags}")

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from allranks.doctor.row import Row, bad, good, size, undetermined, unseen, warning
+from allranks.doctor.hosts import size
+from allranks.findings import Row, error, not_determined, not_seen, ok, warning
 
 GB = 1_000_000_000
 # Docker gives 64 MB; a DataLoader's worker keeps each batch that it has made there.
@@ -95,7 +96,7 @@ def cores(found: Cores, ranks: int) -> Row:
         return warning(
             "cores", *told, remedy=f"OMP_NUM_THREADS={share}; as many DataLoader workers, not os.cpu_count()."
         )
-    return good("cores", *told, room=usable / ranks)
+    return ok("cores", *told, margin=usable / ranks)
 
 
 def memory(found: Memory, ranks: int) -> Row:
@@ -109,20 +110,20 @@ def memory(found: Memory, ranks: int) -> Row:
         return warning(
             "memory", told, a_rank, remedy="End what else runs here, or ask for more (srun --mem, a larger pod)."
         )
-    return good("memory", told, room=found.left / ranks)
+    return ok("memory", told, margin=found.left / ranks)
 
 
 def shared_memory(found: Shared) -> Row:
     if found.trouble:
         remedy = f"NCCL and DataLoader workers need {_SHARED}: mount a tmpfs there."
-        return bad("shared memory", f"nothing can be put into {_SHARED}: {found.trouble}", remedy=remedy)
+        return error("shared memory", f"nothing can be put into {_SHARED}: {found.trouble}", remedy=remedy)
     told = f"{_SHARED}: {size(found.total)}, {size(found.free)} free; a file was written and mapped there"
     if found.free < _LITTLE_SHARED:
         why = "a DataLoader's worker that finds it full dies of a bus error"
         small = found.total < _LITTLE_SHARED
         remedy = "docker run --ipc=host, or --shm-size=8g; in Kubernetes an emptyDir with medium: Memory at /dev/shm."
         return warning("shared memory", told, why, remedy=remedy if small else "Remove what dead jobs left there.")
-    return good("shared memory", told, room=found.free)
+    return ok("shared memory", told, margin=found.free)
 
 
 def limits(found: Limits) -> Iterator[Row]:
@@ -133,20 +134,20 @@ def limits(found: Limits) -> Iterator[Row]:
         why = "each tensor that a DataLoader's worker sends may keep a file open, and so does each connection"
         more = "LimitNOFILE= of its unit, or docker run --ulimit nofile=65536: the hard limit is low, too."
         remedy = f"ulimit -n {min(hard, _ENOUGH_FILES):.0f} before the program starts." if hard > soft else more
-        yield warning("open files", told, why, remedy=remedy, room=soft)
+        yield warning("open files", told, why, remedy=remedy, margin=soft)
     else:
-        yield good("open files", told, room=soft - found.open)
+        yield ok("open files", told, margin=soft - found.open)
     most, name = found.processes
     told = f"{found.running:,} run of {_number(most)} ({name})"
     if most - found.running < _FEW_PROCESSES:
         why = "threads count too: a rank of JAX or torch has a hundred, and more with NCCL"
         yield warning("processes", told, why, remedy=f"Raise {name}, or end what is left of other jobs.")
     else:
-        yield good("processes", told, room=most - found.running)
+        yield ok("processes", told, margin=most - found.running)
     if found.core:
-        yield good("core dumps", f"up to {_number(found.core)} bytes (ulimit -c)", room=found.core)
+        yield ok("core dumps", f"up to {_number(found.core)} bytes (ulimit -c)", margin=found.core)
     else:
-        yield unseen("core dumps", "ulimit -c is 0: a crash in C leaves no core file, only what faulthandler prints")
+        yield not_seen("core dumps", "ulimit -c is 0: a crash in C leaves no core file, only what faulthandler prints")
 
 
 def locked_memory(found: Limits, fabric: Sequence[str]) -> Row | None:
@@ -155,9 +156,9 @@ def locked_memory(found: Limits, fabric: Sequence[str]) -> Row | None:
         return None
     told = f"{_number(found.locked)} bytes (ulimit -l), for {', '.join(fabric)}"
     if math.isinf(found.locked):
-        return good("locked memory", told)
+        return ok("locked memory", told)
     remedy = "ulimit -l unlimited: memory must be locked before an adapter may write into it."
-    return warning("locked memory", told, remedy=remedy, room=found.locked)
+    return warning("locked memory", told, remedy=remedy, margin=found.locked)
 
 
 def huge_pages(setting: str, tpus: int) -> Row | None:
@@ -168,9 +169,9 @@ def huge_pages(setting: str, tpus: int) -> Row | None:
     if not tpus:
         return None
     if not setting:
-        return undetermined("huge pages", "/sys/kernel/mm/transparent_hugepage/enabled cannot be read")
+        return not_determined("huge pages", "/sys/kernel/mm/transparent_hugepage/enabled cannot be read")
     if setting == "always":
-        return good("huge pages", "always, as the TPU's runtime wants them")
+        return ok("huge pages", "always, as the TPU's runtime wants them")
     remedy = 'sudo sh -c "echo always > /sys/kernel/mm/transparent_hugepage/enabled".'
     return warning(
         "huge pages", f"{setting}: JAX says that the TPU's runtime starts and stops more slowly", remedy=remedy

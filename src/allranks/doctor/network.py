@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from allranks.doctor.row import Row, bad, good, short, undetermined, unseen, warning
+from allranks.doctor.hosts import short
+from allranks.findings import Row, error, not_determined, not_seen, ok, warning
 
 _MOST = 4
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
@@ -68,12 +69,12 @@ def offered(found: Sequence[Interface]) -> tuple[str, ...]:
 def interfaces(found: Sequence[Interface], environ: Mapping[str, str], hosts: int) -> Iterator[Row]:
     used = [one for one in found if one.up and any(not is_local(address) for address in one.addresses)]
     if used:
-        yield good("interfaces", *map(str, used[:_MOST]), *_more(len(used)))
+        yield ok("interfaces", *map(str, used[:_MOST]), *_more(len(used)))
     elif hosts > 1:
         remedy = "Other hosts cannot reach this one: see `ip address`, and the network of the container."
-        yield bad("interfaces", "none is up with an address but the loopback", remedy=remedy)
+        yield error("interfaces", "none is up with an address but the loopback", remedy=remedy)
     else:
-        yield unseen("interfaces", "none but the loopback: ranks of this machine can talk, other machines cannot")
+        yield not_seen("interfaces", "none but the loopback: ranks of this machine can talk, other machines cannot")
     for variable in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         if variable in environ:
             yield _named(variable, environ[variable], [one.name for one in found if one.up])
@@ -87,8 +88,8 @@ def _named(variable: str, value: str, names: Sequence[str]) -> Row:
     fit = [name for name in names if any(name == word if exact else name.startswith(word) for word in words)]
     left = [name for name in names if name not in fit] if value.startswith("^") else fit
     if left:
-        return good(topic, f"{value}: leaves {', '.join(left)}")
-    return bad(
+        return ok(topic, f"{value}: leaves {', '.join(left)}")
+    return error(
         topic, f"{value}: no such interface is up; there are {', '.join(names)}", remedy="Correct it, or unset it."
     )
 
@@ -109,10 +110,11 @@ def own_name(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: bool)
         f"Give {name} its address in /etc/hosts or DNS, or name the interface: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME."
     )
     if found.late:
-        return bad(topic, f"looking up {name} took more than {found.seconds:.0f} s", remedy="Look at /etc/resolv.conf.")
+        told = f"looking up {name} took more than {found.seconds:.0f} s"
+        return error(topic, told, remedy="Look at /etc/resolv.conf.")
     if not found.addresses:
         told = f"{name} does not resolve: {found.trouble}"
-        return bad(topic, told, remedy=remedy) if hosts > 1 else warning(topic, told, "gloo needs it", remedy=remedy)
+        return error(topic, told, remedy=remedy) if hosts > 1 else warning(topic, told, "gloo needs it", remedy=remedy)
     told = f"{name} is {', '.join(found.addresses[:_MOST])}"
     if found.seconds > 1:
         told += f", which took {short(found.seconds)}"
@@ -120,11 +122,11 @@ def own_name(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: bool)
         if hosts > 1 and overruled:
             return warning(topic, f"{told}: other hosts would be sent to themselves, but by torch", remedy=remedy)
         if hosts > 1:
-            return bad(topic, f"{told}: other hosts would be sent to themselves", remedy=remedy)
-        return good(topic, f"{told}, the loopback: ranks of this machine meet; other hosts would be sent to themselves")
+            return error(topic, f"{told}: other hosts would be sent to themselves", remedy=remedy)
+        return ok(topic, f"{told}, the loopback: ranks of this machine meet; other hosts would be sent to themselves")
     if not set(found.addresses) & set(mine):
         return warning(topic, f"{told}, which is no address of this machine", remedy=remedy)
-    return good(topic, told, room=-found.seconds)
+    return ok(topic, told, margin=-found.seconds)
 
 
 def proxies(environ: Mapping[str, str]) -> Row:
@@ -134,7 +136,7 @@ def proxies(environ: Mapping[str, str]) -> Row:
     """
     found = [name for name in environ if name.lower() in _PROXIES and environ[name]]
     if not found:
-        return unseen("proxies", "no variable names one")
+        return not_seen("proxies", "no variable names one")
     spared = environ.get("no_proxy") or environ.get("NO_PROXY") or environ.get("no_grpc_proxy") or ""
     told = f"{', '.join(found)} set; no_proxy is {spared or 'not set'}"
     remedy = "If jax.distributed.initialize() hangs: unset them, or name the hosts of the job in no_proxy."
@@ -144,13 +146,13 @@ def proxies(environ: Mapping[str, str]) -> Row:
 def fabric(ports: Mapping[str, str]) -> Row:
     """Return the row of InfiniBand adapters: ``ports`` are their states by name."""
     if not ports:
-        return unseen("InfiniBand", "no adapter in /sys/class/infiniband")
+        return not_seen("InfiniBand", "no adapter in /sys/class/infiniband")
     active = [name for name, state in ports.items() if state == "ACTIVE"]
     down = [f"{name} {state}" for name, state in ports.items() if state != "ACTIVE"]
     told = f"{len(active)} of {len(ports)} ports are ACTIVE"
     if down:
         return warning("InfiniBand", told, ", ".join(down[:_MOST]), remedy="NCCL leaves these out: see ibstat.")
-    return good("InfiniBand", told, room=float(len(active)))
+    return ok("InfiniBand", told, margin=float(len(active)))
 
 
 def peers(at: int, size: int, most: int = 16) -> tuple[int, ...]:
@@ -169,7 +171,7 @@ def reach(found: Sequence[Reached], hosts: int) -> Row | None:
     for one in found:
         pairs.setdefault((one.source, one.target), []).append(one)
     if not pairs:
-        return undetermined("reach", "no host offered an address")
+        return not_determined("reach", "no host offered an address")
     lost = {pair: tries for pair, tries in pairs.items() if all(one.trouble for one in tries)}
     if lost:
         told = [
@@ -178,7 +180,7 @@ def reach(found: Sequence[Reached], hosts: int) -> Row | None:
             for (source, target), tries in list(lost.items())[:_MOST]
         ]
         remedy = "A firewall, or another network: open all TCP ports between the hosts of a job."
-        return bad("reach", *told, *_more(len(lost)), remedy=remedy)
+        return error("reach", *told, *_more(len(lost)), remedy=remedy)
     best = {pair: min(one.seconds for one in tries if not one.trouble) for pair, tries in pairs.items()}
     slowest = max(best, key=lambda pair: best[pair])
     told = [f"{len(best)} ways between {hosts} hosts by TCP, {short(statistics.median(best.values()))} there and back"]
@@ -187,7 +189,7 @@ def reach(found: Sequence[Reached], hosts: int) -> Row | None:
     closed = sorted({f"{one.address} of host {one.target} ({one.trouble})" for one in found if one.trouble})
     if closed:
         told.append(f"not at {'; '.join(closed[:_MOST])}: name the interface to be used, NCCL_SOCKET_IFNAME")
-    return good("reach", *told)
+    return ok("reach", *told)
 
 
 def store(found: Mapping[str, float], what: str) -> Row:
@@ -200,4 +202,4 @@ def store(found: Mapping[str, float], what: str) -> Row:
         return warning(
             "store", told, remedy="Every call of the world takes a few of these: put rank 0 closer to the others."
         )
-    return good("store", told)
+    return ok("store", told)

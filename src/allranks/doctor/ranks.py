@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from allranks.doctor.row import Row, bad, good, name_hosts, unseen, warning
+from allranks.doctor.hosts import name_hosts
 from allranks.errors import AllranksError, name_ranks
+from allranks.findings import Row, error, not_seen, ok, warning
 from allranks.world.claims import by_claim
 
 _MOST, _LONGEST = 6, 90
@@ -17,29 +18,31 @@ LAUNCHERS = ("srun", "torchrun", "mpirun")
 def alone(says: str, at_hand: Sequence[str]) -> Row:
     """Return the row of a process that is a world of one; ``at_hand`` are launchers that are installed."""
     if says:
-        return good("launcher", says)
+        return ok("launcher", says)
     here = f"; here are {', '.join(at_hand)}" if at_hand else ""
-    return unseen("launcher", f"none started this process{here}")
+    return not_seen("launcher", f"none started this process{here}")
 
 
-def contradicting(error: AllranksError) -> Row:
+def contradicting(raised: AllranksError) -> Row:
     """Return the row of a process whose launchers say what cannot be true."""
-    return bad("launcher", _without_remedy(error), _ALONE, remedy=error.remedy or "Start it with one launcher.")
+    return error("launcher", _without_remedy(raised), _ALONE, remedy=raised.remedy or "Start it with one launcher.")
 
 
-def unmet(error: AllranksError) -> Row:
+def unmet(raised: AllranksError) -> Row:
     """Return the row of a rank that has not met the others."""
-    return bad("launcher", _without_remedy(error), _ALONE, remedy=error.remedy or "Look at the other ranks' output.")
+    return error(
+        "launcher", _without_remedy(raised), _ALONE, remedy=raised.remedy or "Look at the other ranks' output."
+    )
 
 
 def met(says: str, backend: str, address: str | None) -> Row:
     """Return the row of ranks that have met."""
     where = f" at {address}" if address else ""
-    return good("launcher", f"{says}; all ranks have met through {backend}{where}")
+    return ok("launcher", f"{says}; all ranks have met through {backend}{where}")
 
 
-def _without_remedy(error: AllranksError) -> str:
-    return str(error).removesuffix(error.remedy).strip()
+def _without_remedy(raised: AllranksError) -> str:
+    return str(raised).removesuffix(raised.remedy).strip()
 
 
 def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]) -> Iterator[Row]:
@@ -55,7 +58,7 @@ def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]
         kernels.setdefault(name, set()).add(boot)
     if twice := [name for name, there in kernels.items() if len(there) > 1]:
         why = f"{len(kernels[twice[0]])} machines are called {twice[0]!r}: local ranks are counted over both"
-        yield bad("hosts", evidence, why, remedy="Name them apart: hostnamectl, or ALLRANKS_HOST on each.")
+        yield error("hosts", evidence, why, remedy="Name them apart: hostnamectl, or ALLRANKS_HOST on each.")
         return
     expected = {name: environ[name] for name in ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES") if name in environ}
     if workers := environ.get("TPU_WORKER_HOSTNAMES"):
@@ -70,16 +73,16 @@ def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]
         why = f"not as many on each: {name_hosts(odd)} differ from most"
         yield warning("hosts", evidence, why, remedy="The same number of ranks on every host: meshes are cut so.")
         return
-    yield good("hosts", evidence)
+    yield ok("hosts", evidence)
 
 
 def jobs(found: Mapping[str, str]) -> Row:
     """Return the jobs of this user that run here and can be asked, by name and what they are."""
     if not found:
-        return unseen("running jobs", "none of this user that called allranks.init()")
+        return not_seen("running jobs", "none of this user that called allranks.init()")
     told = [f"{name}: {_short(what)}" for name, what in list(found.items())[:_MOST]]
     more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
-    return good("running jobs", *told, *more, f"to ask one who waits for whom: allranks doctor {next(iter(found))}")
+    return ok("running jobs", *told, *more, f"to ask one who waits for whom: allranks doctor {next(iter(found))}")
 
 
 def _short(text: str) -> str:

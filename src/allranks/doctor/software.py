@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from allranks.doctor.row import Row, bad, good, name_hosts, undetermined, warning
+from allranks.doctor.hosts import name_hosts
+from allranks.findings import Row, error, not_determined, ok, warning
 
 # The first that are told; all of them are compared.
 TOLD = ("python", "allranks", "jax", "jaxlib", "torch", "libtpu", "numpy")
@@ -24,7 +25,7 @@ class Unmet:
 def versions(found: Mapping[str, str]) -> Row:
     first = [f"{name} {found[name]}" for name in TOLD if name in found]
     others = [f"{name} {version}" for name, version in sorted(found.items()) if name not in TOLD]
-    return good("versions", ", ".join(first), *([", ".join(others)] if others else []))
+    return ok("versions", ", ".join(first), *([", ".join(others)] if others else []))
 
 
 def packages(asked: Mapping[str, int] | None, unmet: Sequence[Unmet]) -> Row:
@@ -34,10 +35,10 @@ def packages(asked: Mapping[str, int] | None, unmet: Sequence[Unmet]) -> Row:
     """
     if asked is None:
         why = "`packaging` is not installed, which reads what packages ask for"
-        return undetermined("packages fit", why, remedy="pip install packaging.")
+        return not_determined("packages fit", why, remedy="pip install packaging.")
     if not unmet:
         each = ", ".join(f"{name} {number}" for name, number in asked.items())
-        return good("packages fit", f"all requirements are met that packages have by their own metadata: {each}")
+        return ok("packages fit", f"all requirements are met that packages have by their own metadata: {each}")
     told = [
         f"{one.package} asks for {one.wants}; {one.there or 'it'} is {'' if one.there else 'not '}installed"
         for one in unmet
@@ -58,11 +59,11 @@ def alike(by_host: Mapping[str, Mapping[str, str]], topic: str, *, remedy: str, 
             said.setdefault(name, {}).setdefault(values.get(name, "none"), []).append(host)
     odd = {name: groups for name, groups in said.items() if len(groups) > 1}
     if not odd:
-        return good(topic, f"{', '.join(said)}: equal on {len(by_host)} hosts")
+        return ok(topic, f"{', '.join(said)}: equal on {len(by_host)} hosts")
     told = [
         f"{name}: " + "; ".join(f"{name_hosts(hosts)}: {value}" for value, hosts in groups.items())
         for name, groups in odd.items()
     ]
     more = [f"and {len(told) - _MOST} more"] if len(told) > _MOST else []
     evidence = (*told[:_MOST], *more)
-    return bad(topic, *evidence, remedy=remedy) if wrong else warning(topic, *evidence, remedy=remedy)
+    return error(topic, *evidence, remedy=remedy) if wrong else warning(topic, *evidence, remedy=remedy)

@@ -14,8 +14,10 @@ from allranks.doctor import between, clocks, disk, host, network, ranks, softwar
 from allranks.doctor.between import Echo, Marker, Target, Wall
 from allranks.doctor.disk import Sight
 from allranks.doctor.host import Asked, Looked, Presence
+from allranks.doctor.hosts import merged
 from allranks.doctor.network import Reached
-from allranks.doctor.row import Row, Table, merged
+from allranks.findings import Row
+from allranks.report.readiness import Readiness
 from allranks.world.base import World
 
 # How long the clock of another host, its port or its file may keep us waiting, in seconds.
@@ -30,7 +32,7 @@ _TABLE = (
 _OF_A_FOLDER = ("files", "abilities", "speed", "shared")
 
 
-def examine(world: World, asked: Asked, launcher: Row, *, wall: Wall = time.time) -> Table:
+def examine(world: World, asked: Asked, launcher: Row, *, wall: Wall = time.time) -> Readiness:
     """Look at all hosts of the world, and at what is between them. **Every rank must call it.**
 
     ``wall`` is this host's clock, as compared with the others'.
@@ -59,7 +61,7 @@ def examine(world: World, asked: Asked, launcher: Row, *, wall: Wall = time.time
         found = visit.judge([one for one in told if one is not None])
         rows = [row.to_json() for row in _in_order([*of_ranks, *found], asked.folders)]
     agreed = world.broadcast(rows, name="doctor: the table", timeout=limit)
-    return Table(tuple(Row.from_json(row) for row in agreed), names, world.size)
+    return Readiness(tuple(Row.from_json(row) for row in agreed), names, world.size)
 
 
 def _in_order(rows: Sequence[Row], folders: Sequence[str]) -> list[Row]:

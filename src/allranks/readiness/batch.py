@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from allranks.arrays.batch import BatchPlan, count_rows
 from allranks.errors import BatchMismatch
-from allranks.readiness.report import Row, note, ok, wrong
+from allranks.findings import Row, error, ok, warning
 
 Shape = tuple[int, ...]
 
@@ -33,23 +33,27 @@ def planned(size: int, ranks: int, devices: int, accumulation: int) -> tuple[Row
     """Return whether a global batch of ``size`` rows can be cut evenly, and how."""
     try:
         plan = BatchPlan(size, ranks, devices, accumulation)
-    except BatchMismatch as error:
-        return wrong("batch", str(error).removesuffix(error.remedy).strip(), error.remedy), None
+    except BatchMismatch as raised:
+        return _refused("batch", raised), None
     return ok("batch", str(plan)), plan
+
+
+def _refused(topic: str, raised: BatchMismatch) -> Row:
+    return error(topic, str(raised).removesuffix(raised.remedy).strip(), remedy=raised.remedy)
 
 
 def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int, accumulation: int) -> Row:
     """Return whether the leading dimensions of what this rank brings fit the plan, or at least its devices."""
     try:
         rows = count_rows(shapes, who="the rows")
-    except BatchMismatch as error:
-        return wrong("leading dimension", str(error).removesuffix(error.remedy).strip(), error.remedy)
+    except BatchMismatch as raised:
+        return _refused("leading dimension", raised)
     if plan is None:
         unit = devices * accumulation
         if rows % unit == 0 or _one_a_device(shapes, rows, devices):
             return ok("leading dimension", f"{rows} rows on {devices} devices, {accumulation} accumulation")
         found = f"{rows} rows do not divide by {devices} devices x {accumulation} accumulation"
-        return wrong("leading dimension", found, f"Bring a multiple of {unit} rows.")
+        return error("leading dimension", found, remedy=f"Bring a multiple of {unit} rows.")
     micro = plan.rows_per_rank // plan.accumulation
     if rows in (plan.rows_per_rank, micro):
         kind = "rows of a batch" if rows == plan.rows_per_rank else "rows of a micro-batch"
@@ -59,7 +63,7 @@ def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int
     found = f"this rank brings {rows} rows; its part is {plan.rows_per_rank} of {plan.size}"
     if plan.accumulation > 1:
         found += f", {micro} at once"
-    return wrong("leading dimension", found, _advice(rows, plan))
+    return error("leading dimension", found, remedy=_advice(rows, plan))
 
 
 def global_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
@@ -69,10 +73,11 @@ def global_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
     remedy = "Every rank brings its own rows: allranks.global_batch(mesh, rows, global_rows=...)."
     if plan is not None and plan.accumulation > 1 and rows == {plan.rows_per_rank} == {plan.size // plan.accumulation}:
         found = f"global arrays of {told} rows: those of a micro-batch, or of one rank, taken for all"
-        return note("leading dimension", found, f"If they are not of a micro-batch: {remedy[0].lower()}{remedy[1:]}")
+        remedy = f"If they are not of a micro-batch: {remedy[0].lower()}{remedy[1:]}"
+        return warning("leading dimension", found, remedy=remedy)
     if plan is None or rows <= {plan.size, plan.size // plan.accumulation}:
         return ok("leading dimension", f"global arrays of {told} rows")
-    return wrong("leading dimension", f"global arrays of {told} rows; the batch has {plan.size}", remedy)
+    return error("leading dimension", f"global arrays of {told} rows; the batch has {plan.size}", remedy=remedy)
 
 
 def _one_a_device(shapes: Mapping[str, Shape], rows: int, devices: int, plan: BatchPlan | None = None) -> bool:
@@ -98,7 +103,7 @@ def loader(facts: LoaderFacts, plan: BatchPlan | None, *, rank: int, ranks: int,
         yield _last_batch(facts, facts.samples, facts.batch_size)
     if jax and facts.workers and facts.forks:
         found = f"{facts.workers} workers are forked from a process in which JAX runs threads"
-        yield note("loader workers", found, 'DataLoader(multiprocessing_context="spawn"), or num_workers=0.')
+        yield warning("loader workers", found, remedy='DataLoader(multiprocessing_context="spawn"), or num_workers=0.')
 
 
 def _batch_size(size: int, plan: BatchPlan) -> Row:
@@ -106,7 +111,7 @@ def _batch_size(size: int, plan: BatchPlan) -> Row:
     if size in (plan.rows_per_rank, micro):
         return ok("loader batch size", f"{size} rows")
     found = f"{size} rows; the part of one rank is {plan.rows_per_rank}, {micro} at once"
-    return wrong("loader batch size", found, f"DataLoader(batch_size={micro}).")
+    return error("loader batch size", found, remedy=f"DataLoader(batch_size={micro}).")
 
 
 def _shares(facts: LoaderFacts, rank: int, ranks: int) -> Row:
@@ -115,15 +120,17 @@ def _shares(facts: LoaderFacts, rank: int, ranks: int) -> Row:
         if (facts.replicas, facts.replica) == (ranks, rank):
             return ok(check, f"a sampler for {ranks} ranks")
         found = f"the sampler is for rank {facts.replica} of {facts.replicas}, this is rank {rank} of {ranks}"
-        return wrong(check, found, f"DistributedSampler(dataset, num_replicas={ranks}, rank={rank}).")
+        return error(check, found, remedy=f"DistributedSampler(dataset, num_replicas={ranks}, rank={rank}).")
     if ranks == 1:
         return ok(check, "one rank")
     if facts.samples is None:
-        return note(
-            check, "an iterable data set: what each rank reads cannot be seen", "allranks.shard(dataset, world)."
+        return warning(
+            check, "an iterable data set: what each rank reads cannot be seen", remedy="allranks.shard(dataset, world)."
         )
     found = "no distributed sampler: every rank reads the whole data set"
-    return wrong(check, found, "DataLoader(sampler=DistributedSampler(dataset)), or allranks.shard(dataset, world).")
+    return error(
+        check, found, remedy="DataLoader(sampler=DistributedSampler(dataset)), or allranks.shard(dataset, world)."
+    )
 
 
 def _last_batch(facts: LoaderFacts, samples: int, size: int) -> Row:
@@ -132,8 +139,8 @@ def _last_batch(facts: LoaderFacts, samples: int, size: int) -> Row:
     if facts.drop_last or not rest:
         return ok("drop_last", f"every batch has {size} rows")
     found = f"drop_last is not set, and the last batch of an epoch has {rest} rows instead of {size}"
-    return wrong(
+    return error(
         "drop_last",
         found,
-        "DataLoader(drop_last=True): a smaller batch is another program, or does not divide over the devices.",
+        remedy="DataLoader(drop_last=True): a smaller batch is another program, or does not divide over the devices.",
     )

@@ -7,13 +7,13 @@ each group that agrees, the values themselves.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allranks.digest import digest, show
 from allranks.errors import name_ranks
-from allranks.readiness.report import Row, Verdict, ok
+from allranks.findings import Row, Verdict, error, notes, ok
 from allranks.world.claims import by_claim, who_says_what
 
 Groups = list[list[int]]
@@ -31,7 +31,7 @@ class Fact:
     value: Any
     found: str
     remedy: str
-    if_not: Verdict = "WRONG"
+    if_not: Verdict = "error"
     partial: bool = False
 
     @property
@@ -71,7 +71,7 @@ def difference(fact: Fact, groups: Groups, values: Mapping[int, Any]) -> Row:
         return ok(fact.check, fact.found)
     told = [_told(place, groups, flat) for place in odd[:_MOST_PLACES]]
     more = f"; and {len(odd) - _MOST_PLACES} more" if len(odd) > _MOST_PLACES else ""
-    return Row(fact.check, fact.if_not, "; ".join(told) + more, fact.remedy)
+    return Row(fact.check, fact.if_not, notes("; ".join(told) + more), fact.remedy)
 
 
 def _told(place: str, groups: Groups, flat: Mapping[int, Mapping[str, Any]]) -> str:
@@ -116,10 +116,27 @@ def distinct(check: str, said: Sequence[Sequence[str]]) -> Row:
     )
     ranks = {rank for pair in clashes for rank, _ in pair}
     found = f"{same}; {len(clashes)} of {total} are repeated, on {name_ranks(ranks)}"
-    return Row(
+    return error(
         check,
-        "WRONG",
         found,
-        "Fold the rank (and the device's number) in: jax.random.fold_in(key, world.rank),"
+        remedy="Fold the rank (and the device's number) in: jax.random.fold_in(key, world.rank),"
         " torch.Generator().manual_seed(seed + world.rank).",
     )
+
+
+def merged(rows: Iterable[tuple[int, Row]], fine: Mapping[str, int]) -> list[Row]:
+    """Return the rows of all ranks, equal ones once with their ranks (none named where all report it).
+
+    ``fine`` counts, by topic, the ranks that found it ok and sent no row. Topics are in the order of their first row.
+    """
+    topics: dict[str, dict[Row, list[int]]] = {}
+    for rank, row in rows:
+        topics.setdefault(row.topic, {}).setdefault(row, []).append(rank)
+    found: list[Row] = []
+    for topic, groups in topics.items():
+        wrong = {row: tuple(ranks) for row, ranks in groups.items() if row.verdict != "ok"}
+        if not wrong:
+            found.append(next(iter(groups)))
+        unanimous = len(groups) == 1 and not fine.get(topic)
+        found += [replace(row, ranks=() if unanimous else ranks) for row, ranks in wrong.items()]
+    return found

@@ -12,7 +12,7 @@ from jax._src import xla_bridge
 from jaxlib import xla_client
 
 from allranks import agent
-from allranks.readiness.report import Row, note, ok
+from allranks.findings import Row, ok, warning
 
 
 def started() -> bool:
@@ -43,7 +43,7 @@ def pool() -> Row | None:
     if sizes.threads() >= needed:
         return ok("un-awaited steps", f"XLA's pool has {sizes.threads()} threads for {count} devices")
     found = f"XLA's pool has {sizes.threads()} threads for {count} devices: steps that nobody awaits can deadlock"
-    return note("un-awaited steps", found, f"Start with NPROC={needed}, or with allranks run.")
+    return warning("un-awaited steps", found, remedy=f"Start with NPROC={needed}, or with allranks run.")
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:

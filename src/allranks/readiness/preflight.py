@@ -13,13 +13,14 @@ from typing import Any, cast
 
 from allranks.arrays.batch import BatchPlan
 from allranks.errors import NotReady
+from allranks.findings import Row, error, ok, warning
 from allranks.readiness import batch as batches
 from allranks.readiness import code, values, variables
 from allranks.readiness.detect import framework, has_jaxlib
-from allranks.readiness.facts import Fact, difference, differing, distinct, leaders
+from allranks.readiness.facts import Fact, difference, differing, distinct, leaders, merged
 from allranks.readiness.flags import read_by_a_child
 from allranks.readiness.installed import contains
-from allranks.readiness.report import Readiness, Row, merged, note, ok, wrong
+from allranks.report.readiness import Readiness
 from allranks.world.base import World
 from allranks.world.codec import Value
 
@@ -60,14 +61,15 @@ def preflight(
     parameters), ``distinct`` those of which all ranks and devices must have their own (keys of dropout, seeds,
     generators): a key, or an array of them.
 
-    Rank 0 prints the table on stderr. Raises NotReady with what is WRONG in it, on every rank.
+    Rank 0 prints the table on stderr. Raises NotReady with its errors, on every rank.
     """
     files = code.loaded_files()
     found = examine(world, _Asked(batch, accumulation, data, same or {}, distinct or {}, files))
     if world.is_main:
-        print(found, file=sys.stderr)
-    if found.wrong:
-        ranks = {rank for row in found.wrong for rank in row.ranks}
+        print(found, file=sys.stderr, flush=True)
+    if found.errors:
+        world.barrier("preflight: the table is printed")  # what a rank prints after another's error is cut short
+        ranks = {rank for row in found.errors for rank in row.ranks}
         raise NotReady(f"rank {world.rank}: not ready for the first step: {found.problems}", ranks=ranks)
     return found
 
@@ -82,28 +84,29 @@ def examine(world: World, asked: _Asked) -> Readiness:
     rows, facts = _look(world, asked)
     parts = {f"distinct: {name}": values.parts(value, what=name) for name, value in asked.distinct.items()}
     mine: Value = {
-        "rows": [_packed(row) for row in rows if world.is_main or row.verdict != "ok"],
-        "fine": [row.check for row in rows if not world.is_main and row.verdict == "ok"],
+        "rows": [row.to_json() for row in rows if world.is_main or row.verdict != "ok"],
+        "fine": [row.topic for row in rows if not world.is_main and row.verdict == "ok"],
         "facts": {fact.check: fact.digest for fact in facts},
         "parts": parts,
     }
     met = world.exchange("preflight", "preflight", mine, decide=lambda said: _decide(said, facts))
     told = {fact.check: fact for fact in facts}
     differ: dict[str, list[list[int]]] = met["differ"]
-    found = [_unpacked(row) for row in met["rows"]]
+    found = [Row.from_json(row) for row in met["rows"]]
     if differ:
         found += _differences(world, differ, told)
-    return Readiness(tuple(sorted(found, key=lambda row: row.verdict != "WRONG")))
+    rows = sorted(found, key=lambda row: row.verdict != "error")
+    return Readiness(tuple(rows), tuple(dict.fromkeys(world.hosts)), world.size)
 
 
 def _decide(said: Sequence[Value], facts: Sequence[Fact]) -> Value:
     differ = differing([one["facts"] for one in said])
     fine = Counter(check for one in said for check in one["fine"])
-    rows = merged(((rank, _unpacked(row)) for rank, one in enumerate(said) for row in one["rows"]), fine)
+    rows = merged(((rank, Row.from_json(row)) for rank, one in enumerate(said) for row in one["rows"]), fine)
     rows += [ok(fact.check, fact.found) for fact in facts if fact.check not in differ]
     names = {name: None for one in said for name in one["parts"]}
     rows += [distinct(name, [one["parts"].get(name, []) for one in said]) for name in names]
-    return {"rows": [_packed(row) for row in rows], "differ": differ}
+    return {"rows": [row.to_json() for row in rows], "differ": differ}
 
 
 def _differences(world: World, differ: Mapping[str, list[list[int]]], facts: Mapping[str, Fact]) -> list[Row]:
@@ -117,12 +120,12 @@ def _differences(world: World, differ: Mapping[str, list[list[int]]], facts: Map
     def decide(said: Sequence[Value]) -> Value:
         found = []
         for check, groups in differ.items():
-            fact = facts.get(check) or Fact(check, None, "", "Every rank must check the same.")
+            fact = facts.get(check) or Fact(check, None, "not checked here", "Every rank must check the same.")
             there = {rank: one[check] for rank, one in enumerate(said) if one and check in one}
-            found.append(_packed(difference(fact, groups, there)))
+            found.append(difference(fact, groups, there).to_json())
         return found
 
-    return [_unpacked(row) for row in world.exchange("preflight", "differences", mine, decide=decide)]
+    return [Row.from_json(row) for row in world.exchange("preflight", "differences", mine, decide=decide)]
 
 
 def _look(world: World, asked: _Asked) -> tuple[list[Row], list[Fact]]:
@@ -155,7 +158,7 @@ def _facts(asked: _Asked, *, main: bool) -> Iterator[Fact]:
     decisive, others = variables.decisive(os.environ), variables.others(os.environ)
     advice = "Set them equally on every rank."
     yield Fact("variables", decisive, f"{len(decisive)} that decide what is computed are equal", advice)
-    yield Fact("other variables", others, f"{len(others)} are equal", advice, if_not="note")
+    yield Fact("other variables", others, f"{len(others)} are equal", advice, if_not="warning")
     if hasattr(getattr(asked.data, "dataset", None), "__len__"):
         steps = len(cast(Sized, asked.data))
         yield Fact(
@@ -220,13 +223,15 @@ def _flags(in_use: bool) -> Row:
         return ok("XLA flags", "none are set")
     read = read_by_a_child(flags)
     if read.refused:
-        return wrong("XLA flags", read.refused, "Take it out of XLA_FLAGS: every process that starts JAX ends there.")
+        return error(
+            "XLA flags", read.refused, remedy="Take it out of XLA_FLAGS: every process that starts JAX ends there."
+        )
     jax = framework("jax")
     if not in_use or jax is None:
         return ok("XLA flags", f"{len(flags.split())} are known to this jaxlib")
     if jax.options_digest() != read.digest:
         found = "XLA_FLAGS was changed after XLA had read it: what is there now is not in effect"
-        return wrong("XLA flags", found, "Set it before the program starts, or before JAX is first used.")
+        return error("XLA flags", found, remedy="Set it before the program starts, or before JAX is first used.")
     return ok("XLA flags", f"{len(flags.split())} are known to this jaxlib, and in effect" if flags else "none are set")
 
 
@@ -241,15 +246,7 @@ def _waits() -> Iterator[Row]:
         told.append(f"torch's group: {limit:g} s")
     if asked is not None and limit is not None and limit != float(asked):
         found = f"--rendezvous-timeout {asked}, and torch's group waits {limit:g} s"
-        yield note("collectives wait", found, "The program says timeout= itself; leave it out to have the launcher's.")
+        remedy = "The program says timeout= itself; leave it out to have the launcher's."
+        yield warning("collectives wait", found, remedy=remedy)
     else:
         yield ok("collectives wait", "; ".join(told))
-
-
-def _packed(row: Row) -> Value:
-    return [row.check, row.verdict, row.found, row.remedy, list(row.ranks)]
-
-
-def _unpacked(row: Value) -> Row:
-    check, verdict, found, remedy, ranks = row
-    return Row(check, verdict, found, remedy, tuple(ranks))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from allranks.findings import Row, ok, warning
 from allranks.names.variables import IMAGES, MEANT, NAMES, PLUGINS, nearest
-from allranks.readiness.report import Row, note, ok
 
 # These change what is computed, or how ranks talk: they must be equal.
 _DECISIVE = ("JAX_", "XLA_", "TORCH_", "NCCL_", "GLOO_", "LIBTPU_", "FLAX_", "NVTE_", "CUBLAS_", "PYTORCH_")
@@ -41,7 +41,7 @@ def unread(environ: Mapping[str, str], read: Callable[[str], bool]) -> Row:
     found = [name for name in sorted(environ) if _strange(name, environ) and not read(name)]
     if not found:
         return ok("environment", "every JAX_, XLA_, TORCH_, NCCL_ and GLOO_ variable is read")
-    return note("environment", f"nothing reads {', '.join(found)}", "; ".join(map(_instead, found)) + ".")
+    return warning("environment", f"nothing reads {', '.join(found)}", remedy="; ".join(map(_instead, found)) + ".")
 
 
 def _strange(name: str, environ: Mapping[str, str]) -> bool:

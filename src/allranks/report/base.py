@@ -82,6 +82,10 @@ class Report:
         middle = f"cell {cell}:" if cell else ""
         return f"{visible(place.path)}:{middle}{line}:{place.column}"
 
+    def line_of(self, place: Place) -> str:
+        """Return ``train.py:41``."""
+        return self.where(place).rpartition(":")[0]
+
     def spot(self, place: Place) -> tuple[int | None, int]:
         """Return the cell of a notebook, if it is one, and the line in there."""
         source = self.sources.get(place.path)

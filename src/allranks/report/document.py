@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
-from allranks.findings import Finding, Fix, Note, Place, Row
+from allranks.findings import Finding, Fix, Place
 from allranks.report.base import Report
+from allranks.report.readiness import note_document, row_document
 
 
 def as_json(report: Report) -> str:
@@ -16,11 +18,12 @@ def as_json(report: Report) -> str:
 
 def document(report: Report) -> dict[str, Any]:
     """Return the report as JSON values."""
+    place = partial(_place, report)
     return {
         "tool": "allranks check",
         "version": report.version,
         "findings": [_finding(report, finding) for finding in report.findings],
-        "readiness": [_row(report, row) for row in report.rows],
+        "readiness": [row_document(row, place) for row in report.rows],
         "summary": {
             **report.counts(),
             "fixable": sum(1 for finding in report.findings if finding.fix and finding.fix.safe),
@@ -45,7 +48,7 @@ def _finding(report: Report, finding: Finding) -> dict[str, Any]:
         "symbol": finding.symbol,
         "cluster": finding.cluster,
         "advice": finding.advice,
-        "notes": [_note(report, note) for note in finding.notes],
+        "notes": [note_document(note, partial(_place, report)) for note in finding.notes],
         "fix": _fix(report, finding.fix) if finding.fix else None,
         "fingerprint": report.prints.get(finding),
     }
@@ -58,14 +61,6 @@ def _place(report: Report, place: Place) -> dict[str, Any]:
     return where if cell is None else {**where, "cell": cell}
 
 
-def _note(report: Report, note: Note) -> dict[str, Any]:
-    return {"text": note.text, "place": _place(report, note.place) if note.place else None}
-
-
 def _fix(report: Report, fix: Fix) -> dict[str, Any]:
     edits = [{**_place(report, edit.place), "text": edit.text} for edit in fix.edits]
     return {"title": fix.title, "safe": fix.safe, "edits": edits}
-
-
-def _row(report: Report, row: Row) -> dict[str, Any]:
-    return {"topic": row.topic, "verdict": row.verdict, "evidence": [_note(report, note) for note in row.evidence]}

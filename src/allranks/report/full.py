@@ -9,9 +9,9 @@ from allranks.findings import Finding, Note, Place
 from allranks.report.base import Report, Source, summary, visible
 from allranks.report.excerpt import Mark, excerpt
 from allranks.report.ink import Ink, ink
-from allranks.report.readiness import readiness
+from allranks.report.readiness import WIDTH, readiness_table
 
-WIDTH = 118
+_MOST = 3
 
 
 def full(report: Report, *, colour: bool = False) -> str:
@@ -19,7 +19,7 @@ def full(report: Report, *, colour: bool = False) -> str:
     paint = ink(colour)
     parts = [*(finding_in_full(report, finding, paint) for finding in report.findings)]
     if report.rows:
-        parts.append(readiness(report, paint))
+        parts.append(readiness_table(report.rows, paint, most=_MOST, where=report.line_of))
     return "\n\n".join([*parts, summary(report)])
 
 

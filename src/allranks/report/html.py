@@ -10,7 +10,7 @@ from itertools import groupby
 from allranks.findings import Finding, Note, Place
 from allranks.report.base import Report, count, title, visible
 from allranks.report.page_style import SCRIPT, STYLE
-from allranks.report.readiness import told_of
+from allranks.report.readiness import evidence_of
 
 AROUND, TALL, MOST = 2, 8, 8
 
@@ -69,7 +69,7 @@ def _readiness(report: Report) -> Iterator[str]:
         return
     yield "<h2>Readiness</h2><table><thead><tr><th>topic<th>verdict<th>evidence</tr></thead><tbody>"
     for row in report.rows:
-        told = "<br>".join(_prose(text) for text in told_of(report, row, MOST))
+        told = "<br>".join(_prose(text) for text in evidence_of(row, most=MOST, where=report.line_of))
         kind = row.verdict.replace(" ", "-")
         yield f'<tr><td>{_text(row.topic)}<td><span class="verdict {kind}">{row.verdict}</span><td>{told}</tr>'
     yield "</tbody></table>"

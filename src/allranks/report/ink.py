@@ -13,8 +13,9 @@ _CODES = {
     "error": "1;31",
     "warning": "1;33",
     "info": "1;36",
-    "good": "32",
-    "bad": "1;31",
+    "ok": "32",
+    "not seen": "2",
+    "not determined": "2",
     "blue": "1;34",
 }
 

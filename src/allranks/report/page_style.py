@@ -32,9 +32,9 @@ th, td { text-align: left; vertical-align: top; padding: .45rem .8rem .45rem 0; 
 th { color: var(--faint); font-weight: 500; font-size: .85rem; }
 td:first-child, td:nth-child(2) { white-space: nowrap; }
 .verdict { font-weight: 600; }
-.verdict.good { color: var(--good); }
+.verdict.ok { color: var(--good); }
 .verdict.warning { color: var(--warning); }
-.verdict.bad { color: var(--error); }
+.verdict.error { color: var(--error); }
 .verdict.not-seen, .verdict.not-determined { color: var(--faint); font-weight: 400; }
 nav { display: flex; gap: .4rem; flex-wrap: wrap; }
 button { font: inherit; font-size: .85rem; color: inherit; background: var(--raised); border: 1px solid var(--line);

@@ -1,44 +1,130 @@
-"""The readiness table: what was looked at, the verdict, the evidence. Pure."""
+"""The readiness report of check, doctor and preflight: topics, verdicts, evidence, what to do. Pure."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from allranks.findings import Note, Row
-from allranks.report.base import Report, visible
+from allranks.errors import name_ranks
+from allranks.findings import VERDICTS, Note, Place, Row
+from allranks.report.base import count, visible
 from allranks.report.columns import table
-from allranks.report.ink import Ink
+from allranks.report.ink import Ink, ink
 
-EVIDENCE, MOST = 84, 3
-STYLES = {"good": "good", "warning": "warning", "bad": "bad", "not seen": "dim", "not determined": "dim"}
-
-
-def evidence(report: Report, note: Note) -> str:
-    """Return ``train.py:41: 4 checkpoint writes``, the place without its column."""
-    where = report.where(note.place).rpartition(":")[0] + ": " if note.place else ""
-    return where + visible(" ".join(note.text.split()))
+WIDTH, _NARROWEST = 118, 30
 
 
-def readiness(report: Report, paint: Ink) -> str:
-    """Return the table as plain text, verdicts in colour."""
-    cells = [cell for row in report.rows for cell in _cells(report, row)]
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The readiness of a job, the same on every rank; ``hosts`` are in the order of their first ranks.
+
+    ``str()`` is the table, what to do below it, and a last line that counts the verdicts.
+    """
+
+    rows: tuple[Row, ...]
+    hosts: tuple[str, ...] = ()
+    ranks: int = 1
+
+    @property
+    def errors(self) -> tuple[Row, ...]:
+        """The rows that must be put right before a job can run."""
+        return tuple(row for row in self.rows if row.verdict == "error")
+
+    @property
+    def problems(self) -> str:
+        """What is wrong and what to do about it: a line for each error."""
+        return "\n".join(f"{row.topic}: {'; '.join(evidence_of(row))}. {row.remedy}" for row in self.errors)
+
+    def __str__(self) -> str:
+        return self.text(ink(False))
+
+    def text(self, paint: Ink, *, width: int = WIDTH) -> str:
+        """Return what ``str()`` does, at most ``width`` wide, with colours."""
+        advice = [
+            textwrap.fill(f"{row.topic}: {row.remedy}", width, subsequent_indent="  ")
+            for row in sorted(self.rows, key=lambda row: VERDICTS.index(row.verdict))
+            if row.remedy
+        ]
+        what = [paint("what to do", "bold"), *advice, ""] if advice else []
+        return "\n".join([readiness_table(self.rows, paint, width=width), "", *what, self.summary()])
+
+    def summary(self) -> str:
+        """Return ``2 hosts, 4 ranks: 1 error, 2 warnings, 20 ok, 3 not seen``."""
+        counts = Counter(row.verdict for row in self.rows)
+        words = [
+            count(counts[verdict], verdict) if verdict in ("error", "warning") else f"{counts[verdict]} {verdict}"
+            for verdict in VERDICTS
+            if counts[verdict]
+        ]
+        return f"{count(len(self.hosts), 'host')}, {count(self.ranks, 'rank')}: {', '.join(words)}"
+
+    def document(self, tool: str) -> dict[str, Any]:
+        """Return the readiness as JSON values."""
+        rows = [row_document(row) for row in self.rows]
+        return {
+            "tool": tool,
+            "ready": not self.errors,
+            "hosts": list(self.hosts),
+            "ranks": self.ranks,
+            "readiness": rows,
+        }
+
+
+def readiness_table(
+    rows: Iterable[Row],
+    paint: Ink,
+    *,
+    width: int = WIDTH,
+    most: int | None = None,
+    where: Callable[[Place], str] = str,
+) -> str:
+    """Return the table as plain text, at most ``width`` wide, verdicts in colour.
+
+    Of each row at most ``most`` pieces of evidence are shown, whose places are ``where(place)``.
+    """
+    rows = list(rows)
+    columns = [max(len(row.topic) for row in rows), max(len(row.verdict) for row in rows)]
+    room = max(_NARROWEST, width - sum(columns) - 4)
+    cells = [cell for row in rows for cell in _cells(row, evidence_of(row, most=most, where=where), room)]
     head, rule, *lines = table(("readiness", "", "evidence"), cells).splitlines()
     at = len(rule.split("  ", 1)[0]) + 2
-    painted = []
-    for line, (_, verdict, _text) in zip(lines, cells, strict=True):
-        painted.append(line[:at] + paint(verdict, STYLES.get(verdict, "")) + line[at + len(verdict) :])
+    painted = [
+        line[:at] + paint(verdict, verdict) + line[at + len(verdict) :]
+        for line, (_, verdict, _text) in zip(lines, cells, strict=True)
+    ]
     return "\n".join([paint(head, "bold"), rule, *painted])
 
 
-def told_of(report: Report, row: Row, most: int) -> list[str]:
-    """Return the evidence of a row, at most so many pieces and how many more there are."""
-    texts = [evidence(report, note) for note in row.evidence[:most]]
-    return [*texts, f"and {len(row.evidence) - most} more"] if len(row.evidence) > most else texts
+def evidence_of(row: Row, *, most: int | None = None, where: Callable[[Place], str] = str) -> list[str]:
+    """Return the evidence of a row, with its place (``train.py:41: 4 checkpoint writes``) and the ranks that report it;
+    at most ``most`` pieces, and how many more there are."""
+    texts = [
+        (f"{where(note.place)}: " if note.place else "") + visible(" ".join(note.text.split())) for note in row.evidence
+    ]
+    if row.ranks and texts:
+        texts[0] = f"{name_ranks(row.ranks)}: {texts[0]}"
+    return [*texts[:most], f"and {len(texts) - most} more"] if most is not None and len(texts) > most else texts
 
 
-def _cells(report: Report, row: Row) -> Iterator[tuple[str, str, str]]:
-    texts = told_of(report, row, MOST)
-    lines = [line for text in texts for line in textwrap.wrap(text, EVIDENCE, subsequent_indent="  ")] or [""]
+def row_document(row: Row, place: Callable[[Place], Any] = str) -> dict[str, Any]:
+    """Return a row as JSON values; ``place`` makes those of a place."""
+    return {
+        "topic": row.topic,
+        "verdict": row.verdict,
+        "evidence": [note_document(note, place) for note in row.evidence],
+        "remedy": row.remedy,
+        "ranks": list(row.ranks),
+    }
+
+
+def note_document(note: Note, place: Callable[[Place], Any]) -> dict[str, Any]:
+    return {"text": note.text, "place": place(note.place) if note.place else None}
+
+
+def _cells(row: Row, texts: list[str], room: int) -> Iterator[tuple[str, str, str]]:
+    lines = [line for text in texts for line in textwrap.wrap(text, room, subsequent_indent="  ")] or [""]
     yield row.topic, row.verdict, lines[0]
     yield from (("", "", line) for line in lines[1:])

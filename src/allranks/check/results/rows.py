@@ -212,7 +212,7 @@ def rows(
     known = {topic: _row(topic, seen, against.get(topic, []), lines) for topic in ROWS}
     for finding in unsure:
         topic = topics.get(finding.code, "")
-        if topic in known and known[topic].verdict not in ("bad", "warning"):
+        if topic in known and known[topic].verdict not in ("error", "warning"):
             hidden = Note(f"{finding.code} is less precise than is asked for, and not shown", finding.place)
             known[topic] = Row(topic, "not determined", (hidden,))
     return tuple(known.values())
@@ -221,13 +221,13 @@ def rows(
 def _row(topic: str, seen: list[Event], against: list[Finding], lines: Lines) -> Row:
     """Return a row. ``seen``: what may speak for it, nothing of a line of which something is found."""
     if against:
-        worst: Verdict = "bad" if any(f.severity == "error" for f in against) else "warning"
+        worst: Verdict = "error" if any(f.severity == "error" for f in against) else "warning"
         return Row(topic, worst, tuple(Note(f"{f.code} {f.message}", f.place) for f in against[:MOST]))
     for speaking in (_GOOD[topic], _OTHERWISE.get(topic, ())):
         told = _notes(topic, seen, speaking, lines)
         # The same words for one line once: a call may stand there twice.
         if notes := {(note.text, note.place and _start(note.place)): note for note in told}:
-            return Row(topic, "good", tuple(notes.values())[:MOST])
+            return Row(topic, "ok", tuple(notes.values())[:MOST])
     return Row(topic, "not seen", ())
 
 

@@ -1,0 +1,66 @@
+"""Rows of many hosts as one row, and how hosts, sizes and times are shown. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from allranks.findings import VERDICTS, Row, notes
+
+_MOST_GROUPS, _MOST_HOSTS = 4, 6
+
+
+def merged(rows: Sequence[tuple[str, Row]], hosts: int) -> Row:
+    """Return what ``hosts`` hosts say of one topic as one row: the worst verdict, and which of them say so.
+
+    ``rows`` are (host, row), at least one. Of hosts that are well, but with other words, the one with the least margin.
+    """
+    worst = min((row.verdict for _, row in rows), key=VERDICTS.index)
+    chosen = [(host, row) for host, row in rows if row.verdict == worst]
+    if worst in ("ok", "not seen"):
+        return _the_least(chosen, hosts)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for host, row in chosen:
+        groups.setdefault(row.texts, []).append(host)
+    evidence: list[str] = []
+    for said, there in list(groups.items())[:_MOST_GROUPS]:
+        first, *rest = said
+        evidence += [first if len(there) == hosts else f"{name_hosts(there)}: {first}", *rest]
+    if len(groups) > _MOST_GROUPS:
+        evidence.append(f"and {len(groups) - _MOST_GROUPS} more")
+    if len(chosen) < hosts:
+        evidence.append(f"not so on {hosts - len(chosen)} of {hosts} hosts")
+    row = min((row for _, row in chosen), key=lambda row: row.margin)
+    return replace(row, evidence=notes(*evidence))
+
+
+def _the_least(rows: Sequence[tuple[str, Row]], hosts: int) -> Row:
+    host, row = min(rows, key=lambda said: said[1].margin)
+    if len(rows) == hosts and len({row.texts for _, row in rows}) == 1:
+        return row
+    first, *rest = row.texts
+    least = f", the least of {len(rows)} hosts" if len(rows) > 1 and not math.isinf(row.margin) else ""
+    of_all = f"all {hosts}" if len(rows) == hosts else f"{len(rows)} of {hosts}"
+    others = f"; {row.verdict} on {of_all} hosts" if not least or len(rows) < hosts else ""
+    return replace(row, evidence=notes(f"{first} (host {host}{least}{others})", *rest))
+
+
+def name_hosts(hosts: Sequence[str]) -> str:
+    """Return ``host a``, ``hosts a, b and 7 more``."""
+    shown = ", ".join(hosts[:_MOST_HOSTS])
+    more = f" and {len(hosts) - _MOST_HOSTS} more" if len(hosts) > _MOST_HOSTS else ""
+    return f"host{'' if len(hosts) == 1 else 's'} {shown}{more}"
+
+
+def size(nbytes: float) -> str:
+    """Return ``35.7 MB``, in powers of 1000."""
+    amount, units = float(nbytes), ["B", "kB", "MB", "GB", "TB", "PB"]
+    while amount >= 999.5 and len(units) > 1:
+        amount, units = amount / 1000, units[1:]
+    return f"{amount:.3g} {units[0]}"
+
+
+def short(seconds: float) -> str:
+    """Return ``0.21 ms``, ``4.1 s``."""
+    return f"{seconds * 1000:.2g} ms" if seconds < 0.0995 else f"{seconds:.2g} s"
