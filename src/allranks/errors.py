@@ -99,6 +99,10 @@ class BatchMismatch(AllranksError, ValueError):
     """Rows, ranks, devices and accumulation steps do not multiply to the global batch."""
 
 
+class BadArgument(AllranksError, ValueError):
+    """An argument makes no sense; the message has its name, its value, and what was expected."""
+
+
 class NotReady(AllranksError):
     """``preflight`` found something that must be put right before the first step; the message is its table."""
 

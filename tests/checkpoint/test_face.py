@@ -240,7 +240,7 @@ def test_a_step_that_exists_is_refused(disk: MemoryStorage) -> None:
 def test_a_step_is_a_number_from_0_on(disk: MemoryStorage, step: Any) -> None:
     """Nothing is written for anything else."""
     ckpt = opened(disk)
-    with pytest.raises(AllranksError, match="a step is an int from 0 on"):
+    with pytest.raises(AllranksError, match="expected an int from 0 on"):
         ckpt.save(step, state_at(0))
     assert not any(path.startswith("checkpoint") for path in disk.process().files())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import decimal
 import enum
@@ -224,7 +225,7 @@ def test_an_encoding_that_fails_is_told_on_all_ranks() -> None:
         raise ValueError("no tokens")
 
     register_type(Vocabulary, encode, lambda _, like: like)
-    with pytest.raises(CannotStore, match=r"'x': encode of .*Vocabulary, as register_type has it, failed.*no tokens"):
+    with pytest.raises(CannotStore, match=r"'x': encode of .*Vocabulary failed.*no tokens"):
         by_rank(lambda rank: Vocabulary(()) if rank else 1)
     register_type(Vocabulary, lambda v: v, lambda _, like: like)
     with pytest.raises(CannotStore, match=r"returned a .*Vocabulary again"):
@@ -235,10 +236,81 @@ def test_an_encoding_that_fails_is_told_on_all_ranks() -> None:
     ):
         trip(Vocabulary(()), Vocabulary(()))
     register_type(Vocabulary, lambda v: list(v.tokens), lambda tree, _: Vocabulary(tree[9]))
-    with pytest.raises(CannotStore, match=r"'x': decode of .*Vocabulary.*IndexError"):
+    with pytest.raises(DoesNotFit, match=r"'x': decode of .*Vocabulary.*IndexError"):
         trip(Vocabulary(("a",)), Vocabulary(("b",)))
 
 
 def test_a_stranger_is_refused_with_the_line_to_write() -> None:
     with pytest.raises((CannotStore, RemoteError), match=r"'x' is object.*register_type\(object, encode, decode\)"):
         by_rank(lambda _: object())
+
+
+class Newer(enum.Enum):
+    GREEN = 1
+
+
+def refuse(_: Any, __: Any) -> Any:
+    raise IndexError("no such token")
+
+
+def put(tree: Any, like: Any) -> Any:
+    """Decode as who fills the template's own memory."""
+    like.weights[:] = tree["weights"]
+    return like
+
+
+# By what is decoded: what is saved, what the template has, and words of the error.
+REFUSED: dict[str, tuple[Any, Any, str]] = {
+    "enum": (Newer.GREEN, Color.RED, r"decode of .*Color.*expected one of RED, BLUE, found 'GREEN'"),
+    "date": ("2026-13-01", datetime.date(2026, 1, 1), r"decode of datetime.date.*month must be"),
+    "arrays": (Vocabulary((), np.ones(3)), Vocabulary((), np.zeros(3)), r"IndexError: no such token"),
+    "tensors": (Vocabulary((), torch.ones(3)), Vocabulary((), torch.zeros(3)), r"IndexError: no such token"),
+    "tied": (Vocabulary((), np.ones(2)), Vocabulary((), np.zeros(2)), r"IndexError: no such token"),
+}
+
+
+WAYS: dict[str, Callable[[pathlib.Path, Any, World], object]] = {
+    "restore": lambda run, into, world: Checkpointer(run, world, read_only=True).restore(into),
+    "read": lambda run, into, _: read(run, like=into),
+    "load": lambda run, into, world: allranks.load(run, into=into, world=world),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_restore_that_cannot_decode_changes_nothing(kind: str, way: str, tmp_path: pathlib.Path) -> None:
+    """Arrays before and after the object, a module, and the object's own arrays stay; so they do on all ranks."""
+    saved, like, words = REFUSED[kind]
+    register_type(Vocabulary, lambda v: {"weights": v.weights}, refuse)
+    model, fresh = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    template = {"a": np.zeros(2), "b": [like], "c": fresh}
+    if kind == "tied":
+        template["a"] = like.weights
+    before = copy.deepcopy(fresh.state_dict())
+    with Checkpointer(tmp_path, single_world(), on_sigterm=False) as ckpt:
+        ckpt.save(1, {"a": np.ones(2), "b": [saved], "c": model}, block=True)
+    with pytest.raises(DoesNotFit, match=rf"'b/0': .*{words}.* Nothing is changed"):
+        WAYS[way](tmp_path, template, single_world())
+    assert template["a"].tolist() == [0, 0]  # type: ignore[attr-defined]
+    assert all(torch.equal(one, before[name]) for name, one in fresh.state_dict().items())
+    if isinstance(like, Vocabulary):
+        assert not like.weights.any()
+
+
+@pytest.mark.parametrize("way", ["restore", "load"])
+def test_what_one_rank_cannot_decode_changes_nothing_on_any(way: str, tmp_path: pathlib.Path) -> None:
+    register_type(Vocabulary, lambda v: {"weights": v.weights}, put)
+    with Checkpointer(tmp_path, single_world(), on_sigterm=False) as ckpt:
+        ckpt.save(1, {"a": np.ones(2), "b": Newer.GREEN, "v": Vocabulary((), np.ones(2))}, block=True)
+    templates = [{"a": np.zeros(2), "b": b, "v": Vocabulary((), np.zeros(2))} for b in (Newer.GREEN, Color.RED)]
+
+    def job(world: World) -> str:
+        into = templates[world.rank]
+        with pytest.raises(DoesNotFit) as raised:
+            WAYS[way](tmp_path, into, world)
+        return str(raised.value)
+
+    told = SimulatedWorld(2).run(job).values()
+    assert all("found 'GREEN'" in one for one in told)
+    assert "rank 1 cannot" in told[0]
+    assert not any(one["a"].any() or one["v"].weights.any() for one in templates)  # type: ignore[attr-defined]

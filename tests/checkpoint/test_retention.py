@@ -54,12 +54,12 @@ def test_of_equal_metrics_the_later_is_better() -> None:
 @pytest.mark.parametrize(
     ("policy", "says"),
     [
-        ({"keep_last": 0}, "keep_last is 0"),
-        ({"keep_last": True}, "keep_last is True"),
-        ({"keep_last": 2, "keep_every": -1}, "keep_every is -1"),
+        ({"keep_last": 0}, "keep_last=0: expected an int above 0"),
+        ({"keep_last": True}, "keep_last=True: expected an int above 0"),
+        ({"keep_last": 2, "keep_every": -1}, "keep_every=-1: expected an int above 0"),
         ({"keep_last": 2, "keep_best": ("loss", "least", 1)}, "'min' or 'max'"),
         ({"keep_last": 2, "keep_best": ("loss", "min")}, "'min' or 'max'"),
-        ({"keep_last": 2, "keep_best": ("loss", "min", 0)}, "count of keep_best is 0"),
+        ({"keep_last": 2, "keep_best": ("loss", "min", 0)}, "an int above 0"),
         ({"keep_every": 10}, "without keep_last everything is kept"),
     ],
 )

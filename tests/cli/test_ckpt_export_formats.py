@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -175,3 +176,93 @@ def test_force_replaces_an_export_of_the_format_and_nothing_else(
         assert sorted(place.rglob("*")) == before
     for _ in range(2):
         assert ckpt("export", run, out, "--to", to, "--force").code == 0
+
+
+# By format: the arrays that it has no room for; the other formats take them.
+NO_ROOM: dict[str, dict[str, Any]] = {
+    "pt": {"i4": np.ones(4, ml_dtypes.int4), "f8": np.ones(2, ml_dtypes.float8_e3m4)},
+    "dcp": {"i4": np.ones(4, ml_dtypes.int4), "u3": torch.zeros(3, dtype=torch.uint3)},
+    "orbax": {"empty": np.zeros((0, 3), np.float32), "huge": np.zeros((1 << 40, 0)), "u4": np.ones(2, ml_dtypes.uint4)},
+}
+
+
+@pytest.mark.parametrize("to", NO_ROOM)
+def test_arrays_that_a_format_has_no_room_for_are_named(ckpt: Callable[..., Said], tmp_path: Path, to: str) -> None:
+    """Before anything is read or written; all of it goes to safetensors, the rest to the format."""
+    run, odd = tmp_path / "run", NO_ROOM[to]
+    with Checkpointer(run, single_world(), on_sigterm=False) as saver:
+        saver.save(1, {"odd": odd, "good": {"w": np.ones(2)}}, block=True)
+    said = ckpt("export", run, tmp_path / "out", "--to", to)
+    assert said.code == 2
+    assert f"export --to {to}: {len(odd)} of {len(odd) + 1} arrays cannot be in this format: 'odd/" in said.err
+    assert "Export the others by --prefix, or all of it to safetensors" in said.err
+    assert [one.name for one in tmp_path.iterdir()] == ["run"]
+    assert ckpt("export", run, tmp_path / "out", "--to", to, "--prefix", "good").code == 0
+    assert ckpt("export", run, tmp_path / "st").code == 0
+
+
+@pytest.mark.parametrize("to", ["pt", "dcp", "orbax"])
+def test_arrays_of_every_rank_come_in_again(ckpt: Callable[..., Said], tmp_path: Path, to: str) -> None:
+    """Without dimensions, empty (but in Orbax), of 32 dimensions; a state that is a list."""
+    state = [
+        np.float32(3),
+        np.ones((1,) * 31 + (2,)),
+        torch.ones(2).bfloat16(),
+        np.zeros((2, 0) if to != "orbax" else 1),
+    ]
+    with Checkpointer(tmp_path / "run", single_world(), on_sigterm=False) as saver:
+        saver.save(1, state, block=True)
+    assert ckpt("export", tmp_path / "run", tmp_path / "out", "--to", to).code == 0
+    into = [
+        np.zeros_like(one) if isinstance(one, np.ndarray | np.generic) else torch.zeros(2).bfloat16() for one in state
+    ]
+    found = allranks.load(tmp_path / "out", into=into, world=single_world()).state
+    assert all((np.asarray(a) == np.asarray(b)).all() for a, b in zip(found[:2], state[:2], strict=True))
+    assert torch.equal(found[2], state[2])
+
+
+def test_a_state_without_names_or_arrays_is_refused(ckpt: Callable[..., Said], tmp_path: Path) -> None:
+    for number, state in enumerate((np.ones(2), {"n": 3})):
+        with Checkpointer(tmp_path / str(number), single_world(), on_sigterm=False) as saver:
+            saver.save(1, state, block=True)
+    assert (
+        "the state is one array without a name" in ckpt("export", tmp_path / "0", tmp_path / "out", "--to", "dcp").err
+    )
+    assert ckpt("export", tmp_path / "0", tmp_path / "out.pt", "--to", "pt").code == 0
+    for to in ("pt", "safetensors"):
+        said = ckpt("export", tmp_path / "1", tmp_path / "out", "--to", to)
+        assert "step 1 has 1 values and no arrays" in said.err
+
+
+@pytest.mark.parametrize("to", ["pt", "dcp", "orbax"])
+@pytest.mark.parametrize("force", [False, True])
+def test_the_working_folder_is_no_place_for_an_export(
+    ckpt: Callable[..., Said], trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str, force: bool
+) -> None:
+    """Nor one above it: what is there would be replaced, whatever it is called here."""
+    work = tmp_path / "above" / "work"
+    work.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(work)
+    monkeypatch.chdir(work)
+    for out in (".", "..", "./", "../work", str(work), "/", str(tmp_path / "link"), str(tmp_path / "link" / "..")):
+        said = ckpt("export", trained[0], out, "--to", to, *(["--force"] if force else []))
+        assert said.code == 2, said
+        assert "which holds the folder that this command runs in" in said.err, out
+        assert "Name a folder in it" in said.err
+    assert list(work.iterdir()) == []
+    assert ckpt("export", trained[0], "./new", "--to", to).code == 0
+    assert ckpt("export", trained[0], ".").code == 0  # safetensors are put beside what is there
+
+
+def test_an_error_of_dcp_is_told_in_words(
+    ckpt: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no Exception."""
+    monkeypatch.setattr(convert, "_NOT_IN", dict.fromkeys(convert.FORMATS, frozenset()))
+    with Checkpointer(tmp_path / "run", single_world(), on_sigterm=False) as saver:
+        saver.save(1, {"a": np.ones(4, ml_dtypes.int4)}, block=True)
+    said = ckpt("export", tmp_path / "run", tmp_path / "out", "--to", "dcp")
+    assert said.code == 2
+    assert "export --to dcp failed: " in said.err
+    assert "Traceback" not in said.err
+    assert not (tmp_path / "out").exists()

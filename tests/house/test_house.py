@@ -21,6 +21,7 @@ FLOOR = {
             "errors",
             "callsite",
             "topology",
+            "arguments",
             "extent",
             "digest",
             "clock",

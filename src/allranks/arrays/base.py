@@ -168,6 +168,16 @@ class OpenTree(Protocol):
     def targets(self, array: int) -> tuple[Target, ...]:
         """Return what this rank needs of ``declared[array]``: each part once, to be filled."""
 
+    @property
+    def encoded(self) -> tuple[int, ...]:
+        """The arrays that objects of registered types are made of."""
+
+    def decode(self, values: Mapping[str, bool | int | float | str | None]) -> None:
+        """Make the objects of registered types, for ``rebuild``, once the targets of ``encoded`` are filled.
+
+        Raises DoesNotFit where one cannot be made.
+        """
+
     def rebuild(self, values: Mapping[str, bool | int | float | str | None]) -> object:
         """Return the tree with its targets' contents, once all are filled, and these values."""
 

@@ -19,7 +19,7 @@ from allranks.arrays.leaves.base import Here
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.arrays.saved import Node, SavedArray
 from allranks.arrays.walk import Branch, Late, Opener
-from allranks.errors import AllranksError, CannotStore
+from allranks.errors import AllranksError, CannotStore, DoesNotFit
 from allranks.failure import text_of
 
 T = TypeVar("T")
@@ -54,6 +54,13 @@ def _of_text(text: str, like: Any) -> Any:
     return type(like)(text)
 
 
+def _of_name(name: str, like: Any) -> Any:
+    members = type(like).__members__
+    if name not in members:
+        raise ValueError(f"expected one of {', '.join(members)}, found {name!r}")
+    return members[name]
+
+
 def _of_iso(text: str, like: Any) -> Any:
     return type(like).fromisoformat(text)
 
@@ -64,7 +71,7 @@ _BYTES = Codec(_as_bytes, lambda array, like: type(like)(array.tobytes()), fixed
 _REGISTERED: dict[type, Codec] = {}
 _BUILT_IN: dict[type, Codec] = {
     enum.Flag: Codec(lambda flag: flag.value, _of_text),
-    enum.Enum: Codec(lambda member: member.name, lambda name, like: type(like)[name]),
+    enum.Enum: Codec(lambda member: member.name, _of_name),
     datetime.datetime: _ISO,
     datetime.date: _ISO,
     datetime.time: _ISO,
@@ -132,7 +139,7 @@ def _open(here: Here, node: Any) -> Branch:
         try:
             tree = codec.encode(node)
         except Exception as error:
-            raise _failed("encode", kind, path, error) from error
+            raise CannotStore(f"'{path}': {_failed('encode', kind, error)}", leaf=path) from error
         if type(tree) is type(node):
             raise CannotStore(f"'{path}': encode of {kind} returned a {kind} again.", leaf=path)
         if not codec.fixed and (inner := _other_type(tree)):
@@ -145,9 +152,9 @@ def _open(here: Here, node: Any) -> Branch:
         try:
             return codec.decode(children[0], node)
         except Exception as error:
-            raise _failed("decode", kind, at, error) from error
+            raise DoesNotFit(f"'{at}': {_failed('decode', kind, error)}", differences=()) from error
 
-    return Branch(None, (Late(encoded, follows=not codec.fixed),), make)
+    return Branch(None, (Late(encoded, follows=not codec.fixed),), make, decodes=True)
 
 
 def _other_type(tree: Any) -> str:
@@ -159,9 +166,8 @@ def _other_type(tree: Any) -> str:
     return "" if _codec_of(kind) is None else str(kind.__qualname__)
 
 
-def _failed(what: str, kind: str, path: str, error: Exception) -> CannotStore:
-    text = f"'{path}': {what} of {kind}, as register_type has it, failed: {text_of(error)}"
-    return CannotStore(text, leaf=path)
+def _failed(what: str, kind: str, error: Exception) -> str:
+    return f"{what} of {kind} failed: {text_of(error)}"
 
 
 def _as_saved(tree: Any, saved: Node) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -38,6 +38,7 @@ class Opened:
         self.passed: dict[str, str] = {}
         self._fillings: dict[int, Filling] = {}
         self._tied: dict[Hashable, Filling] = {}
+        self._done: dict[int, object] = {}  # by the id of the filling
         self._sort_leaves()
 
     @property
@@ -116,18 +117,36 @@ class Opened:
                 found[number] = other
         return found
 
+    @cached_property
+    def encoded(self) -> tuple[int, ...]:
+        places = {place for part in self._walk.parts for place in part.places}
+        return tuple(number for number, place in enumerate(self._places) if place in places)
+
+    def decode(self, values: Mapping[str, Value]) -> None:
+        if not self._walk.parts:
+            return
+        leaves = self._filled(self.encoded, values)
+        for part in self._walk.parts:
+            part.make(leaves[part.places.start : part.places.stop])
+
     def rebuild(self, values: Mapping[str, Value]) -> object:
+        return self._walk.make(iter(self._filled(self._fillings, values)))
+
+    def _filled(self, arrays: Iterable[int], values: Mapping[str, Value]) -> list[object]:
+        """Return the leaves, of these arrays with the contents of their targets."""
         leaves = list(self._walk.leaves)
-        made: dict[int, object] = {}
-        for array, filling in self._fillings.items():
-            if id(filling) not in made:
-                made[id(filling)] = filling.done()
-            leaves[self._places[array]] = made[id(filling)]
+        for array in arrays:
+            filling = self._fillings.get(array)
+            if filling is None:
+                continue
+            if id(filling) not in self._done:
+                self._done[id(filling)] = filling.done()
+            leaves[self._places[array]] = self._done[id(filling)]
         if self.values:
             for place, path in enumerate(self._walk.paths):
                 if path in self.values and type(leaves[place]) in _JSON:
                     leaves[place] = values.get(path, self.values[path])
-        return self._walk.make(iter(leaves))
+        return leaves
 
     def _choose(self) -> dict[str, str]:
         """Return the paths of leaves of which each rank's is meant ("rank"), or rank 0's ("main"; where nobody said so,

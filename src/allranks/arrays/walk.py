@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from allranks.errors import CannotStore
@@ -19,12 +20,14 @@ Maker = Callable[[Iterator[object]], object]
 class Branch:
     """A node taken apart: its children, their names, and what makes such a node of new children.
 
-    ``names`` is None for a node with one child, which stands at the node's own path.
+    ``names`` is None for a node with one child, which stands at the node's own path. ``decodes`` says that ``make`` may
+    refuse what it gets, and is therefore called before anything else is filled.
     """
 
     names: Sequence[object] | None
     children: Sequence[object]
     make: Callable[[list[object]], object]
+    decodes: bool = False
 
 
 Opener = Callable[[Any], Branch]
@@ -38,10 +41,28 @@ class Late:
     follows: bool = True
 
 
+class Part:
+    """A node whose object may be made before the rest of the tree: it has ``leaves[places]``, and those alone."""
+
+    def __init__(self, places: range, make: Maker) -> None:
+        self.places = places
+        self._make = make
+        self._made: list[object] = []
+
+    def make(self, leaves: Iterable[object]) -> None:
+        """Make the object of these leaves. Raises what making it raises."""
+        self._made = [self._make(iter(leaves))]
+
+    def __call__(self, leaves: Iterator[object]) -> object:
+        mine = list(islice(leaves, len(self.places)))
+        return self._made[0] if self._made else self._make(iter(mine))
+
+
 class Walk:
     """The leaves of a tree in order, and their paths; ``make`` puts the tree together from others.
 
-    ``follows`` says whether there is a child that depends on what is saved.
+    ``follows`` says whether there is a child that depends on what is saved. ``parts`` are the outermost nodes whose
+    branch ``decodes``.
 
     ``is_leaf`` says of which types the leaves are; ``opener`` is asked how to take apart what is no plain container,
     and what neither it nor this file can take apart is a leaf, too. Raises CannotStore for keys that make no path.
@@ -53,6 +74,7 @@ class Walk:
         self.paths: list[str] = []
         self.leaves: list[object] = []
         self.follows = False
+        self.parts: list[Part] = []
         self._is_leaf = is_leaf
         self._opener = opener
         self._openers: dict[type, Opener | None] = {}
@@ -77,13 +99,18 @@ class Walk:
         branch = opener(node)
         make, names = branch.make, branch.names
         if names is None:
+            first, inside = len(self.leaves), len(self.parts)
             makers = [self._visit(child, path) for child in branch.children]
-            return lambda leaves: make([next(leaves) if maker is None else maker(leaves) for maker in makers])
+            if branch.decodes:
+                part = Part(range(first, len(self.leaves)), _maker(make, makers))
+                self.parts[inside:] = [part]
+                return part
+            return _maker(make, makers)
         prefix = "" if path is None else f"{path}/"
         if not _KEYS.issuperset(map(type, names)):
             raise _bad_key(path or "", names)
         makers = [self._visit(child, f"{prefix}{name}") for name, child in zip(names, branch.children, strict=True)]
-        return lambda leaves: make([next(leaves) if maker is None else maker(leaves) for maker in makers])
+        return _maker(make, makers)
 
     def _opener_of(self, node: object) -> Opener | None:
         kind = type(node)
@@ -100,6 +127,10 @@ class Walk:
         if dataclasses.is_dataclass(node):
             return _open_dataclass
         return next((opener for base, opener in _PLAIN.items() if isinstance(node, base)), None)
+
+
+def _maker(make: Callable[[list[object]], object], makers: Sequence[Maker | None]) -> Maker:
+    return lambda leaves: make([next(leaves) if maker is None else maker(leaves) for maker in makers])
 
 
 def _open_dict(node: dict[Any, object]) -> Branch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from allranks.errors import AllranksError
+from allranks.arguments import expect, is_count, is_positive
 
 SHORT_GRACE = (
     "allranks: %.0f s passed between two calls of maybe_save, and after a SIGTERM the job has %g s: it may be killed "
@@ -38,18 +38,18 @@ class Timer:
     last: float | None = None
 
     def __post_init__(self) -> None:
-        _refuse_below_0("every_minutes", self.minutes)
+        expect(
+            self.minutes is None or is_positive(self.minutes),
+            "every_minutes",
+            self.minutes,
+            "a number above 0, or None",
+        )
 
     def is_due_next(self, now: float) -> bool:
         """Take note of a call; return whether the next one, if it takes as long as this, is to save. In seconds."""
         coming = now + (now - self.last if self.last is not None else 0.0)
         self.last = now
         return self.minutes is not None and coming - self.saved >= 60 * self.minutes
-
-
-def _refuse_below_0(name: str, value: float | None) -> None:
-    if value is not None and not value > 0:
-        raise AllranksError(f"{name} is {value!r}.", remedy="It must be above 0, or None.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Cadence:
     every: int | None = None
 
     def __post_init__(self) -> None:
-        _refuse_below_0("every", self.every)
+        expect(self.every is None or is_count(self.every), "every", self.every, "an int above 0, or None")
 
     def due(self, step: int, *, before: int | None) -> bool:
         """Return whether a multiple of ``every`` is among the steps after ``before`` (the last one seen) to ``step``.

@@ -28,6 +28,7 @@ from allranks.checkpoint.resuming import resume_gate
 from allranks.checkpoint.saving import Order, Saver, Settings
 from allranks.errors import (
     AllranksError,
+    BadArgument,
     CannotStore,
     DoesNotFit,
     NewerFormat,
@@ -100,7 +101,7 @@ class Checkpointer:
         self._cadence, self._timer = Cadence(every), Timer(every_minutes, time.monotonic())
         policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
         keeps = retained(policy, keep, items)
-        self._choices = Choices(globs(per_rank), globs(from_main))
+        self._choices = Choices(globs(per_rank, name="per_rank"), globs(from_main, name="from_main"))
         self._items, packs = tuple(sorted(keeps.items)), check(compression)
         settings = Settings(integrity, memory, timeout, choices=self._choices, items=self._items, compresses=packs)
         said = {"every": every, "integrity": integrity, "items": list(self._items), "compression": compression}
@@ -148,7 +149,13 @@ class Checkpointer:
         them. Where it goes on from a later step, it has only looked.
         """
         settings = RestoreSettings(
-            self._choices, match.Asked(rename, globs(allow_missing), globs(allow_unexpected), cast)
+            self._choices,
+            match.Asked(
+                rename,
+                globs(allow_missing, name="allow_missing"),
+                globs(allow_unexpected, name="allow_unexpected"),
+                cast,
+            ),
         )
         self._saver.settle()
         unsaved = self._seen is not None and self._seen[0] != self._saved
@@ -247,10 +254,10 @@ class Checkpointer:
         try:
             self._give_up_branch()
             refused = refusal(step, self._keeping, url=self._storage.url)
-            numbers = as_numbers(metrics or {})
-        except (CannotStore, StorageError) as error:
+            numbers = as_numbers({} if metrics is None else metrics)
+        except (CannotStore, StorageError, BadArgument) as error:
             refused = refused or error
-        replace = self._keeping is not None and self._keeping.is_given_up(step)
+        replace = refused is None and self._keeping is not None and self._keeping.is_given_up(step)
         order = Order(step, extra, numbers, replace=replace, wait=block, refused=refused)
         self._timer.saved = time.monotonic()
         progress.step = step
@@ -304,7 +311,7 @@ class Checkpointer:
         """
         if self._closed:
             return
-        wanted = known(globs(items or ()), self._items)
+        wanted = known(globs(items or (), name="items"), self._items)
         try:
             if not self._read_only:
                 self._member.notices.arrived(self._member.calls + 1)  # to leave after the last call means to leave here

@@ -23,7 +23,7 @@ from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.export_plan import chosen, is_below, name_of
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.reader import Reader
-from allranks.errors import AllranksError, AlreadyThere, StorageError
+from allranks.errors import AllranksError, AlreadyThere, CannotStore, StorageError
 from allranks.extent import Extent
 from allranks.failure import text_of
 
@@ -42,6 +42,27 @@ _FILES = {
         "commit_success.txt",
     ),
 }
+# What arrays each format has no room for: their dtypes, and whether empty ones.
+_NOT_IN_TORCH = frozenset(
+    [
+        *("int1", "int2", "int4", "uint1", "uint2", "uint4", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"),
+        *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "bcomplex32"),
+    ]
+)
+_NOT_IN = {
+    "pt": _NOT_IN_TORCH,
+    "dcp": _NOT_IN_TORCH,
+    "orbax": frozenset(
+        [
+            *("int1", "uint1", "uint2", "uint4", "float6_e2m3fn", "float6_e3m2fn", "float8_e4m3"),
+            *("bcomplex32", "complex32"),
+        ]
+    ),
+}
+_WITHOUT_EMPTY = frozenset(["orbax"])
+# Of what only torch has a name for, all that it also writes.
+_KINDS_IN_TORCH = frozenset(["", "torch.float4_e2m1fn_x2"])
+_LISTED = 3
 # Who writes each format (``module:function``), and of whose arrays.
 FORMATS = {
     "pt": ("allranks.checkpoint.foreign.torch:write_pt", "torch"),
@@ -67,16 +88,20 @@ def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> i
     Raises AlreadyThere, Damaged, StorageError; AllranksError where the library is not installed, nothing is chosen, or
     a leaf's path goes on in another one.
     """
+    out = _named(out)
     place, framework = FORMATS[how.to]
     write = _writer(place, how.to)
     if out.exists() and not how.force:
         raise AlreadyThere(f"{out} is there already.", remedy="Name another place, or pass --force.")
     _refuse_others(out, how.to)
     paths = chosen(manifest, how.prefix)
+    _refuse_arrays(manifest, paths, how.to)
     arrays = _arrays(reader, manifest, paths, framework)
     values = {path: value for path, value in manifest.values.items() if is_below(path, how.prefix)}
     stripped = how.prefix if how.strip else ""
     tree = tree_of({name_of(path, stripped): leaf for path, leaf in {**arrays, **values}.items()})
+    if how.to == "dcp":
+        tree = _as_dict(tree)
     with _in_place(out) as temporary:
         try:
             write(tree, temporary)
@@ -85,6 +110,50 @@ def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> i
         except Exception as error:
             raise AllranksError(f"export --to {how.to} failed: {text_of(error)}") from error
     return sum(one.nbytes for one in {id(array): array for array in arrays.values()}.values())
+
+
+def _named(out: Path) -> Path:
+    """Return a place by its name. Raises AlreadyThere for the folder that the program runs in, and those above it."""
+    whole = out.resolve() if ".." in out.parts else Path(os.path.abspath(out))
+    if Path.cwd().is_relative_to(whole.resolve()):
+        raise AlreadyThere(
+            f"export: OUT is {whole}, which holds the folder that this command runs in, and an export takes the place "
+            "of what is there.",
+            remedy=f"Name a folder in it: {whole / 'out'}.",
+        )
+    return whole
+
+
+def _refuse_arrays(manifest: Manifest, paths: Sequence[str], to: str) -> None:
+    """Raise CannotStore for arrays that a format has no room for."""
+    odd: dict[str, str] = {}
+    for path in paths:
+        leaf = manifest.leaves[path]
+        if to in _WITHOUT_EMPTY and 0 in leaf.shape:
+            odd[path] = f"{leaf.dtype}{list(leaf.shape)}, which is empty"
+        elif leaf.dtype in _NOT_IN[to] or (FORMATS[to][1] == "torch" and leaf.kind not in _KINDS_IN_TORCH):
+            odd[path] = f"of {leaf.kind or leaf.dtype}"
+    if odd:
+        told = "; ".join(f"{path!r} is {what}" for path, what in list(odd.items())[:_LISTED])
+        more = f"; and {len(odd) - _LISTED} more" if len(odd) > _LISTED else ""
+        raise CannotStore(
+            f"export --to {to}: {len(odd)} of {len(paths)} arrays cannot be in this format: {told}{more}.",
+            leaf=next(iter(odd)),
+            remedy="Export the others by --prefix, or all of it to safetensors.",
+        )
+
+
+def _as_dict(tree: Any) -> dict[str, Any]:
+    """Return a tree as DCP has it, which takes dicts alone at the top."""
+    if isinstance(tree, list):
+        return {str(number): child for number, child in enumerate(tree)}
+    if not isinstance(tree, dict):
+        raise CannotStore(
+            "export --to dcp: the state is one array without a name: expected a dict.",
+            leaf="",
+            remedy="Export it to pt, orbax or safetensors.",
+        )
+    return tree
 
 
 def _writer(place: str, to: str) -> Write:

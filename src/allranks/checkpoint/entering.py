@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from allranks.arguments import expect
 from allranks.checkpoint import fence
 from allranks.checkpoint.items import check_names
 from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.retention import Keep, Policy, any_of
 from allranks.checkpoint.same_folder import check_visible
-from allranks.errors import StorageError
+from allranks.errors import BadArgument, StorageError
 from allranks.storage.base import Storage
 from allranks.world.base import World
 
@@ -26,12 +27,15 @@ class Retained:
 def retained(
     policy: Policy, keep: Keep | Iterable[Keep] | None, items: Mapping[str, Keep | Iterable[Keep]] | None
 ) -> Retained:
-    """Return what a Checkpointer is told to keep. Raises ValueError for two policies, AllranksError for bad items."""
+    """Return what a Checkpointer is told to keep. Raises BadArgument for two policies, and for bad items."""
     if keep is not None and policy != Policy():
-        raise ValueError("keep= is a policy by itself: give it, or keep_last, keep_every and keep_best.")
-    check_names(items or {})
+        raise BadArgument("keep= is a policy by itself: give it, or keep_last, keep_every and keep_best.")
+    items = {} if items is None else items
+    expect(isinstance(items, Mapping), "items", items, "a policy for each item: {'params': keep_every(100)}")
+    check_names(items)
     return Retained(
-        policy if keep is None else any_of(keep), {name: any_of(one) for name, one in (items or {}).items()}
+        policy if keep is None else any_of(keep),
+        {item: any_of(one, name=f"items[{item!r}]") for item, one in items.items()},
     )
 
 

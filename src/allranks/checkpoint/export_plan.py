@@ -84,7 +84,12 @@ def chosen(manifest: Manifest, prefix: str) -> tuple[str, ...]:
     """Return the arrays below a prefix. Raises AllranksError where there are none."""
     found = tuple(path for path in manifest.leaves if is_below(path, prefix))
     if not found:
-        tops = ", ".join(dict.fromkeys(path.partition("/")[0] for path in manifest.leaves)) or "nothing"
+        tops = ", ".join(dict.fromkeys(path.partition("/")[0] for path in manifest.leaves))
+        if not tops:
+            raise AllranksError(
+                f"export: step {manifest.step} has {len(manifest.values)} values and no arrays: expected one at least.",
+                remedy="`allranks ckpt show` prints the values.",
+            )
         raise AllranksError(f"no leaf of step {manifest.step} is below {prefix!r}; at the top there are {tops}.")
     return found
 

@@ -9,12 +9,13 @@ from allranks.checkpoint import audit, holds, paths
 from allranks.checkpoint.items import CannotReduce, items_in
 from allranks.checkpoint.removal import obstacles, reduce_step, remove_replaced, remove_step
 from allranks.checkpoint.retention import Decision, Keep, Policy, Saved, decide, lacks_metric
-from allranks.errors import AllranksError, Damaged, NewerFormat, StepExists, StorageError
+from allranks.errors import AllranksError, BadArgument, Damaged, NewerFormat, StepExists, StorageError
 from allranks.failure import text_of
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 
 _NO_METRIC = "allranks: keep_best: no step has the metric %r, so nothing is removed. The metrics of step %d are: %s."
+_STEPS = 1 << 63
 _NO_ITEM = "allranks: items: no step has the item %r, so nothing is removed. Those of step %d are: %s."
 
 
@@ -165,8 +166,8 @@ class Keeping:
 
 def refusal(step: int, keeping: Keeping | None, *, url: str) -> AllranksError | None:
     """Return why a rank will not save a step into a run. Rank 0, which has the ``keeping``, knows what there is."""
-    if type(step) is not int or step < 0:
-        return AllranksError(f"a step is an int from 0 on, and this is {step!r}.")
+    if type(step) is not int or not 0 <= step < _STEPS:
+        return BadArgument(f"step={step!r:.200}: expected an int from 0 on, below 2**63.")
     if keeping is not None and keeping.has(step):
         remedy = "Save another step or into another directory; or restore an older step in a new Checkpointer first."
         return StepExists(f"{url} has a step {step} already.", step=step, remedy=remedy)

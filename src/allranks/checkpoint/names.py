@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from allranks.errors import AllranksError
+from allranks.failure import text_of
 
 Rename = Mapping[str, str] | Callable[[str], str]
 
@@ -57,7 +58,10 @@ class _Renaming:
 
     def __call__(self, name: str) -> str:
         if self._change is not None:
-            new = self._change(name)
+            try:
+                new = self._change(name)
+            except Exception as error:
+                raise AllranksError(f"rename({name!r}) failed: {text_of(error)}") from error
             if not isinstance(new, str):
                 raise AllranksError(f"rename({name!r}) returned {new!r:.80}, which is no name.")
             return canonical(new)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from allranks.arguments import expect, several
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredLeaf
 from allranks.checkpoint.names import matches
 from allranks.extent import Extent
@@ -36,9 +37,14 @@ class Choices:
         return "main" if matches(path, self.from_main) else ""
 
 
-def globs(asked: str | Iterable[str]) -> tuple[str, ...]:
-    """Return what was given as one glob or several."""
-    return (asked,) if isinstance(asked, str) else tuple(asked)
+def globs(asked: str | Iterable[str], *, name: str) -> tuple[str, ...]:
+    """Return what was given as one glob or several. Raises BadArgument."""
+    if isinstance(asked, str):
+        return (asked,)
+    found = several(asked)
+    fits = found is not None and all(isinstance(one, str) for one in found)
+    expect(fits, name, asked, "a glob of paths, or a list of them: 'params/*'")
+    return found or ()
 
 
 def rows_of(manifest: Manifest, *, rank: int, size: int, choose: Callable[[str], str]) -> Manifest:

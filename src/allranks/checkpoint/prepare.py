@@ -11,7 +11,9 @@ from allranks.checkpoint.chunks import grain
 from allranks.checkpoint.image import Image, image
 from allranks.checkpoint.items import item_of
 from allranks.checkpoint.manifest_encode import leaves_text
+from allranks.checkpoint.manifest_json import MOST_DIMENSIONS
 from allranks.checkpoint.save_plan import FilePlan, Layout, file_plan, joined, layout, total_bytes
+from allranks.errors import CannotStore
 from allranks.gate.ticket import digest_of
 
 
@@ -58,9 +60,10 @@ class Planner:
         self._last: tuple[object, Prepared] | None = None
 
     def prepare(self, tree: OpenTree) -> Prepared:
-        """Return what is planned for a tree."""
+        """Return what is planned for a tree. Raises CannotStore for an array that no manifest has room for."""
         key = tree.key, tuple(tree.ties.items())
         if self._last is None or self._last[0] != key:
+            _refuse_dimensions(tree.declared, rank=self._rank)
             self._last = key, self._plan(tree.declared, tree.ties)
         return self._last[1]
 
@@ -93,3 +96,15 @@ class Planner:
         declared = tuple(every[number] for number in numbers)
         plan = file_plan(declared, rank=self._rank, size=self._size)
         return PlannedFile(item, tuple(numbers), plan, image(declared, plan, grain=most)) if plan.bytes else None
+
+
+def _refuse_dimensions(declared: Sequence[Declared], *, rank: int) -> None:
+    for one in declared:
+        if len(one.shape) > MOST_DIMENSIONS:
+            raise CannotStore(
+                f"rank {rank}: a leaf of the state cannot be stored: {one.path!r} has {len(one.shape)} dimensions: "
+                f"expected {MOST_DIMENSIONS} at most.",
+                ranks=(rank,),
+                leaf=one.path,
+                remedy="Reshape it.",
+            )

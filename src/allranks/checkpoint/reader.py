@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import queue
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from allranks.arrays.base import OpenTree, Target
+from allranks.arrays.base import Target
 from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import compression, paths
@@ -25,16 +25,6 @@ from allranks.checkpoint.stage import BlockPool, Bytes
 from allranks.digest import hasher
 from allranks.errors import Damaged, NotThere, Truncated
 from allranks.storage.base import BLOCK, Storage
-
-
-def read(storage: Storage, manifest: Manifest, tree: OpenTree, numbers: Collection[int], *, cast: bool) -> None:
-    """Fill the targets of these arrays of a tree, which fit the manifest. Raises Damaged, StorageError.
-
-    Where it raises, what the targets hold is not defined.
-    """
-    wanted = [(tree.declared[number].path, target) for number in numbers for target in tree.targets(number)]
-    Reader(storage, manifest, cast=cast).fill(wanted)
-
 
 # What is wrong with a chunk, "" for nothing: the number of its file, its own there, and its bytes. For any thread.
 Check = Callable[[int, int, memoryview], str]

@@ -12,13 +12,15 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from allranks.arguments import expect, several
 from allranks.arrays.base import Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import audit, garbage, holds, match, paths, ties
 from allranks.checkpoint.compare import known_equal
+from allranks.checkpoint.decoding import Decoded
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
-from allranks.checkpoint.per_rank import rows_of
+from allranks.checkpoint.per_rank import globs, rows_of
 from allranks.checkpoint.reader import Reader
 from allranks.checkpoint.restoring import Restored
 from allranks.errors import AllranksError, Damaged, DoesNotFit, NotThere, StepRemoved
@@ -67,9 +69,12 @@ def read(
     Raises NotThere, StepRemoved, DoesNotFit (``like`` has what the checkpoint lacks), NewerFormat, Damaged.
     """
     storage = open_storage(where)
-    wanted = _Wanted(like, (only,) if isinstance(only, str) else tuple(only), slices or {}, to)
-    if step == "best" and best is None:
-        raise AllranksError("read: step='best' needs best=(metric, 'min' or 'max').")
+    parts = {} if slices is None else slices
+    expect(isinstance(parts, Mapping), "slices", slices, "slices by path: {'params/w': (slice(0, 8),)}")
+    wanted = _Wanted(like, globs(only, name="only"), parts, to)
+    said = several(best) or ()
+    fits = len(said) == 2 and isinstance(said[0], str) and said[1] in ("min", "max")
+    expect(fits or (best is None and step != "best"), "best", best, "(metric, 'min' or 'max')")
     for attempt in range(_MOST_ATTEMPTS):
         manifest, folder = _chosen(storage, step, best)
         hold = _held(storage, manifest.step) if attempt and folder is None else None
@@ -182,8 +187,10 @@ def _is_wanted(path: str, globs: Sequence[str]) -> bool:
 def _target(path: str, leaf: StoredLeaf, part: Sequence[slice] | None) -> Target:
     """Return the part of a leaf that is wanted, with an empty array of its dtype."""
     whole = (slice(None),) * len(leaf.shape)
-    cuts = (*(part or ()), *whole[len(part or ()) :])
-    if len(cuts) != len(leaf.shape) or any(cut.step not in (None, 1) for cut in cuts):
+    given = several(part if part is not None else ())
+    cuts = (*(given or ()), *whole[len(given or ()) :])
+    plain = given is not None and all(isinstance(cut, slice) and cut.step in (None, 1) for cut in cuts)
+    if not plain or len(cuts) != len(leaf.shape):
         raise AllranksError(f"slices[{path!r}] is {part}: expected {len(leaf.shape)} slices of step 1.", leaf=path)
     bounds = [cut.indices(many)[:2] for cut, many in zip(cuts, leaf.shape, strict=True)]
     extent = Extent(tuple(start for start, _ in bounds), tuple(max(0, stop - start) for start, stop in bounds))
@@ -214,7 +221,9 @@ def _filled(reader: Reader, manifest: Manifest, like: T) -> T:
         raise DoesNotFit(
             f"read: {match.report(lacking, tree.declared, manifest)}", differences=lacking, step=manifest.step
         )
-    reader.fill([(one.path, target) for number, one in enumerate(tree.declared) for target in tree.targets(number)])
+    decoded = Decoded(tree, names, twins={}, read=reader.fill, values=manifest.values, who="read")
+    left = [number for number, name in names.items() if name not in decoded.filled]
+    reader.fill([(names[number], target) for number in left for target in tree.targets(number)])
     made: Any = tree.rebuild(manifest.values)
     return made  # type: ignore[no-any-return]
 

@@ -17,13 +17,24 @@ from allranks.arrays.detect import open_tree
 from allranks.arrays.saved import notes_of
 from allranks.checkpoint import agree, audit, garbage, holds, items, match, paths, ties
 from allranks.checkpoint.compare import known_equal
+from allranks.checkpoint.decoding import Decoded
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.names import matches
 from allranks.checkpoint.per_rank import Choices, rows_of
-from allranks.checkpoint.reader import Reader, read
+from allranks.checkpoint.reader import Reader
+from allranks.checkpoint.ties import Read
 from allranks.consistency import verify
 from allranks.consistency.placement import open_placed
-from allranks.errors import Damaged, DoesNotFit, NewerFormat, NotThere, StepRemoved, StorageError, name_ranks
+from allranks.errors import (
+    AllranksError,
+    Damaged,
+    DoesNotFit,
+    NewerFormat,
+    NotThere,
+    StepRemoved,
+    StorageError,
+    name_ranks,
+)
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.world.base import World
@@ -144,13 +155,26 @@ def _with_advice(error: Damaged, older: int | None) -> Damaged:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is read of a step: ``numbers`` are the arrays, ``tied`` those that are one memory with one of them."""
+    """What is read of a step: ``names`` are the arrays, ``tied`` which of them are one memory with which other one."""
 
     manifest: Manifest
     tree: OpenTree
-    numbers: tuple[int, ...]
-    tied: tuple[int, ...]
+    names: Mapping[int, str]
+    tied: Mapping[int, int]
+    fill: Read
     notes: tuple[str, ...]
+
+    def decode(self, who: str) -> Decoded:
+        """Make the objects of registered types. Raises DoesNotFit, Damaged, StorageError; nothing has changed then."""
+        return Decoded(self.tree, self.names, twins=self.tied, read=self.fill, values=self.manifest.values, who=who)
+
+    def read(self, decoded: Decoded) -> object:
+        """Return the state, with all that is not ``decoded`` filled. Raises Damaged, StorageError."""
+        left = [number for number, name in self.names.items() if number not in self.tied and name not in decoded.filled]
+        self.fill([(self.names[number], target) for number in left for target in self.tree.targets(number)])
+        for number in self.tied:
+            self.tree.targets(number)  # what has no memory yet gets that of the other
+        return self.tree.rebuild(self.manifest.values)
 
 
 def _restore(storage: Storage, world: World, like: T, step: int, settings: RestoreSettings) -> Restored[T]:
@@ -165,11 +189,19 @@ def _restore(storage: Storage, world: World, like: T, step: int, settings: Resto
         error = _removed(found, storage, step, manifest, who) or found
     _all_or_none(world, "look", step, error, said=manifest.nonce if manifest else "")
     assert plan is not None
+    decoded = None
     try:
-        read(storage, plan.manifest, plan.tree, plan.numbers, cast=settings.asked.cast)
-        for number in plan.tied:
-            plan.tree.targets(number)  # what has no memory yet gets that of the other
-        state = plan.tree.rebuild(plan.manifest.values)
+        decoded = plan.decode(who)
+    except Exception as found:
+        error = _removed(found, storage, step, manifest, who) or found
+    try:
+        _all_or_none(world, "decode", step, error, said="")
+    except AllranksError:
+        decoded.undo() if decoded is not None else None
+        raise
+    assert decoded is not None
+    try:
+        state = plan.read(decoded)
     except Exception as found:
         error = _removed(found, storage, step, manifest, who) or found
     _all_or_none(world, "read", step, error, said="")
@@ -199,9 +231,9 @@ def _look(storage: Storage, world: World, like: object, manifest: Manifest, sett
     differences = [one for one in match.differences(declared, tree.values, manifest) if one.path not in covered]
     allowed = [one for one in differences if asked.allows(one, manifest)]
     wrong = tuple(one for one in differences if one not in allowed)
+    fill = Reader(storage, manifest, cast=asked.cast).fill
     both = {number: other for number, other in pairs.items() if number in there}
     if not wrong:
-        fill = Reader(storage, manifest, cast=asked.cast).fill
         conflicts = ties.differing(tree, there, both, fill, partial(known_equal, manifest))
         wrong = match.tied(conflicts | ties.overlapping(tree, there, fill), declared)
         wrong = tuple(one for one in wrong if not matches(one.path, asked.allow_missing))
@@ -213,8 +245,7 @@ def _look(storage: Storage, world: World, like: object, manifest: Manifest, sett
         remedy = _of_items(storage, manifest, [*(one.path for one in declared), *tree.values]) or remedy
         report = match.report(wrong, declared, manifest)
         raise DoesNotFit(f"{who}: {report}", differences=wrong, step=step, remedy=remedy)
-    numbers = tuple(number for number in there if number not in pairs)
-    return _Plan(manifest, tree, numbers, tuple(pairs), (*notes_of(tree.kept), *match.notes_of(allowed)))
+    return _Plan(manifest, tree, there, pairs, fill, (*notes_of(tree.kept), *match.notes_of(allowed)))
 
 
 def _of_items(storage: Storage, manifest: Manifest, wanted: Sequence[str]) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from allranks.arguments import expect, is_count, several
+
 
 class Best(NamedTuple):
     """Keep the ``many`` checkpoints whose ``metric`` is the least (``min``) or the greatest (``max``)."""
@@ -91,11 +93,12 @@ def keep_best(metric: str, order: Literal["min", "max"], many: int = 1) -> Keep:
     return KeepBest(Best(metric, order, many))
 
 
-def any_of(policies: Keep | Iterable[Keep]) -> Keep:
-    """Return the policy that keeps what at least one of these keeps."""
+def any_of(policies: Keep | Iterable[Keep], *, name: str = "keep") -> Keep:
+    """Return the policy that keeps what at least one of these keeps. Raises BadArgument: the argument is no policy."""
     if callable(policies):
         return policies
-    every = tuple(policies)
+    every = several(policies) or ()
+    expect(every and all(map(callable, every)), name, policies, "a policy, or a list of policies: keep_last(3)")
     return lambda saved: {step for policy in every for step in policy(saved)}
 
 
@@ -172,11 +175,10 @@ def _best(saved: Sequence[Saved], best: Best) -> list[int]:
 
 
 def _check_positive(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise ValueError(f"{name} is {value!r}; it must be a positive integer.")
+    expect(is_count(value), name, value, "an int above 0")
 
 
-def _check_best(best: tuple[object, ...]) -> None:
-    if len(best) != 3 or type(best[0]) is not str or best[1] not in ("min", "max"):
-        raise ValueError(f"keep_best is {best!r}; it must be (metric, 'min' or 'max', count).")
-    _check_positive("the count of keep_best", best[2])
+def _check_best(best: object) -> None:
+    said = several(best) or ()
+    fits = len(said) == 3 and type(said[0]) is str and said[1] in ("min", "max") and is_count(said[2])
+    expect(fits, "keep_best", best, "(metric, 'min' or 'max', an int above 0)")

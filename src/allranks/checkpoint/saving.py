@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from allranks import agent
+from allranks.arguments import expect, is_count, is_positive
 from allranks.arrays.base import OpenTree
 from allranks.callsite import call_site
 from allranks.checkpoint import agree, gathering
@@ -30,6 +31,7 @@ from allranks.checkpoint.retention import Saved
 from allranks.checkpoint.stage import BlockPool
 from allranks.consistency.check import claim_of
 from allranks.consistency.placement import open_placed, settle
+from allranks.digest import NAMES as DIGESTS
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, Mismatch
 from allranks.failure import text_of
@@ -57,6 +59,11 @@ class Settings:
     choices: Choices = field(default_factory=Choices)
     items: tuple[str, ...] = ()
     compresses: bool = False
+
+    def __post_init__(self) -> None:
+        expect(self.integrity in DIGESTS, "integrity", self.integrity, f"one of {', '.join(DIGESTS)}")
+        expect(self.memory is None or is_count(self.memory), "memory", self.memory, "bytes, an int above 0, or None")
+        expect(is_positive(self.timeout), "timeout", self.timeout, "seconds, a number above 0")
 
 
 @dataclass(frozen=True, slots=True)

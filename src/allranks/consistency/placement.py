@@ -77,6 +77,13 @@ class PlacedTree:
     def targets(self, array: int) -> tuple[Target, ...]:
         return self.tree.targets(array)
 
+    @property
+    def encoded(self) -> tuple[int, ...]:
+        return self.tree.encoded
+
+    def decode(self, values: Mapping[str, bool | int | float | str | None]) -> None:
+        self.tree.decode(values)
+
     def rebuild(self, values: Mapping[str, bool | int | float | str | None]) -> object:
         return self.tree.rebuild(values)
 

@@ -16,7 +16,9 @@ from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.arrays.saved import Saved, SavedArray, notes_of
 from allranks.checkpoint import agree, garbage, ties
+from allranks.checkpoint.decoding import Decoded
 from allranks.checkpoint.names import Rename, below, choose_key, idle, renamed, renaming
+from allranks.checkpoint.per_rank import globs
 from allranks.consistency import verify
 from allranks.consistency.digests import digests
 from allranks.consistency.placement import open_placed
@@ -65,19 +67,14 @@ def load(
     touched; Damaged; Unsafe; UnknownFormat; Mismatch, where the ranks do not see the same file, or do not hold the same
     afterwards: of what the file has not, too.
     """
-    settings = _Settings(
-        os.fspath(path), strict, rename, _globs(allow_missing), _globs(allow_unexpected), key, allow_pickle
-    )
+    allowed = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
+    settings = _Settings(os.fspath(path), strict, rename, *allowed, key, allow_pickle)
     with progress.inside("load", settings.path), garbage.left_alone():
         return _Load(world or current(), settings).run(into)
 
 
 def _is_part(strict: object) -> bool:
     return isinstance(strict, bool | int | float) and 0 <= strict <= 1
-
-
-def _globs(asked: Iterable[str]) -> tuple[str, ...]:
-    return (asked,) if isinstance(asked, str) else tuple(asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +98,7 @@ class _Plan:
     source: Source
     tree: OpenTree
     fit: Fit
-    once: frozenset[int]
+    once: Mapping[int, int]
     names: Mapping[str, str]
     values: Mapping[str, Any]
     scalars: Mapping[str, str]
@@ -112,6 +109,19 @@ class _Plan:
         """What all ranks must see alike."""
         source = sorted((name, str(one)) for name, one in self.source.leaves.items())
         return show(digest(repr((source, self.fit.pairs, self.values, self.scalars))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What is filled: ``targets`` by the names in the file, of which those in ``decoded`` are done, and ``values``.
+
+    ``held`` is a digest of what they had before.
+    """
+
+    decoded: Decoded
+    targets: Sequence[tuple[str, Target]]
+    values: Mapping[str, Any]
+    held: str
 
 
 class _Load:
@@ -131,7 +141,7 @@ class _Load:
             error = found
         self._all_or_none(error, plan.digest if plan and self._world.size > 1 else "")
         assert plan is not None
-        report = self._read(plan)
+        report = self._read(plan, self._begin(plan))
         report = replace(report, seconds=time.monotonic() - began)
         log("%s", report, level=30 if report.missing else 20)
         return report
@@ -178,7 +188,7 @@ class _Load:
         if why := nothing or _refusal(report, found, asked.strict) or self._empty(tree, found):
             remedy = "Say what is meant: rename=, allow_missing=, allow_unexpected=, key=, strict=."
             raise DoesNotFit(f"load of {asked.path}: {why}.\n{report}\n ", differences=found.differences, remedy=remedy)
-        return _Plan(source, tree, found, frozenset(once), names, values, scalars, report)
+        return _Plan(source, tree, found, once, names, values, scalars, report)
 
     def _report(
         self, source: Source, tree: OpenTree, found: Fit, leaves: Mapping[str, Stored], aside: set[str]
@@ -222,29 +232,47 @@ class _Load:
             return ""
         return f"{len(empty)} leaves, first {empty[0]!r}, are only described here, and the file has no values for them"
 
-    def _read(self, plan: _Plan) -> LoadReport:
+    def _begin(self, plan: _Plan) -> _Begun:
+        """Make the objects of registered types; where one rank cannot, nothing has changed on any."""
+        tree = plan.tree
+        begun, error = None, None
+        try:
+            names = {number: plan.names[name] for number, name in plan.fit.pairs}
+            left = [number for number in names if number not in plan.once]
+            targets = [(names[number], one) for number in left for one in tree.targets(number)]
+            in_place = all(target.live for _, target in targets)
+            held = _digest_of(targets) if in_place else _digest(tree, list(names))
+            values = dict(plan.values) | self._scalars(plan)
+            decoded = Decoded(tree, names, twins=plan.once, read=plan.source.read, values=values, who=self._who)
+            begun = _Begun(decoded, targets, values, held)
+        except Exception as found:  # the others must not wait
+            error = found
+        try:
+            self._all_or_none(error, "")
+        except AllranksError:
+            begun.decoded.undo() if begun is not None else None
+            raise
+        assert begun is not None
+        return begun
+
+    def _read(self, plan: _Plan, begun: _Begun) -> LoadReport:
         """Fill the tree; return the report, once all ranks hold the same."""
         world, tree = self._world, plan.tree
         numbers = [number for number, _ in plan.fit.pairs]
         error: Exception | None = None
         state = after = None
-        held, witnessed, read, said = "", None, 0, ""
+        witnessed, said = None, ""
+        in_place = all(target.live for _, target in begun.targets)
         try:
-            pairs = [(number, name) for number, name in plan.fit.pairs if number not in plan.once]
-            wanted = [(plan.names[name], one) for number, name in pairs for one in tree.targets(number)]
-            read = sum(target.buffer.nbytes for _, target in wanted)
-            in_place = all(target.live for _, target in wanted)
-            held = _digest_of(wanted) if in_place else _digest(tree, numbers)
-            values = dict(plan.values) | self._scalars(plan)
-            plan.source.read(wanted)
+            plan.source.read([one for one in begun.targets if one[0] not in begun.decoded.filled])
             witnessed = plan.source.witnessed()
-            state = tree.rebuild(values)
+            state = tree.rebuild(begun.values)
             if world.size > 1 or not in_place:
                 after = open_placed(state, world)
-            said = _digest_of(wanted) if in_place or after is None else _digest(after, numbers)
+            said = _digest_of(begun.targets) if in_place or after is None else _digest(after, numbers)
         except Exception as found:  # the others must not wait
             error = found
-        told = world.all_gather([agree.refusal(error), witnessed, held, said], name=self._name)
+        told = world.all_gather([agree.refusal(error), witnessed, begun.held, said], name=self._name)
         if error is not None:
             raise error
         if refused := agree.first_refusal([one[0] for one in told]):
@@ -252,6 +280,7 @@ class _Load:
         plan.source.judge([one[1] for one in told])
         if after is not None:
             verify.agree(after, world, name=self._name)
+        read = sum(target.buffer.nbytes for _, target in begun.targets)
         before, now = (tuple(one[at] for one in told) for at in (2, 3))
         return replace(plan.report, before=before, after=now, read=read, state=state)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from urllib.parse import unquote, urlsplit
 
+from allranks.arguments import expect
 from allranks.errors import StorageError
 
 from .base import Storage
@@ -17,9 +18,11 @@ def open_storage(where: str | os.PathLike[str] | Storage, *, direct: bool = Fals
     """Return the storage for a path, ``file://``, ``s3://``, ``gs://`` or ``az://``; a Storage is returned as it is.
 
     Of file systems, ``direct`` says to read past the page cache.
-    Raises StorageError for another scheme, and for the cloud where obstore is not installed.
+    Raises BadArgument for what is none of these, StorageError for another scheme, and for the cloud where obstore is
+    not installed.
     """
     if not isinstance(where, str | os.PathLike):
+        expect(callable(getattr(where, "read", None)), "where", where, "a path, an address, or a Storage")
         return where
     address = os.fspath(where)
     scheme, separator, _ = address.partition("://")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import save
 
 
@@ -19,4 +20,8 @@ def write_dcp(tree: Any, out: Path) -> None:
     """Write what ``torch.distributed.checkpoint.load`` reads."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled|.*assum.*single process")
-        save(tree, checkpoint_id=str(out), no_dist=True)
+        try:
+            save(tree, checkpoint_id=str(out), no_dist=True)
+        except CheckpointException as error:  # which is no Exception
+            first, *_ = [found for found, _ in error.failures.values()] or [error]
+            raise RuntimeError(f"{type(first).__name__}: {first}") from error
