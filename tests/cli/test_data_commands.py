@@ -127,7 +127,7 @@ def test_plan_tells_what_the_ranks_then_do(data: Callable[..., Said], corpus: Pa
     assert said["plan"] == read_on(corpus, 1, 0)["plan"]
     assert said["world_sizes"] == [1, 2, 3, 4, 6, 8, 12, 24]
     for loader, nbytes in zip(loaders, said["per_rank"]["bytes"], strict=True):
-        read = loader._supply.readers[0].bytes_read
+        read = loader._opened_data.readers[0].bytes_read
         assert abs(read - nbytes) / read < 0.1
     shown = data(*words)
     assert shown.code == 0
@@ -137,8 +137,8 @@ def test_plan_tells_what_the_ranks_then_do(data: Callable[..., Said], corpus: Pa
 
 
 def test_the_picture_shows_who_reads_what(data: Callable[..., Said], corpus: Path) -> None:
-    """Without a shuffle, a lane is a stretch of the corpus; what all ranks read together is all of it."""
-    words = ("plan", corpus, "--ranks", 4, "--batch", 64, "--lanes", 4, "--no-shuffle")
+    """Without a shuffle, a stream is a stretch of the corpus; what all ranks read together is all of it."""
+    words = ("plan", corpus, "--ranks", 4, "--batch", 64, "--streams", 4, "--no-shuffle")
     *_, first, _, _, last = data(*words).out.splitlines()
     assert first == "     0 " + "█" * 16
     assert last == "     3 " + " " * 48 + "█" * 16
@@ -149,7 +149,7 @@ def test_a_plan_of_many_ranks_is_told_in_short(data: Callable[..., Said], corpus
     assert said.code == 0
     assert "of 10,000 ranks; the others are alike" in said.out
     assert len(said.out.splitlines()) < 60
-    assert re.search(r"note: \d+ lanes? for 10,000 ranks, so several read the same", said.out)
+    assert re.search(r"note: \d+ streams? for 10,000 ranks, so several ranks read the same", said.out)
     whole = data("plan", corpus, "--ranks", 10_000, "--batch", 20_000, "--json").document
     assert sum(whole["per_rank"]["samples"]) == 2400
     assert whole["padding"] == 20_000 - 2400
@@ -183,7 +183,7 @@ import allranks
 data = allranks.Dataset.jsonl({str(corpus)!r}, seed=3, block_bytes=4096).batch(24)
 def mixture():
     parts = [(allranks.Dataset.jsonl({str(corpus)!r} + f"/{{n}}.jsonl", block_bytes=512), n + 1) for n in (0, 2)]
-    return allranks.Dataset.mix(parts).batch(12, lanes=4)
+    return allranks.Dataset.mix(parts).batch(12, streams=4)
 """)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -251,7 +251,7 @@ def test_audit_says_how_other_data_differs(data: Callable[..., Said], corpus: Pa
         (["show", "{here}/mixed"], "the names do not tell one kind of data: 1 .jsonl, 1 .txt. Say --kind jsonl"),
         (["index", "{here}/corpus/1.jsonl"], "no file has a sample"),
         (["plan", "{here}/corpus", "--ranks", "3", "--batch", "64"], "does not divide over 3 ranks. It does over 1, 2"),
-        (["plan", "{here}/corpus", "--ranks", "2", "--batch", "64", "--lanes", "7"], "lanes is 7, which does not"),
+        (["plan", "{here}/corpus", "--ranks", "2", "--batch", "64", "--streams", "7"], "streams is 7, which does not"),
         (["show", "{here}/pictures", "--kind", "folder", "--block-bytes", "9"], "--block-bytes is of lines"),
         (["plan", "{here}/corpus", "--ranks", "2"], "Say --batch ROWS"),
         (["plan", "json:dumps_all", "--ranks", "2"], "json:dumps_all: module 'json' has no attribute 'dumps_all'"),

@@ -33,6 +33,9 @@ class Numbers:
     def bytes_read(self) -> int:
         return sum(self.reads)
 
+    def hint(self, _block: int) -> bool:
+        return False
+
     def read(self, block: int) -> Block:
         self.reads[block] += 1
         return Block(int(self.index.first[block] - self.index.skip[block]))

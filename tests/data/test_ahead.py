@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from allranks.data.ahead import Ahead
+from allranks.data.prefetch import Prefetcher
 
 
 def test_items_come_in_order_to_the_end():
     """All items, in order; then no more, however often one asks."""
     items = [[number] for number in range(1000)]
-    ahead = Ahead(items, 8, name="test")
+    ahead = Prefetcher(items, 8, name="test")
     assert list(ahead) == items
     assert list(ahead) == []
 
@@ -28,7 +28,7 @@ def test_it_makes_so_many_ahead_and_no_more():
             enough.release()
             yield [number] * 2
 
-    ahead = Ahead(items(), 5, name="test")
+    ahead = Prefetcher(items(), 5, name="test")
     for _ in range(4):
         assert enough.acquire(timeout=30)
     assert not enough.acquire(timeout=0.2)
@@ -45,7 +45,7 @@ def test_an_error_comes_where_its_item_was_due():
         yield [1]
         raise OSError("gone")
 
-    ahead = Ahead(items(), 8, name="test")
+    ahead = Prefetcher(items(), 8, name="test")
     assert next(ahead) == [1]
     for _ in range(2):
         with pytest.raises(OSError, match="gone"):
@@ -54,7 +54,7 @@ def test_an_error_comes_where_its_item_was_due():
 
 def test_closing_ends_the_thread():
     """close() returns when the thread has ended, also if it waits for room."""
-    ahead = Ahead(itertools.repeat("item"), 2, name="allranks-test-endless")
+    ahead = Prefetcher(itertools.repeat("item"), 2, name="allranks-test-endless")
     assert next(ahead) == "item"
     ahead.close()
     assert "allranks-test-endless" not in [thread.name for thread in threading.enumerate()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from allranks.data.base import Bad
+from allranks.data.base import BadSample
 from allranks.data.batch import Collator
 from allranks.errors import DataError
 
@@ -34,7 +34,7 @@ def test_numbers_and_arrays_are_stacked_and_all_else_is_listed():
 
 def test_masked_rows_look_like_the_others():
     """A row without a sample has zeros and empty text of the same shape and kind."""
-    found, mask = columns({"t": np.arange(2), "s": "a"}, Bad("no"), {"t": np.arange(2), "s": "b"})
+    found, mask = columns({"t": np.arange(2), "s": "a"}, BadSample("no"), {"t": np.arange(2), "s": "b"})
     assert mask.tolist() == [True, False, True]
     assert found["t"].tolist() == [[0, 1], [0, 0], [0, 1]]
     assert found["s"] == ["a", "", "b"]
@@ -42,7 +42,7 @@ def test_masked_rows_look_like_the_others():
 
 def test_rows_are_known_from_an_example_where_none_was_seen():
     """A rank that begins with padding knows from an example what its rows look like."""
-    found, mask = columns(Bad("padding"), example={"t": np.ones(4, np.float32)})
+    found, mask = columns(BadSample("padding"), example={"t": np.ones(4, np.float32)})
     assert not mask.any()
     assert (found["t"].shape, found["t"].dtype) == ((1, 4), np.float32)
 
@@ -86,7 +86,7 @@ def test_a_column_is_of_one_kind_over_batches():
 def test_numbers_of_numpy_are_stacked_in_their_own_kind():
     """Also where the first row is masked: its value is a zero of that kind."""
     found, mask = columns(
-        Bad("no sample"), {"n": np.int16(7), "f": np.float32(0.5)}, example={"n": np.int16(3), "f": np.float32(1)}
+        BadSample("no sample"), {"n": np.int16(7), "f": np.float32(0.5)}, example={"n": np.int16(3), "f": np.float32(1)}
     )
     assert (found["n"].tolist(), found["n"].dtype, found["f"].dtype) == ([0, 7], np.int16, np.float32)
     assert mask.tolist() == [False, True]
@@ -98,7 +98,7 @@ def test_tensors_are_stacked_as_arrays_are():
     import torch
 
     rows = [(torch.full((2,), float(n)), torch.tensor(n)) for n in range(3)]
-    found, mask = columns(rows[1], Bad("no"), rows[2])
+    found, mask = columns(rows[1], BadSample("no"), rows[2])
     assert mask.tolist() == [True, False, True]
     assert found["0"].tolist() == [[1.0, 1.0], [0.0, 0.0], [2.0, 2.0]]
     assert (found["0"].dtype, found["1"].tolist()) == (np.float32, [1, 0, 2])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from allranks.data.found import Decoder, Ids
+from allranks.data.block_samples import Decoder, Ids
 from allranks.data.sources.jsonl import jsonl
 from allranks.data.sources.text import text
 
@@ -27,9 +27,9 @@ def test_samples_come_in_the_order_in_which_they_are_asked_for(tmp_path: Path) -
     reader = source.open(index)
     blocks = {number: reader.read(number) for number in range(len(index))}
     keys: Ids = np.repeat(np.arange(len(index)), index.rows)
-    spots = np.concatenate([block.spots() for block in blocks.values()])
+    positions = np.concatenate([block.positions() for block in blocks.values()])
     order = np.random.default_rng(0).permutation(len(keys))
-    found = Decoder(blocks).samples(keys[order], spots[order])
+    found = Decoder(blocks).samples(keys[order], positions[order])
     for row, sample in zip(order.tolist(), found, strict=True):
         if row == 30:
             assert re.search(r"a\.jsonl: line \d of the block at byte [\d,]+ is no JSON", sample.why)
@@ -46,8 +46,8 @@ def test_lines_of_two_formats_are_told_apart(tmp_path: Path) -> None:
     for source in (jsonl(str(tmp_path / "a.jsonl")), text(str(tmp_path / "a.txt"))):
         blocks[len(blocks)] = source.open(source.index()).read(0)
     keys = np.tile([0, 1, -1], 50)
-    spots = np.stack([blocks[0].spots(), blocks[1].spots(), np.full(50, -1)], 1).ravel()
-    found = Decoder(blocks).samples(keys, spots)
+    positions = np.stack([blocks[0].positions(), blocks[1].positions(), np.full(50, -1)], 1).ravel()
+    found = Decoder(blocks).samples(keys, positions)
     assert found[0::3] == list(range(50))
     assert found[1::3] == [str(number) for number in range(50)]
     assert all(sample.why.startswith("padding") for sample in found[2::3])

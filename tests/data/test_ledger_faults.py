@@ -38,7 +38,7 @@ def spoil(ids: np.ndarray, step: int, kind: str, draw: random.Random, samples: i
 
 
 STEPS, ROWS = 10_001, 8
-big = plan_of(STEPS * ROWS, ROWS, lanes=4)
+big = plan_of(STEPS * ROWS, ROWS, streams=4)
 planned_ids = big.row_ids(range(ROWS), 0, STEPS)
 planned_ids.flags.writeable = False
 
@@ -96,21 +96,21 @@ def test_mixing_can_be_undone(ids: list[int]) -> None:
 
 @given(
     samples=st.integers(1, 400),
-    lanes=st.sampled_from([1, 2, 4]),
+    streams=st.sampled_from([1, 2, 4]),
     many=st.integers(1, 4),
     tail=st.sampled_from(["pad", "drop"]),
     cut=st.floats(0, 1),
 )
-def test_the_sums_of_a_plan_are_those_of_all_ids(samples: int, lanes: int, many: int, tail: str, cut: float) -> None:
+def test_the_sums_of_a_plan_are_those_of_all_ids(samples: int, streams: int, many: int, tail: str, cut: float) -> None:
     """Two parts of an epoch and what is dropped make all ids there are, whatever the layout."""
-    one = plan_of(samples, lanes * many, lanes=lanes, tail=tail)
-    rows, middle = range(lanes * many), int(cut * one.steps)
+    one = plan_of(samples, streams * many, streams=streams, tail=tail)
+    rows, middle = range(streams * many), int(cut * one.steps)
     parts = planned(one, rows, 0, middle).plus(planned(one, rows, middle, one.steps))
-    assert parts.plus(dropped(one, range(lanes))) == whole(0, samples)
+    assert parts.plus(dropped(one, range(streams))) == whole(0, samples)
 
 
-plan = plan_of(1003, 24, lanes=8)
-dropping = plan_of(1003, 24, lanes=8, tail="drop")
+plan = plan_of(1003, 24, streams=8)
+dropping = plan_of(1003, 24, streams=8, tail="drop")
 
 
 @pytest.mark.parametrize("size", [1, 3, 8])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from allranks import Dataset, SimulatedWorld, World
-from allranks.data import opening
+from allranks.data import open_loader
 from allranks.data.ledger import sums
 from allranks.data.reduce import masked_mean
 from allranks.errors import DataChanged, DataError, LedgerMismatch, Mismatch
@@ -108,7 +108,7 @@ def test_what_was_made_ahead_is_not_taken(files, world):
     while loader.epoch == 0:
         for batch in itertools.islice(loader, 5):
             found.append(batch.ids.tolist())
-        assert loader.epoch == 1 or loader.state()["depth"] == loader.step * 24 // loader._plan.layout.lanes
+        assert loader.epoch == 1 or loader.state()["depth"] == loader.step * 24 // loader._plan.layout.streams
     assert found == wanted
     assert not [thread for thread in threading.enumerate() if thread.name == "allranks-data"]
 
@@ -119,17 +119,30 @@ def test_without_threads_it_is_the_same(files, world):
     assert ids(one) == ids(other)
 
 
-def test_another_global_batch_goes_on_if_the_lanes_divide_it(files, world):
-    """The state counts by lane, so the batch may grow where the plan has the same lanes; else it is refused."""
-    loader = data_of(files).batch(24, lanes=6).loader(world)
+def test_another_global_batch_goes_on_if_the_streams_divide_it(files, world):
+    """The state counts by stream, so the batch may grow where the plan has the same streams; else it is refused."""
+    loader = data_of(files).batch(24, streams=6).loader(world)
     for _ in itertools.islice(loader, 12):
         pass
     state = loader.state().gathered()
-    larger = data_of(files).batch(48, lanes=6).loader(world, state=state)
+    larger = data_of(files).batch(48, streams=6).loader(world, state=state)
     assert larger.step == 6
     assert len(ids(larger)) == 21 - 6
-    with pytest.raises(DataError, match="lanes: 6 in the state, 12 here"):
-        data_of(files).batch(24, lanes=12).loader(world, state=state)
+    with pytest.raises(DataError, match="streams: 6 in the state, 12 here"):
+        data_of(files).batch(24, streams=12).loader(world, state=state)
+
+
+def test_streams_were_called_lanes(files, world):
+    """The old argument warns, and a state that was saved with the old word goes on."""
+    with pytest.warns(DeprecationWarning, match=r"batch\(streams=...\)"):
+        data = data_of(files).batch(24, lanes=6)
+    assert data == data_of(files).batch(24, streams=6)
+    loader = data.loader(world)
+    next(iter(loader))
+    state = loader.state().gathered()
+    of = {"lanes" if name == "streams" else name: value for name, value in state["of"].items()}
+    assert of != state["of"]
+    assert data.loader(world, state={**state, "of": of}).step == 1
 
 
 def test_take_and_skip_count_samples_of_all_ranks_together(files):
@@ -155,9 +168,9 @@ def test_tails_are_padded_or_dropped(files, world):
     assert len(dropped) == len(ids(dropped)) == 10
 
 
-def test_unshuffled_data_on_one_lane_is_in_the_order_of_the_files(files, world):
-    """shuffle=False, lanes=1: a validation set from its first sample to the last."""
-    loader = data_of(files, shuffle=False).batch(24, lanes=1).loader(world)
+def test_unshuffled_data_on_one_stream_is_in_the_order_of_the_files(files, world):
+    """shuffle=False, streams=1: a validation set from its first sample to the last."""
+    loader = data_of(files, shuffle=False).batch(24, streams=1).loader(world)
     assert list(itertools.chain(*ids(loader))) == [*range(SAMPLES), -1, -1, -1, -1, -1]
 
 
@@ -175,7 +188,7 @@ def test_a_mean_over_a_validation_set_counts_every_sample_once(files):
 def test_a_row_that_several_ranks_hold_is_counted_by_one(files, monkeypatch):
     """Ranks 1 and 2 hold the same half of the batch: the mean is that of all samples, where each row counts once."""
     halves = range(12), range(12, 24), range(12, 24)
-    monkeypatch.setattr(opening, "rows_of", lambda _where, *, world, **_: tuple(halves[world.rank]))
+    monkeypatch.setattr(open_loader, "rows_of", lambda _where, *, world, **_: tuple(halves[world.rank]))
 
     def mean(world: World, *, once: bool) -> float:
         loader = data_of(files).batch(24).loader(world)
@@ -238,7 +251,7 @@ def test_mixtures_have_their_shares_and_each_part_its_own_maps(files, world):
     """Three to one, each with its own map, resumed exactly in the middle."""
     one = data_of(files).take(700).map(lambda sample: {"id": sample["id"], "part": 0})
     other = data_of(files).skip(700).map(lambda sample: {"id": sample["id"], "part": 1})
-    data = Dataset.mix([(one, 3), (other, 1)], seed=5).batch(24, lanes=4)
+    data = Dataset.mix([(one, 3), (other, 1)], seed=5).batch(24, streams=4)
     loader = data.loader(world)
     for _ in itertools.islice(loader, 9):
         pass
@@ -286,7 +299,7 @@ def test_a_batch_that_is_taken_twice_is_found_at_the_end_of_the_epoch(files):
         for batch in loader:
             if (world.rank, batch.step) == (1, 5):
                 count, mixed = sums(batch.ids[None])
-                loader._witness._ledger.take(6, count[0], mixed[0])
+                loader._audit._ledger.take(6, count[0], mixed[0])
 
     errors = SimulatedWorld(3).run(read).errors
     assert len(errors) == 3
@@ -304,7 +317,7 @@ def test_a_batch_that_is_taken_twice_is_found_at_the_end_of_the_epoch(files):
         (lambda files: data_of(files).take(0).batch(4).loader(rank=0, size=1), "no sample left of 1003"),
         (lambda files: data_of(files).batch(24).loader(rank=0), "takes rank and size"),
         (lambda files: data_of(files).map(str).take(3), r"take\(3\) cannot be done here.*before .map"),
-        (lambda files: data_of(files).batch(7, lanes=2), "lanes is 2, which does not divide"),
+        (lambda files: data_of(files).batch(7, streams=2), "streams is 2, which does not divide"),
         (lambda _: Dataset.mix([]), "the mixture is empty"),
         (lambda files: data_of(files).pack(8).map(str), "packed rows are no samples"),
         (lambda files: data_of(files).map(str, workers=-1), "workers is -1"),

@@ -41,16 +41,16 @@ def everything(plan):
 
 
 def test_no_sample_a_second_time_before_all_of_its_part():
-    """Over epochs a part is read on, not from its start: its samples are taken equally often, but for lanes' ends."""
+    """Over epochs a part is read on, not from its start: its samples are taken equally often, but for streams' ends."""
     taken = np.concatenate([everything(mixture(epoch)).ravel() for epoch in range(4)])
     for begin, end in ((0, 5003), (5003, 5780)):
         often = np.bincount(taken[(taken >= begin) & (taken < end)] - begin, minlength=end - begin)
-        assert often.max() - often.min() <= 2  # lanes end their turn of a part at slightly different steps
+        assert often.max() - often.min() <= 2  # streams end their turn of a part at slightly different steps
     assert (taken < 5003).mean() == pytest.approx(0.7, abs=0.02)
 
 
 def test_a_cycle_has_every_part_as_often_as_its_quota():
-    """In each cycle of a lane the parts' shares are exact."""
+    """In each cycle of a stream the parts' shares are exact."""
     plan = mixture(stop="all", sizes=(50_000, 20_000))
     turns = plan.turns(3, np.arange(2 * CYCLE))
     for cycle in (turns.part[:CYCLE], turns.part[CYCLE:]):
@@ -78,7 +78,7 @@ def test_epochs_end_with_the_first_part_or_with_all():
     assert len(np.unique(every)) >= 0.99 * 5780
 
 
-def test_a_part_smaller_than_the_lanes_is_refused():
-    """A part of which some lanes would have nothing is an error that says what to do."""
-    with pytest.raises(DataError, match=r"part 1 of the mixture has 5 samples, fewer than the 12 lanes.*lanes=1"):
+def test_a_part_smaller_than_the_streams_is_refused():
+    """A part of which some streams would have nothing is an error that says what to do."""
+    with pytest.raises(DataError, match=r"part 1 of the mixture has 5 samples, fewer than the 12 streams.*streams=1"):
         MixPlan([index_of([20] * 10), index_of([5])], [1, 1], Layout(24, 12, 4, 0, True), 0, stop="first")

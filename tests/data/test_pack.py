@@ -24,7 +24,7 @@ class Case:
 
     packing: Packing
     sizes: tuple[int, ...]
-    strips: tuple[int, ...]
+    step_chunks: tuple[int, ...]
 
     @property
     def documents(self) -> list[Tokens]:
@@ -34,15 +34,15 @@ class Case:
     def ids(self, depths: list[int]) -> list[int]:
         return [FIRST_ID + depth for depth in depths]
 
-    def rows(self, carry: Carry | None = None, strips: tuple[int, ...] | None = None) -> list[Packed]:
+    def rows(self, carry: Carry | None = None, step_chunks: tuple[int, ...] | None = None) -> list[Packed]:
         """All rows from a carry on, with the documents pushed in strips of these sizes, over and over."""
-        carry, documents, strips = carry or Carry(), self.documents, strips or self.strips
+        carry, documents, step_chunks = carry or Carry(), self.documents, step_chunks or self.step_chunks
         packing = packer(
             self.packing, carry, ids=self.ids(carry.again), documents=[documents[depth] for depth in carry.again]
         )
         found, depth, turn = [], carry.depth, 0
         while depth < len(documents):
-            depths = list(range(depth, min(depth + strips[turn % len(strips)], len(documents))))
+            depths = list(range(depth, min(depth + step_chunks[turn % len(step_chunks)], len(documents))))
             found += packing.push(depths, self.ids(depths), [documents[depth] for depth in depths])
             depth, turn = depth + len(depths), turn + 1
         return found + packing.flush()
@@ -101,16 +101,16 @@ def test_every_token_is_in_one_row(case: Case) -> None:
 def test_the_next_row_is_found_again_from_every_row(case: Case, data: st.DataObject) -> None:
     """Bit for bit, in the middle of documents, with other strips, and a second time from a row that came then."""
     rows = case.rows()
-    strips = tuple(data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=3)))
+    step_chunks = tuple(data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=3)))
     for at, row in enumerate(rows):
         carry = Carry.from_json(json.loads(json.dumps(row.carry.to_json())))
         assert carry == row.carry
-        rest = case.rows(carry, strips)
+        rest = case.rows(carry, step_chunks)
         assert len(rest) == len(rows) - at - 1
         assert all(map(same, rest, rows[at + 1 :]))
     if len(rows) > 2:
         middle = data.draw(st.integers(0, len(rows) - 2))
-        again = case.rows(rows[middle].carry, strips)
+        again = case.rows(rows[middle].carry, step_chunks)
         third = data.draw(st.integers(0, len(again) - 1))
         assert all(map(same, case.rows(again[third].carry), rows[middle + third + 2 :]))
 
@@ -120,7 +120,7 @@ def test_the_next_row_is_found_again_from_every_row(case: Case, data: st.DataObj
 @example(Case(Packing(2, "best-fit", PAD), (2, 0, 1), (3,)))
 def test_how_many_are_pushed_at_once_decides_nothing(case: Case) -> None:
     """Also for a document without tokens that stands where a row ends."""
-    rows, one_by_one = case.rows(), case.rows(strips=(1,))
+    rows, one_by_one = case.rows(), case.rows(step_chunks=(1,))
     assert len(rows) == len(one_by_one)
     assert all(map(same, rows, one_by_one))
 

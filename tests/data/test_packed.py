@@ -29,9 +29,9 @@ def tokens(sample: dict[str, Any]) -> dict[str, Any]:
     return {"tokens": np.full(sample["count"], sample["id"] + 1, np.int32)}
 
 
-def packed(files: str, method: str = "split", *, length: int = 32, lanes: int = 4) -> Dataset:
+def packed(files: str, method: str = "split", *, length: int = 32, streams: int = 4) -> Dataset:
     data = Dataset.jsonl(files, seed=1, block_bytes=256).map(tokens)
-    return data.pack(length, method=method).batch(8, lanes=lanes)
+    return data.pack(length, method=method).batch(8, streams=streams)
 
 
 def lengths(files: str) -> np.ndarray:
@@ -113,7 +113,7 @@ def test_what_is_filtered_or_bad_has_no_token_and_is_counted(files):
 
     def read(world: World) -> tuple[set[int], Any]:
         data = Dataset.jsonl(files, block_bytes=256).filter(lambda sample: sample["id"] % 2 == 1)
-        loader = data.map(broken, on_error="mask").pack(32).batch(8, lanes=4).loader(world)
+        loader = data.map(broken, on_error="mask").pack(32).batch(8, streams=4).loader(world)
         seen: set[int] = set()
         bad = 0
         for batch in loader:
@@ -131,8 +131,8 @@ def test_a_row_that_is_lost_is_found_out(files):
 
     def read(world: World) -> None:
         loader = packed(files).loader(world)
-        take = loader._witness.take
-        loader._witness.take = lambda taken: None if (world.rank, taken.batch.step) == (1, 9) else take(taken)
+        take = loader._audit.take
+        loader._audit.take = lambda taken: None if (world.rank, taken.batch.step) == (1, 9) else take(taken)
         for _ in loader:
             pass
 
@@ -162,7 +162,7 @@ def test_another_packing_cannot_go_on_from_a_state(files):
 
 def test_samples_without_tokens_are_refused(files):
     """A sample that was not tokenized is named, with what it has."""
-    data = Dataset.jsonl(files).pack(32).batch(8, lanes=1)
+    data = Dataset.jsonl(files).pack(32).batch(8, streams=1)
     with pytest.raises(
         DataError, match=r"sample \d+ cannot be packed: the columns \['count', 'id'\].*\.map\(tokenizer"
     ):

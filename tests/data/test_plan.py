@@ -29,10 +29,10 @@ GOLDEN_DIGEST = "ce54a2fe8ff0e07e"
 def plans(draw):
     rows = draw(st.lists(st.integers(1, 30), min_size=1, max_size=40))
     batch = draw(st.integers(1, 24))
-    lanes = draw(st.sampled_from(divisors(batch)))
+    streams = draw(st.sampled_from(divisors(batch)))
     how = Layout(
         batch,
-        lanes,
+        streams,
         draw(st.integers(1, 6)),
         draw(st.integers(0, 3)),
         draw(st.booleans()),
@@ -80,18 +80,18 @@ def test_a_ledger_of_the_plan_is_the_sum_of_all_ids(plan):
 
 @settings(max_examples=60, deadline=None)
 @given(plans())
-def test_windows_tile_their_lane(plan):
-    """Every depth of a lane lies in one window, which is the same from whatever depth it is asked for."""
-    for lane in range(plan.layout.lanes):
+def test_windows_tile_their_stream(plan):
+    """Every depth of a stream lies in one window, which is the same from whatever depth it is asked for."""
+    for stream in range(plan.layout.streams):
         depth = 0
-        while depth < plan.length(lane):
-            window = plan.window(lane, depth)
+        while depth < plan.length(stream):
+            window = plan.window(stream, depth)
             assert window.begin == depth
-            last = plan.window(lane, window.end - 1)
+            last = plan.window(stream, window.end - 1)
             assert (last.begin, last.end, last.pieces) == (window.begin, window.end, window.pieces)
             assert sorted(window.order.tolist()) == list(range(window.end - window.begin))
             depth = window.end
-        assert depth == plan.length(lane)
+        assert depth == plan.length(stream)
 
 
 @pytest.mark.parametrize("samples", [93, 94, 95, 96, 97, 189, 190, 191, 192])
@@ -108,8 +108,8 @@ def test_ranks_read_their_share():
     plan = EpochPlan(index, layout(index, global_batch=24, seed=0, shuffle=True), 0)
     for size in (3, 4, 8):
         for rank in range(size):
-            lanes = {row // plan.layout.depth_of_step for row in rows_of_rank(rank, size, 24)}
-            read = sum(len(window.pieces) for lane in lanes for window in _windows(plan, lane))
+            streams = {row // plan.layout.depth_of_step for row in rows_of_rank(rank, size, 24)}
+            read = sum(len(window.pieces) for stream in streams for window in _windows(plan, stream))
             assert read <= 1.1 * len(index) / size
 
 
@@ -123,8 +123,8 @@ def test_epochs_and_seeds_have_other_orders():
     assert len(seen) == 25
 
 
-def test_unshuffled_lanes_are_in_the_order_of_the_files():
-    """Without a shuffle, one lane is the files from the first sample to the last; every epoch is the same."""
+def test_unshuffled_streams_are_in_the_order_of_the_files():
+    """Without a shuffle, one stream is the files from the first sample to the last; every epoch is the same."""
     index = uneven(100)
     for epoch in (0, 1):
         ids = EpochPlan(index, Layout(4, 1, 4, 0, False), epoch).row_ids(range(4), 0, 25)
@@ -147,27 +147,27 @@ def test_orders_are_those_of_the_first_release():
 
 
 def test_a_layout_that_cannot_be_says_which_can():
-    """Batches that do not divide over ranks or lanes name the numbers that do."""
+    """Batches that do not divide over ranks or streams name the numbers that do."""
     with pytest.raises(
         DataError, match=r"rank 2: a global batch of 96 rows does not divide over 5 ranks.*1, 2, 3, 4, 6, 8"
     ):
         rows_of_rank(2, 5, 96)
-    with pytest.raises(DataError, match=r"lanes is 5.*1, 2, 3, 4, 6"):
+    with pytest.raises(DataError, match=r"streams is 5.*1, 2, 3, 4, 6"):
         Layout(12, 5, 4, 0, True)
     with pytest.raises(DataError, match="global_batch is 0"):
         Layout(0, 1, 4, 0, True)
 
 
-def test_few_blocks_make_few_lanes():
-    """There are as many lanes as 20 blocks each allow, so that little is read twice; one at least."""
-    assert layout(index_of([10] * 508), global_batch=96, seed=0, shuffle=True).lanes == 24
-    assert layout(index_of([10] * 5000), global_batch=96, seed=0, shuffle=True).lanes == 96
-    assert layout(index_of([10] * 3), global_batch=96, seed=0, shuffle=True).lanes == 1
+def test_few_blocks_make_few_streams():
+    """There are as many streams as 20 blocks each allow, so that little is read twice; one at least."""
+    assert layout(index_of([10] * 508), global_batch=96, seed=0, shuffle=True).streams == 24
+    assert layout(index_of([10] * 5000), global_batch=96, seed=0, shuffle=True).streams == 96
+    assert layout(index_of([10] * 3), global_batch=96, seed=0, shuffle=True).streams == 1
 
 
-def _windows(plan, lane):
+def _windows(plan, stream):
     depth = 0
-    while depth < plan.length(lane):
-        window = plan.window(lane, depth)
+    while depth < plan.length(stream):
+        window = plan.window(stream, depth)
         yield window
         depth = window.end

@@ -18,7 +18,7 @@ from allranks.data.snapshot import Resume, Snapshot
 from allranks.errors import AllranksError, LedgerMismatch, Mismatch, StepExists
 
 SAMPLES, BATCH = 1003, 24
-plan = plan_of(SAMPLES, BATCH, lanes=8)
+plan = plan_of(SAMPLES, BATCH, streams=8)
 FACTS = plan.facts()
 
 

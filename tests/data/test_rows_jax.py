@@ -17,10 +17,10 @@ from samples import plan_of
 import allranks
 from allranks.data.dataset import Dataset
 from allranks.data.detect import rows_of
+from allranks.data.device_iterator import in_flight
 from allranks.data.jax import to_jax
 from allranks.data.plan import rows_of_rank
 from allranks.data.start import compare_shared_rows, row_hashes, start
-from allranks.data.under_way import under_way
 from allranks.errors import BatchMismatch, DataError
 
 BATCH = 8
@@ -102,7 +102,7 @@ def test_batches_are_under_way_before_they_are_needed() -> None:
         placed.append(number)
         return 10 * number
 
-    for taken, (number, made) in enumerate(under_way(range(5), place, ahead=2)):
+    for taken, (number, made) in enumerate(in_flight(range(5), place, ahead=2)):
         assert (number, made) == (taken, 10 * taken)
         assert placed == list(range(min(taken + 3, 5)))
     assert taken == 4
@@ -189,7 +189,7 @@ def test_uneven_processes_bring_as_many_rows_as_they_have_devices(world: allrank
     cut = NamedSharding(mesh, P("data"))
     rows = rows_of(cut, global_batch=6, world=world)
     assert rows == ((0, 1, 2, 3), (4, 5))[world.rank]
-    ids = plan_of(100, 6, lanes=3).row_ids(start(world, {}, rows, global_batch=6).counted, 0, 1)
+    ids = plan_of(100, 6, streams=3).row_ids(start(world, {}, rows, global_batch=6).counted, 0, 1)
     assert len({one for rank in world.all_gather(ids.ravel().tolist()) for one in rank}) == 6
     assert_is_the_batch(to_jax(columns_of(rows), rows, cut, 6), 6)
 

@@ -20,7 +20,7 @@ from allranks.data.reduce import masked_mean
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.errors import DataError, LedgerMismatch, Mismatch
 
-one = plan_of(1003, 24, lanes=8)
+one = plan_of(1003, 24, streams=8)
 layout = one.layout
 MANY = layout.depth_of_step
 
@@ -46,7 +46,7 @@ def test_the_state_is_small_and_the_same_on_every_rank_and_world() -> None:
     """256 bytes at most, also late in a huge training; a rank's own look at it says that it is a part."""
     assert state_of(1, 20) == state_of(3, 20) == state_of(8, 20)
     [world] = SimulatedWorld(1).run(lambda world: world).values()
-    large = {**one.facts(), "samples": 10**12, "lanes": 4096, "seed": 2**31, "window": 1024}
+    large = {**one.facts(), "samples": 10**12, "streams": 4096, "seed": 2**31, "window": 1024}
     late = Snapshot(world, 10**4, 10**11, large, Sum(10**12, 2**64 - 1, 10**9), Sum())
     assert len(json.dumps(late.gathered())) <= 256
     assert dict(late) == late.gathered()
@@ -90,22 +90,22 @@ def test_a_ledger_goes_on_over_another_number_of_ranks(before: int, after: int) 
         raise lost[after - 1]
 
 
-def test_carries_of_packing_are_put_together_by_lane() -> None:
-    """Ranks that read one lane together must have packed it alike."""
+def test_carries_of_packing_are_put_together_by_stream() -> None:
+    """Ranks that read one stream together must have packed it alike."""
 
     def carry(world: World, odd: bool) -> Any:
-        lanes = (2 * (world.rank // 2), 2 * (world.rank // 2) + 1)
-        held = {lane: [lane, 7 if odd and world.rank == 3 else 0] for lane in lanes}
+        streams = (2 * (world.rank // 2), 2 * (world.rank // 2) + 1)
+        held = {stream: [stream, 7 if odd and world.rank == 3 else 0] for stream in streams}
         return snapshot(world, 3, carry=held).gathered()
 
     four = SimulatedWorld(4)
     [state, *others] = four.run(lambda world: carry(world, odd=False)).values()
     assert others == [state] * 3
     resume = Resume.from_state(state, one.facts(), layout, rank=0)
-    assert resume.carry == {lane: [lane, 0] for lane in range(4)}
+    assert resume.carry == {stream: [stream, 0] for stream in range(4)}
     errors = four.run(lambda world: carry(world, odd=True)).errors
     assert len(errors) == 4
-    with pytest.raises(Mismatch, match="ranks 2 and 3 read lane 2 together, and packed it differently"):
+    with pytest.raises(Mismatch, match="ranks 2 and 3 read stream 2 together, and packed it differently"):
         raise errors[0]
 
 
@@ -131,7 +131,7 @@ REFUSED: dict[str, tuple[Any, plan.Layout, str]] = {
     "another batch": (
         state_of(2, 4),
         replace(layout, global_batch=40),
-        "12 samples of every lane .* in the middle of a global batch of 40.* global batch of 8, 16, 24, 32, 48, 96",
+        "12 samples of every stream .* in the middle of a global batch of 40.* global batch of 8, 16, 24, 32, 48, 96",
     ),
 }
 
@@ -144,7 +144,7 @@ def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
 
 
 def test_another_global_batch_may_go_on_where_the_depth_allows() -> None:
-    """Depth counts samples of a lane, so it stands for the same samples."""
+    """Depth counts samples of a stream, so it stands for the same samples."""
     doubled = replace(layout, global_batch=48)
     assert Resume.from_state(state_of(2, 4), facts_of(doubled), doubled, rank=0).step == 2
 

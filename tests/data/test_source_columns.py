@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allranks.data.base import Bad, Source
+from allranks.data.base import BadSample, Source
 from allranks.errors import DataChanged, DataError
 
 pa = pytest.importorskip("pyarrow")
@@ -83,7 +83,7 @@ def test_text_that_is_no_utf8_is_bad() -> None:
     table = pa.table({"x": pa.array([b"a", b"\xff", b"c"]).view(pa.string())})
     one, bad, three = TableRows(table, "file, row group 7").take(np.arange(3))
     assert (one, three) == ({"x": "a"}, {"x": "c"})
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, BadSample)
     assert bad.why.startswith("file, row group 7: row 1 has text that is no UTF-8")
 
 
@@ -139,8 +139,8 @@ def test_a_corrupt_row_group_is_named_or_masked(tmp_path: Path) -> None:
         samples(parquet(path))
     assert error.value.path == str(path)
     found = samples(parquet(path, on_corrupt="mask"))
-    assert [row for row, one in enumerate(found) if isinstance(one, Bad)] == list(range(10, 20))
-    assert [one["a"] for one in found if not isinstance(one, Bad)] == [*range(10), *range(20, 30)]
+    assert [row for row, one in enumerate(found) if isinstance(one, BadSample)] == list(range(10, 20))
+    assert [one["a"] for one in found if not isinstance(one, BadSample)] == [*range(10), *range(20, 30)]
     assert end > begin
 
 
@@ -148,7 +148,7 @@ def test_a_page_header_that_is_damaged_is_found_without_checksums(tmp_path: Path
     path = tmp_path / "a.parquet"
     wide(path)
     damage(path, pq.read_metadata(path).row_group(2).column(0).data_page_offset)
-    assert sum(isinstance(one, Bad) for one in samples(parquet(path, on_corrupt="mask"))) == 10
+    assert sum(isinstance(one, BadSample) for one in samples(parquet(path, on_corrupt="mask"))) == 10
 
 
 @pytest.mark.parametrize("keep", [3, 100, -9, -1])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from corpora import add
 
-from allranks.data.base import Bad, Source
+from allranks.data.base import BadSample, Source
 from allranks.data.index import Index
 from allranks.data.sources import parts
 from allranks.data.sources.files import FileSource
@@ -319,7 +319,7 @@ def test_a_member_that_cannot_be_decoded_is_bad(tmp_path: Path) -> None:
         add(tar, "1.json", b"{")
         add(tar, "2.cls", b"7\n")
     bad, good = all_of(webdataset(tmp_path, decode=True), webdataset(tmp_path).index())
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, BadSample)
     assert "1.json cannot be decoded" in bad.why
     assert good == {"__key__": "2", "cls": 7}
 
@@ -351,7 +351,7 @@ def test_rows_of_an_object_that_raise() -> None:
     assert error.value.sample == 1
     first, bad, last = all_of(sequence(Rows(), on_corrupt="mask"), index)
     assert (first, last) == (10, 30)
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, BadSample)
     with pytest.raises(DataChanged, match=r"Rows:3 here, builtins.list:2 in the index"):
         sequence(Rows()).open(sequence([1, 2]).index())
     with pytest.raises(DataError, match="found generator"):

@@ -13,7 +13,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.data.base import Bad, Source
+from allranks.data.base import BadSample, Source
 from allranks.data.index import Index
 from allranks.data.sources.lines import cut, spans
 from allranks.data.sources.text import text
@@ -99,7 +99,7 @@ def test_what_is_no_utf8_is_bad(tmp_path: Path) -> None:
     source = text(tmp_path / "a.txt")
     one, bad, three = samples(source, source.index())
     assert (one, three) == ("one", "three")
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, BadSample)
     assert "a.txt: line 2 of the block at byte 0 is no UTF-8" in bad.why
 
 
@@ -113,7 +113,7 @@ def test_what_is_no_json_is_bad(tmp_path: Path) -> None:
     index = source.index()
     first, bad, last = samples(source, index)
     assert (first, last) == ({"a": 1}, [2])
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, BadSample)
     assert f"{tmp_path}/a.jsonl: line 2 of the block at byte 0 is no JSON" in bad.why
 
 

@@ -110,7 +110,7 @@ def test_every_sample_is_read_once_and_goes_on_with_other_ranks(tmp_path: Path, 
 def test_take_is_that_of_their_library(tmp_path: Path) -> None:
     files = [str(write_json(tmp_path, name, many)) for name, many in SIZES.items()]
     data = allranks.Dataset.huggingface("json", streaming=True, data_files=files, shuffle=False)
-    (batch,) = data.skip(38).take(6).batch(6, lanes=1).loader(rank=0, size=1)
+    (batch,) = data.skip(38).take(6).batch(6, streams=1).loader(rank=0, size=1)
     theirs = datasets.load_dataset("json", data_files=files, split="train", streaming=True).skip(38).take(6)
     assert list(zip(batch["name"], batch["x"].tolist(), strict=True)) == [(one["name"], one["x"]) for one in theirs]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allranks.data.base import Bad
+from allranks.data.base import BadSample
 from allranks.data.tokenizers import tokenizer
 from allranks.data.transform import Chain, Map
 from allranks.data.workers import start_workers
@@ -58,11 +58,11 @@ def test_tokens_say_the_text(which: Any, decode: Callable[[list[int]], str], cou
     chain = Chain((Map(tokenizer(which)),))
     workers = start_workers(chain, count)
     try:
-        samples = [*({"text": text, "n": 1} for text in TEXTS), Bad("torn")]
+        samples = [*({"text": text, "n": 1} for text in TEXTS), BadSample("torn")]
         *done, bad = workers.submit(samples, np.arange(5), 0).result(60)
     finally:
         workers.close()
-    assert bad == Bad("torn")
+    assert bad == BadSample("torn")
     for text, sample in zip(TEXTS, done, strict=True):
         assert list(sample) == ["n", "tokens"]
         assert sample["tokens"].dtype == np.int32
@@ -92,7 +92,7 @@ def test_a_sample_without_text_is_named() -> None:
     samples = [{"text": "a"}, {"text": None}, {"body": "b"}, "c"]
     done = Chain((Map(tokenizer("bytes", keep=True, into="ids"), on_error="mask"),)).apply(samples, np.arange(4), 0)
     assert (done[0]["text"], done[0]["ids"].tolist()) == ("a", [97])
-    assert [type(one) for one in done[1:3]] == [Bad, Bad]
+    assert [type(one) for one in done[1:3]] == [BadSample, BadSample]
     assert "found NoneType; it has body" in done[2].why
     assert (done[3]["text"], done[3]["ids"].tolist()) == ("c", [99])
     with pytest.raises(DataError, match="sample 1 in epoch 0: expected text in column 'text'"):

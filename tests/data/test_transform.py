@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allranks.checkpoint import agree
-from allranks.data.base import Bad
+from allranks.data.base import BadSample
 from allranks.data.transform import Chain, Filter, Map
 from allranks.errors import DataError
 
@@ -44,7 +44,7 @@ def noise_many(samples: list[int], rngs: list[np.random.Generator]) -> list[tupl
 def test_every_sample_keeps_its_place() -> None:
     """Filtered rows and bad ones stay where they stand, and later functions do not see them."""
     chain = Chain((Map(double), Filter(lambda sample: sample % 4 == 0), Map(double)))
-    samples = [0, Bad("torn"), 2, 3, *range(4, 10)]
+    samples = [0, BadSample("torn"), 2, 3, *range(4, 10)]
     done = chain.apply(samples, IDS, 0)
     assert [one if isinstance(one, int) else one.filtered for one in done] == [
         0, False, 8, True, 16, True, 24, True, 32, True,
@@ -69,7 +69,13 @@ def test_an_error_names_the_sample(fn: Callable[..., Any], batched: bool) -> Non
 def test_an_error_masks_one_row(fn: Callable[..., Any], batched: bool) -> None:
     """With on_error="mask" the others are as if nothing had happened."""
     done = Chain((Map(fn, batched=batched, on_error="mask"),)).apply(range(10), IDS, 0)
-    assert done == [0, 1, 2, Bad("allergic raised ValueError: three".replace("allergic", fn.__name__)), *range(4, 10)]
+    assert done == [
+        0,
+        1,
+        2,
+        BadSample("allergic raised ValueError: three".replace("allergic", fn.__name__)),
+        *range(4, 10),
+    ]
 
 
 def test_an_error_whose_text_cannot_be_made_is_an_error_like_any_other() -> None:
@@ -85,7 +91,7 @@ def test_an_error_whose_text_cannot_be_made_is_an_error_like_any_other() -> None
     with pytest.raises(DataError, match=r"fails raised Speechless for sample 100 in epoch 0: \(its __str__ raises\)"):
         Chain((Map(fails),)).apply(range(10), IDS, 0)
     [done, *_] = Chain((Map(fails, on_error="mask"),)).apply(range(10), IDS, 0)
-    assert isinstance(done, Bad)
+    assert isinstance(done, BadSample)
     assert "Speechless: (its __str__ raises)" in done.why
     assert agree.refusal(Speechless()) == ["Speechless", "(its __str__ raises)"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allranks.data.base import Bad
+from allranks.data.base import BadSample
 from allranks.data.transform import Chain, Filter, Map
 from allranks.data.workers import Workers, start_workers
 from allranks.data.workers.pool import Pool
@@ -48,10 +48,10 @@ def alive(pid: int) -> bool:
         return False
 
 
-def results(running: Workers, strips: int, width: int = 100) -> list[Any]:
+def results(running: Workers, step_chunks: int, width: int = 100) -> list[Any]:
     futures = [
         running.submit(range(at * width, (at + 1) * width), np.arange(at * width, (at + 1) * width), 0)
-        for at in range(strips)
+        for at in range(step_chunks)
     ]
     return [one for future in futures for one in future.result(PATIENCE)]
 
@@ -74,7 +74,7 @@ def test_any_number_of_workers_gives_the_same() -> None:
     for inline, *others in zip(*found, strict=True):
         for other in others:
             assert type(other) is type(inline)
-            if isinstance(inline, Bad):
+            if isinstance(inline, BadSample):
                 assert other == inline
             elif "tokens" in inline:
                 assert other["tokens"].dtype == inline["tokens"].dtype

@@ -18,7 +18,6 @@ REASONS = {
     "checkpoint/resuming.py": "the words about a resumed run, apart from what resumes it",
     "checkpoint/same_folder.py": "one protocol: do all ranks see one folder?",
     "consistency/tree.py": "public: tree_digest",
-    "data/chains.py": "pure, in a part that reads files",
     "data/rows.py": "public: global_batch's side of a framework",
     "guard/start.py": "the entrance for the agent",
     "topology.py": "ground: stands below what uses it",

@@ -11,8 +11,8 @@ from allranks.checkpoint import inventory
 from allranks.cli import screen
 from allranks.cli.data_place import add_kind, indexed, of_program, opened
 from allranks.cli.place import Place, place
-from allranks.data.lineage import Stand, differs, faults, rows_a_step, stands
-from allranks.data.opening import plans
+from allranks.data.lineage import ReadPosition, differs, faults, read_positions, rows_per_step
+from allranks.data.open_loader import plans
 from allranks.data.plan import EpochPlan, Layout, Plan
 from allranks.errors import NotThere
 
@@ -22,14 +22,14 @@ loader.state()}) holds the sum of all samples that led to its weights, over all 
 --data the counts and places are looked at; with it the plan is made again, and the sums must be its own.
   allranks data audit runs/a --data 'data/*.parquet'
   allranks data audit runs/a --data train:data          (the data set, or a function that returns it, in train.py)"""
-Plans = Callable[[Stand], Plan | None]
+Plans = Callable[[ReadPosition], Plan | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What was found of a state; ``compared`` with the plan: "yes", "no", or why it cannot be."""
 
-    stand: Stand
+    stand: ReadPosition
     faults: tuple[str, ...]
     compared: str
 
@@ -72,23 +72,25 @@ def _plans(arguments: argparse.Namespace) -> Plans:
     whole = indexed(opened(arguments, arguments.data)).index
     index = whole.slice(arguments.skip, whole.samples if arguments.take is None else arguments.skip + arguments.take)
 
-    def plan(stand: Stand) -> Plan | None:
+    def plan(stand: ReadPosition) -> Plan | None:
         if "quotas" in stand.of:
             return None
-        lanes, window, seed, shuffle = (int(stand.of.get(word, 1)) for word in ("lanes", "window", "seed", "shuffle"))
-        return EpochPlan(index, Layout(lanes, lanes, window, seed, bool(shuffle)), stand.epoch)
+        streams, window, seed, shuffle = (
+            int(stand.of.get(word, 1)) for word in ("streams", "window", "seed", "shuffle")
+        )
+        return EpochPlan(index, Layout(streams, streams, window, seed, bool(shuffle)), stand.epoch)
 
     return plan
 
 
-def _read(at: Place) -> tuple[dict[str, list[Stand]], dict[str, list[int]]]:
+def _read(at: Place) -> tuple[dict[str, list[ReadPosition]], dict[str, list[int]]]:
     """Return the states of all whole steps by where they stand in ``extra``, and the steps that lack one."""
     whole = [one for one in inventory.survey(at.storage) if one.manifest is not None and at.step in (None, one.step)]
     if not whole:
         raise NotThere(f"{at} holds no checkpoint.", remedy="`allranks ckpt ls` shows what is there.")
-    by_key: dict[str, list[Stand]] = {}
+    by_key: dict[str, list[ReadPosition]] = {}
     for one in whole:
-        for stand in stands(one.step, one.manifest.extra if one.manifest else None):
+        for stand in read_positions(one.step, one.manifest.extra if one.manifest else None):
             by_key.setdefault(stand.key, []).append(stand)
     if not by_key:
         raise NotThere(
@@ -99,7 +101,7 @@ def _read(at: Place) -> tuple[dict[str, list[Stand]], dict[str, list[int]]]:
     return by_key, {key: sorted(set(steps) - {one.step for one in found}) for key, found in by_key.items()}
 
 
-def _judged(found: Sequence[Stand], again: Plans | None) -> list[Verdict]:
+def _judged(found: Sequence[ReadPosition], again: Plans | None) -> list[Verdict]:
     verdicts = []
     for before, stand in zip([None, *found], found, strict=False):
         wrong, compared = faults(stand, before), "no"
@@ -159,7 +161,7 @@ def _row(one: Verdict) -> list[str]:
 
 
 def _note(found: Sequence[Verdict]) -> None:
-    speeds = rows_a_step([one.stand for one in found])
+    speeds = rows_per_step([one.stand for one in found])
     if len(speeds) == 1:
         screen.show(f"Each step of the training took {speeds[0]:,.6g} rows.")
     elif speeds:

@@ -107,7 +107,7 @@ def _guessed(pattern: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Indexed:
+class IndexedShard:
     """An index, and what had to be looked at for it now: files, their bytes, seconds."""
 
     index: Index
@@ -116,7 +116,7 @@ class Indexed:
     seconds: float
 
 
-def indexed(one: Source) -> Indexed:
+def indexed(one: Source) -> IndexedShard:
     """Return the index, from where it is kept or built now, under a bar. Raises DataError where there is no sample."""
     began = time.monotonic()
     new = _new(one)
@@ -131,7 +131,7 @@ def indexed(one: Source) -> Indexed:
         index = one.index(progress=progress)
     if not index.samples:
         raise DataError(f"{one.where}: no file has a sample.", path=one.where)
-    return Indexed(index, len(new), sum(new), time.monotonic() - began)
+    return IndexedShard(index, len(new), sum(new), time.monotonic() - began)
 
 
 def _new(one: Source) -> list[int]:

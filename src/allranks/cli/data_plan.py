@@ -8,9 +8,9 @@ from typing import Any
 
 from allranks.cli import screen
 from allranks.cli.data_place import add_place, indexed, of_program, opened
-from allranks.data.opening import plans
-from allranks.data.outlook import Outlook, coverage, files_of, first_touch, lanes_of_rank, outlook
+from allranks.data.open_loader import plans
 from allranks.data.plan import EpochPlan, divisors, layout
+from allranks.data.plan_summary import PlanSummary, coverage, files_of, first_touch, streams_of_rank, summarize_plan
 from allranks.errors import DataError
 
 DESCRIPTION = """\
@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, metavar="ROWS", help="the global batch; that of MODULE:NAME is known")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     parser.add_argument("--epoch", type=int, default=0, metavar="E")
-    parser.add_argument("--lanes", type=int, metavar="L", help="as in .batch(lanes=...)")
+    parser.add_argument("--streams", type=int, metavar="S", help="as in .batch(streams=...)")
+    parser.add_argument("--lanes", type=int, dest="streams", help=argparse.SUPPRESS)  # its name until 0.1
     parser.add_argument("--window", type=int, metavar="BLOCKS", help="as in .batch(window=...)")
     parser.add_argument("--drop", action="store_true", help='as in .batch(tail="drop")')
     parser.add_argument("--no-shuffle", action="store_true", help="as in shuffle=False")
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     where, plan = _plan(arguments)
-    found = outlook(plan, arguments.ranks)
+    found = summarize_plan(plan, arguments.ranks)
     if arguments.json:
         screen.show_json(_document(where, found))
     else:
@@ -60,14 +61,14 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, EpochPlan]:
         global_batch=arguments.batch,
         seed=arguments.seed,
         shuffle=not arguments.no_shuffle,
-        lanes=arguments.lanes,
+        streams=arguments.streams,
         window=arguments.window,
         tail="drop" if arguments.drop else "pad",
     )
     return source.where, EpochPlan(index, laid, arguments.epoch)
 
 
-def _document(where: str, found: Outlook) -> dict[str, Any]:
+def _document(where: str, found: PlanSummary) -> dict[str, Any]:
     plan = found.plan
     how, index = plan.layout, plan.index
     return {
@@ -80,7 +81,7 @@ def _document(where: str, found: Outlook) -> dict[str, Any]:
         "epoch": plan.epoch,
         "seed": how.seed,
         "shuffle": how.shuffle,
-        "lanes": how.lanes,
+        "streams": how.streams,
         "window": how.window,
         "plan": plan.digest(),
         "steps": plan.steps,
@@ -93,7 +94,7 @@ def _document(where: str, found: Outlook) -> dict[str, Any]:
         "per_rank": {
             "samples": found.samples.tolist(),
             "padding": found.padding.tolist(),
-            "lanes": found.lanes.tolist(),
+            "streams": found.streams.tolist(),
             "blocks": found.blocks.tolist(),
             "bytes": found.nbytes.tolist(),
         },
@@ -104,19 +105,19 @@ def _round(number: Any) -> float:
     return round(float(number), 4)
 
 
-def _show(where: str, found: Outlook) -> None:
+def _show(where: str, found: PlanSummary) -> None:
     plan = found.plan
     screen.show(f"{where}: epoch {plan.epoch} on {screen.count(found.ranks, 'rank')}", style="bold")
     for name, said in _facts(found):
         screen.show(f"  {name:<8} {said}")
-    if plan.layout.lanes < found.ranks:
-        lanes = screen.count(plan.layout.lanes, "lane")
+    if plan.layout.streams < found.ranks:
+        streams = screen.count(plan.layout.streams, "stream")
         screen.show(
-            f"note: {lanes} for {found.ranks:,} ranks, so several read the same: take more lanes, of smaller blocks."
+            f"note: {streams} for {found.ranks:,} ranks, so several ranks read the same: take more, of smaller blocks."
         )
     screen.show("")
     shown = _shown(found.ranks)
-    columns = ["rank", "rows of a batch", "samples", "padding", "lanes", "files", "blocks", "read", "of 1/N"]
+    columns = ["rank", "rows of a batch", "samples", "padding", "streams", "files", "blocks", "read", "of 1/N"]
     rows = [_row(found, rank) for rank in shown]
     screen.show(screen.table(columns, rows, right=[*columns[2:], "rank"]))
     if len(shown) < found.ranks:
@@ -124,10 +125,10 @@ def _show(where: str, found: Outlook) -> None:
     cells = min(_CELLS, plan.samples)
     screen.show(f"\nwho reads what: the corpus from its first to its last sample; {_BARS[-1]} is all of a part")
     for rank in shown:
-        screen.show(f"{rank:>6} {bars(coverage(plan, lanes_of_rank(plan, rank, found.ranks), cells))}")
+        screen.show(f"{rank:>6} {bars(coverage(plan, streams_of_rank(plan, rank, found.ranks), cells))}")
 
 
-def _facts(found: Outlook) -> list[tuple[str, str]]:
+def _facts(found: PlanSummary) -> list[tuple[str, str]]:
     plan = found.plan
     how, index = plan.layout, plan.index
     dropped, padding = plan.samples - int(found.samples.sum()), int(found.padding.sum())
@@ -139,7 +140,7 @@ def _facts(found: Outlook) -> list[tuple[str, str]]:
     facts = [
         ("data", f"{plan.samples:,} samples, {screen.size(index.nbytes)}, {screen.count(len(index), 'block')}"),
         ("steps", f"{plan.steps:,} on every rank, of {how.global_batch:,} rows; {', '.join(last) or 'no padding'}"),
-        ("order", f"{order}, {screen.count(how.lanes, 'lane')}, windows of {screen.count(how.window, 'block')}"),
+        ("order", f"{order}, {screen.count(how.streams, 'stream')}, windows of {screen.count(how.window, 'block')}"),
         ("plan", plan.digest()),
         ("shuffle", f"the first 1 % of the steps has samples of {100 * first_touch(plan):.0f} % of the corpus"),
         ("worlds", f"the same batches on {told} ranks"),
@@ -157,15 +158,15 @@ def _shown(ranks: int) -> Sequence[int]:
     return [number * (ranks - 1) // (_MOST_ROWS - 1) for number in range(_MOST_ROWS)]
 
 
-def _row(found: Outlook, rank: int) -> list[str]:
+def _row(found: PlanSummary, rank: int) -> list[str]:
     plan, rows = found.plan, found.plan.layout.global_batch // found.ranks
     return [
         f"{rank:,}",
         f"{rank * rows:,} to {(rank + 1) * rows - 1:,}" if rows > 1 else f"{rank:,}",
         f"{found.samples[rank]:,}",
         f"{found.padding[rank]:,}",
-        f"{found.lanes[rank]:,}",
-        f"{files_of(plan, lanes_of_rank(plan, rank, found.ranks)):,}",
+        f"{found.streams[rank]:,}",
+        f"{files_of(plan, streams_of_rank(plan, rank, found.ranks)):,}",
         f"{found.blocks[rank]:,}",
         screen.size(int(found.nbytes[rank])) if plan.index.nbytes else "",
         f"{found.ratio[rank]:.2f}" if plan.index.nbytes else "",

@@ -11,7 +11,7 @@ import numpy as np
 
 from allranks.cli import screen
 from allranks.cli.data_place import add_place, indexed, opened
-from allranks.data.base import Bad, Reader, Source
+from allranks.data.base import BadSample, Reader, Source
 from allranks.data.batch import fields
 from allranks.data.index import Index
 
@@ -80,7 +80,7 @@ def _bad(reader: Reader, index: Index) -> list[tuple[int, str]]:
         rows = np.arange(int(index.rows[block]))
         samples = reader.read(block).take(rows + int(index.skip[block]))
         first = int(index.first[block])
-        return [(first + at, sample.why) for at, sample in enumerate(samples) if isinstance(sample, Bad)]
+        return [(first + at, sample.why) for at, sample in enumerate(samples) if isinstance(sample, BadSample)]
 
     found: list[tuple[int, str]] = []
     pool = ThreadPoolExecutor(_READERS)
@@ -95,7 +95,7 @@ def _bad(reader: Reader, index: Index) -> list[tuple[int, str]]:
 
 
 def _columns(samples: list[Any]) -> dict[str, str]:
-    usable = next((sample for sample in samples if not isinstance(sample, Bad)), None)
+    usable = next((sample for sample in samples if not isinstance(sample, BadSample)), None)
     return {} if usable is None else {name: _type(value) for name, value in fields(usable).items()}
 
 
@@ -107,7 +107,7 @@ def _type(value: Any) -> str:
 
 def _said(sample: Any) -> Any:
     """Return a sample for a person: what is long is cut, and says how long it is."""
-    if isinstance(sample, Bad):
+    if isinstance(sample, BadSample):
         return {"bad": sample.why}
     return {name: _short(value) for name, value in fields(sample).items()}
 

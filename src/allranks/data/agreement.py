@@ -1,4 +1,4 @@
-"""What the ranks say of the data before step 0, and of what they took in the end. Pure: words in, the verdict out.
+"""Compare what the ranks say about their data before step 0, and decide who counts which row. Pure.
 
 Sets of rows travel as ranges, [begin, end] each. What raises Mismatch here is raised by every rank.
 """
@@ -97,7 +97,7 @@ def refuse_rows(said: Sequence[Ranges], global_batch: int) -> str:
     return f"no rank holds {name_rows(missing)} of the global batch of {global_batch}; {told}"
 
 
-def miscounted(said: Sequence[Ranges], global_batch: int) -> str:
+def count_error(said: Sequence[Ranges], global_batch: int) -> str:
     """Return which rows are not counted by one rank each: "" if all are."""
     count = np.zeros(global_batch, np.int64)
     for begin, end in (one for held in said for one in held):

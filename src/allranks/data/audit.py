@@ -1,4 +1,4 @@
-"""The proof at the end of an epoch, or at any step: what all ranks took is what was planned, each sample once."""
+"""Prove that what all ranks took is what was planned, each sample once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _share(plan: Plan, end: int, rank: int, size: int) -> Sum:
     if end < plan.steps or not plan.once:
         return planned(plan, part(plan.layout.global_batch), 0, end)
     ids = part(plan.samples)
-    return whole(ids.start, ids.stop).minus(dropped(plan, part(plan.layout.lanes)))
+    return whole(ids.start, ids.stop).minus(dropped(plan, part(plan.layout.streams)))
 
 
 def _add(values: Sequence[Any]) -> list[Any]:
@@ -69,7 +69,7 @@ def _localise(world: World, plan: Plan, ledger: Ledger, copies: Ledger | None, c
     told = [[one.rank, one.begin, one.end, one.lost[:_MOST], one.extra[:_MOST]] for one in found[:_MOST]]
 
     def gather(values: Sequence[Any]) -> list[Any]:
-        wrong = agreement.miscounted([rows for _, _, rows in values], plan.layout.global_batch)
+        wrong = agreement.count_error([rows for _, _, rows in values], plan.layout.global_batch)
         return [sum(count for count, _, _ in values), [gap for _, some, _ in values for gap in some][:_MOST], wrong]
 
     said = [len(found), told, agreement.ranges(ledger.rows)]

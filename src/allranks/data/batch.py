@@ -1,4 +1,4 @@
-"""Samples that become the columns of a batch."""
+"""Make the columns of a batch from samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import Bad
+from allranks.data.base import BadSample
 from allranks.data.detect import backend
 from allranks.errors import DataError
 
@@ -94,8 +94,8 @@ class Collator:
         """Return the columns of samples, and their mask. Raises DataError for samples that do not fit together."""
         kinds = set(map(type, samples))
         good = (
-            np.array([not isinstance(sample, Bad) for sample in samples])
-            if Bad in kinds
+            np.array([not isinstance(sample, BadSample) for sample in samples])
+            if BadSample in kinds
             else np.ones(len(samples), np.bool_)
         )
         if not self._blank:

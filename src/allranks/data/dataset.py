@@ -1,7 +1,8 @@
-"""What is read, what is done to it, and in which batches: the face of the data part."""
+"""``allranks.Dataset``: what is read, how it is transformed, and how it is batched."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +11,7 @@ from allranks.data import plan as planning
 from allranks.data.base import Source
 from allranks.data.loader import Loader
 from allranks.data.mix import Stop
-from allranks.data.opening import open_alone, open_loader
+from allranks.data.open_loader import open_loader, open_single_rank
 from allranks.data.pack import Long, Method, Packing
 from allranks.data.packed_loader import PackedLoader
 from allranks.data.plan import Tail
@@ -159,16 +160,26 @@ class Dataset(Recipe):
         return replace(self, packing=packing, column=column)
 
     def batch(
-        self, global_batch: int, *, tail: Tail = "pad", lanes: int | None = None, window: int | None = None
+        self,
+        global_batch: int,
+        *,
+        tail: Tail = "pad",
+        streams: int | None = None,
+        window: int | None = None,
+        lanes: int | None = None,
     ) -> Dataset:
         """Make batches of ``global_batch`` rows, over all ranks.
 
         ``tail`` says what becomes of the samples behind the last whole batch: they make one with masked rows
-        (``pad``), or are dropped. ``lanes`` (a divisor of the batch) and ``window`` (blocks) trade the quality of the
-        shuffle against reading and memory; docs/data.md says how they are chosen.
+        (``pad``), or are dropped. ``streams`` (a divisor of the batch) and ``window`` (blocks) trade the quality of the
+        shuffle against reading and memory; docs/data.md says how they are chosen. ``lanes`` is the old name of
+        ``streams``.
         """
-        planning.check_batch(global_batch, lanes, window)
-        return replace(self, batching=Batching(global_batch, tail, lanes, window))
+        if lanes is not None:
+            warnings.warn("batch(lanes=...) is now called batch(streams=...)", DeprecationWarning, stacklevel=2)
+            streams = lanes
+        planning.check_batch(global_batch, streams, window)
+        return replace(self, batching=Batching(global_batch, tail, streams, window))
 
     def loader(
         self,
@@ -194,7 +205,7 @@ class Dataset(Recipe):
         if rank is not None or size is not None:
             if world is not None or rows is not None or rank is None or size is None:
                 raise DataError("a loader for a rank that reads alone takes rank and size, and no world or rows.")
-            return open_alone(self, rank, size, prefetch=prefetch, state=state)
+            return open_single_rank(self, rank, size, prefetch=prefetch, state=state)
         return open_loader(self, world or current(), rows=rows, prefetch=prefetch, state=state)
 
     def _with(self, operation: Operation, workers: int) -> Dataset:

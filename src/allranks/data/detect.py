@@ -1,4 +1,4 @@
-"""Which rows of the global batch this process must hold, for whichever framework says how the batch is cut."""
+"""Find which rows of the global batch this process must hold, for any framework."""
 
 from __future__ import annotations
 

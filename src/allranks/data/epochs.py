@@ -1,4 +1,4 @@
-"""Which epoch an iteration of somebody else's loop reads, and from which step. Pure.
+"""Track which epoch and step an iteration of a foreign training loop reads. Pure.
 
 Loops begin epochs in three ways: by ``set_epoch`` with the number of the data's epoch; by ``set_epoch`` with a number
 that counts from 0 in every process, as Accelerate does; or by another iteration alone. The rules, in this order:

@@ -1,4 +1,4 @@
-"""Where what a rank took is not what was planned: which steps, and which samples. Pure.
+"""Find the steps and samples where what a rank took differs from the plan. Pure.
 
 The mixing of ids can be undone, so where one sample is lost, read twice or replaced by another, the difference of two
 sums names it. For more than that, the rank's own record of its last batches does.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.ledger import Ledger, Sum, mix, strips, sum_of, unmix
+from allranks.data.ledger import Ledger, Sum, mix, step_chunks, sum_of, unmix
 from allranks.data.plan import Plan
 
 _MOST_GAPS = 1 << 16
@@ -36,7 +36,7 @@ def gaps(plan: Plan, ledger: Ledger, rank: int) -> list[Gap]:
     """Return the intervals of steps in which what this rank took is not what the plan has for its rows."""
     found: list[Gap] = []
     many = ledger.interval
-    for begin, ids in strips(plan, ledger.rows, ledger.begin, ledger.end, interval=many):
+    for begin, ids in step_chunks(plan, ledger.rows, ledger.begin, ledger.end, interval=many):
         end = begin + len(ids)
         counts, sums = ledger.taken(begin, end)
         taken = ids >= 0

@@ -1,4 +1,4 @@
-"""What there is to read: files cut into blocks, each with a known number of samples. Nothing else knows the files."""
+"""The index of a data set: files cut into blocks, each with a known number of samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches as global jax.Arrays: each device gets its rows of those that this process holds."""
+"""Make global jax.Arrays from batches: each device gets those of its rows that this process holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which samples were taken, as sums: 16 bytes prove that nothing was read twice or lost.
+"""Count which samples were taken, as sums: 16 bytes prove that no sample was read twice or lost.
 
 Of every sample that a rank takes, its id is mixed to 64 bits, and these are added up. Sums of ranks and of steps add
 up, too. A plan's own sum over the same rows and steps is equal if, but for a collision in 64 bits, the samples are.
@@ -77,7 +77,7 @@ def whole(begin: int, end: int) -> Sum:
     return total
 
 
-def strips(
+def step_chunks(
     plan: Plan, rows: Sequence[int], begin: int, end: int, *, interval: int = 1
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield the ids of rows of the global batches ``begin`` to ``end`` in pieces of some MB: (step, (steps, rows)).
@@ -95,17 +95,17 @@ def strips(
 def planned(plan: Plan, rows: Sequence[int], begin: int, end: int) -> Sum:
     """Return the plan's own sum of rows of the global batches ``begin`` to ``end``."""
     total = Sum()
-    for _, ids in strips(plan, rows, begin, end):
+    for _, ids in step_chunks(plan, rows, begin, end):
         total = total.plus(sum_of(ids))
     return total
 
 
-def dropped(plan: Plan, lanes: Sequence[int]) -> Sum:
-    """Return the sum of what these lanes hold behind the last global batch: nothing, unless the tail is dropped."""
+def dropped(plan: Plan, streams: Sequence[int]) -> Sum:
+    """Return the sum of what these streams hold behind the last global batch: nothing, unless the tail is dropped."""
     total, depth = Sum(), plan.steps * plan.layout.depth_of_step
-    for lane in lanes:
-        if depth < plan.length(lane):
-            total = total.plus(sum_of(plan.lane_ids(lane, depth, plan.length(lane))))
+    for stream in streams:
+        if depth < plan.length(stream):
+            total = total.plus(sum_of(plan.stream_ids(stream, depth, plan.length(stream))))
     return total
 
 

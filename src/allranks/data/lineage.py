@@ -1,4 +1,4 @@
-"""Do the states that a run's checkpoints hold tell of one reading of the data, each sample once?
+"""Check that the loader states in a run's checkpoints describe one reading of the data, each sample once.
 
 A checkpoint's state has the sum of all samples that led to its weights: of this attempt, and of those that it went on
 from. So the attempts that survive tile the epoch from its begin to each checkpoint if that sum is the plan's own, and
@@ -14,12 +14,13 @@ from typing import Any
 
 from allranks.data.ledger import Sum, planned
 from allranks.data.plan import Plan
+from allranks.data.snapshot import settings_of
 
 _WORDS = {"epoch", "depth", "plan", "of", "seen"}
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class ReadPosition:
     """Where the data stood at a step of the training, by the state below ``key`` of the checkpoint's ``extra``."""
 
     step: int
@@ -36,38 +37,38 @@ class Stand:
         return self.epoch, self.depth
 
 
-def stands(step: int, extra: Any, key: str = "extra") -> Iterator[Stand]:
+def read_positions(step: int, extra: Any, key: str = "extra") -> Iterator[ReadPosition]:
     """Yield the loader states in what a checkpoint has beside the arrays, wherever they stand in it."""
     if isinstance(extra, Mapping) and extra.keys() >= _WORDS:
         try:
             samples, mixed, bad = extra["seen"]
             seen = Sum(int(samples), int(mixed, 16), int(bad))
-            epoch, depth, of = int(extra["epoch"]), int(extra["depth"]), dict(extra["of"])
+            epoch, depth, of = int(extra["epoch"]), int(extra["depth"]), settings_of(extra)
         except (TypeError, ValueError):
             return  # something else, of the same words
-        yield Stand(step, key, epoch, depth, seen, str(extra["plan"]), of, "part" not in extra)
+        yield ReadPosition(step, key, epoch, depth, seen, str(extra["plan"]), of, "part" not in extra)
     elif isinstance(extra, Mapping):
         for name, value in extra.items():
-            yield from stands(step, value, f"{key}/{name}")
+            yield from read_positions(step, value, f"{key}/{name}")
     elif isinstance(extra, list | tuple):
         for number, value in enumerate(extra):
-            yield from stands(step, value, f"{key}/{number}")
+            yield from read_positions(step, value, f"{key}/{number}")
 
 
-def expected(stand: Stand) -> int | None:
+def expected(stand: ReadPosition) -> int | None:
     """Return how many samples lie before a place, by what the state says of its plan; None where it does not say."""
-    lanes, samples = stand.of.get("lanes"), stand.of.get("samples")
-    if not isinstance(lanes, int) or lanes < 1 or "packing" in stand.of:  # whose depth counts packed rows
+    streams, samples = stand.of.get("streams"), stand.of.get("samples")
+    if not isinstance(streams, int) or streams < 1 or "packing" in stand.of:  # whose depth counts packed rows
         return None
-    if "quotas" in stand.of:  # a mixture, whose lanes have no end before the epoch's
-        return lanes * stand.depth
+    if "quotas" in stand.of:  # a mixture, whose streams have no end before the epoch's
+        return streams * stand.depth
     if not isinstance(samples, int):
         return None
-    edges = [lane * samples // lanes for lane in range(lanes + 1)]
+    edges = [stream * samples // streams for stream in range(streams + 1)]
     return sum(min(stand.depth, end - begin) for begin, end in pairwise(edges))
 
 
-def faults(stand: Stand, before: Stand | None) -> list[str]:
+def faults(stand: ReadPosition, before: ReadPosition | None) -> list[str]:
     """Return what does not hold of a state, by itself and after the one before it."""
     found = []
     if not stand.whole:
@@ -85,7 +86,7 @@ def faults(stand: Stand, before: Stand | None) -> list[str]:
     return found
 
 
-def differs(stand: Stand, plan: Plan) -> str:
+def differs(stand: ReadPosition, plan: Plan) -> str:
     """Return how a state's sum differs from that of the samples of a plan before its place; empty if it does not.
 
     ``plan`` is of the state's epoch. One of other data, or of another order, differs by what its facts say.
@@ -106,11 +107,11 @@ def differs(stand: Stand, plan: Plan) -> str:
     return f"{stand.seen.samples:,} samples were taken, but not those of the plan: some twice, others never"
 
 
-def rows_a_step(found: Sequence[Stand]) -> tuple[float, ...]:
+def rows_per_step(found: Sequence[ReadPosition]) -> tuple[float, ...]:
     """Return how many rows a step of the training took between checkpoints of one epoch: one number, if always as many.
 
-    Empty where no two checkpoints are of one epoch, or the plan's lanes are not known.
+    Empty where no two checkpoints are of one epoch, or the plan's streams are not known.
     """
     pairs = [(a, b) for a, b in pairwise(found) if a.epoch == b.epoch and b.step > a.step]
-    speeds = {b.of.get("lanes", 0) * (b.depth - a.depth) / (b.step - a.step) for a, b in pairs}
+    speeds = {b.of.get("streams", 0) * (b.depth - a.depth) / (b.step - a.step) for a, b in pairs}
     return tuple(sorted(speeds - {0.0}))

@@ -1,4 +1,4 @@
-"""This rank's rows of every global batch: read ahead in a thread, handed out in order, added up in the ledger."""
+"""The loader: this rank's rows of every global batch, prepared in a thread, in order, counted in the ledger."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from allranks.data.ahead import ahead as run_ahead
-from allranks.data.base import Bad, Reader
+from allranks.data.base import BadSample, Reader
 from allranks.data.batch import Batch, Collator
-from allranks.data.lanes import Lane, MixLane
+from allranks.data.device_iterator import DeviceIterator, LoaderAudit, in_flight
 from allranks.data.ledger import Sum
 from allranks.data.mix import MixPlan
 from allranks.data.pipeline import Submit, Taken, batches, collated, transformed
 from allranks.data.plan import EpochPlan, Plan
+from allranks.data.prefetch import prefetched
 from allranks.data.snapshot import Resume
-from allranks.data.strips import Finding, Samples, decoded, strips
-from allranks.data.under_way import ByDevices, Testimony, under_way
+from allranks.data.step_chunks import Samples, StreamReader, decode_chunks, step_chunks
+from allranks.data.streams import MixStream, Stream
 from allranks.errors import DataError
 
 _MOST_LOOKED_AT = 1000
@@ -25,7 +25,7 @@ B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
-class Supply:
+class OpenedData:
     """What a loader reads from, opened.
 
     ``plan`` returns that of an epoch; ``submit`` hands samples to what is to be done to them, in ``workers`` processes;
@@ -40,27 +40,29 @@ class Supply:
     sample_bytes: float
     close: Callable[[], None]
 
-    def lanes(self, plan: Plan) -> Callable[[int], Finding]:
-        """Return what opens a lane of a plan."""
+    def streams(self, plan: Plan) -> Callable[[int], StreamReader]:
+        """Return what opens a stream of a plan."""
 
-        def open_lane(lane: int) -> Finding:
+        def open_stream(stream: int) -> StreamReader:
             if isinstance(plan, MixPlan):
-                return MixLane(plan, lane, readers=self.readers, pool=self.pool)
+                return MixStream(plan, stream, readers=self.readers, pool=self.pool)
             assert isinstance(plan, EpochPlan)
-            return Lane(plan, lane, reader=self.readers[0], pool=self.pool)
+            return Stream(plan, stream, reader=self.readers[0], pool=self.pool)
 
-        return open_lane
+        return open_stream
 
     def samples(self, plan: Plan, rows: Sequence[int], steps: range) -> Iterator[Samples]:
-        """Yield the samples of these rows and steps, with all done to them."""
-        found = strips(plan, rows, steps, open_lane=self.lanes(plan), sample_bytes=self.sample_bytes)
-        return transformed(decoded(found, workers=self.workers), self.submit, epoch=plan.epoch, workers=self.workers)
+        """Yield the transformed samples of these rows and steps."""
+        found = step_chunks(plan, rows, steps, open_stream=self.streams(plan), sample_bytes=self.sample_bytes)
+        return transformed(
+            decode_chunks(found, workers=self.workers), self.submit, epoch=plan.epoch, workers=self.workers
+        )
 
     def example(self) -> Any:
         """Return a sample that can be used. Raises DataError if the first thousand of an epoch cannot."""
         plan, seen = self.plan(0), list[Any]()
         for some in self.samples(plan, range(plan.layout.global_batch), range(plan.steps)):
-            usable = next((sample for sample in some.samples if not isinstance(sample, Bad)), None)
+            usable = next((sample for sample in some.samples if not isinstance(sample, BadSample)), None)
             if usable is not None:
                 return usable
             seen += some.samples
@@ -71,8 +73,8 @@ class Supply:
         )
 
 
-class Witness(Testimony, Protocol):
-    """Who looks at what is taken, and knows what the other ranks say: see ``data/witness.py``."""
+class BatchAudit(LoaderAudit, Protocol):
+    """Who looks at what is taken, and knows what the other ranks say: see ``data/epoch_audit.py``."""
 
     def begin(self, plan: Plan, step: int, seen: Sum) -> None:
         """An epoch begins here, of which other jobs took ``seen``."""
@@ -81,7 +83,7 @@ class Witness(Testimony, Protocol):
         """A batch is handed out."""
 
 
-class Loader(ByDevices):
+class Loader(DeviceIterator):
     """This rank's rows of the global batches. Made by ``Dataset.loader``.
 
     Iterating yields the batches from here to the end of the epoch, the same number on every rank, and ends with the
@@ -91,14 +93,16 @@ class Loader(ByDevices):
     steps of a whole epoch.
     """
 
-    _witness: Witness
+    _audit: BatchAudit
 
-    def __init__(self, supply: Supply, rows: Sequence[int], *, witness: Witness, prefetch: int, resume: Resume) -> None:
+    def __init__(
+        self, opened_data: OpenedData, rows: Sequence[int], *, audit: BatchAudit, prefetch: int, resume: Resume
+    ) -> None:
         if prefetch < 0:
             raise DataError(f"prefetch is {prefetch}.", remedy="Say how many batches to prepare ahead, or 0.")
         self.rows = rows
-        self._supply, self._witness, self._prefetch, self._close = supply, witness, prefetch, supply.close
-        self._collator = Collator(supply.example)
+        self._opened_data, self._audit, self._prefetch, self._close = opened_data, audit, prefetch, opened_data.close
+        self._collator = Collator(opened_data.example)
         self._begin(resume.epoch, resume.step, resume.seen)
 
     def __len__(self) -> int:
@@ -118,20 +122,20 @@ class Loader(ByDevices):
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
         if self._handed_out and self._step == self._plan.steps:  # by a loop that counted, and did not ask for the end
             self._end()
-        samples = self._supply.samples(self._plan, self.rows, range(self._step, self._plan.steps))
-        with run_ahead(collated(samples, self._collator), self._prefetch) as made:
+        samples = self._opened_data.samples(self._plan, self.rows, range(self._step, self._plan.steps))
+        with prefetched(collated(samples, self._collator), self._prefetch) as made:
             taken_ones = batches(made, self._plan, self.rows)
-            for taken, placed in under_way(taken_ones, lambda taken: place(taken.batch), ahead=ahead):
+            for taken, placed in in_flight(taken_ones, lambda taken: place(taken.batch), ahead=ahead):
                 self._step += 1
                 self._handed_out = True
-                self._witness.take(taken)
+                self._audit.take(taken)
                 yield placed
         self._end()
 
     def _end(self) -> None:
-        self._witness.verify()
+        self._audit.verify()
         self._begin(self.epoch + 1, 0, Sum())
 
     def _begin(self, epoch: int, step: int, seen: Sum) -> None:
-        self._plan, self._step, self._handed_out = self._supply.plan(epoch), step, False
-        self._witness.begin(self._plan, step, seen)
+        self._plan, self._step, self._handed_out = self._opened_data.plan(epoch), step, False
+        self._audit.begin(self._plan, step, seen)

@@ -1,6 +1,6 @@
-"""Several data sets in one stream, by weight: which one has a position, and how often it had one before, is arithmetic.
+"""Plan a mixture of several data sets by weight: which data set has which position of a stream.
 
-Of every 2,048 positions of a lane each part has as many as its weight says, to the last one; where they are is a
+Of every 2,048 positions of a stream each part has as many as its weight says, to the last one; where they are is a
 permutation. Positions go on over epochs, so that a part of which an epoch takes some only is read on in the next one;
 a part that comes to its end begins a new epoch of its own.
 """
@@ -40,8 +40,8 @@ def quotas(weights: Sequence[float]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
-    """Whose a lane's positions are: ``part`` by number, and its how many-th position it is of that part, from 0 on."""
+class MixPositions:
+    """To which ``part`` each position of a stream belongs, and its ``number`` among that part's positions, from 0."""
 
     part: Ids
     number: Ids
@@ -63,21 +63,21 @@ class MixPlan:
         self.quotas = quotas(weights)
         self._stop = stop
         self.bases = np.concatenate([np.zeros(1, np.int64), np.cumsum([index.samples for index in indexes])])
-        empty = [number for number, index in enumerate(indexes) if index.samples < layout.lanes]
+        empty = [number for number, index in enumerate(indexes) if index.samples < layout.streams]
         if empty:
             raise DataError(
                 f"part {empty[0]} of the mixture has {indexes[empty[0]].samples} samples, fewer than the "
-                f"{layout.lanes} lanes.",
-                remedy="Say lanes=1, or leave it out.",
+                f"{layout.streams} streams.",
+                remedy="Say streams=1, or leave it out.",
             )
         self.samples = int(self.bases[-1])
         self._part_epoch = lru_cache(maxsize=4 * len(self.indexes))(self._make_part)
 
     @cached_property
     def depth(self) -> int:
-        """How many samples of a lane an epoch takes."""
-        lanes, many = self.layout.lanes, self.layout.depth_of_step
-        full = [index.samples / lanes * CYCLE / quota for index, quota in zip(self.indexes, self.quotas, strict=True)]
+        """How many samples of a stream an epoch takes."""
+        streams, many = self.layout.streams, self.layout.depth_of_step
+        full = [index.samples / streams * CYCLE / quota for index, quota in zip(self.indexes, self.quotas, strict=True)]
         if self._stop == "first":
             return max(int(min(full)) // many, 1) * many
         return -(-int(np.ceil(max(full))) // many) * many
@@ -86,7 +86,7 @@ class MixPlan:
     def steps(self) -> int:
         return self.depth // self.layout.depth_of_step
 
-    def length(self, _lane: int) -> int:
+    def length(self, _stream: int) -> int:
         return self.depth
 
     def digest(self) -> str:
@@ -101,27 +101,27 @@ class MixPlan:
             "plan": self.digest(),
             "samples": "/".join(str(index.samples) for index in self.indexes),
             "quotas": "/".join(map(str, self.quotas)),
-            "lanes": how.lanes,
+            "streams": how.streams,
             "seed": how.seed,
             "shuffle": how.shuffle,
             "epoch depth": self.depth,
         }
 
-    def turns(self, lane: int, depths: Ids) -> Turns:
-        """Return whose the positions at these depths of a lane are."""
+    def turns(self, stream: int, depths: Ids) -> MixPositions:
+        """Return whose the positions at these depths of a stream are."""
         places = depths + self.epoch * self.depth
         cycles, inside = np.divmod(places, CYCLE)
         part, number = np.empty_like(places), np.empty_like(places)
         for cycle in np.unique(cycles).tolist():
             here = cycles == cycle
-            whose, before = self._cycle(lane, cycle)
+            whose, before = self._cycle(stream, cycle)
             part[here] = whose[inside[here]]
             number[here] = cycle * np.array(self.quotas)[part[here]] + before[inside[here]]
-        return Turns(part, number)
+        return MixPositions(part, number)
 
-    def _cycle(self, lane: int, cycle: int) -> tuple[Ids, Ids]:
+    def _cycle(self, stream: int, cycle: int) -> tuple[Ids, Ids]:
         """Return of each position of a cycle whose it is, and how many that part has before it."""
-        key = order.key("allranks", "mix", self.layout.seed, lane, cycle)
+        key = order.key("allranks", "mix", self.layout.seed, stream, cycle)
         many = np.repeat(np.arange(len(self.quotas)), self.quotas)
         whose = many[order.permutation(key, CYCLE)]
         before = np.empty(CYCLE, np.int64)
@@ -139,22 +139,22 @@ class MixPlan:
             global_batch=self.layout.global_batch,
             seed=order.key("allranks", "part", self.layout.seed, number) >> 65,
             shuffle=self.layout.shuffle,
-            lanes=self.layout.lanes,
+            streams=self.layout.streams,
         )
         return EpochPlan(self.indexes[number], own, epoch)
 
-    def lane_ids(self, lane: int, begin: int, end: int) -> Ids:
-        """Return the ids at depths ``begin`` to ``end`` of a lane."""
-        turns = self.turns(lane, np.arange(begin, end))
+    def stream_ids(self, stream: int, begin: int, end: int) -> Ids:
+        """Return the ids at depths ``begin`` to ``end`` of a stream."""
+        turns = self.turns(stream, np.arange(begin, end))
         found = np.empty(end - begin, np.int64)
         for number in np.unique(turns.part).tolist():
             mine = turns.part == number
-            epochs, depths = np.divmod(turns.number[mine], self.part(number, 0).length(lane))
+            epochs, depths = np.divmod(turns.number[mine], self.part(number, 0).length(stream))
             ids = np.empty(len(depths), np.int64)
             for epoch in np.unique(epochs).tolist():
                 here = epochs == epoch
                 low, high = int(depths[here].min()), int(depths[here].max()) + 1
-                ids[here] = self.part(number, epoch).lane_ids(lane, low, high)[depths[here] - low]
+                ids[here] = self.part(number, epoch).stream_ids(stream, low, high)[depths[here] - low]
             found[mine] = ids + self.bases[number]
         return found
 

@@ -1,4 +1,4 @@
-"""Permutations that are the same on every machine and in every version: functions of a key alone.
+"""Permutations and generators that are the same on every machine and in every version of NumPy.
 
 They stand on the raw Philox stream, which NumPy has frozen; its ``Generator.permutation`` it has not.
 """

@@ -1,6 +1,6 @@
-"""Rows of a fixed length from the token sequences of one lane, and where to begin again to get the next row.
+"""Pack the token sequences of one stream into rows of a fixed length.
 
-The rows of a lane follow from its documents alone, in the order of their depths; how many are pushed at once decides
+The rows of a stream follow from its documents alone, in the order of their depths; how many are pushed at once decides
 nothing. Two methods:
 
 - ``split``: the documents one after the other, cut where a row is full. No padding but in the last row.
@@ -107,7 +107,7 @@ class Packed:
 
 
 class Packer(Protocol):
-    """Packs the documents of one lane."""
+    """Packs the documents of one stream."""
 
     def push(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[Packed]:
         """Take documents at further depths, in order; return the rows that this completes.
@@ -117,7 +117,7 @@ class Packer(Protocol):
         """
 
     def flush(self) -> list[Packed]:
-        """Return what is left, padded: the lane has ended."""
+        """Return what is left, padded: the stream has ended."""
 
 
 def packer(

@@ -1,4 +1,4 @@
-"""Packed rows, step by step: the documents of each lane are packed behind its plan, so that no world size enters."""
+"""Make packed rows step by step, the same on every world size."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import Bad
+from allranks.data.base import BadSample
 from allranks.data.batch import Batch, Column
-from allranks.data.found import Decoder, beside
+from allranks.data.block_samples import Decoder, join_samples
 from allranks.data.pack import Carry, Packed, Packing, packer
 from allranks.data.pipeline import Submit, submitted
-from allranks.data.plan import Plan, lanes_of
-from allranks.data.strips import Finding
+from allranks.data.plan import Plan, streams_of
+from allranks.data.step_chunks import StreamReader
 from allranks.errors import DataError
 
 _MOST_STEPS = 32  # that all ranks agree about at once
@@ -28,7 +28,7 @@ _NONE = np.empty(0, np.int32)
 @dataclass(frozen=True, slots=True)
 class PackedTaken:
     """A batch of packed rows. Of every row: the ids of the samples that end in it, and how many of them could not be
-    used. Of every lane: where it goes on behind this batch."""
+    used. Of every stream: where it goes on behind this batch."""
 
     batch: Batch
     ids: tuple[NDArray[np.int64], ...]
@@ -64,7 +64,7 @@ def groups(
     rows: Sequence[int],
     begin: int,
     *,
-    open_lane: Callable[[int], Finding],
+    open_stream: Callable[[int], StreamReader],
     work: Work,
     carries: Mapping[int, Carry],
 ) -> Iterator[Group]:
@@ -73,28 +73,31 @@ def groups(
     The first groups are short, as all ranks' are: how long they are follows from ``begin`` alone.
     """
     many = plan.layout.depth_of_step
-    owned = lanes_of(rows, many)
+    owned = streams_of(rows, many)
     tokenized = _Tokenized(plan.epoch, work)
-    lanes = {lane: _PackedLane(plan, lane, open_lane(lane), work.packing, carries.get(lane, Carry())) for lane in owned}
-    tokenized.fetch(list(lanes.values()), [lane.again() for lane in lanes.values()], _PackedLane.start)
+    streams = {
+        stream: _PackedStream(plan, stream, open_stream(stream), work.packing, carries.get(stream, Carry()))
+        for stream in owned
+    }
+    tokenized.fetch(list(streams.values()), [stream.again() for stream in streams.values()], _PackedStream.start)
     length = 1
     while True:
-        tokenized.fill(list(lanes.values()), length * many)
-        have = max(min(-(-len(lane.ready) // many), length) for lane in lanes.values())
-        steps = tuple(_batch(plan, rows, step, owned, lanes, work.packing) for step in range(begin, begin + length))
+        tokenized.fill(list(streams.values()), length * many)
+        have = max(min(-(-len(stream.ready) // many), length) for stream in streams.values())
+        steps = tuple(_batch(plan, rows, step, owned, streams, work.packing) for step in range(begin, begin + length))
         yield Group(steps, have)
         begin += length
         length = min(2 * length, _MOST_STEPS)
 
 
-class _PackedLane:
-    """The documents of one lane, and the rows made of them that nobody has taken yet."""
+class _PackedStream:
+    """The documents of one stream, and the rows made of them that nobody has taken yet."""
 
-    def __init__(self, plan: Plan, lane: int, finding: Finding, packing: Packing, carry: Carry) -> None:
-        self.finding = finding
+    def __init__(self, plan: Plan, stream: int, reader: StreamReader, packing: Packing, carry: Carry) -> None:
+        self.reader = reader
         self.ready: deque[Packed] = deque()
         self.carry = carry
-        self._length = plan.length(lane)
+        self._length = plan.length(stream)
         self._packing = packing
         self._next = carry.depth
         self._bad: set[int] = set()
@@ -143,42 +146,42 @@ class _PackedLane:
         self._bad |= {
             int(one)
             for one, document in zip(ids, documents, strict=True)
-            if isinstance(document, Bad) and not document.filtered
+            if isinstance(document, BadSample) and not document.filtered
         }
-        return [_NONE if isinstance(document, Bad) else document for document in documents]
+        return [_NONE if isinstance(document, BadSample) else document for document in documents]
 
 
 class _Tokenized:
-    """Fetches documents of several lanes at once, through what is done to them."""
+    """Fetches documents of several streams at once, through what is done to them."""
 
     def __init__(self, epoch: int, work: Work) -> None:
         self._epoch, self._work = epoch, work
         self._documents, self._tokens = 1, work.packing.length // 8
 
-    def fill(self, lanes: Sequence[_PackedLane], rows: int) -> None:
-        """Have every lane hold so many rows, or all that it has."""
+    def fill(self, streams: Sequence[_PackedStream], rows: int) -> None:
+        """Have every stream hold so many rows, or all that it has."""
         while True:
             mean = self._tokens / self._documents
-            wanted = [(lane, lane.wants(rows, mean)) for lane in lanes]
-            some = [(lane, depths) for lane, depths in wanted if len(depths)]
+            wanted = [(stream, stream.wants(rows, mean)) for stream in streams]
+            some = [(stream, depths) for stream, depths in wanted if len(depths)]
             if not some:
                 return
-            self.fetch([lane for lane, _ in some], [depths for _, depths in some], _PackedLane.push)
+            self.fetch([stream for stream, _ in some], [depths for _, depths in some], _PackedStream.push)
 
     def fetch(
         self,
-        lanes: Sequence[_PackedLane],
+        streams: Sequence[_PackedStream],
         depths: Sequence[NDArray[np.int64]],
-        hand: Callable[[_PackedLane, NDArray[np.int64], NDArray[np.int64], list[Any]], None],
+        hand: Callable[[_PackedStream, NDArray[np.int64], NDArray[np.int64], list[Any]], None],
     ) -> None:
-        """Hand every lane the documents at its depths."""
-        for lane, some in zip(lanes, depths, strict=True):
-            lane.finding.ask(some)
-        found = beside([lane.finding.find(some) for lane, some in zip(lanes, depths, strict=True)])
-        done = iter(self._done(Decoder(found.blocks).samples(found.keys, found.spots), found.ids))
+        """Hand every stream the documents at its depths."""
+        for stream, some in zip(streams, depths, strict=True):
+            stream.reader.prefetch(some)
+        found = join_samples([stream.reader.locate(some) for stream, some in zip(streams, depths, strict=True)])
+        done = iter(self._done(Decoder(found.blocks).samples(found.keys, found.positions), found.ids))
         ends = np.cumsum([len(some) for some in depths])
-        for lane, some, ids in zip(lanes, depths, np.split(found.ids, ends[:-1]), strict=True):
-            hand(lane, some, ids, list(islice(done, len(some))))
+        for stream, some, ids in zip(streams, depths, np.split(found.ids, ends[:-1]), strict=True):
+            hand(stream, some, ids, list(islice(done, len(some))))
 
     def _done(self, samples: list[Any], ids: NDArray[np.int64]) -> list[Any]:
         parts = submitted(self._work.submit, samples, ids, self._epoch, workers=self._work.workers)
@@ -187,13 +190,13 @@ class _Tokenized:
             for sample, one in zip((one for part in parts for one in part.result()), ids, strict=True)
         ]
         self._documents += len(found)
-        self._tokens += sum(len(one) for one in found if not isinstance(one, Bad))
+        self._tokens += sum(len(one) for one in found if not isinstance(one, BadSample))
         return found
 
 
 def _document(sample: Any, column: str, one: int) -> Any:
     """Return a sample's tokens; a Bad as it is."""
-    if isinstance(sample, Bad | np.ndarray):
+    if isinstance(sample, BadSample | np.ndarray):
         return sample
     if isinstance(sample, dict) and isinstance(sample.get(column), np.ndarray):
         return sample[column]
@@ -210,17 +213,17 @@ def _batch(
     rows: Sequence[int],
     step: int,
     owned: Mapping[int, tuple[int, ...]],
-    lanes: Mapping[int, _PackedLane],
+    streams: Mapping[int, _PackedStream],
     packing: Packing,
 ) -> PackedTaken:
-    """Take a step's rows from the lanes, and make its batch."""
+    """Take a step's rows from the streams, and make its batch."""
     shape = (len(rows), packing.length)
     tokens, segments, positions = (np.full(shape, fill, np.int32) for fill in (packing.pad_id, 0, 0))
     mask = np.zeros(len(rows), np.bool_)
     ids, bad = [np.empty(0, np.int64)] * len(rows), [0] * len(rows)
     at = 0
     for number, offsets in owned.items():
-        taken = lanes[number].take(plan.layout.depth_of_step)
+        taken = streams[number].take(plan.layout.depth_of_step)
         for offset in offsets:
             if offset < len(taken):
                 row, bad[at] = taken[offset]
@@ -229,4 +232,4 @@ def _batch(
             at += 1
     columns: dict[str, Column] = {"tokens": tokens, "segment_ids": segments, "positions": positions}
     batch = Batch(columns, mask, np.concatenate(ids), rows, plan.epoch, step, plan.layout.global_batch)
-    return PackedTaken(batch, tuple(ids), tuple(bad), {number: lane.carry for number, lane in lanes.items()})
+    return PackedTaken(batch, tuple(ids), tuple(bad), {number: stream.carry for number, stream in streams.items()})

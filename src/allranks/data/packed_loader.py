@@ -1,4 +1,4 @@
-"""The loader of packed rows. How many there are is known when all is tokenized, so the ranks agree step by step."""
+"""The loader of packed rows. The ranks agree step by step, since the number of steps is not known before."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.agreement import Shares
-from allranks.data.ahead import ahead as run_ahead
 from allranks.data.batch import Batch
+from allranks.data.device_iterator import DeviceIterator, LoaderAudit, in_flight
 from allranks.data.ledger import Sum, sum_of
 from allranks.data.pack import Carry
 from allranks.data.packed import Group, PackedTaken
 from allranks.data.plan import Plan
+from allranks.data.prefetch import prefetched
 from allranks.data.snapshot import Resume, Snapshot, state_of_one
-from allranks.data.under_way import ByDevices, Testimony, under_way
 from allranks.errors import DataError, LedgerMismatch, NoLength
 from allranks.world.base import World
 
 B = TypeVar("B")
 
 
-class PackedWitness(Testimony, Protocol):
+class PackedAudit(LoaderAudit, Protocol):
     """Who looks at what is taken, and knows what the other ranks say."""
 
     def begin(self, plan: Plan, carries: Mapping[int, Carry], seen: Sum) -> None:
@@ -36,10 +36,10 @@ class PackedWitness(Testimony, Protocol):
         """A batch is handed out."""
 
     def end(self, carries: Mapping[int, Carry]) -> None:
-        """No rank has another row; the lanes stand here."""
+        """No rank has another row; the streams stand here."""
 
 
-class PackedLoader(ByDevices):
+class PackedLoader(DeviceIterator):
     """This rank's packed rows of the global batches. Made by ``Dataset.pack(...).batch(...).loader``.
 
     As ``Loader``, but that the number of steps, and so ``len()``, is not known before: every rank takes as many as the
@@ -48,7 +48,7 @@ class PackedLoader(ByDevices):
     should have ended by then is known only at its end.
     """
 
-    _witness: PackedWitness
+    _audit: PackedAudit
     _carries: Mapping[int, Carry]
 
     def __init__(
@@ -57,13 +57,13 @@ class PackedLoader(ByDevices):
         plan: Callable[[int], Plan],
         rows: Sequence[int],
         *,
-        witness: PackedWitness,
+        audit: PackedAudit,
         close: Callable[[], None],
         resume: Resume,
     ) -> None:
         self.rows = rows
-        self._groups, self._plan_of, self._witness, self._close = groups, plan, witness, close
-        carries = {lane: Carry.from_json(carry) for lane, carry in resume.carry.items()}
+        self._groups, self._plan_of, self._audit, self._close = groups, plan, audit, close
+        carries = {stream: Carry.from_json(carry) for stream, carry in resume.carry.items()}
         self._begin(resume.epoch, resume.step, carries, resume.seen)
 
     def __len__(self) -> int:
@@ -77,19 +77,19 @@ class PackedLoader(ByDevices):
         return True  # not by a length
 
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
-        with run_ahead(self._groups(self._plan, self._step, self._carries), 1) as made:
-            for taken, placed in under_way(self._agreed(made), lambda taken: place(taken.batch), ahead=ahead):
+        with prefetched(self._groups(self._plan, self._step, self._carries), 1) as made:
+            for taken, placed in in_flight(self._agreed(made), lambda taken: place(taken.batch), ahead=ahead):
                 self._step, self._carries = self._step + 1, taken.carries
-                self._witness.take(taken)
+                self._audit.take(taken)
                 yield placed
-        self._witness.end(self._end)
-        self._witness.verify()
+        self._audit.end(self._end)
+        self._audit.verify()
         self._begin(self.epoch + 1, 0, {}, Sum())
 
     def _agreed(self, groups: Iterable[Group]) -> Iterator[PackedTaken]:
         """Yield the steps for which some rank has rows."""
         for group in groups:
-            agreed = self._witness.agree(group.have)
+            agreed = self._audit.agree(group.have)
             yield from group.steps[:agreed]
             if agreed < len(group.steps):
                 self._end = group.steps[-1].carries
@@ -97,10 +97,10 @@ class PackedLoader(ByDevices):
 
     def _begin(self, epoch: int, step: int, carries: Mapping[int, Carry], seen: Sum) -> None:
         self._plan, self._step, self._carries = self._plan_of(epoch), step, carries
-        self._witness.begin(self._plan, carries, seen)
+        self._audit.begin(self._plan, carries, seen)
 
 
-class PackedTogether:
+class PackedSharedAudit:
     """All ranks. Of a row that several hold, one counts the samples."""
 
     def __init__(self, world: World, shares: Shares, facts: Mapping[str, str | int]) -> None:
@@ -127,7 +127,7 @@ class PackedTogether:
         self._carries = dict(carries)
 
     def verify(self) -> Sum:
-        wanted = {str(lane): list(_ended(self._plan, lane, carry)) for lane, carry in self._carries.items()}
+        wanted = {str(stream): list(_ended(self._plan, stream, carry)) for stream, carry in self._carries.items()}
         said = [list(self._taken), list(self._seen), wanted]
         verdict = self._world.exchange("ledger", f"packed epoch {self._plan.epoch}", said, decide=_add)
         total, due = Sum(*verdict[0]), Sum(*verdict[1])
@@ -140,34 +140,34 @@ class PackedTogether:
         return total
 
     def snapshot(self, epoch: int, depth: int, /) -> Snapshot:
-        carry = {lane: one.to_json() for lane, one in self._carries.items()}
+        carry = {stream: one.to_json() for stream, one in self._carries.items()}
         return Snapshot(
             self._world, epoch, depth, {**self._plan.facts(), **self._facts}, self._taken, self._seen, carry
         )
 
 
-def _ended(plan: Plan, lane: int, carry: Carry) -> Sum:
-    """Return the sum of the samples of a lane that have ended where a carry is."""
+def _ended(plan: Plan, stream: int, carry: Carry) -> Sum:
+    """Return the sum of the samples of a stream that have ended where a carry is."""
     if carry.open or carry.skip:
         raise DataError(
             "what is packed by best-fit can be proven at the end of an epoch only.",
             remedy='Do not call audit() before, or pack by method="split".',
         )
-    return sum_of(plan.lane_ids(lane, 0, carry.depth))
+    return sum_of(plan.stream_ids(stream, 0, carry.depth))
 
 
 def _add(values: Sequence[Any]) -> list[list[int]]:
-    total, lanes = Sum(*values[0][1]), dict[str, list[int]]()
+    total, streams = Sum(*values[0][1]), dict[str, list[int]]()
     for taken, _, wanted in values:
         total = total.plus(Sum(*taken))
-        lanes |= wanted
+        streams |= wanted
     due = Sum()
-    for one in lanes.values():
+    for one in streams.values():
         due = due.plus(Sum(*one))
     return [list(total), list(due)]
 
 
-class PackedAlone:
+class PackedLocalAudit:
     """A rank of a world that is not there: its epoch ends with its own rows."""
 
     def __init__(self, rank: int) -> None:

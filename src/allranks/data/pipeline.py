@@ -1,4 +1,4 @@
-"""From samples to batches: transformed in workers or here, made into columns, cut into steps."""
+"""Turn samples into batches: transform them, here or in workers, and make columns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import Bad
+from allranks.data.base import BadSample
 from allranks.data.batch import Batch, Collator, Column
-from allranks.data.found import PADDING
+from allranks.data.block_samples import PADDING
 from allranks.data.ledger import Sum, sums
 from allranks.data.plan import Plan
-from allranks.data.strips import Samples
+from allranks.data.step_chunks import Samples
 
 Submit = Callable[[list[Any], NDArray[np.int64], int], Future[list[Any]]]
 
@@ -78,16 +78,16 @@ def collated(made: Iterable[Samples], collator: Collator) -> Iterator[Columns]:
 def batches(made: Iterable[Columns], plan: Plan, rows: Sequence[int]) -> Iterator[Taken]:
     """Yield the batch of every step."""
     many, size = len(rows), plan.layout.global_batch
-    for strip in made:
-        for at, step in enumerate(strip.steps):
+    for chunk in made:
+        for at, step in enumerate(chunk.steps):
             here = slice(at * many, (at + 1) * many)
-            cut = {name: column[here] for name, column in strip.columns.items()}
-            batch = Batch(cut, strip.mask[here], strip.ids[at], rows, plan.epoch, step, size)
-            yield Taken(batch, strip.sums[at])
+            cut = {name: column[here] for name, column in chunk.columns.items()}
+            batch = Batch(cut, chunk.mask[here], chunk.ids[at], rows, plan.epoch, step, size)
+            yield Taken(batch, chunk.sums[at])
 
 
 def _count_bad(one: Samples) -> list[int]:
     """Return of every step how many samples could not be used; padding and what a filter left out are none."""
-    bad = [isinstance(sample, Bad) and not sample.filtered and sample is not PADDING for sample in one.samples]
+    bad = [isinstance(sample, BadSample) and not sample.filtered and sample is not PADDING for sample in one.samples]
     counts: list[int] = np.array(bad).reshape(one.ids.shape).sum(axis=1).tolist()
     return counts

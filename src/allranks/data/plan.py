@@ -1,9 +1,9 @@
-"""Which sample stands where, for every step, row and epoch: arithmetic on an index, the same for every world size.
+"""Plan an epoch: which sample is at which step and row, by arithmetic on the index alone.
 
-The blocks are permuted; the stream of their samples is cut into lanes of equal length (one more sample in some). A
-lane is read window by window, a window being a few blocks that follow each other; a window's samples are permuted, too.
-Row j of global batch s is the sample at depth ``s * m + j % m`` of lane ``j // m``, where m = global_batch / lanes. So
-a rank that has a part of the rows reads their lanes, and no more.
+The blocks are permuted, and their samples are cut into ``streams`` of equal length (some have one sample more). A
+stream is read window by window: a window is a few consecutive blocks, whose samples are permuted. Row j of global batch
+s is the sample at depth ``s * m + j % m`` of stream ``j // m``, where m = global_batch / streams. A rank reads the
+streams of its rows, and no others.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from allranks.errors import DataError
 VERSION = 1
 Tail = Literal["pad", "drop"]
 
-_HELD_BYTES = 208 << 20  # by all lanes: four ranks hold 52 MB each
+_HELD_BYTES = 208 << 20  # by all streams: four ranks hold 52 MB each
 _MOST_WINDOW = 32
-_BLOCKS_A_LANE = 20  # with fewer, a lane's end in the middle of a block costs too much reading
-_FEW_LANES = 8  # so many pay all the same: ranks that share a lane each read all of it
+_BLOCKS_PER_STREAM = 20  # with fewer, a stream's end in the middle of a block costs too much reading
+_FEW_STREAMS = 8  # so many pay all the same: ranks that share a stream each read all of it
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How an index is read: ``lanes`` and ``window`` (blocks) decide the order, together with ``seed``.
+    """How an index is read: ``streams`` and ``window`` (blocks) decide the order, together with ``seed``.
 
     ``tail`` says what becomes of the last samples, which make no whole batch: padded with masked rows, or dropped.
     """
 
     global_batch: int
-    lanes: int
+    streams: int
     window: int
     seed: int
     shuffle: bool
     tail: Tail = "pad"
 
     def __post_init__(self) -> None:
-        check_batch(self.global_batch, self.lanes, self.window)
+        check_batch(self.global_batch, self.streams, self.window)
 
     @property
     def depth_of_step(self) -> int:
-        """How many samples of a lane one global batch takes."""
-        return self.global_batch // self.lanes
+        """How many samples of a stream one global batch takes."""
+        return self.global_batch // self.streams
 
 
-def check_batch(global_batch: int, lanes: int | None, window: int | None) -> None:
+def check_batch(global_batch: int, streams: int | None, window: int | None) -> None:
     """Raise DataError for numbers that make no layout."""
     if global_batch < 1:
         raise DataError(f"global_batch is {global_batch}.", remedy="It must be at least 1.")
-    if lanes is not None and (lanes < 1 or global_batch % lanes):
+    if streams is not None and (streams < 1 or global_batch % streams):
         raise DataError(
-            f"lanes is {lanes}, which does not divide the global batch of {global_batch}.",
+            f"streams is {streams}, which does not divide the global batch of {global_batch}.",
             remedy=f"These do: {_said(divisors(global_batch))}.",
         )
     if window is not None and window < 1:
@@ -72,22 +72,24 @@ def layout(
     global_batch: int,
     seed: int,
     shuffle: bool,
-    lanes: int | None = None,
+    streams: int | None = None,
     window: int | None = None,
     tail: Tail = "pad",
 ) -> Layout:
     """Return the layout that spreads well and reads little.
 
-    There are as many lanes as 20 blocks each allow, or 8 of 2 blocks; windows are 32 blocks, or as many as all lanes
-    together may hold.
+    There are as many streams as leave 20 blocks to each, or 8 of 2 blocks. A window has 32 blocks, or as many as all
+    streams together may hold.
     """
-    fits = [d for d in divisors(max(global_batch, 1)) if d * (2 if d <= _FEW_LANES else _BLOCKS_A_LANE) <= len(index)]
-    many = lanes or max(fits, default=1)
+    fits = [
+        d for d in divisors(max(global_batch, 1)) if d * (2 if d <= _FEW_STREAMS else _BLOCKS_PER_STREAM) <= len(index)
+    ]
+    many = streams or max(fits, default=1)
     return Layout(global_batch, many, window or _default_window(index, many), seed, shuffle, tail)
 
 
-def _default_window(index: Index, lanes: int) -> int:
-    nbytes = lanes * index.nbytes / max(len(index), 1)
+def _default_window(index: Index, streams: int) -> int:
+    nbytes = streams * index.nbytes / max(len(index), 1)
     return int(np.clip(_HELD_BYTES // max(nbytes, 1), 1, _MOST_WINDOW))
 
 
@@ -139,12 +141,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """Depths ``begin`` to ``end`` of a lane: the samples of ``pieces``, one after the other, taken in ``order``.
+    """Depths ``begin`` to ``end`` of a stream: the samples of ``pieces``, one after the other, taken in ``order``.
 
     The sample at depth d is number ``order[d - begin]`` of them.
     """
 
-    lane: int
+    stream: int
     begin: int
     end: int
     pieces: tuple[Piece, ...]
@@ -165,18 +167,18 @@ class EpochPlan:
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
-        """Where each of the permuted blocks ends in the stream."""
+        """After how many samples each of the permuted blocks ends."""
         return np.cumsum(self.index.rows[self._blocks])
 
     @property
-    def stream(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The blocks in the order in which they make the stream, and where in it each of them ends."""
+    def block_order(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The blocks in their permuted order, and after how many samples of that order each of them ends."""
         return self._blocks, self._ends
 
     def digest(self) -> str:
-        """16 digits of all that decides the order; the global batch does not, as long as the lanes divide it."""
+        """16 digits of all that decides the order; the global batch does not, as long as the streams divide it."""
         how = self.layout
-        words = (VERSION, self.index.digest, how.lanes, how.window, how.seed, int(how.shuffle))
+        words = (VERSION, self.index.digest, how.streams, how.window, how.seed, int(how.shuffle))
         return show(digest(*map(str, words)))[:16]
 
     def facts(self) -> dict[str, str | int]:
@@ -186,7 +188,7 @@ class EpochPlan:
             "plan": self.digest(),
             "index": self.index.digest[:8],
             "samples": self.index.samples,
-            "lanes": how.lanes,
+            "streams": how.streams,
             "window": how.window,
             "seed": how.seed,
             "shuffle": how.shuffle,
@@ -197,25 +199,25 @@ class EpochPlan:
         """How many global batches the epoch has, for every rank."""
         batch = self.layout.global_batch
         if self.layout.tail == "drop":
-            return (self.samples // self.layout.lanes) // self.layout.depth_of_step
+            return (self.samples // self.layout.streams) // self.layout.depth_of_step
         return -(-self.samples // batch)
 
-    def bounds(self, lane: int) -> tuple[int, int]:
-        """Return where a lane begins and ends in the stream."""
-        lanes = self.layout.lanes
-        return lane * self.samples // lanes, (lane + 1) * self.samples // lanes
+    def bounds(self, stream: int) -> tuple[int, int]:
+        """Return where a stream begins and ends among all samples in their permuted order."""
+        streams = self.layout.streams
+        return stream * self.samples // streams, (stream + 1) * self.samples // streams
 
-    def length(self, lane: int) -> int:
-        """Return the number of a lane's samples."""
-        begin, end = self.bounds(lane)
+    def length(self, stream: int) -> int:
+        """Return the number of a stream's samples."""
+        begin, end = self.bounds(stream)
         return end - begin
 
-    def window(self, lane: int, depth: int) -> Window:
-        """Return the window of a lane in which a depth lies, which must be below its length."""
-        begin, end = self.bounds(lane)
-        assert 0 <= depth < end - begin, (lane, depth)
+    def window(self, stream: int, depth: int) -> Window:
+        """Return the window of a stream in which a depth lies, which must be below its length."""
+        begin, end = self.bounds(stream)
+        assert 0 <= depth < end - begin, (stream, depth)
         first, at = np.searchsorted(self._ends, (begin, begin + depth), side="right").tolist()
-        low, high = self._span(lane, at - first)
+        low, high = self._span(stream, at - first)
         blocks = self._blocks[first + low : first + high]
         block_ends = self._ends[first + low : first + high]
         block_begins = block_ends - self.index.rows[blocks]
@@ -224,19 +226,23 @@ class EpochPlan:
         pieces = np.stack([blocks, starts - block_begins, stops - block_begins], 1)[inside]
         window_begin, window_end = int(starts[0]), int(stops[inside][-1])
         many = window_end - window_begin
-        shuffled = order.permutation(self._key("window", lane, low), many) if self.layout.shuffle else np.arange(many)
+        shuffled = order.permutation(self._key("window", stream, low), many) if self.layout.shuffle else np.arange(many)
         return Window(
-            lane, window_begin - begin, window_end - begin, tuple(Piece(*piece) for piece in pieces.tolist()), shuffled
+            stream,
+            window_begin - begin,
+            window_end - begin,
+            tuple(Piece(*piece) for piece in pieces.tolist()),
+            shuffled,
         )
 
-    def _span(self, lane: int, block: int) -> tuple[int, int]:
-        """Return the first and the last + 1 of the window that a lane's ``block``-th block is in.
+    def _span(self, stream: int, block: int) -> tuple[int, int]:
+        """Return the first and the last + 1 of the window that a stream's ``block``-th block is in.
 
-        The lanes' first windows have different lengths, so that not all lanes need new blocks at the same step; but
+        The streams' first windows have different lengths, so that not all streams need new blocks at the same step; but
         half a window at least, since few blocks mix little.
         """
         size = self.layout.window
-        shift = size - lane * size // (2 * self.layout.lanes)
+        shift = size - stream * size // (2 * self.layout.streams)
         if block < shift:
             return 0, shift
         low = shift + (block - shift) // size * size
@@ -248,12 +254,12 @@ class EpochPlan:
         ranges = [np.arange(first[one.block] + one.start, first[one.block] + one.stop) for one in window.pieces]
         return np.concatenate(ranges)[window.order]
 
-    def lane_ids(self, lane: int, begin: int, end: int) -> NDArray[np.int64]:
-        """Return the ids at depths ``begin`` to ``end`` of a lane, -1 where the lane has ended."""
+    def stream_ids(self, stream: int, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the ids at depths ``begin`` to ``end`` of a stream, -1 where the stream has ended."""
         found = np.full(end - begin, -1, np.int64)
-        depth, last = begin, min(end, self.length(lane))
+        depth, last = begin, min(end, self.length(stream))
         while depth < last:
-            window = self.window(lane, depth)
+            window = self.window(stream, depth)
             stop = min(window.end, last)
             found[depth - begin : stop - begin] = self.ids(window)[depth - window.begin : stop - window.begin]
             depth = stop
@@ -294,29 +300,30 @@ class Plan(Protocol):
     def facts(self) -> dict[str, str | int]:
         """Return what decides the order, by name: what ranks compare, and what a state says that it is of."""
 
-    def length(self, lane: int, /) -> int:
-        """Return the number of a lane's samples."""
+    def length(self, stream: int, /) -> int:
+        """Return the number of a stream's samples."""
 
-    def lane_ids(self, lane: int, begin: int, end: int) -> NDArray[np.int64]:
-        """Return the ids at depths ``begin`` to ``end`` of a lane, -1 where the lane has ended."""
+    def stream_ids(self, stream: int, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the ids at depths ``begin`` to ``end`` of a stream, -1 where the stream has ended."""
 
     def row_ids(self, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
         """Return the ids of rows of the global batches ``begin`` to ``end``: (steps, rows), -1 for padding."""
 
 
-def lanes_of(rows: Sequence[int], rows_a_lane: int) -> dict[int, tuple[int, ...]]:
-    """Return which lanes rows of the global batch are of, each with the offsets that are theirs within a step."""
+def streams_of(rows: Sequence[int], rows_per_stream: int) -> dict[int, tuple[int, ...]]:
+    """Return which streams rows of the global batch are of, each with the offsets that are theirs within a step."""
     found: dict[int, list[int]] = {}
     for row in rows:
-        found.setdefault(row // rows_a_lane, []).append(row % rows_a_lane)
-    return {lane: tuple(offsets) for lane, offsets in found.items()}
+        found.setdefault(row // rows_per_stream, []).append(row % rows_per_stream)
+    return {stream: tuple(offsets) for stream, offsets in found.items()}
 
 
 def rows_ids(plan: Plan, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
     """Return what ``plan.row_ids`` does; ``rows`` in ascending order."""
     many = plan.layout.depth_of_step
-    lanes = lanes_of(rows, many).items()
+    streams = streams_of(rows, many).items()
     found = [
-        plan.lane_ids(lane, begin * many, end * many).reshape(-1, many)[:, list(offsets)] for lane, offsets in lanes
+        plan.stream_ids(stream, begin * many, end * many).reshape(-1, many)[:, list(offsets)]
+        for stream, offsets in streams
     ]
     return np.concatenate(found, 1) if found else np.empty((end - begin, 0), np.int64)

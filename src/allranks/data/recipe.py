@@ -1,4 +1,4 @@
-"""What a data set is made of, in values: all of it, and nothing opened."""
+"""The description of a data set, in values: nothing is opened."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Batching:
 
     global_batch: int
     tail: Tail = "pad"
-    lanes: int | None = None
+    streams: int | None = None
     window: int | None = None
 
 

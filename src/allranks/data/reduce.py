@@ -1,4 +1,4 @@
-"""Numbers of all ranks made one, as validation needs it: padding does not count."""
+"""Reduce numbers over all ranks for validation, without the padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rank reads its own rows; together they are the global batch."""
+"""``allranks.global_batch``: make one global batch from the rows that each rank has."""
 
 from __future__ import annotations
 

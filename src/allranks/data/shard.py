@@ -1,13 +1,13 @@
-"""One line for what people already have: ``for sample in allranks.shard(samples, world)``."""
+"""``allranks.shard``: this rank's share of samples that people already have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from allranks.data.indexed import Indexed
+from allranks.data.indexed_shard import IndexedShard
+from allranks.data.iterable_shard import IterableShard
 from allranks.data.plan import Tail
-from allranks.data.streamed import Streamed
 from allranks.errors import DataError
 from allranks.world.base import World
 from allranks.world.detect import current
@@ -23,7 +23,7 @@ def shard(
     padding: Any = None,
     state: Mapping[str, Any] | None = None,
     compare: bool = True,
-) -> Indexed | Streamed:
+) -> IndexedShard | IterableShard:
     """Return this rank's part of ``samples``, to iterate over. **Every rank must call, and iterate as far.**
 
     What has a length and items (a list, an array, a map-style torch Dataset, a datasets.Dataset) is split exactly: each
@@ -51,7 +51,7 @@ def shard(
     iterable_only = any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)  # torch's has items, too
     if hasattr(samples, "__len__") and hasattr(samples, "__getitem__") and not iterable_only:
         how: dict[str, Any] = {"tail": tail, "padding": padding, "state": state, "compare": compare}
-        return Indexed(samples, of, seed=seed, shuffle=shuffle, **how)
+        return IndexedShard(samples, of, seed=seed, shuffle=shuffle, **how)
     if not hasattr(samples, "__iter__"):
         raise DataError(
             f"a {type(samples).__module__}.{type(samples).__qualname__} has no samples to iterate over.",
@@ -62,4 +62,4 @@ def shard(
             f"a {type(samples).__qualname__} can only be iterated, so nobody can shuffle it.",
             remedy="Shuffle it before, in the same way on every rank; or give its files to allranks.Dataset.",
         )
-    return Streamed(samples, of, tail=tail, padding=padding, state=state, compare=compare)
+    return IterableShard(samples, of, tail=tail, padding=padding, state=state, compare=compare)

@@ -1,4 +1,4 @@
-"""Where a loader stands: what goes into a checkpoint, and what comes back."""
+"""The state of a loader: what goes into a checkpoint, and how a loader resumes from it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Snapshot(Mapping[str, Any]):
     """The state of one rank's loader at a step; cheap to make, and it does not change when the loader goes on.
 
     A mapping to look at. ``gathered()`` makes of all ranks' one what a checkpoint stores, and the Checkpointer calls it
-    when it saves. ``depth`` counts the samples of a lane that were taken. ``taken`` is what this rank counted in this
-    job, ``seen`` what all ranks had before. ``carry`` holds for each of this rank's lanes what packing has begun, as
+    when it saves. ``depth`` counts the samples of a stream that were taken. ``taken`` is what this rank counted in this
+    job, ``seen`` what all ranks had before. ``carry`` holds for each of this rank's streams what packing has begun, as
     JSON; None without packing.
     """
 
@@ -36,7 +36,7 @@ class Snapshot(Mapping[str, Any]):
     def gathered(self) -> dict[str, Any]:
         """Return the state of all ranks, equal on all, as JSON. **Every rank must call.** One exchange.
 
-        Raises Mismatch on every rank where they stand at different places, or hold different carries of one lane.
+        Raises Mismatch on every rank where they stand at different places, or hold different carries of one stream.
         """
         carry = None if self.carry is None else sorted(self.carry.items())
         said = [self.epoch, self.depth, dict(self.facts), list(self.seen), list(self.taken), carry]
@@ -70,7 +70,7 @@ def _document(epoch: int, depth: int, facts: Mapping[str, Any], seen: Sum, carry
     of = dict(facts)
     document = {"epoch": epoch, "depth": depth, "plan": of.pop("plan"), "of": of}
     document["seen"] = [seen.samples, f"{seen.mixed:016x}", seen.bad]
-    return document if carry is None else {**document, "carry": [[lane, held] for lane, held in carry]}
+    return document if carry is None else {**document, "carry": [[stream, held] for stream, held in carry]}
 
 
 def _gather(values: Sequence[Any]) -> dict[str, Any]:
@@ -86,22 +86,24 @@ def _gather(values: Sequence[Any]) -> dict[str, Any]:
     carries: dict[int, tuple[int, Any]] = {}
     for rank, (_, _, _, _, taken, carry) in enumerate(values):
         total = total.plus(Sum(*taken))
-        for lane, held in carry or ():
-            other, its = carries.setdefault(lane, (rank, held))
+        for stream, held in carry or ():
+            other, its = carries.setdefault(stream, (rank, held))
             if its != held:
                 raise Mismatch(
-                    f"ranks {other} and {rank} read lane {lane} together, and packed it differently.",
+                    f"ranks {other} and {rank} read stream {stream} together, and packed it differently.",
                     ranks=(other, rank),
                     remedy="Is the tokenizer, or what maps the samples, the same on both?",
                 )
-    lanes = None if first is None else [(lane, held) for lane, (_, held) in sorted(carries.items())]
-    return _document(epoch, depth, of, total, lanes)
+    streams = None if first is None else [(stream, held) for stream, (_, held) in sorted(carries.items())]
+    return _document(epoch, depth, of, total, streams)
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where to go on: from ``step`` of ``epoch``, at ``depth`` samples of every lane. ``seen`` and ``carry`` (by lane;
-    empty without packing) are of all ranks. Without arguments, the beginning."""
+    """Where to resume: at ``step`` of ``epoch``, ``depth`` samples into every stream. By default at the beginning.
+
+    ``seen`` and ``carry`` (by stream; empty without packing) are of all ranks.
+    """
 
     epoch: int = 0
     step: int = 0
@@ -129,16 +131,21 @@ class Resume:
         who = f"rank {rank}: resuming the data"
         epoch, depth, seen, carry = _parsed(state, who)
         assert isinstance(state, Mapping)
-        _refuse_others({"plan": state["plan"], **state["of"]}, facts, who)
+        _refuse_others({"plan": state["plan"], **settings_of(state)}, facts, who)
         many = layout.depth_of_step
         if depth % many:
-            fits = ", ".join(str(layout.lanes * d) for d in divisors(depth)[:40])
+            fits = ", ".join(str(layout.streams * d) for d in divisors(depth)[:40])
             raise DataError(
-                f"{who}: {depth} samples of every lane were taken, which is in the middle of a global batch of "
+                f"{who}: {depth} samples of every stream were taken, which is in the middle of a global batch of "
                 f"{layout.global_batch}: that takes {many} of each.",
                 remedy=f"Go on with a global batch of {fits}.",
             )
         return cls(epoch, depth // many, depth, seen, carry)
+
+
+def settings_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide the order of a saved state's data; states of before 0.1 say lanes for streams."""
+    return {"streams" if name == "lanes" else name: value for name, value in dict(state["of"]).items()}
 
 
 def state_of_one(rank: int) -> DataError:
@@ -161,9 +168,9 @@ def _parsed(state: object, who: str) -> tuple[int, int, Sum, dict[int, Any]]:
     try:
         samples, mixed, bad = state["seen"]
         seen = Sum(int(samples), int(mixed, 16), int(bad))
-        carry = {int(lane): held for lane, held in state.get("carry", ())}
+        carry = {int(stream): held for stream, held in state.get("carry", ())}
         epoch, depth = int(state["epoch"]), int(state["depth"])
-        _, _ = state["plan"], dict(state["of"])
+        _, _ = state["plan"], settings_of(state)
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"{who}: this is no state of a loader ({type(error).__name__}: {error}).", remedy=_WHAT

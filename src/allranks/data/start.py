@@ -1,4 +1,4 @@
-"""The gate before step 0 of the data: do all ranks read the same, and together all of it?"""
+"""Compare before step 0 what all ranks are about to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank's steps for a loader that is not ours: planned and counted here, made in whatever process that loader has."""
+"""Plan and count the steps of a rank for a foreign loader, which makes them in its own processes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from allranks.data.batch import Batch, Collator
 from allranks.data.detect import rows_of
 from allranks.data.index import Index
 from allranks.data.ledger import Sum, planned
-from allranks.data.opening import indexes_of, planner, supply_of
+from allranks.data.open_loader import indexes_of, open_data, planner
 from allranks.data.pipeline import batches, collated
 from allranks.data.plan import Plan
 from allranks.data.recipe import Recipe
-from allranks.data.share import sample_facts, shared_index
+from allranks.data.shared_index import sample_facts, shared_index
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.data.start import start
 from allranks.errors import DataError
@@ -96,14 +96,14 @@ class StepMaker:
         Reads what those steps need, and blocks that they share with others. Maps are done here, if there are others.
         """
         recipe = self.recipe if every == 1 else replace(self.recipe, workers=0)
-        supply = supply_of(recipe, self.indexes, planner(recipe, self.indexes))
+        opened_data = open_data(recipe, self.indexes, planner(recipe, self.indexes))
         try:
-            plan = supply.plan(epoch)
-            samples = supply.samples(plan, self.rows, range(begin, plan.steps, every))
-            for taken in batches(collated(samples, Collator(supply.example)), plan, self.rows):
+            plan = opened_data.plan(epoch)
+            samples = opened_data.samples(plan, self.rows, range(begin, plan.steps, every))
+            for taken in batches(collated(samples, Collator(opened_data.example)), plan, self.rows):
                 yield taken.batch
         finally:
-            supply.close()
+            opened_data.close()
 
 
 def open_steps(data: Recipe, world: World, *, rows: object, state: Mapping[str, Any] | None) -> tuple[Steps, StepMaker]:

@@ -1,4 +1,4 @@
-"""Batches as tensors, and the rows of a DeviceMesh."""
+"""Make tensors from batches, and find the rows of a DeviceMesh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done to samples, one after the other: maps and filters that move no sample from its place.
+"""Transform samples: maps and filters, in order; no sample changes its place.
 
 A sample's result follows from the sample, its id and the epoch alone: which rank, worker or strip it is in decides
 nothing. So a strip of samples may be cut anywhere and done anywhere.
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data import order
-from allranks.data.base import Bad
+from allranks.data.base import BadSample
 from allranks.errors import DataError
 from allranks.failure import message_of, text_of
 
@@ -54,7 +54,7 @@ class _Operation:
     def outcome(self, sample: Any, result: Any) -> Any:
         """Return what stands in the sample's place when the function has returned ``result`` for it."""
         if isinstance(self, Filter):
-            return sample if result else Bad(f"left out by {self.name}", filtered=True)
+            return sample if result else BadSample(f"left out by {self.name}", filtered=True)
         return result
 
 
@@ -82,12 +82,33 @@ class Chain:
         """
         done, names = list(samples), ids.tolist()
         for number, operation in enumerate(self.operations):
-            live = [at for at, sample in enumerate(done) if not isinstance(sample, Bad)]
+            live = [at for at, sample in enumerate(done) if not isinstance(sample, BadSample)]
             turn = _Turn(operation, (int(self.seed), int(epoch)), number)
             results = turn.all([done[at] for at in live], [names[at] for at in live])
             for at, result in zip(live, results, strict=True):
                 done[at] = result
         return done
+
+
+@dataclass(frozen=True, slots=True)
+class MixedChain:
+    """``chains[i]`` is for the samples with ids from ``bases[i]`` to ``bases[i + 1]``; ``common`` for all."""
+
+    chains: tuple[Chain, ...]
+    bases: tuple[int, ...]
+    common: Chain
+
+    def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> list[Any]:
+        """Return the samples after all operations, each in its place."""
+        done = list(samples)
+        part = np.searchsorted(self.bases, ids, side="right") - 1
+        for number, chain in enumerate(self.chains):
+            places = np.flatnonzero(part == number)
+            if chain.operations and len(places):
+                results = chain.apply([done[at] for at in places], ids[places] - self.bases[number], epoch)
+                for at, result in zip(places.tolist(), results, strict=True):
+                    done[at] = result
+        return self.common.apply(done, ids, epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +140,7 @@ class _Turn:
             if len(samples) == 1:
                 return [self._failed(error, ids[0])]
             found = [self._many([sample], [name])[0] for sample, name in zip(samples, ids, strict=True)]
-            if not any(isinstance(one, Bad) and not one.filtered for one in found):
+            if not any(isinstance(one, BadSample) and not one.filtered for one in found):
                 raise self._error(
                     error, f"{len(ids)} samples together (from {ids[0]} on), and for none alone"
                 ) from error
@@ -136,11 +157,11 @@ class _Turn:
     def _generator(self, name: int) -> np.random.Generator:
         return order.generator(order.key("augment", *self.seed, name, self.number))
 
-    def _failed(self, error: Exception, name: int) -> Bad:
+    def _failed(self, error: Exception, name: int) -> BadSample:
         """Memory that runs out is no property of a sample, so it is never masked."""
         if self.operation.on_error == "raise" or isinstance(error, MemoryError):
             raise self._error(error, f"sample {name}", name) from error
-        return Bad(f"{self.operation.name} raised {text_of(error)}")
+        return BadSample(f"{self.operation.name} raised {text_of(error)}")
 
     def _error(self, error: Exception, where: str, sample: int | None = None) -> DataError:
         what = f"{self.operation.name} raised {type(error).__name__} for {where} in epoch {self.seed[1]}"

@@ -16,7 +16,7 @@ from allranks.data.batch import Batch
 from allranks.data.epochs import Epochs
 from allranks.data.plan import EpochPlan, Tail, layout
 from allranks.data.recipe import Recipe
-from allranks.data.share import sample_facts
+from allranks.data.shared_index import sample_facts
 from allranks.data.snapshot import Snapshot
 from allranks.data.sources.sequence import Indexable, sequence
 from allranks.data.steps import StepMaker, Steps, open_steps
@@ -161,7 +161,7 @@ class BatchSampler(EpochReader, Sampler[list[int]]):
     ) -> None:
         source = sequence(range(samples) if isinstance(samples, int) else samples)
         index = source.index()
-        how = layout(index, global_batch=global_batch, seed=seed, shuffle=shuffle, lanes=1, tail=tail)
+        how = layout(index, global_batch=global_batch, seed=seed, shuffle=shuffle, streams=1, tail=tail)
         of = world or current()
         compared = {} if isinstance(samples, int) else sample_facts([source], of)
         steps = Steps(lambda epoch: EpochPlan(index, how, epoch), of, rows=None, state=state, compared=compared)

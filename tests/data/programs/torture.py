@@ -47,7 +47,7 @@ def data_of(folder: Path, kind: str) -> Dataset:
     data = Dataset.jsonl(str(folder / "*.jsonl"), seed=3, block_bytes=512)
     if kind != "plain":
         data = data.map(tokens).pack(64, method="split" if kind == "packed" else "best-fit")
-    return data.batch(BATCH, lanes=12)
+    return data.batch(BATCH, streams=12)
 
 
 def train(rank: int, size: int, port: int, folder: Path, diary: Diary, kind: str, epochs: int) -> None:

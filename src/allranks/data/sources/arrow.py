@@ -1,4 +1,4 @@
-"""Arrow's own files (IPC). The file and the stream format are the same messages, and are read in the same way."""
+"""Read Arrow IPC files and streams."""
 
 from __future__ import annotations
 
@@ -51,6 +51,9 @@ class ArrowMessages:
     @property
     def words(self) -> tuple[str, ...]:
         return () if self.types is None else (self.types.digest,)
+
+    def is_quick(self, _name: str) -> bool:
+        return False
 
     def scan(self, file: FileBytes) -> Scan:
         """Return the record batches; begin and end are the bytes of their messages."""

@@ -1,4 +1,4 @@
-"""Indexes that are kept: beside the data, or in the user's cache folder where nobody may write beside the data."""
+"""Keep indexes in a cache: beside the data, or in the user's cache folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of Arrow as Python values: what is taken is converted, at its type's own speed."""
+"""Convert Arrow columns to Python values, at each type's own speed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from allranks.data.base import Bad
+from allranks.data.base import BadSample
 
 Getter = Callable[[list[int]], list[Any]]
 
@@ -47,7 +47,7 @@ class TableRows:
         try:
             return self._dicts([number])[0]
         except UnicodeDecodeError as error:
-            return Bad(f"{self._where}: row {number} has text that is no UTF-8: {error}")
+            return BadSample(f"{self._where}: row {number} has text that is no UTF-8: {error}")
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Lines of compressed files. A block is of whole *frames* (members of gzip), which can be unpacked by themselves.
+"""Read lines of compressed files, in blocks of whole frames.
 
 A line belongs to the block in which it begins: the block's reader unpacks on behind its end until the line ends, and
 leaves out the rest of a line from before. So a file of many frames (``pzstd``, ``bgzip``, seekable zstd, or ``cat`` of

@@ -1,4 +1,4 @@
-"""The sources by name; each imports the library that it stands on, only when it is asked for."""
+"""Find a source by its name. Each source imports its library when it is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of one file, wherever it is: counted, and checked against what was indexed."""
+"""Read bytes of one file, counted, and checked against the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources that are files: what a format must know, and all that the formats have in common."""
+"""What all sources that are files have in common, and what a format must define."""
 
 from __future__ import annotations
 
@@ -53,10 +53,7 @@ class OpenFile(Protocol):
 
 
 class Format(Protocol):
-    """What is known of a format. Frozen, picklable.
-
-    One whose blocks are read in a moment has a method ``is_quick(name)``: whether that is so of this file.
-    """
+    """What is known of a format. Frozen, picklable."""
 
     @property
     def kind(self) -> str:
@@ -69,6 +66,9 @@ class Format(Protocol):
     @property
     def words(self) -> tuple[str, ...]:
         """All that changes how a file is cut into blocks."""
+
+    def is_quick(self, name: str) -> bool:
+        """Return True where a block of this file is read so fast that no thread should read it ahead."""
 
     def scan(self, file: FileBytes) -> Scan:
         """Cut a file into blocks."""
@@ -174,8 +174,7 @@ class FileReader:
     def hint(self, block: int) -> bool:
         """Have the system fetch a block, if it is lines of a local file; return whether it is."""
         name = self._index.files[int(self._index.file[block])].name
-        is_quick = getattr(self._format, "is_quick", None)
-        if is_quick is None or not isinstance(self._storage, LocalStorage) or not is_quick(name):
+        if not isinstance(self._storage, LocalStorage) or not self._format.is_quick(name):
             return False
         begin, end = int(self._index.begin[block]), int(self._index.end[block])
         self._storage.hint(name, begin, end - begin)

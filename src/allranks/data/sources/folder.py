@@ -1,4 +1,4 @@
-"""Files as samples: images, sounds, whole texts."""
+"""Read whole files as samples: images, sounds, texts."""
 
 from __future__ import annotations
 

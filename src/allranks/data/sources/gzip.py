@@ -1,4 +1,4 @@
-"""Gzip, through the standard library."""
+"""Decompress gzip, with the standard library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the library ``datasets`` knows of a data set that has a name: its files, their format, and its features."""
+"""Find the files, format and features of a named Hugging Face data set."""
 
 from __future__ import annotations
 

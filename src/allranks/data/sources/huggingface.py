@@ -1,4 +1,4 @@
-"""A map-style ``datasets.Dataset``, whose library is not imported, as the object brings it; or the name of one."""
+"""Read a map-style ``datasets.Dataset``."""
 
 from __future__ import annotations
 
@@ -107,6 +107,9 @@ class HuggingFaceReader:
     @property
     def bytes_read(self) -> int:
         return self._counter.total
+
+    def hint(self, _block: int) -> bool:
+        return False
 
     def read(self, block: int) -> Rows:
         begin, end = int(self._index.begin[block]), int(self._index.end[block])

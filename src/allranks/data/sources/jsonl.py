@@ -1,4 +1,4 @@
-"""JSON lines."""
+"""Read JSON lines."""
 
 from __future__ import annotations
 

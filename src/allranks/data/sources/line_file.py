@@ -1,4 +1,4 @@
-"""Files of lines, compressed or not: what jsonl and text have in common."""
+"""Read files of lines, compressed or not, for jsonl and text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import Bad, Rows
+from allranks.data.base import BadSample, Rows
 from allranks.data.sources import compressed
 from allranks.data.sources.file import FileBytes, check
 from allranks.data.sources.files import Block, OpenFile, Scan
@@ -17,7 +17,7 @@ from allranks.data.sources.lines import cut, spans
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
-_LENGTH_BITS = 28  # of a spot: blocks up to 32 GB, lines up to 256 MB
+_LENGTH_BITS = 28  # of a position: blocks up to 32 GB, lines up to 256 MB
 _LONGEST = (1 << _LENGTH_BITS) - 1
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning of files from Windows
 
@@ -30,9 +30,9 @@ class Decoding:
     refuses: type[ValueError]
     noun: str
 
-    def gather(self, blocks: Mapping[int, Rows], keys: NDArray[np.int64], spots: NDArray[np.int64]) -> list[Any]:
-        begins = spots >> _LENGTH_BITS
-        lines = list(zip(keys.tolist(), begins.tolist(), (begins + (spots & _LONGEST)).tolist(), strict=True))
+    def gather(self, blocks: Mapping[int, Rows], keys: NDArray[np.int64], positions: NDArray[np.int64]) -> list[Any]:
+        begins = positions >> _LENGTH_BITS
+        lines = list(zip(keys.tolist(), begins.tolist(), (begins + (positions & _LONGEST)).tolist(), strict=True))
         held = cast(Mapping[int, LineRows], blocks)
         try:
             return [self.decode(held[key].data[begin:end]) for key, begin, end in lines]
@@ -42,16 +42,18 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineRows:
-    """Samples of a block, decoded when they are taken. A spot is where a line begins, and its length without the line
-    end: ``begin << 28 | length``."""
+    """Samples of a block, decoded when they are taken.
+
+    The position of a line is where it begins, and its length without the line end: ``begin << 28 | length``.
+    """
 
     data: bytes
     blanks: bool
-    together: Decoding
+    gatherer: Decoding
     path: str
     begin: int  # of the block, in the file
 
-    def spots(self) -> NDArray[np.int64]:
+    def positions(self) -> NDArray[np.int64]:
         begins, ends = spans(self.data, blanks=self.blanks)
         lengths = ends - begins
         if len(lengths) and lengths.max() > _LONGEST:
@@ -64,16 +66,16 @@ class LineRows:
         return begins << _LENGTH_BITS | lengths
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
-        return self.together.gather({0: self}, np.zeros(len(rows), np.int64), self.spots()[rows])
+        return self.gatherer.gather({0: self}, np.zeros(len(rows), np.int64), self.positions()[rows])
 
     def one(self, begin: int, end: int) -> Any:
         """Return the sample of these bytes of the block, Bad where it is none."""
         try:
-            return self.together.decode(self.data[begin:end])
-        except self.together.refuses as error:
-            row = int(np.searchsorted(self.spots(), begin << _LENGTH_BITS))
+            return self.gatherer.decode(self.data[begin:end])
+        except self.gatherer.refuses as error:
+            row = int(np.searchsorted(self.positions(), begin << _LENGTH_BITS))
             where = f"{self.path}: line {row + 1} of the block at byte {self.begin:,}"
-            return Bad(f"{where} is no {self.together.noun}: {error}")
+            return BadSample(f"{where} is no {self.gatherer.noun}: {error}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Lines of a file: cut into blocks of whole lines in one pass, found again in a block."""
+"""Cut a file of lines into blocks, and find the lines of a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files there are."""
+"""List the files of a data set."""
 
 from __future__ import annotations
 

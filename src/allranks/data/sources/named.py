@@ -1,4 +1,4 @@
-"""A data set of Hugging Face by its name: its files, read where they are, by the plan."""
+"""Read a named Hugging Face data set from its files, by the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet, through pyarrow."""
+"""Read Parquet, with pyarrow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from allranks.data.base import Bad, Rows
+from allranks.data.base import BadSample, Rows
 from allranks.data.sources.columns import TableRows
 from allranks.data.sources.file import FileBytes, changed
 from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
@@ -67,6 +67,9 @@ class Parquet:
     @property
     def words(self) -> tuple[str, ...]:
         return () if self.types is None else (self.types.digest,)
+
+    def is_quick(self, _name: str) -> bool:
+        return False
 
     def scan(self, file: FileBytes) -> Scan:
         """Return the row groups of a footer; begin and end count them."""
@@ -156,7 +159,7 @@ class BadRows:
     why: str
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
-        return [Bad(self.why)] * len(rows)
+        return [BadSample(self.why)] * len(rows)
 
 
 def _ranges(group: pq.RowGroupMetaData, columns: Collection[str] | None, *, gap: int = _GAP) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""An index in parts: what is known of files already, what was just indexed, and all of it together."""
+"""Update an index: files that are known, and files that were just indexed."""
 
 from __future__ import annotations
 

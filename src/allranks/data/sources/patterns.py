@@ -1,4 +1,4 @@
-"""How files are named: paths, globs and folders, of a file system or a bucket, as a root and patterns below it."""
+"""Parse how users name files: paths, globs, folders, buckets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anything with a length and rows: a list, a NumPy array, a map-style torch Dataset."""
+"""Read any object with a length and items: a list, a NumPy array, a map-style torch Dataset."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import Bad, Progress, Rows, silent
+from allranks.data.base import BadSample, Progress, Rows, silent
 from allranks.data.index import Index, SourceFile
-from allranks.data.samples import look
+from allranks.data.sample_comparison import look
 from allranks.errors import DataChanged, DataError
 from allranks.failure import text_of
 
@@ -125,7 +125,7 @@ class SequenceRows:
         except Exception as error:  # every kind: it is the user's code
             why = f"row {row:,} of {_type_of(self.rows)}: {text_of(error)}"
             if self.mask:
-                return Bad(why)
+                return BadSample(why)
             raise DataError(f"{why}.", sample=row, remedy='Mend it, or read on with on_corrupt="mask".') from error
 
 

@@ -1,4 +1,4 @@
-"""The headers of tar files: ustar, GNU's long names and pax."""
+"""Read the headers of tar files: ustar, GNU long names and pax."""
 
 from __future__ import annotations
 

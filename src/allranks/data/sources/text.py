@@ -1,4 +1,4 @@
-"""Lines of text."""
+"""Read lines of text."""
 
 from __future__ import annotations
 

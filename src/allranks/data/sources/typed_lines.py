@@ -1,4 +1,4 @@
-"""Lines as ``datasets`` reads them: JSON by the types of its features, text as a column."""
+"""Read lines as ``datasets`` does: JSON by the types of its features, text as a column."""
 
 from __future__ import annotations
 
@@ -60,6 +60,9 @@ class TypedJson:
     @property
     def words(self) -> tuple[str, ...]:
         return self._lines.words
+
+    def is_quick(self, _name: str) -> bool:
+        return False
 
     def scan(self, file: FileBytes) -> Scan:
         begin = _begin(file)

@@ -1,4 +1,4 @@
-"""Types of columns, in words that stay the same over versions of Arrow: what a file has, and what it should have."""
+"""Name the types of columns, in words that do not change over versions of Arrow."""
 
 from __future__ import annotations
 

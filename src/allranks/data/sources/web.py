@@ -1,4 +1,4 @@
-"""Files at addresses of the web and of Hugging Face's hub, through fsspec; to be read, and never written."""
+"""Read files at web addresses and on Hugging Face's hub, through fsspec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WebDataset shards: tar files in which the files of a sample follow each other and share the name up to a dot."""
+"""Read WebDataset shards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import Bad, Rows
+from allranks.data.base import BadSample, Rows
 from allranks.data.sources.file import CHUNK, FileBytes, changed
 from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
 from allranks.data.sources.patterns import Pattern, place
@@ -52,6 +52,9 @@ class Shards:
     @property
     def words(self) -> tuple[str, ...]:
         return ()
+
+    def is_quick(self, _name: str) -> bool:
+        return False
 
     def scan(self, file: FileBytes) -> Scan:
         """Return runs of samples; begin and end are their bytes."""
@@ -115,7 +118,7 @@ class ShardRows:
             try:
                 found[extension] = _decoder(extension)(content) if self.decode else content
             except ValueError as error:
-                return Bad(f"{self.where}: {member.name} cannot be decoded: {error}")
+                return BadSample(f"{self.where}: {member.name} cannot be decoded: {error}")
         return found
 
 

@@ -1,4 +1,4 @@
-"""Zstandard, through python-zstandard."""
+"""Decompress Zstandard, with python-zstandard."""
 
 from __future__ import annotations
 

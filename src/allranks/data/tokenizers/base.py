@@ -1,4 +1,4 @@
-"""Functions of samples that put tokens where text was."""
+"""Transforms that replace text by tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loader sees of workers, and the workers that there are none of."""
+"""The interface of workers, and the case of none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import Doing
+from allranks.data.base import Transform
 
 
 class Workers(Protocol):
@@ -28,7 +28,7 @@ class Workers(Protocol):
 class Inline:
     """Workers of this process: a piece is done when it is submitted."""
 
-    def __init__(self, chain: Doing) -> None:
+    def __init__(self, chain: Transform) -> None:
         self._chain = chain
 
     def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:

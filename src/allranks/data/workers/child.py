@@ -1,4 +1,4 @@
-"""The program of a worker process: it applies a chain to the pieces that arrive, until its parent is gone."""
+"""The program of a worker process: apply transforms to the pieces that arrive."""
 
 from __future__ import annotations
 

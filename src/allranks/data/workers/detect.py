@@ -1,13 +1,13 @@
-"""Workers, if any are wanted; only then what sends functions to them is imported."""
+"""Start workers, if any are wanted."""
 
 from __future__ import annotations
 
-from allranks.data.base import Doing
+from allranks.data.base import Transform
 from allranks.data.workers.base import Inline, Workers
 from allranks.errors import DataError
 
 
-def start_workers(chain: Doing, count: int) -> Workers:
+def start_workers(chain: Transform, count: int) -> Workers:
     """Start ``count`` processes that apply a chain; with 0, this process does, in ``submit``.
 
     Raises DataError where the chain's functions cannot be sent to them, or cloudpickle is not installed.

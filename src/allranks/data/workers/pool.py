@@ -1,4 +1,4 @@
-"""Worker processes behind one queue of pieces; each has a thread here that feeds it, and starts it again if it dies."""
+"""A pool of worker processes; one that dies is started again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import allranks.data.workers.wire as wire
-from allranks.data.base import Doing
+from allranks.data.base import Transform
 from allranks.data.workers.process import Process
 from allranks.errors import DataError, WorkerDied
 from allranks.failure import text_of
@@ -201,7 +201,7 @@ class _Feeder:
 class Pool:
     """``count`` worker processes that apply a chain."""
 
-    def __init__(self, chain: Doing, count: int) -> None:
+    def __init__(self, chain: Transform, count: int) -> None:
         """Start them; they need some 0.2 s, in which pieces can be submitted already.
 
         Raises DataError if the chain cannot be sent to them.

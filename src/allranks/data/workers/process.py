@@ -1,4 +1,4 @@
-"""One worker process, seen from its parent.
+"""One worker process, as its parent sees it.
 
 It is a Python of its own, not a fork (a fork of a process with JAX's threads may hang) and not multiprocessing's spawn
 (that runs the training script again in each worker, unless it is guarded). Its numeric libraries take one thread each,

@@ -1,4 +1,4 @@
-"""Lists of samples as bytes between two processes.
+"""Encode lists of samples as bytes between two processes.
 
 Small dicts travel by columns: one array of all the tokens in a piece instead of a thousand arrays (measured: 8 times
 cheaper). Large arrays are never copied into the pickle. Functions and classes of ``__main__`` travel by value.

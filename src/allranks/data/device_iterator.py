@@ -1,4 +1,4 @@
-"""Batches on their way to the devices while the one before is computed on."""
+"""What all loaders have in common: batches on their way to devices, the state, and the audit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-def under_way(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> Iterator[tuple[A, B]]:
+def in_flight(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> Iterator[tuple[A, B]]:
     """Yield every batch with what ``place`` makes of it, which may go on behind: ``ahead`` more are placed by then.
 
     A batch is taken when it is yielded: who counts what was trained on counts there, not in ``batches``.
@@ -34,7 +34,7 @@ def under_way(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> I
     yield from placed
 
 
-class Testimony(Protocol):
+class LoaderAudit(Protocol):
     """What every loader asks of who looks at what is taken."""
 
     def counts(self, rows: Sequence[int], /) -> NDArray[np.bool_]:
@@ -47,14 +47,14 @@ class Testimony(Protocol):
         """Return the state of the loader at a place."""
 
 
-class ByDevices(ABC):
+class DeviceIterator(ABC):
     """What loaders have in common: batches as they are, or as arrays that are being copied while a step is computed;
     where they stand, and the proof of it."""
 
     rows: Sequence[int]
     _plan: Plan
     _step: int
-    _witness: Testimony
+    _audit: LoaderAudit
     _close: Callable[[], None]
 
     @property
@@ -73,7 +73,7 @@ class ByDevices(ABC):
 
         What is added up over the ranks, as by ``masked_mean``, is to be masked by ``batch.mask & loader.counted``.
         """
-        return self._witness.counts(self.rows)
+        return self._audit.counts(self.rows)
 
     def state(self) -> Snapshot:
         """Return where this loader stands, for a checkpoint: ``extra={"data": loader.state()}``. Cheap; local.
@@ -81,7 +81,7 @@ class ByDevices(ABC):
         ``allranks.Checkpointer`` makes it whole when it saves; for other checkpoints store ``state().gathered()``,
         which every rank must call.
         """
-        return self._witness.snapshot(self.epoch, self._step * self._plan.layout.depth_of_step)
+        return self._audit.snapshot(self.epoch, self._step * self._plan.layout.depth_of_step)
 
     def audit(self) -> Sum:
         """Prove that what all ranks took of this epoch until now is what was planned; **every rank must call**.
@@ -89,7 +89,7 @@ class ByDevices(ABC):
         Returns how many samples that are, the sum of their mixed ids, and how many of them could not be used. Raises
         LedgerMismatch on every rank, with the ranks, steps and samples where it is not.
         """
-        return self._witness.verify()
+        return self._audit.verify()
 
     def close(self) -> None:
         """End threads and workers. What was taken stays taken."""

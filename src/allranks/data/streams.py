@@ -1,4 +1,4 @@
-"""A lane is read: blocks are asked for shortly before they are needed, and let go at the end of their window."""
+"""Read one stream of an epoch: prefetch its blocks, and release them at the end of their window."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from concurrent.futures import Executor, Future
 
 import numpy as np
 
-from allranks.data.base import Reader, Rows
-from allranks.data.found import Found, Ids
+from allranks.data.base import GatheredRows, Reader, Rows
+from allranks.data.block_samples import BlockSamples, Ids
 from allranks.data.index import Index
 from allranks.data.mix import MixPlan
 from allranks.data.plan import EpochPlan, Window
@@ -16,39 +16,39 @@ from allranks.data.plan import EpochPlan, Window
 _AT_ONCE = 4  # blocks that a thread reads before it lets another go on
 
 
-class Lane:
-    """One lane of an epoch; its samples are found in ascending order. ``pool`` reads blocks ahead.
+class Stream:
+    """One stream of an epoch; its samples are found in ascending order. ``pool`` reads blocks ahead.
 
     ``first_key`` is the key of the index's block 0: of a mixture, the parts' are different.
     """
 
-    def __init__(self, plan: EpochPlan, lane: int, *, reader: Reader, pool: Executor, first_key: int = 0) -> None:
-        self._plan, self._lane, self._first_key = plan, lane, first_key
+    def __init__(self, plan: EpochPlan, stream: int, *, reader: Reader, pool: Executor, first_key: int = 0) -> None:
+        self._plan, self._stream, self._first_key = plan, stream, first_key
         self._reader, self._pool = reader, pool
-        self._length = plan.length(lane)
-        self._open: list[_Opened] = []
+        self._length = plan.length(stream)
+        self._open: list[_OpenWindow] = []
 
-    def ask(self, depths: Ids) -> None:
+    def prefetch(self, depths: Ids) -> None:
         """Have the blocks of these depths read, in the background."""
         for opened, inside in self._parts(depths):
-            opened.ask(inside)
+            opened.prefetch(inside)
 
-    def find(self, depths: Ids) -> Found:
-        """Return where the samples at these ascending depths are; behind the end of the lane there is padding."""
-        parts = [opened.find(inside) for opened, inside in self._parts(depths)]
+    def locate(self, depths: Ids) -> BlockSamples:
+        """Return where the samples at these ascending depths are; behind the end of the stream there is padding."""
+        parts = [opened.locate(inside) for opened, inside in self._parts(depths)]
         if len(depths):
             self._open = [opened for opened in self._open if opened.window.end > depths[-1] + 1]
         if len(parts) == 1 and len(parts[0].keys) == len(depths):
             return parts[0]
-        keys, spots, ids = np.full((3, len(depths)), -1, np.int64)
+        keys, positions, ids = np.full((3, len(depths)), -1, np.int64)
         at = 0
         for part in parts:
             here = slice(at, at + len(part.keys))
-            keys[here], spots[here], ids[here] = part.keys, part.spots, part.ids
+            keys[here], positions[here], ids[here] = part.keys, part.positions, part.ids
             at = here.stop
-        return Found(keys, spots, ids, {key: block for part in parts for key, block in part.blocks.items()})
+        return BlockSamples(keys, positions, ids, {key: block for part in parts for key, block in part.blocks.items()})
 
-    def _parts(self, depths: Ids) -> list[tuple[_Opened, Ids]]:
+    def _parts(self, depths: Ids) -> list[tuple[_OpenWindow, Ids]]:
         """Cut depths at the windows' ends; each part counts from its window's begin on."""
         parts, left = [], depths[: np.searchsorted(depths, self._length)]
         while len(left):
@@ -58,17 +58,17 @@ class Lane:
             left = left[many:]
         return parts
 
-    def _opened(self, depth: int) -> _Opened:
+    def _opened(self, depth: int) -> _OpenWindow:
         for opened in self._open:
             if opened.window.begin <= depth < opened.window.end:
                 return opened
-        window = self._plan.window(self._lane, depth)
-        made = _Opened(window, self._plan.index, self._first_key, reader=self._reader, pool=self._pool)
+        window = self._plan.window(self._stream, depth)
+        made = _OpenWindow(window, self._plan.index, self._first_key, reader=self._reader, pool=self._pool)
         self._open.append(made)
         return made
 
 
-class _Opened:
+class _OpenWindow:
     """A window of which some blocks were asked for. Its samples count from 0 on, in the order in which they are
     taken."""
 
@@ -83,31 +83,29 @@ class _Opened:
         shift = starts - (np.cumsum(counts) - counts)
         self._keys = (blocks + first_key)[piece]
         self._ids = window.order + (shift + index.first[blocks])[piece]
-        self._spots = window.order + (shift + index.skip[blocks])[piece]  # rows, until their block is there
+        self._positions = window.order + (shift + index.skip[blocks])[piece]  # rows, until their block is there
         self._to_ask = set((blocks + first_key).tolist())
         self._asked: dict[int, Future[Rows] | None] = {}  # by key; None: hinted at, and read when it is needed
         self._there: dict[int, Rows] = {}
 
-    def ask(self, places: Ids) -> None:
+    def prefetch(self, places: Ids) -> None:
         if self._to_ask:
             self._ask(self._to_ask.intersection(self._keys[places].tolist()))
 
-    def find(self, places: Ids) -> Found:
+    def locate(self, places: Ids) -> BlockSamples:
         if self._to_ask or self._asked:
             keys = set(self._keys[places].tolist())
             self._ask(self._to_ask & keys)
             for key in self._asked.keys() & keys:
                 self._fetch(key)
-        return Found(self._keys[places], self._spots[places], self._ids[places], self._there)
+        return BlockSamples(self._keys[places], self._positions[places], self._ids[places], self._there)
 
     def _ask(self, keys: Iterable[int]) -> None:
         """Have the system fetch blocks, or a thread read them: some one after the other."""
         wanted = list(keys)
         self._to_ask.difference_update(wanted)
-        hint = getattr(self._reader, "hint", None)
-        if hint is not None:
-            self._asked |= {key: None for key in wanted if hint(key - self._first_key)}
-            wanted = [key for key in wanted if key not in self._asked]
+        self._asked |= {key: None for key in wanted if self._reader.hint(key - self._first_key)}
+        wanted = [key for key in wanted if key not in self._asked]
         for at in range(0, len(wanted), _AT_ONCE):
             futures = {key: Future[Rows]() for key in wanted[at : at + _AT_ONCE]}
             self._asked |= futures
@@ -119,9 +117,9 @@ class _Opened:
         asked = self._asked.pop(key)
         rows = self._reader.read(key - self._first_key) if asked is None else asked.result()
         self._there[key] = rows
-        if hasattr(rows, "spots"):
+        if isinstance(rows, GatheredRows):
             here = np.flatnonzero(self._keys == key)
-            self._spots[here] = rows.spots()[self._spots[here]]
+            self._positions[here] = rows.positions()[self._positions[here]]
 
 
 def _fill(reader: Reader, asked: Sequence[tuple[int, Future[Rows]]]) -> None:
@@ -132,49 +130,55 @@ def _fill(reader: Reader, asked: Sequence[tuple[int, Future[Rows]]]) -> None:
             future.set_exception(error)
 
 
-class MixLane:
-    """One lane of a mixture: its samples are found in a lane of each part. Has the methods of ``Lane``."""
+class MixStream:
+    """One stream of a mixture: its samples are found in a stream of each part. Has the methods of ``Stream``."""
 
-    def __init__(self, plan: MixPlan, lane: int, *, readers: Sequence[Reader], pool: Executor) -> None:
-        self._plan, self._lane = plan, lane
+    def __init__(self, plan: MixPlan, stream: int, *, readers: Sequence[Reader], pool: Executor) -> None:
+        self._plan, self._stream = plan, stream
         self._readers, self._pool = readers, pool
-        self._length = plan.length(lane)
-        self._lanes: dict[tuple[int, int], Lane] = {}
+        self._length = plan.length(stream)
+        self._streams: dict[tuple[int, int], Stream] = {}
         blocks = [len(plan.part(number, 0).index) for number in range(len(readers))]
         self._first_keys = np.cumsum([0, *blocks]).tolist()
 
-    def ask(self, depths: Ids) -> None:
+    def prefetch(self, depths: Ids) -> None:
         """Have the blocks of these depths read, in the background."""
-        for lane, _, _, inside in self._parts(depths):
-            lane.ask(inside)
+        for stream, _, _, inside in self._parts(depths):
+            stream.prefetch(inside)
 
-    def find(self, depths: Ids) -> Found:
-        """Return where the samples at these ascending depths are; behind the end of the lane there is padding."""
-        keys, spots, ids = np.full((3, len(depths)), -1, np.int64)
+    def locate(self, depths: Ids) -> BlockSamples:
+        """Return where the samples at these ascending depths are; behind the end of the stream there is padding."""
+        keys, positions, ids = np.full((3, len(depths)), -1, np.int64)
         blocks: dict[int, Rows] = {}
         begun: dict[int, int] = {}
-        for lane, (number, epoch), places, inside in self._parts(depths):
-            found = lane.find(inside)
-            keys[places], spots[places], ids[places] = found.keys, found.spots, found.ids + self._plan.bases[number]
+        for stream, (number, epoch), places, inside in self._parts(depths):
+            found = stream.locate(inside)
+            keys[places], positions[places], ids[places] = (
+                found.keys,
+                found.positions,
+                found.ids + self._plan.bases[number],
+            )
             blocks |= found.blocks
             begun[number] = epoch
-        for number, epoch in list(self._lanes):
+        for number, epoch in list(self._streams):
             if epoch < begun.get(number, 0):
-                del self._lanes[number, epoch]
-        return Found(keys, spots, ids, blocks)
+                del self._streams[number, epoch]
+        return BlockSamples(keys, positions, ids, blocks)
 
-    def _parts(self, depths: Ids) -> Iterator[tuple[Lane, tuple[int, int], Ids, Ids]]:
-        """Yield a part's lane, its number and epoch, places among ``depths``, and the depths in it that these are."""
-        turns = self._plan.turns(self._lane, depths[: np.searchsorted(depths, self._length)])
+    def _parts(self, depths: Ids) -> Iterator[tuple[Stream, tuple[int, int], Ids, Ids]]:
+        """Yield a part's stream, its number and epoch, places among ``depths``, and the depths in it that these are."""
+        turns = self._plan.turns(self._stream, depths[: np.searchsorted(depths, self._length)])
         for number in np.unique(turns.part).tolist():
             places = np.flatnonzero(turns.part == number)
-            epochs, inside = np.divmod(turns.number[places], self._plan.part(number, 0).length(self._lane))
+            epochs, inside = np.divmod(turns.number[places], self._plan.part(number, 0).length(self._stream))
             for epoch in np.unique(epochs).tolist():
                 here = epochs == epoch
                 yield self._opened(number, epoch), (number, epoch), places[here], inside[here]
 
-    def _opened(self, number: int, epoch: int) -> Lane:
-        if (number, epoch) not in self._lanes:
+    def _opened(self, number: int, epoch: int) -> Stream:
+        if (number, epoch) not in self._streams:
             plan, reader, first_key = self._plan.part(number, epoch), self._readers[number], self._first_keys[number]
-            self._lanes[number, epoch] = Lane(plan, self._lane, reader=reader, pool=self._pool, first_key=first_key)
-        return self._lanes[number, epoch]
+            self._streams[number, epoch] = Stream(
+                plan, self._stream, reader=reader, pool=self._pool, first_key=first_key
+            )
+        return self._streams[number, epoch]

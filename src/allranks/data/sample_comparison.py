@@ -1,4 +1,4 @@
-"""Do all ranks bring the same samples? A few are read on every rank, and their digests compared at the start.
+"""Compare a few samples over all ranks at the start: do all ranks bring the same data?
 
 A source that is divided already (``samples[rank::size]``, ``datasets.distributed.split_dataset_by_node``) has the same
 type and length on every rank, and would be divided once more: half of it would be read by nobody.
@@ -26,7 +26,7 @@ VARIES = "not comparable"
 _DEEPEST, _LONGEST, _HEAD = 6, 64, 2
 
 
-def few(samples: int) -> list[int]:
+def compared_rows(samples: int) -> list[int]:
     """Return the numbers of the samples that are compared: the first, two between, the last."""
     return sorted({0, samples // 3, 2 * samples // 3, samples - 1}) if samples else []
 
@@ -37,7 +37,7 @@ def look(samples: int, read: Callable[[int], Any]) -> str:
     ``read`` returns a sample by its number. They are not comparable where reading fails, which whoever reads for the
     training reports, or where the first one is another when it is read again (a random augmentation).
     """
-    numbers = few(samples)
+    numbers = compared_rows(samples)
     try:
         with _seeded():
             words = [word(read(number)) for number in numbers]
@@ -48,7 +48,7 @@ def look(samples: int, read: Callable[[int], Any]) -> str:
     return VARIES if again != words[:1] else show(digest(*words))[:8]
 
 
-class Head:
+class FirstSamples:
     """The first samples of what can only be iterated, compared before it is read."""
 
     def __init__(self, samples: Any) -> None:

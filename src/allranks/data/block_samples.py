@@ -1,4 +1,4 @@
-"""Samples that were found in blocks which are in memory, and are decoded when they are needed."""
+"""Samples located in blocks that are in memory, and decoded when they are needed."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import Bad, Rows, Together
+from allranks.data.base import BadSample, GatheredRows, Gatherer, Rows
 
-PADDING = Bad("padding behind the last sample")
+PADDING = BadSample("padding behind the last sample")
 
 Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """Where samples are: the one with ``ids[i]`` is at ``spots[i]`` of ``blocks[keys[i]]``; all are -1 for padding.
+class BlockSamples:
+    """Where samples are: the one with ``ids[i]`` is at ``positions[i]`` of ``blocks[keys[i]]``; all are -1 for padding.
 
-    The arrays have one shape. A spot is what ``Rows.spots`` says, else the number of a row.
+    The arrays have one shape. A spot is what ``Rows.positions`` says, else the number of a row.
     """
 
     keys: Ids
-    spots: Ids
+    positions: Ids
     ids: Ids
     blocks: Mapping[int, Rows]
 
 
-def beside(parts: Sequence[Found]) -> Found:
-    """Return what was found in several lanes as one, joined along the last dimension."""
+def join_samples(parts: Sequence[BlockSamples]) -> BlockSamples:
+    """Return what was found in several streams as one, joined along the last dimension."""
     if len(parts) == 1:
         return parts[0]
-    keys, spots, ids = (
+    keys, positions, ids = (
         np.concatenate([getattr(part, name) for part in parts], -1) if parts else np.empty(0, np.int64)
-        for name in ("keys", "spots", "ids")
+        for name in ("keys", "positions", "ids")
     )
-    return Found(keys, spots, ids, {key: block for part in parts for key, block in part.blocks.items()})
+    return BlockSamples(keys, positions, ids, {key: block for part in parts for key, block in part.blocks.items()})
 
 
 class Decoder:
@@ -49,27 +49,27 @@ class Decoder:
     """
 
     def __init__(self, blocks: Mapping[int, Rows]) -> None:
-        self._kinds: dict[Together | None, dict[int, Rows]] = {}
+        self._kinds: dict[Gatherer | None, dict[int, Rows]] = {}
         for key, block in blocks.items():
-            self._kinds.setdefault(getattr(block, "together", None), {})[key] = block
+            self._kinds.setdefault(block.gatherer if isinstance(block, GatheredRows) else None, {})[key] = block
         self.any_order = None not in self._kinds
 
-    def samples(self, keys: Ids, spots: Ids) -> list[Any]:
+    def samples(self, keys: Ids, positions: Ids) -> list[Any]:
         """Return the samples at these places, PADDING where a key is -1; arrays of one dimension."""
         if len(self._kinds) == 1 and keys.min(initial=0) >= 0:
-            ((together, blocks),) = self._kinds.items()
-            return _gathered(together, blocks, keys, spots)
+            ((gatherer, blocks),) = self._kinds.items()
+            return _gathered(gatherer, blocks, keys, positions)
         found: list[Any] = [PADDING] * len(keys)
-        for together, blocks in self._kinds.items():
+        for gatherer, blocks in self._kinds.items():
             here = np.flatnonzero(np.isin(keys, list(blocks)))
-            some = _gathered(together, blocks, keys[here], spots[here])
+            some = _gathered(gatherer, blocks, keys[here], positions[here])
             for place, sample in zip(here.tolist(), some, strict=True):
                 found[place] = sample
         return found
 
 
-def _gathered(together: Together | None, blocks: Mapping[int, Rows], keys: Ids, spots: Ids) -> list[Any]:
-    return _block_by_block(blocks, keys, spots) if together is None else together.gather(blocks, keys, spots)
+def _gathered(gatherer: Gatherer | None, blocks: Mapping[int, Rows], keys: Ids, positions: Ids) -> list[Any]:
+    return _block_by_block(blocks, keys, positions) if gatherer is None else gatherer.gather(blocks, keys, positions)
 
 
 def _block_by_block(blocks: Mapping[int, Rows], keys: Ids, rows: Ids) -> list[Any]:

@@ -1,4 +1,4 @@
-"""One rank looks at the files; all ranks have the same index."""
+"""Index the files on rank 0, and give all ranks the same index."""
 
 from __future__ import annotations
 

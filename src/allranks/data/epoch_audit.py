@@ -1,4 +1,4 @@
-"""Who looks at every batch that is taken: with all ranks, or for a rank that reads alone."""
+"""Count every batch that is taken: over all ranks, or on one rank alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from allranks.errors import LedgerMismatch
 from allranks.world.base import World
 
 
-class Together:
+class SharedAudit:
     """All ranks. Each row of the global batch is counted by one of those that hold it; the others count copies."""
 
     def __init__(self, world: World, shares: Shares) -> None:
@@ -75,7 +75,7 @@ def _some(column: Column, places: Sequence[int]) -> NDArray[Any]:
     return values
 
 
-class Alone:
+class LocalAudit:
     """A rank of a world that is not there: what it takes is compared with its own part of the plan."""
 
     def __init__(self, rows: Sequence[int], rank: int) -> None:

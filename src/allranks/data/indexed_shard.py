@@ -1,14 +1,14 @@
-"""This rank's samples of what has a length and items: round after round, one for each rank."""
+"""This rank's share of samples that have a length and items: one sample for each rank in every round."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from allranks.data.guarantees import Guarantees
+from allranks.data.base import Guarantees
 from allranks.data.ledger import Sum, sum_of, sums, whole
 from allranks.data.plan import EpochPlan, Tail, layout
-from allranks.data.share import sample_facts
+from allranks.data.shared_index import sample_facts
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.data.sources.sequence import Indexable, SequenceRows, sequence
 from allranks.data.start import start
@@ -18,7 +18,7 @@ from allranks.world.base import World
 _ROUNDS = 1024  # planned at once
 
 
-class Indexed:
+class IndexedShard:
     """Made by ``allranks.shard``. The plan is one stream of samples; round after round, each rank takes one of it.
 
     So the world's size decides nothing but who takes what, and a state goes on with any other. Iterating yields the
@@ -56,7 +56,7 @@ class Indexed:
         source = sequence(samples, compare=compare)
         self._index = source.index()
         self._rows = SequenceRows(samples, 0, mask=False)
-        self._layout = layout(self._index, global_batch=1, seed=seed, shuffle=shuffle, lanes=1)
+        self._layout = layout(self._index, global_batch=1, seed=seed, shuffle=shuffle, streams=1)
         facts = EpochPlan(self._index, self._layout, 0).facts()
         resume = Resume.begin(state, facts, self._layout, rank=world.rank)
         start(
@@ -80,7 +80,7 @@ class Indexed:
     def __iter__(self) -> Iterator[Any]:
         size, rank = self._world.size, self._world.rank
         while left := self._rounds(self._plan.samples - self._depth):
-            ids = self._plan.lane_ids(0, self._depth, self._depth + min(left, _ROUNDS) * size)[rank::size]
+            ids = self._plan.stream_ids(0, self._depth, self._depth + min(left, _ROUNDS) * size)[rank::size]
             for here, count, mixed in zip(ids[:, None], *sums(ids[:, None]), strict=True):
                 sample = self._rows.take(here)[0] if count else self._padding
                 self._depth = min(self._depth + size, self._plan.samples)
@@ -109,7 +109,7 @@ class Indexed:
         """Prove that all ranks together took every sample once. Every rank must call."""
         world, many = self._world, self._plan.samples
         share = whole(world.rank * many // world.size, (world.rank + 1) * many // world.size)
-        dropped = sum_of(self._plan.lane_ids(0, self._depth, many))
+        dropped = sum_of(self._plan.stream_ids(0, self._depth, many))
         said = [list(self._taken), list(share), list(self._seen), list(dropped)]
         taken, wanted = world.exchange("shard", f"epoch {self.epoch}", said, decide=_add)
         if taken != wanted:

@@ -1,4 +1,4 @@
-"""From what a data set says to a loader: indexes, plans, readers, a chain of functions, and the gate."""
+"""Build a loader from a data set: indexes, plans, readers, transforms, and the check of all ranks."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from allranks.data import order
-from allranks.data.chains import MixedChain
 from allranks.data.detect import rows_of
+from allranks.data.epoch_audit import LocalAudit, SharedAudit
 from allranks.data.index import Index
-from allranks.data.loader import Loader, Supply
+from allranks.data.loader import Loader, OpenedData
 from allranks.data.mix import MixPlan
 from allranks.data.pack import Carry
 from allranks.data.packed import Group, Work, groups
-from allranks.data.packed_loader import PackedAlone, PackedLoader, PackedTogether, PackedWitness
+from allranks.data.packed_loader import PackedAudit, PackedLoader, PackedLocalAudit, PackedSharedAudit
 from allranks.data.plan import EpochPlan, Plan, layout, rows_of_rank
 from allranks.data.recipe import Recipe
-from allranks.data.share import sample_facts, shared_index
+from allranks.data.shared_index import sample_facts, shared_index
 from allranks.data.snapshot import Resume
 from allranks.data.start import start
-from allranks.data.transform import Chain
-from allranks.data.witness import Alone, Together
+from allranks.data.transform import Chain, MixedChain
 from allranks.data.workers import start_workers
 from allranks.errors import DataError
 from allranks.world.base import World
@@ -43,14 +42,14 @@ def open_loader(
     resume = Resume.begin(state, facts, first.layout, rank=world.rank)
     compared = sample_facts((part.source for part in data.parts), world)
     shares = start(world, {**facts, **resume.place, **compared}, held, global_batch=batch)
-    supply = supply_of(data, indexes, plan)
+    opened_data = open_data(data, indexes, plan)
     if data.packing is None:
-        return Loader(supply, held, witness=Together(world, shares), prefetch=prefetch, resume=resume)
-    witness = PackedTogether(world, shares, packing)
-    return _packed(data, supply, held, witness=witness, resume=resume)
+        return Loader(opened_data, held, audit=SharedAudit(world, shares), prefetch=prefetch, resume=resume)
+    audit = PackedSharedAudit(world, shares, packing)
+    return _packed(data, opened_data, held, audit=audit, resume=resume)
 
 
-def open_alone(
+def open_single_rank(
     data: Recipe, rank: int, size: int, *, prefetch: int, state: Mapping[str, Any] | None
 ) -> Loader | PackedLoader:
     """Open a data set for a rank of a world that is not there."""
@@ -60,10 +59,10 @@ def open_alone(
     rows = rows_of_rank(rank, size, first.layout.global_batch)
     facts = {**first.facts(), **_facts(data)}
     resume = Resume.begin(state, facts, first.layout, rank=rank)
-    supply = supply_of(data, indexes, plan)
+    opened_data = open_data(data, indexes, plan)
     if data.packing is None:
-        return Loader(supply, rows, witness=Alone(rows, rank), prefetch=prefetch, resume=resume)
-    return _packed(data, supply, rows, witness=PackedAlone(rank), resume=resume)
+        return Loader(opened_data, rows, audit=LocalAudit(rows, rank), prefetch=prefetch, resume=resume)
+    return _packed(data, opened_data, rows, audit=PackedLocalAudit(rank), resume=resume)
 
 
 def plans(data: Recipe) -> Callable[[int], Plan]:
@@ -81,15 +80,15 @@ def _facts(data: Recipe) -> dict[str, str | int]:
 
 
 def _packed(
-    data: Recipe, supply: Supply, rows: Sequence[int], *, witness: PackedWitness, resume: Resume
+    data: Recipe, opened_data: OpenedData, rows: Sequence[int], *, audit: PackedAudit, resume: Resume
 ) -> PackedLoader:
     assert data.packing is not None
-    work = Work(data.packing, data.column, supply.submit, data.workers)
+    work = Work(data.packing, data.column, opened_data.submit, data.workers)
 
     def made(plan: Plan, begin: int, carries: Mapping[int, Carry]) -> Iterator[Group]:
-        return groups(plan, rows, begin, open_lane=supply.lanes(plan), work=work, carries=carries)
+        return groups(plan, rows, begin, open_stream=opened_data.streams(plan), work=work, carries=carries)
 
-    return PackedLoader(made, supply.plan, rows, witness=witness, close=supply.close, resume=resume)
+    return PackedLoader(made, opened_data.plan, rows, audit=audit, close=opened_data.close, resume=resume)
 
 
 def indexes_of(data: Recipe, whole: Sequence[Index]) -> tuple[Index, ...]:
@@ -113,7 +112,7 @@ def planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
         global_batch=how.global_batch,
         seed=data.seed,
         shuffle=data.shuffled,
-        lanes=how.lanes,
+        streams=how.streams,
         window=how.window,
         tail=how.tail,
     )
@@ -123,7 +122,7 @@ def planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
     return lambda epoch: MixPlan(indexes, weights, laid, epoch, stop=data.stop)
 
 
-def supply_of(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan]) -> Supply:
+def open_data(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan]) -> OpenedData:
     """Return what the plan's samples are read with, and what is done to them. Starts threads and workers."""
     pool = ThreadPoolExecutor(_READERS, thread_name_prefix="allranks-read")
     readers = tuple(part.source.open(index) for part, index in zip(data.parts, indexes, strict=True))
@@ -135,7 +134,7 @@ def supply_of(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan
         workers.close()
 
     nbytes, samples = sum(index.nbytes for index in indexes), sum(index.samples for index in indexes)
-    return Supply(plan, readers, pool, workers.submit, data.workers, nbytes / samples, close)
+    return OpenedData(plan, readers, pool, workers.submit, data.workers, nbytes / samples, close)
 
 
 def _chain(data: Recipe, indexes: Sequence[Index]) -> Chain | MixedChain:

@@ -10,11 +10,11 @@ from blocks import Numbers, index_of, uneven
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.data.found import PADDING, Decoder
-from allranks.data.lanes import Lane, MixLane
+from allranks.data.block_samples import PADDING, Decoder
 from allranks.data.mix import MixPlan
 from allranks.data.plan import EpochPlan, Layout, divisors, layout
-from allranks.data.strips import strips
+from allranks.data.step_chunks import step_chunks
+from allranks.data.streams import MixStream, Stream
 
 
 @pytest.fixture(scope="module")
@@ -23,23 +23,27 @@ def pool():
         yield made
 
 
-def samples_of(strip):
-    found = strip.found
-    return Decoder(found.blocks).samples(found.keys.ravel(), found.spots.ravel())
+def samples_of(chunk):
+    found = chunk.found
+    return Decoder(found.blocks).samples(found.keys.ravel(), found.positions.ravel())
 
 
 def taken(plan, rows, steps, pool, *, sample_bytes=100.0):
     """What strips yield: samples and ids, both (steps, rows)."""
     reader = Numbers(plan.index)
     samples, ids, left = [], [], steps
-    for strip in strips(
-        plan, rows, steps, open_lane=lambda lane: Lane(plan, lane, reader=reader, pool=pool), sample_bytes=sample_bytes
+    for chunk in step_chunks(
+        plan,
+        rows,
+        steps,
+        open_stream=lambda stream: Stream(plan, stream, reader=reader, pool=pool),
+        sample_bytes=sample_bytes,
     ):
-        found = strip.found
-        assert strip.steps == left[: len(found.ids)]
+        found = chunk.found
+        assert chunk.steps == left[: len(found.ids)]
         left = left[len(found.ids) :]
         ids.append(found.ids)
-        samples += [-1 if one is PADDING else one for one in samples_of(strip)]
+        samples += [-1 if one is PADDING else one for one in samples_of(chunk)]
     whole = np.concatenate(ids) if ids else np.empty((0, len(rows)), np.int64)
     return np.array(samples, np.int64).reshape(whole.shape), whole, reader
 
@@ -61,8 +65,8 @@ def test_samples_are_those_of_the_plan(data, pool):
     assert np.array_equal(samples, ids)
 
 
-def test_a_rank_reads_its_lanes_and_every_block_of_them_once(pool):
-    """A quarter of the rows costs a quarter of the blocks, but for those where a lane begins or ends."""
+def test_a_rank_reads_its_streams_and_every_block_of_them_once(pool):
+    """A quarter of the rows costs a quarter of the blocks, but for those where a stream begins or ends."""
     index = uneven(10_000)
     plan = EpochPlan(index, layout(index, global_batch=24, seed=0, shuffle=True), 0)
     _, _, reader = taken(plan, range(6), range(plan.steps), pool)
@@ -70,17 +74,17 @@ def test_a_rank_reads_its_lanes_and_every_block_of_them_once(pool):
     assert sum(reader.reads) <= 1.1 * len(index) / 4
 
 
-def test_the_first_step_needs_one_block_of_every_lane(pool):
+def test_the_first_step_needs_one_block_of_every_stream(pool):
     """The first batch, also in the middle of the epoch, waits for the blocks of two steps, not for windows."""
     index = index_of([50] * 2000)
     plan = EpochPlan(index, Layout(8, 8, 32, 0, True), 0)
     for begin in (0, plan.steps * 4 // 5):
         reader = Numbers(index)
-        made = strips(
+        made = step_chunks(
             plan,
             range(8),
             range(begin, plan.steps),
-            open_lane=lambda lane, reader=reader: Lane(plan, lane, reader=reader, pool=pool),
+            open_stream=lambda stream, reader=reader: Stream(plan, stream, reader=reader, pool=pool),
             sample_bytes=100.0,
         )
         next(made)
@@ -93,12 +97,12 @@ def test_large_samples_make_short_strips(pool):
     index = index_of([1] * 64, sample_bytes=4 << 20)
     plan = EpochPlan(index, Layout(2, 2, 4, 0, True), 0)
     lengths = [
-        len(strip.steps)
-        for strip in strips(
+        len(chunk.steps)
+        for chunk in step_chunks(
             plan,
             range(2),
             range(plan.steps),
-            open_lane=lambda lane: Lane(plan, lane, reader=Numbers(index), pool=pool),
+            open_stream=lambda stream: Stream(plan, stream, reader=Numbers(index), pool=pool),
             sample_bytes=4 << 20,
         )
     ]
@@ -112,15 +116,15 @@ def test_a_mixture_hands_out_what_its_plan_says(pool):
     readers = [Numbers(index) for index in indexes]
     ids, samples = [], []
     steps = range(5, plan.steps)
-    for strip in strips(
+    for chunk in step_chunks(
         plan,
         range(4, 12),
         steps,
-        open_lane=lambda lane: MixLane(plan, lane, readers=readers, pool=pool),
+        open_stream=lambda stream: MixStream(plan, stream, readers=readers, pool=pool),
         sample_bytes=100,
     ):
-        ids.append(strip.found.ids)
-        samples += samples_of(strip)
+        ids.append(chunk.found.ids)
+        samples += samples_of(chunk)
     found = np.concatenate(ids)
     assert np.array_equal(found, plan.row_ids(range(4, 12), 5, plan.steps))
     assert np.array_equal(np.array(samples).reshape(found.shape), np.where(found >= 2000, found - 2000, found))
@@ -135,11 +139,11 @@ def test_an_error_of_the_reader_is_raised_where_its_sample_was_due(pool):
 
     index = uneven(100)
     plan = EpochPlan(index, Layout(4, 2, 4, 0, True), 0)
-    made = strips(
+    made = step_chunks(
         plan,
         range(4),
         range(plan.steps),
-        open_lane=lambda lane: Lane(plan, lane, reader=Broken(index), pool=pool),
+        open_stream=lambda stream: Stream(plan, stream, reader=Broken(index), pool=pool),
         sample_bytes=100,
     )
     with pytest.raises(OSError, match="block"):

@@ -1,4 +1,4 @@
-"""This rank's samples of what can only be iterated: split as well as it can be, in steps that the ranks agree about."""
+"""This rank's share of samples that can only be iterated, in steps on which all ranks agree."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from allranks.data.guarantees import Guarantees
+from allranks.data.base import Guarantees
 from allranks.data.plan import Tail
-from allranks.data.samples import Head
+from allranks.data.sample_comparison import FirstSamples
 from allranks.data.start import start
 from allranks.errors import DataError, name_ranks
 from allranks.world.base import World
@@ -25,7 +25,7 @@ _EMPTY = (
 
 
 @dataclass(frozen=True, slots=True)
-class StreamState:
+class IterableState:
     """Where one rank stands. ``gathered()`` makes of all ranks' one what a checkpoint stores."""
 
     world: World
@@ -41,7 +41,7 @@ class StreamState:
         return document
 
 
-class Streamed:
+class IterableShard:
     """Made by ``allranks.shard``. Its ``guarantees`` say what can be kept, of what can only be iterated, and what not.
 
     What has shards (``num_shards`` and ``shard(num_shards=, index=)``, as a datasets.IterableDataset), at least one for
@@ -64,7 +64,7 @@ class Streamed:
         self._by_shard = isinstance(shards, int) and shards >= world.size
         self._samples = self._all = samples
         if compare and world.size > 1:
-            self._all = Head(samples)
+            self._all = FirstSamples(samples)
             self._all.compare(world)
         if self._by_shard:
             self._samples = self._all = samples.shard(num_shards=world.size, index=world.rank)
@@ -88,9 +88,9 @@ class Streamed:
             yield self._ready.popleft() if self._ready else self._padding
         self._begin(self._epoch + 1, 0, [None, 0])
 
-    def state(self) -> StreamState:
+    def state(self) -> IterableState:
         """Return where this rank stands, for a checkpoint: ``extra={"data": shard.state()}``. Cheap; local."""
-        return StreamState(self._world, self._epoch, self._rounds, self._facts, list(self._place))
+        return IterableState(self._world, self._epoch, self._rounds, self._facts, list(self._place))
 
     def _begin(self, epoch: int, rounds: int, place: Sequence[Any]) -> None:
         """Stand in an epoch where ``place`` says: at a place of the samples themselves, and so many behind it."""

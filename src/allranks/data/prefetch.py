@@ -1,4 +1,4 @@
-"""An iterator that is run ahead in a thread of its own."""
+"""Run an iterator ahead of its consumer, in a thread."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ T = TypeVar("T", bound=Sized)
 
 
 @contextmanager
-def ahead(items: Iterable[T], most: int) -> Iterator[Iterable[T]]:
-    """Give what yields ``items``, made ahead as in ``Ahead`` by a thread that ends with this; with 0, here and now."""
+def prefetched(items: Iterable[T], most: int) -> Iterator[Iterable[T]]:
+    """Give an iterable of ``items`` that a thread makes ahead (see ``Prefetcher``); with ``most`` 0, no thread."""
     if not most:
         yield items
         return
-    made = Ahead(items, most, name="allranks-data")
+    made = Prefetcher(items, most, name="allranks-data")
     try:
         yield made
     finally:
         made.close()
 
 
-class Ahead(Generic[T], Iterator[T]):
+class Prefetcher(Generic[T], Iterator[T]):
     """Yields what ``items`` does, made by a thread before it is asked for.
 
     The thread goes on as long as the lengths of the items that wait add up to less than ``most``. What ``items`` raises
