@@ -82,7 +82,7 @@ class Mismatch(AllranksError):
     """The ranks came to the same point with different intentions or values; ``ranks`` are the minority."""
 
 
-class CollectiveOnOneRank(AllranksError):
+class CollectiveOnOneRank(Mismatch):
     """A collective was started where only one rank can reach it: the other ranks would never join it."""
 
 

@@ -43,6 +43,8 @@ OF_KIND: Mapping[Kind, Weight] = {
     "consequence": Weight.CONSEQUENCE,
 }
 OURS = {
+    "Mismatch": Weight.CAUSE,
+    "CollectiveOnOneRank": Weight.CAUSE,
     "RankDied": Weight.CONSEQUENCE,
     "RemoteError": Weight.CONSEQUENCE,
     "StoreError": Weight.UNCLEAR,

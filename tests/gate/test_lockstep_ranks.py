@@ -188,9 +188,7 @@ def test_a_program_that_ends_early_is_named() -> None:
     """Wrapped functions, and no block whose end would be seen."""
     job = run("jax", "ended", "bare")
     assert job.ranks[0].code not in (0, None, ABORTED), job
-    assert "rank 1 has ended after 14 calls; rank 0 is in call 15, jit(add)" in job.ranks[0].err or (
-        "RankDied: rank 0: lockstep" in job.ranks[0].err and "has left (exit code 0)" in job.ranks[0].err
-    ), job
+    assert "rank 1 has ended after 14 calls; rank 0 is in call 15, jit(add)" in job.ranks[0].err, job
 
 
 @pytest.mark.needs("jax")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -34,8 +35,25 @@ def test_a_gather_under_if_rank_0_raises_and_names_the_line(program: str) -> Non
     """On every rank, where it would hang."""
     job = run(program, "gather")
     assert job.codes == [1], job
-    assert "Mismatch" in job.ranks[0].err, job
+    assert "CollectiveOnOneRank" in job.ranks[0].err, job
+    assert "only rank 0 makes the call, under `if fault == 'gather' and" in job.ranks[0].err, job
     assert f"{program}:{line_of(program)}" in job.ranks[0].err, job
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("program", [TORCH, JAX])
+@pytest.mark.parametrize(
+    ("fault", "kind", "says"),
+    [
+        ("gather last", "CollectiveOnOneRank", "rank 1 has ended after"),
+        ("fewer steps", "Mismatch", r"rank 1 has (ended after|left the loop early)"),
+    ],
+)
+def test_a_rank_that_has_left_early_is_named_first(program: str, fault: str, kind: str, says: str) -> None:
+    """Whether it makes no call where rank 0 gathers, or no step more; the headline says which."""
+    job = run(program, fault)
+    assert job.codes == [1], job
+    assert re.search(rf"first failure: .*errors\.{kind}: .*{says}", job.ranks[0].err), job
 
 
 @pytest.mark.soak
@@ -43,7 +61,7 @@ def test_a_gather_under_if_rank_0_raises_and_names_the_line(program: str) -> Non
 def test_without_the_guard_that_gather_hangs(program: str) -> None:
     """Or the ranks exchange what is not meant for each other."""
     job = run(program, "gather", guard=False, timeout=15)
-    assert "Mismatch" not in job.ranks[0].err, job
+    assert "allranks.errors" not in job.ranks[0].err, job
     assert f"{program}:{line_of(program)}: " not in job.ranks[0].err, job
 
 

@@ -16,8 +16,8 @@ in the forked child (the second ends it; SystemExit(0) must pass through the zyg
 What the launcher hears (one JSON object a datagram, each with rank, pid and time):
     started; joining (backend); joined (backend, size: how many have joined one another);
     failed (failure, waits): the rank waits to be released, unless a thread of it has failed alone, or it hangs;
-    failing (failure), exiting (failure, or null and where, with exit code 0): an exception is about to be shown, the
-    process to end (os._exit, os.abort). The launcher acts on what follows, but has it from these two who was first;
+    failing (failure, explains: the cause of those before), exiting (failure, or null and where, with exit code 0): an
+    exception is shown, the process ends (os._exit, os.abort). The launcher acts on what follows: these say who failed;
     left (exit_code, why, origin, where, unmet): the main thread has ended, in order; the first three are 0 and "", or
     those of `part`; where is the line of sys.exit(); unmet is the framework of a program that has met no other rank;
     answers (answers): whether SIGTERM leads to a save from now on; saved (step): all ranks have saved it;
@@ -190,10 +190,14 @@ def _parts(error: BaseException) -> bool:
     return isinstance(error, SystemExit) and error.code == _Rank.parting[0] != 0
 
 
+def has_failed() -> bool:
+    """Return whether this rank has reported a failure of its own."""
+    return bool(_Rank.failed_with)
+
+
 def report_failure(error: BaseException, *, thread: str = "") -> int:
     """Tell the launcher about an exception nobody caught (the first of this rank only); return the exit code."""
-    noted = _Rank.failing
-    failure = noted[1] if noted is not None and noted[0] is error else failures.of(error, thread=thread)
+    failure = noted[1] if (noted := _Rank.failing) and noted[0] is error else failures.of(error, thread=thread)
     if failure["exit_code"] and not _parts(error):
         if not thread and _is_rescued(error):
             return _Rank.parting[0]
@@ -215,6 +219,12 @@ def show(error: BaseException) -> None:
         _Rank.failing = error, failures.of(error)
         tell("failing", failure=_Rank.failing[1])
     sys.excepthook(type(error), error, error.__traceback__)
+
+
+def explain(error: BaseException, cause: BaseException) -> None:
+    """Report `cause` in the place of `error`, which ends the main thread, at the line where that was raised."""
+    _Rank.failing = error, {**failures.of(cause), "where": failures.of(error)["where"]}
+    tell("failing", failure=_Rank.failing[1], explains=True)
 
 
 def run(main: Callable[[], object]) -> NoReturn:

@@ -36,10 +36,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class RankFailing:
-    """The rank is about to fail, or to end: `RankFailed` or `RankExited` follows, perhaps after those of its peers."""
+    """The rank is about to fail, or to end: `RankFailed` or `RankExited` follows, perhaps after those of its peers.
+
+    ``explains``: this failure is the cause of those that the rank has reported, and replaces them.
+    """
 
     failure: Failure
     lines: tuple[str, ...] = ()
+    explains: bool = False
 
 
 @dataclass(frozen=True, slots=True)

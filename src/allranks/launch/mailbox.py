@@ -103,7 +103,7 @@ def read(data: bytes) -> Report | AgentStarted | None:
         if kind == "failed":
             return RankFailed(Failure(**fields["failure"]), waits=bool(fields.get("waits", True)))
         if kind in ("failing", "exiting"):
-            return RankFailing(Failure(**fields["failure"]))
+            return RankFailing(Failure(**fields["failure"]), explains=bool(fields.get("explains")))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not a report of an agent: {data[:200]!r}") from error
     return None

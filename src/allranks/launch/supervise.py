@@ -152,6 +152,8 @@ class Supervisor:
         return self._tell(self.standstill.joined - self.left.keys())
 
     def _note_failing(self, event: RankFailing | RankFailed) -> list[Action]:
+        if isinstance(event, RankFailing) and event.explains:
+            self.reports = [one for one in self.reports if one.failure.rank != event.failure.rank]
         self.reports.append(Report(event.failure, event.lines))
         return []
 

@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.errors import AllranksError, BarrierTimeout, Mismatch, RankDied, RemoteError, name_ranks
+from allranks.errors import (
+    AllranksError,
+    BarrierTimeout,
+    CollectiveOnOneRank,
+    Mismatch,
+    RankDied,
+    RemoteError,
+    name_ranks,
+)
 from allranks.failure import message_of, remote_note, traceback_of
 from allranks.world.codec import Json, Value, pack, unpack
 from allranks.world.ticket import Ticket
@@ -22,7 +30,7 @@ class Outcome:
     @property
     def all_came(self) -> bool:
         """Whether every rank had come when this was decided."""
-        return self.document.get("error") in (None, "mismatch", "raised")
+        return self.document.get("error") in (None, "mismatch", "one rank", "raised")
 
 
 def decided(values: Mapping[int, Json], decide: Callable[[Sequence[Value]], Value]) -> Outcome:
@@ -32,7 +40,8 @@ def decided(values: Mapping[int, Json], decide: Callable[[Sequence[Value]], Valu
         return Outcome({"result": pack(result, what="the result")})
     except Mismatch as error:
         found = {"ranks": list(error.ranks), "step": error.step, "leaf": error.leaf}
-        return Outcome({"error": "mismatch", "message": str(error), **found})
+        kind = "one rank" if isinstance(error, CollectiveOnOneRank) else "mismatch"
+        return Outcome({"error": kind, "message": str(error), **found})
     except Exception as error:
         return Outcome(raised(error, rank=next(iter(values))), cause=error)
 
@@ -96,8 +105,9 @@ def reveal(outcome: Outcome, *, rank: int, ticket: Ticket) -> Value:
 
 def _error(document: Mapping[str, Any], message: str, *, rank: int, ticket: Ticket) -> AllranksError:
     match document["error"]:
-        case "mismatch":
-            return Mismatch(message, ranks=document["ranks"], step=document.get("step"), leaf=document.get("leaf"))
+        case "mismatch" | "one rank" as kind:
+            error = Mismatch if kind == "mismatch" else CollectiveOnOneRank
+            return error(message, ranks=document["ranks"], step=document.get("step"), leaf=document.get("leaf"))
         case "timeout":
             return BarrierTimeout(message, ranks=document["ranks"])
         case "died":

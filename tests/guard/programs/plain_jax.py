@@ -19,8 +19,10 @@ value = 2.0 if fault == "replica" and rank == 1 else 1.0
 weights = jax.make_array_from_callback((3,), alike, lambda _: np.full(3, value))
 scale = 2.0 if fault == "value" and rank == 1 else 1.0
 step = jax.jit(lambda w, x, scale: (w * x.sum() * scale).sum(), out_shardings=alike)
-for number in range(20):
+for number in range(16 if fault == "fewer steps" and rank == 1 else 20):
     loss = float(step(weights, rows, scale))
     if fault == "gather" and number == 5 and rank == 0:
         multihost_utils.process_allgather(jnp.ones(1))  # HERE
+if fault == "gather last" and rank == 0:
+    multihost_utils.process_allgather(jnp.ones(1))
 print(f"rank {rank} is done, loss {loss}")

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from types import TracebackType
 from typing import Any, TypeVar, cast, overload
 
+from allranks import agent
 from allranks.callsite import call_site
 from allranks.errors import AllranksError
 from allranks.gate.lockstep import detect
@@ -106,7 +107,9 @@ def watch_process(
             if isinstance(error, Exception):
                 monitor.explain(error)
         except AllranksError as cause:
-            kind, error, trace = type(cause), cause, cause.__traceback__
+            cause.__traceback__ = None  # what it was raised from shows the place
+            agent.load().explain(error, cause)
+            kind, error, trace = type(cause), cause, None
         show(kind, error, trace)
 
     sys.excepthook = show_cause

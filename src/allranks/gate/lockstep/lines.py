@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import functools
+import linecache
 import os
+import sys
 from collections.abc import Sequence
 from types import CodeType, FrameType
+from typing import Any
 
 from allranks.callsite import is_users, short_path
+from allranks.gate.lockstep import branches
 
 # Where two frames stand, for a dictionary: cheaper than their lines. The codes must be kept alive with it.
 Spot = tuple[int, int, int, int]
+_MOST_FRAMES = 50
 
 
 def spot(frame: FrameType) -> Spot:
@@ -38,6 +43,25 @@ def in_words(frame: FrameType) -> str:
 def to_compare(frame: FrameType) -> str:
     """Return what is alike on hosts that keep the program in different folders."""
     return " ".join(f"{os.path.basename(one.f_code.co_filename)}:{one.f_lineno}" for one in _users(frame))
+
+
+def frames_of(thread: int) -> list[list[Any]]:
+    """Return the frames of the user's code in which a thread is, the outermost first, for `branches.reason`."""
+    found: list[list[Any]] = []
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        code = frame.f_code
+        if _is_users(code.co_filename):
+            function = 0 if code.co_name == "<module>" else code.co_firstlineno
+            path = os.path.basename(code.co_filename)
+            found.insert(0, branches.frame(path, function, frame.f_lineno, _branches_of(code.co_filename)))
+        frame = frame.f_back
+    return found[-_MOST_FRAMES:]
+
+
+@functools.cache
+def _branches_of(filename: str) -> list[branches.Branch]:
+    return branches.branches("".join(linecache.getlines(filename)))
 
 
 def codes(frame: FrameType) -> tuple[CodeType, ...]:

@@ -16,9 +16,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from allranks.errors import Mismatch, StoreError
-from allranks.gate.lockstep import position
-from allranks.gate.lockstep.schedule import leaving, left_early
+from allranks import agent
+from allranks.errors import AllranksError, Mismatch, RankDied, StoreError
+from allranks.gate.lockstep import lines, position
+from allranks.gate.lockstep.branches import Frames
+from allranks.gate.lockstep.schedule import Call, leaving, left_early
 from allranks.gate.lockstep.sequence import CallSequence, introduction
 from allranks.gate.lockstep.steps import Label, Position
 from allranks.gate.lockstep.transfers import Transfers
@@ -58,7 +60,7 @@ class Monitor:
         self._told_at = self._introduced = 0
         self._answers: list[threading.Thread] = []
         self._gone: dict[int, dict[str, int]] = {}
-        self._ended: dict[str, int] = {}
+        self._ended: dict[str, int] | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._judged = threading.Event()
@@ -78,6 +80,7 @@ class Monitor:
             members = self._everybody if len(key) == self.world.size else key
             sequence = self.sequences.setdefault(key, CallSequence(self.world, members, self._position))
             sequence.labels, sequence.listen = self._labels, self._listen
+            sequence.frames, sequence.departure = self._frames, self._departure
             self._prepare(sequence)
         return sequence
 
@@ -100,6 +103,19 @@ class Monitor:
     def _labels(self) -> list[Label]:
         thread = self._meetings.trainer
         return position.labels(thread, thoroughly=self.check == "content") if self.check in _LOOPS and thread else []
+
+    def _frames(self) -> Frames:
+        thread = self._meetings.trainer
+        return lines.frames_of(thread) if thread else []
+
+    def _departure(self, error: RankDied, number: int, call: Call) -> AllranksError:
+        """Return what explains that ranks have ended which this one waits for: they make no more calls."""
+        try:
+            for rank in error.ranks:
+                self.world.store.wait(f"{_LEFT}{rank}", _MOMENT)
+        except StoreError:  # they have failed, or make their last words wait
+            return error
+        return left_early(self.world.rank, error.ranks, number=number, made=call, frames=self._frames())
 
     def _listen(self) -> None:
         """Raise Mismatch if this rank has received what another one did not send."""
@@ -141,9 +157,9 @@ class Monitor:
                 raise sequence.verdict from error
 
     def _abandon(self) -> None:
-        """Tell the others that this rank makes no more calls, if it has made any since it last left with them."""
+        """Tell the others that this rank has ended in order and makes no more calls, unless it last left with them."""
         places = self._places()
-        if not places or places == self._ended:
+        if places == self._ended or agent.load().has_failed():
             return
         with contextlib.suppress(StoreError):  # then the others have learnt of worse
             self.world.store.set(f"{_LEFT}{self.world.rank}", dumps(places))
@@ -244,7 +260,13 @@ class Monitor:
             if rank in sequence.members and self._twice((sequence, rank), sequence.place > place):
                 number = place // 2 + 1
                 sequence.judge(
-                    left_early(self.world.rank, gone=rank, number=number, made=sequence.predictor.call(number))
+                    left_early(
+                        self.world.rank,
+                        [rank],
+                        number=number,
+                        made=sequence.predictor.call(number),
+                        frames=self._frames(),
+                    )
                 )
                 self._see_to(sequence)
 

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.digest import digest, show
-from allranks.errors import Mismatch
+from allranks.errors import CollectiveOnOneRank, Mismatch, name_ranks
+from allranks.gate.lockstep.branches import EQUAL_STEPS, Frames, Reason, guard_of, reason
 from allranks.world.claims import by_claim, minority, who_says_what
 from allranks.world.ticket import Ticket
 
 # How many lines of a call travel where ranks differ: the first difference is most often among the first.
 _MOST_LINES = 2000
+_LEAVING = "leaving"
 ONE_ORDER = "Every rank must make the same calls in one order."
 _CODE = "Do all ranks run the same code, with the same constants?"
 LEFT_OUT = (
@@ -25,7 +27,6 @@ LEFT_OUT = (
     'Where ranks may do so by themselves: lockstep(check="values").'
 )
 _LINES = "If it is meant that two lines start one call, say lockstep(lines=False)."
-_LEFT = "Let all ranks stop together: world.any(done) tells every rank that one is done."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +68,7 @@ def call(
 
 def leaving(where: str) -> Call:
     """Return the last call of a region: no more of them."""
-    return Call("no more calls, the region ends", where, (), "leaving")
+    return Call("no more calls, the region ends", where, (), _LEAVING)
 
 
 def ticket(made: Call | None) -> Ticket:
@@ -78,12 +79,21 @@ def ticket(made: Call | None) -> Ticket:
 def mismatch(number: int, groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> Mismatch:
     """Return the error for ranks whose ``number``-th calls differ; ``groups`` are ranks with their call's words.
 
-    Beside those of a call there is ``step``, where in its loops a rank makes it, and ``slips``: that is not as usual.
+    Beside those of a call there are ``step``, where in its loops a rank makes it, ``slips``: that is not as usual, and
+    ``frames``, where in the program it is.
     """
     told, remedy = _difference(groups)
     slipped = [rank for ranks, words in groups for rank in ranks if words["slips"]]
-    odd = slipped or minority(ranks for ranks, _ in groups)
-    return Mismatch(f"call {number} differs: {told}.", ranks=odd, remedy=remedy)
+    is_usual = not slipped and all(words["digest"] != _LEAVING for _, words in groups)
+    if is_usual and (why := reason([(ranks, words["frames"]) for ranks, words in groups])):
+        return _error(f"call {number} differs: {told}: {why.text}.", why)
+    return Mismatch(
+        f"call {number} differs: {told}.", ranks=slipped or minority(ranks for ranks, _ in groups), remedy=remedy
+    )
+
+
+def _error(text: str, why: Reason) -> Mismatch:
+    return (CollectiveOnOneRank if why.is_guarded else Mismatch)(text, ranks=why.ranks, remedy=why.remedy)
 
 
 def _difference(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> tuple[str, str]:
@@ -93,8 +103,8 @@ def _difference(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> tu
             groups, lambda words: ", ".join(filter(None, [f"{words['what']}{_at(words)}", words["step"]]))
         ), LEFT_OUT
     if any(words["what"] != first["what"] for _, words in groups):
-        left = any(words["what"].startswith("no more calls") for _, words in groups)
-        return _each(groups, lambda words: f"{words['what']}{_at(words)}"), _LEFT if left else ONE_ORDER
+        left = any(words["digest"] == _LEAVING for _, words in groups)
+        return _each(groups, lambda words: f"{words['what']}{_at(words)}"), EQUAL_STEPS if left else ONE_ORDER
     if told := _first_line(groups, "lines"):
         return f"{first['what']}: {told}", ONE_ORDER
     if any(words["where"] != first["where"] for _, words in groups):
@@ -128,11 +138,12 @@ def _at(words: Mapping[str, Any]) -> str:
     return f" ({words['where']})" if words["where"] else ""
 
 
-def left_early(rank: int, *, gone: int, number: int, made: Call | None) -> Mismatch:
-    """Return the error of a rank that is in a call which rank ``gone``, whose program has ended, will not make."""
+def left_early(rank: int, gone: Sequence[int], *, number: int, made: Call | None, frames: Frames) -> Mismatch:
+    """Return the error of a rank that is in a call, or about to make it, which ranks ``gone`` will not make: their
+    programs have ended."""
     mine = f"call {number}" + (f", {made}" if made else "")
-    return Mismatch(
-        f"rank {rank}: lockstep: rank {gone} has ended after {number - 1} calls; rank {rank} is in {mine}.",
-        ranks=[gone],
-        remedy=_LEFT,
-    )
+    left = f"{name_ranks(gone)} {'has' if len(gone) == 1 else 'have'} ended after {number - 1} calls"
+    begin = f"rank {rank}: lockstep: {left}; rank {rank} is in {mine}"
+    if why := guard_of([rank], frames):
+        return _error(f"{begin}: {why.text}.", why)
+    return Mismatch(f"{begin}: {name_ranks(gone)} left early.", ranks=gone, remedy=EQUAL_STEPS)

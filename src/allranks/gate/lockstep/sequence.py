@@ -20,7 +20,8 @@ from itertools import count
 from typing import Any
 
 from allranks.digest import digest, show
-from allranks.errors import AllranksError, name_ranks
+from allranks.errors import AllranksError, RankDied, name_ranks
+from allranks.gate.lockstep.branches import Frames
 from allranks.gate.lockstep.outcome import Agreed, Different, Elsewhere, Said, compare, outcome_of
 from allranks.gate.lockstep.pace import NEVER
 from allranks.gate.lockstep.predictor import Predictor
@@ -76,6 +77,10 @@ class CallSequence:
         # How far the training thread is in the program's loops, and the elements that they are at.
         self.position = position
         self.labels: Callable[[], Sequence[Label]] = list
+        # Where in the program it is; the error of a call in which ranks that have ended do not take part, if that is
+        # how they ended.
+        self.frames: Callable[[], Frames] = list
+        self.departure: Callable[[RankDied, int, Call], AllranksError] = lambda error, *_: error
         # Whether there is more to compare than calls; the call at which ranks ask, though it comes as foretold; when
         # and at which they asked last, and how long that took.
         self.compares_values = False
@@ -177,7 +182,11 @@ class CallSequence:
                 ended = self._world.clock.now()
                 self._last_question = ended, self.predictor.count, ended - begin
             except AllranksError as error:
-                error.add_note(f"rank {self._world.rank}: before call {self.place // 2 + 1} of {self.name}: {call}")
+                number = self.place // 2 + 1
+                known = self.departure(error, number, call) if isinstance(error, RankDied) else error
+                if known is not error:
+                    raise known from None
+                error.add_note(f"rank {self._world.rank}: before call {number} of {self.name}: {call}")
                 raise
             finally:
                 if before is not None:
@@ -307,6 +316,7 @@ class CallSequence:
         if leads:
             words = self._words(mine or self.predictor.call(number))
             words |= {"step": (mine and self._slip) or self._place_in_words(), "slips": bool(mine and self._slip)}
+            words |= {"frames": self.frames()}
 
         def decide(values: Sequence[Value]) -> Value:
             told = [(group, values[positions[0]]) for group, positions in zip(ranks, groups, strict=True)]

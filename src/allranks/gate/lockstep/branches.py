@@ -1,0 +1,148 @@
+"""Why only some ranks make a call: conditions on the rank and loops of the user's source that not all ranks are in.
+
+A rank reports the functions of the user's that it is in, with its line and the branches around that line in each. Of
+two ranks in one function, the one that is beyond a loop which the other is in has left it early. Values in, values out.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.errors import name_ranks
+from allranks.source import parse
+
+_ABOUT_RANKS = re.compile(
+    r"(?i)(^|_)(rank_?\d*|rank_zero|process_index|process_id)$|^(main|master|leader|lead|chief|coordinator)$"
+    r"|^is_.*(main|master|zero|primary|leader|chief|coordinator)"
+)
+_LOOPS, _LEAVES = (ast.For, ast.AsyncFor, ast.While), (ast.Return, ast.Continue, ast.Break, ast.Raise)
+ON_ALL_RANKS = "Call it on every rank, and guard only what is done with the result."
+EQUAL_STEPS = (
+    "Give all ranks equally many steps (drop_last=True, allranks.shard), or let them stop together: world.any(done)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Lines ``first`` to ``last`` of a file, which ranks come to by ``text`` in ``line``.
+
+    ``is_loop``, or a condition on the rank; ``function`` is the first line of the function that it is in (0: none).
+    """
+
+    is_loop: bool
+    line: int
+    text: str
+    first: int
+    last: int
+    function: int
+
+
+def branches(source: str) -> list[Branch]:
+    """Return the loops of a source and its conditions on the rank, the outermost first; none of what has no tree."""
+    tree = parse(source)
+    return [] if tree is None else list(_walk(tree, 0))
+
+
+def _walk(node: ast.AST, function: int) -> Iterator[Branch]:
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        block: Any = getattr(node, name, None)
+        for statement in block if isinstance(block, list) else ():
+            yield from _of(statement, function, block[-1].end_lineno)
+            within = function
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                within = min([statement.lineno, *(one.lineno for one in statement.decorator_list)])
+            yield from _walk(statement, within)
+
+
+def _of(node: ast.stmt, function: int, end: int) -> Iterator[Branch]:
+    """Yield the branches that a statement makes; ``end`` is the last line of the block that it is in."""
+    if isinstance(node, _LOOPS):
+        head = f"while {ast.unparse(node.test)}" if isinstance(node, ast.While) else _for(node)
+        yield Branch(True, node.lineno, head, node.lineno, node.body[-1].end_lineno or end, function)
+    elif isinstance(node, ast.If) and _is_about_ranks(node.test):
+        condition = f"if {ast.unparse(node.test)}"
+        last = node.body[-1].end_lineno or end
+        yield Branch(False, node.lineno, condition, node.body[0].lineno, last, function)
+        if node.orelse:
+            first, last = node.orelse[0].lineno, node.orelse[-1].end_lineno or end
+            yield Branch(False, node.lineno, f"else of {condition}", first, last, function)
+        elif isinstance(node.body[-1], _LEAVES):
+            left = f"{condition}: {ast.unparse(node.body[-1]).partition(' ')[0]}"
+            yield Branch(False, node.lineno, left, last + 1, end, function)
+
+
+def _for(node: ast.For | ast.AsyncFor) -> str:
+    return f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
+
+
+def _is_about_ranks(test: ast.expr) -> bool:
+    names = (getattr(one, "id", None) or getattr(one, "attr", None) or "" for one in ast.walk(test))
+    return any(map(_ABOUT_RANKS.search, names))
+
+
+# Of a rank, from its outermost function: the file's name, the function's first line, the rank's line, its branches.
+Frames = Sequence[Sequence[Any]]
+
+
+def frame(path: str, function: int, line: int, found: Sequence[Branch]) -> list[Any]:
+    """Return a frame as it travels; ``found`` are the branches of the file."""
+    around = [one for one in found if one.function == function and one.first <= line <= one.last]
+    return [path, function, line, [[one.is_loop, one.line, one.text, one.first, one.last] for one in around]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """``text`` says why only some ranks make a call, ``ranks`` are those that differ, ``remedy`` what to do.
+
+    ``is_guarded``: it is made by one rank, under a condition on the rank.
+    """
+
+    text: str
+    ranks: tuple[int, ...]
+    remedy: str
+    is_guarded: bool = False
+
+
+def reason(groups: Sequence[tuple[Sequence[int], Frames]]) -> Reason | None:
+    """Return why the calls of ``groups`` of ranks differ, by where these are; None where that is not known."""
+    for at, (ranks, frames) in enumerate(groups):
+        others = [*groups[:at], *groups[at + 1 :]]
+        for path, function, _, around in frames:
+            there = [_in(function, path, frames) for _, frames in others]
+            for is_loop, line, text, first, last in around:
+                if is_loop and all(one is not None and one[0] > last for one in there):
+                    return _left_early([rank for other, _ in others for rank in other], text, f"{path}:{line}")
+                arms = [one[1].get(line) for one in there if one is not None]
+                if not is_loop and not any(arms):
+                    return _guarded(ranks, text, f"{path}:{line}")
+                if any(arm not in (None, first) for arm in arms):
+                    return None  # both arms of one condition
+    return None
+
+
+def _in(function: int, path: str, frames: Frames) -> tuple[int, dict[int, int]] | None:
+    """Return the line of a rank in a function, and the first lines of the branches around it, by the lines that decide
+    them; None where it is not in that function."""
+    found = (one for one in frames if one[0] == path and one[1] == function)
+    return next(((line, {branch[1]: branch[3] for branch in around}) for _, _, line, around in found), None)
+
+
+def _left_early(ranks: Sequence[int], text: str, where: str) -> Reason:
+    told = f"{name_ranks(ranks)} {'has' if len(ranks) == 1 else 'have'} left the loop early, `{text}` ({where})"
+    return Reason(told, tuple(ranks), EQUAL_STEPS)
+
+
+def _guarded(ranks: Sequence[int], text: str, where: str) -> Reason:
+    verb = "makes" if len(ranks) == 1 else "make"
+    told = f"only {name_ranks(ranks)} {verb} the call, under `{text}` ({where})"
+    return Reason(told, tuple(ranks), ON_ALL_RANKS, is_guarded=len(ranks) == 1)
+
+
+def guard_of(ranks: Sequence[int], frames: Frames) -> Reason | None:
+    """Return the reason of ranks that are under a condition on the rank, while the others have ended."""
+    found = ((path, *one) for path, _, _, around in frames for one in around if not one[0])
+    return next((_guarded(ranks, text, f"{path}:{line}") for path, _, line, text, *_ in found), None)
