@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # Tests start hundreds of processes: what one has compiled, the next ones take, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test soak lint bench gpu rules matrix clean
+.PHONY: demo test soak lint bench gpu rules docs dist matrix clean
 .DEFAULT_GOAL := test
 
 # Torch comes first and pinned: on a machine without an accelerator nothing may pull its CUDA packages in later.
@@ -48,6 +48,22 @@ gpu:
 rules: $(STAMP)
 	$(BIN)/python -m allranks.check.results.pages docs/rules
 
+# The documentation as a site in site/, in an environment of its own; it needs no network to be read. A warning is an error.
+docs:
+	$(PYTHON) -m venv .venvs/docs
+	.venvs/docs/bin/python -m pip install -q --upgrade pip
+	.venvs/docs/bin/python -m pip install -q -c constraints.txt --group docs
+	.venvs/docs/bin/zensical build --strict -f mkdocs.yml
+
+# The wheel and the source archive in dist/, and the wheel tried in a fresh environment.
+dist:
+	$(PYTHON) -m venv .venvs/dist
+	.venvs/dist/bin/python -m pip install -q --upgrade pip build
+	.venvs/dist/bin/python -m build -q
+	$(PYTHON) -m venv --clear .venvs/wheel
+	.venvs/wheel/bin/python -m pip install -q dist/*.whl
+	cd .venvs/wheel && bin/allranks --version && bin/python -c 'import allranks; print(allranks.init())'
+
 # The core must work with no framework, with either one, and with both (which is 'make test'); and with the newest
 # JAX, which needs a newer Python. Each row has its own interpreter and its own constraints.
 matrix: matrix-none matrix-jax matrix-torch matrix-jax-new
@@ -68,4 +84,4 @@ matrix-%:
 	.venvs/$*/bin/python -m pytest -q -n auto --dist loadfile
 
 clean:
-	rm -rf $(VENV) .venvs build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venvs build dist site .pytest_cache .mypy_cache .ruff_cache

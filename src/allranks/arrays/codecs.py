@@ -99,7 +99,8 @@ def register_type(
     Paths, shapes and dtypes must be those of the template's object, unless ``fixed`` is False: then the tree is as it
     was saved, of whatever length, and holds arrays and JSON values alone, since nothing says what else to make of them.
 
-    >>> register_type(Vocabulary, lambda v: {"tokens": v.tokens}, lambda tree, _: Vocabulary(tree["tokens"]))
+    Examples:
+        >>> register_type(Vocabulary, lambda v: {"tokens": v.tokens}, lambda tree, _: Vocabulary(tree["tokens"]))
     """
     if not isinstance(kind, type):
         raise AllranksError(f"register_type: {kind!r:.80} is no type.")

@@ -36,8 +36,9 @@ class RandomState:
     that is derived from a saved state and from its rank: no two ranks have the same, and a second restore of the same
     step derives the same. Raises AllranksError for what is no generator.
 
-    >>> random_state = RandomState(augment=np.random.default_rng([7, world.rank]), python=random, torch=torch)
-    >>> ckpt.save(step, {"model": model, "random": random_state})
+    Examples:
+        >>> random_state = RandomState(augment=np.random.default_rng([7, world.rank]), python=random, torch=torch)
+        >>> ckpt.save(step, {"model": model, "random": random_state})
     """
 
     def __init__(self, **generators: Any) -> None:

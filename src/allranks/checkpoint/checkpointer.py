@@ -67,9 +67,6 @@ class Checkpointer:
     ``read_only`` opens a run to restore from it, beside a job that writes into it. Of leaves that differ over the ranks
     on purpose, ``from_main`` and ``per_rank`` (globs of paths) save rank 0's or each rank's. ``compression``: for links
     that are slower than Zstandard (docs/storage.md).
-
-    >>> ckpt = allranks.Checkpointer("runs/a", world, every=1000, keep_last=3)
-    >>> state, step = ckpt.restore(like=state) or (state, 0)
     """
 
     def __init__(
@@ -297,8 +294,9 @@ class Checkpointer:
         into the run, and ends by itself after ``minutes``, or when the process ends on the machine of the writer.
         Raises NotThere where nothing is saved, StepRemoved where the step is not there any more.
 
-        >>> with reader.hold() as step:
-        ...     state, _ = reader.restore(like, step=step)
+        Examples:
+            >>> with reader.hold() as step:
+            ...     state, _ = reader.restore(like, step=step)
         """
         return holding(self._storage, step, minutes=minutes)
 

@@ -14,8 +14,9 @@ from allranks.world.one_rank import one_rank
 class RankWriter:
     """Stands on every rank for the object that ``make()`` returns, which is made on rank 0 only.
 
-    >>> writer = RankWriter(lambda: SummaryWriter("runs"))
-    >>> writer.add_scalar("loss", loss.mean(), step)
+    Examples:
+        >>> writer = RankWriter(lambda: SummaryWriter("runs"))
+        >>> writer.add_scalar("loss", loss.mean(), step)
 
     On rank 0, calls and assignments act on the object. Elsewhere they do nothing and return None, attributes of
     attributes too (``run.summary["best"] = 1``). Arguments are evaluated on every rank, before anybody asks who is

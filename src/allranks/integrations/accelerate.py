@@ -34,12 +34,13 @@ _SHARDED = (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
 class Ranks:
     """An Accelerator's ranks; **every rank must make one, and call its methods in the same order**.
 
-    >>> ranks = Ranks(accelerator, "runs/a", verify_every=100)
-    >>> model, optimizer, loader = ranks.prepare(model, optimizer, loader)
-    >>> step = ranks.load_state() or 0
-    >>> for batch in loader:
-    ...     step += 1
-    ...     ranks.after(step)
+    Examples:
+        >>> ranks = Ranks(accelerator, "runs/a", verify_every=100)
+        >>> model, optimizer, loader = ranks.prepare(model, optimizer, loader)
+        >>> step = ranks.load_state() or 0
+        >>> for batch in loader:
+        ...     step += 1
+        ...     ranks.after(step)
 
     ``folder`` is where states are saved, and must be the same on all hosts. ``verify_every`` counts steps (0: compare
     at ``prepare`` and ``load_state`` only); what differs raises Mismatch on every rank, naming ranks and leaves.

@@ -77,8 +77,9 @@ class SimulatedWorld:
     The program talks through its world only: all ranks share one thread, so one that blocks in any other way (a lock
     that another rank holds, a loop) holds all, which is reported on stderr after a while. Deterministic from ``seed``.
 
-    >>> SimulatedWorld(4).run(lambda world: world.max(world.rank)).values()
-    (3, 3, 3, 3)
+    Examples:
+        >>> SimulatedWorld(4).run(lambda world: world.max(world.rank)).values()
+        (3, 3, 3, 3)
     """
 
     def __init__(
