@@ -39,6 +39,14 @@ def load_folder(storage: Storage, folder: str) -> Manifest:
     return manifest_json.decode(storage.get(path), path=f"{storage.url}/{path}")
 
 
+def in_memory(storage: Storage) -> Manifest:
+    """Return the manifest of the step that is in the memory of the hosts of a run's job (docs/checkpoint-memory.md).
+
+    Raises NotThere, NewerFormat, Damaged.
+    """
+    return manifest_json.decode(storage.get(paths.MEMORY), path=f"{storage.url}/{paths.MEMORY}")
+
+
 def is_current(storage: Storage, manifest: Manifest, folder: str | None = None) -> bool:
     """Return whether a step is still what its manifest says: not removed since, saved over, or reduced to some items.
 

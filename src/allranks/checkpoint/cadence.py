@@ -54,12 +54,13 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """Save at every multiple of ``every`` steps. None: not for that."""
+    """Save at every multiple of ``every`` steps. None: not for that. ``name`` is the argument's."""
 
     every: int | None = None
+    name: str = "every"
 
     def __post_init__(self) -> None:
-        expect(self.every is None or is_count(self.every), "every", self.every, "an int above 0, or None")
+        expect(self.every is None or is_count(self.every), self.name, self.every, "an int above 0, or None")
 
     def due(self, step: int, *, before: int | None) -> bool:
         """Return whether a multiple of ``every`` is among the steps after ``before`` (the last one seen) to ``step``.

@@ -18,7 +18,7 @@ from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.holds import holding
 from allranks.checkpoint.items import known
 from allranks.checkpoint.keeping import refusal
-from allranks.checkpoint.metrics import as_numbers
+from allranks.checkpoint.memory.tier import open_tier
 from allranks.checkpoint.names import Rename
 from allranks.checkpoint.per_rank import Choices, globs
 from allranks.checkpoint.position import Position, shares_memory
@@ -26,16 +26,7 @@ from allranks.checkpoint.restoring import Restored, RestoreSettings, restore
 from allranks.checkpoint.resume_gate import Loaded
 from allranks.checkpoint.resuming import resume_gate
 from allranks.checkpoint.saving import Order, Saver, Settings
-from allranks.errors import (
-    AllranksError,
-    BadArgument,
-    CannotStore,
-    DoesNotFit,
-    NewerFormat,
-    NotThere,
-    SaveFailed,
-    StorageError,
-)
+from allranks.errors import AllranksError, DoesNotFit, NewerFormat, NotThere, SaveFailed, StorageError
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
@@ -60,6 +51,9 @@ class Checkpointer:
     ``keep_last``, all. Or ``keep`` says so, a policy or several (docs/checkpoint-items.md). Of the steps that are not
     kept, ``items`` keeps parts: by the name of an item, a key at the top of the state, its policy or policies.
 
+    At multiples of ``memory_every``, ``maybe_save`` keeps the state in the hosts' memory, too: each rank's part on its
+    host and on the next one. ``restore`` takes it, while no more than one host is lost (docs/checkpoint-memory.md).
+
     ``integrity`` is ``xxh3-128`` or ``blake3``. ``memory`` bounds the host memory for copies, in bytes: with less than
     a rank's part of the state, a save stands still until some of it is written. ``timeout`` is for a whole save, in
     seconds. With ``on_sigterm``, SIGTERM on any rank makes all ranks save the same step at the next ``maybe_save`` and
@@ -76,6 +70,7 @@ class Checkpointer:
         *,
         every: int | None = None,
         every_minutes: float | None = None,
+        memory_every: int | None = None,
         keep_last: int | None = None,
         keep_every: int | None = None,
         keep_best: tuple[str, Literal["min", "max"], int] | None = None,
@@ -96,17 +91,19 @@ class Checkpointer:
         self._world = world = world or current()
         self._storage = open_storage(where)
         self._cadence, self._timer = Cadence(every), Timer(every_minutes, time.monotonic())
+        kept_in_memory = Cadence(None if read_only else memory_every, "memory_every")
         policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
         keeps = retained(policy, keep, items)
         self._choices = Choices(globs(per_rank, name="per_rank"), globs(from_main, name="from_main"))
         self._items, packs = tuple(sorted(keeps.items)), check(compression)
         settings = Settings(integrity, memory, timeout, choices=self._choices, items=self._items, compresses=packs)
         said = {"every": every, "integrity": integrity, "items": list(self._items), "compression": compression}
-        world.agree({**said, **self._choices.as_json}, name="checkpointer")
+        world.agree({**said, "memory_every": memory_every, **self._choices.as_json}, name="checkpointer")
         self._read_only = read_only
         self._entry = Entry("") if read_only else enter(self._storage, world, keeps, take_over=take_over)
         self._keeping = self._entry.keeping
         self._saver = Saver(self._storage, world, settings, nonce=self._entry.nonce, keeping=self._keeping)
+        self._memory = open_tier(self._storage, world, kept_in_memory, settings, entry=self._entry)
         self._undo_end = world.lookout.before_end(self.wait)
         self._departure = departure.of(world)
         self._undo_sigterm: Callable[[], object] = lambda: None
@@ -145,16 +142,9 @@ class Checkpointer:
         the restored step, steps after it, if there are any, are of a branch that is given up, and the next save removes
         them. Where it goes on from a later step, it has only looked.
         """
-        settings = RestoreSettings(
-            self._choices,
-            match.Asked(
-                rename,
-                globs(allow_missing, name="allow_missing"),
-                globs(allow_unexpected, name="allow_unexpected"),
-                cast,
-            ),
-        )
-        self._saver.settle()
+        missing, left = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
+        settings = RestoreSettings(self._choices, match.Asked(rename, missing, left, cast), self._memory)
+        self.wait()
         unsaved = self._seen is not None and self._seen[0] != self._saved
         overwrites = unsaved and shares_memory(like, self._seen[1] if self._seen else None, self._world)
         try:
@@ -167,10 +157,11 @@ class Checkpointer:
             raise
         if restored is not None:
             self._seen = None if overwrites else self._seen
-            self._position.restored(restored[1], dict(restored.metrics))
+            self._position.restored(restored[1], dict(restored.metrics), is_stored=restored.on_storage)
             self._gated = False
-            progress.saved = restored[1]
-            agent.load().tell("saved", step=restored[1])
+            if restored.on_storage:
+                progress.saved = restored[1]
+                agent.load().tell("saved", step=restored[1])
         return restored
 
     def resume_gate(
@@ -212,6 +203,8 @@ class Checkpointer:
             return None
         due = (notice is not None or self._cadence.due(step, before=before)) and step != self._saved
         handle = self._save(step, state, extra=extra, metrics=metrics) if due else None
+        if self._memory.is_due(step, before=before):
+            self._memory.save(self._order(step, extra, metrics, in_memory=True), state)
         if self._world.is_main and self._timer.is_due_next(time.monotonic()):
             self.request("save", f"{self._timer.minutes:g} minutes")
         return handle
@@ -247,15 +240,7 @@ class Checkpointer:
     ) -> SaveHandle:
         last = self._position.last
         self._come_to(step)
-        refused, numbers = None, {}
-        try:
-            self._give_up_branch()
-            refused = refusal(step, self._keeping, url=self._storage.url)
-            numbers = as_numbers({} if metrics is None else metrics)
-        except (CannotStore, StorageError, BadArgument) as error:
-            refused = refused or error
-        replace = refused is None and self._keeping is not None and self._keeping.is_given_up(step)
-        order = Order(step, extra, numbers, replace=replace, wait=block, refused=refused)
+        order = self._order(step, extra, metrics, block=block)
         self._timer.saved = time.monotonic()
         progress.step = step
         try:
@@ -269,6 +254,16 @@ class Checkpointer:
             self._seen = None  # the training has come to another step since maybe_save saw it
         return handle
 
+    def _order(self, step: int, extra: Any, metrics: Any, *, block: bool = False, in_memory: bool = False) -> Order:
+        refused, keeping = None, self._keeping
+        try:
+            self._position.report_turn(*([] if keeping is None else [keeping.resume]), self._memory.give_up)
+            refused = refusal(step, None if in_memory else keeping, url=self._storage.url)
+        except StorageError as error:
+            refused = error
+        replace = refused is None and (in_memory or (keeping is not None and keeping.is_given_up(step)))
+        return Order(step, extra, metrics, replace=replace, wait=block, refused=refused)
+
     def request(self, kind: Kind, why: str) -> None:
         """Have all ranks ``save``, or save and ``leave``, at a next ``maybe_save`` or ``save``: the same on all.
 
@@ -281,6 +276,7 @@ class Checkpointer:
         """Wait for the save that goes on, if one does. Raises what stopped it."""
         with progress.inside("save", "the one that goes on"):
             self._saver.settle()
+            self._memory.settle()
 
     def steps(self) -> tuple[int, ...]:
         """Return the steps that are saved and whole as far as their manifests say. Any rank may call it alone, and may
@@ -374,6 +370,7 @@ class Checkpointer:
         self._undo_sigterm()
         if not self._read_only:
             self._departure.drop(self._member)
+        self._memory.close(saved=self._saver.committed)
         self._entry.leave(self._storage)
 
     def _refuse_to_write(self) -> None:
@@ -387,11 +384,5 @@ class Checkpointer:
             return None
         before = self._position.come_to(step)
         if self._position.turned and before == self._position.resumed:
-            self._saved = before
+            self._saved = before if self._position.is_stored else None
         return before
-
-    def _give_up_branch(self) -> None:
-        """Have rank 0 take note of the step that the training went on from, before the first save after it."""
-        if self._position.turned and self._keeping is not None and self._position.resumed is not None:
-            self._keeping.resume(self._position.resumed)
-        self._position.turned = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from allranks.checkpoint import audit, holds, paths
 from allranks.checkpoint.items import CannotReduce, items_in
 from allranks.checkpoint.removal import obstacles, reduce_step, remove_replaced, remove_step
 from allranks.checkpoint.retention import Decision, Keep, Policy, Saved, decide, lacks_metric
-from allranks.errors import AllranksError, BadArgument, Damaged, NewerFormat, StepExists, StorageError
+from allranks.errors import AllranksError, BadArgument, Damaged, NewerFormat, NotThere, StepExists, StorageError
 from allranks.failure import text_of
 from allranks.gate.log import log
 from allranks.storage.base import Storage
@@ -42,6 +43,9 @@ class Keeping:
         self._reduced: dict[int, tuple[str, ...]] = {}
         self._unread: set[int] = set()
         self._given_up: set[int] = set()
+        self._in_the_way: set[int] = set()
+        self._memory_is_given_up = False
+        self._lock = threading.Lock()
         self._reported: dict[int, str] = {}
         self.steps = set(audit.steps(storage))
 
@@ -57,6 +61,9 @@ class Keeping:
         """Take note that the run goes on from ``step``."""
         later = {one for one in self.steps if one > step}
         self._given_up = self._removable(later, held={})  # a training does not wait for readers of another branch
+        with self._lock:
+            self._in_the_way = set(self._given_up)
+            self._memory_is_given_up = self._is_in_memory_after(step)
         if self._given_up:
             told = ", ".join(map(str, sorted(self._given_up)))
             log("allranks: the run goes on from step %d; the next save removes step %s.", step, told, level=30)
@@ -66,9 +73,21 @@ class Keeping:
 
         The newest goes first: whoever comes after a crash sees a step of the old branch, or the restored one.
         """
-        self._check_owner()
-        for step in sorted(self._given_up, reverse=True):
-            self._storage.delete(paths.manifest_path(step))
+        with self._lock:  # a save to disk and one into memory may be about to publish
+            self._check_owner()
+            if self._memory_is_given_up:
+                self._storage.delete(paths.MEMORY)
+            for step in sorted(self._in_the_way, reverse=True):
+                self._storage.delete(paths.manifest_path(step))
+            self._in_the_way, self._memory_is_given_up = set(), False
+
+    def _is_in_memory_after(self, step: int) -> bool:
+        try:
+            return audit.in_memory(self._storage).step > step
+        except (NotThere, NewerFormat):
+            return False
+        except Damaged:  # nobody knows of which step
+            return True
 
     def committed(self, saved: Saved, *, replaced: bool) -> None:
         """After a commit: remove what is left of the branch that was given up, and what the policies do not keep."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 MANIFEST = "manifest.json"
 FENCES = "fence"
 HOLDS = "hold"
+# The manifest of the step that is in the memory of a job's hosts.
+MEMORY = "memory.json"
 
 # Just as Python writes the number: checkpoint-007 is not a step of ours.
 _STEP = re.compile(r"checkpoint-(0|[1-9][0-9]{0,17})")
@@ -68,6 +70,12 @@ def shard_file_of(name: str) -> ShardFile | None:
     said = ShardFile(int(found[1]), int(found[2]), found[3], found[4] or "", bool(found[5]))
     whole = shard_file(said.rank, said.size, said.nonce, said.item, compressed=said.compressed)
     return said if said.rank < said.size and whole == name else None
+
+
+def is_of(path: str, nonce: str) -> bool:
+    """Return whether a path is that of a shard file of the save with this nonce ("" for none)."""
+    said = shard_file_of(path.rpartition("/")[2])
+    return said is not None and bool(nonce) and nonce.startswith(said.nonce)
 
 
 def fence_path(number: int) -> str:

@@ -6,7 +6,7 @@ One that comes to step 11 goes on from there, and what the run holds after step 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from allranks.arrays.base import OpenTree
 from allranks.arrays.detect import open_tree
@@ -20,19 +20,22 @@ class Position:
     """The step that a training has come to: ``last``, None before the first. The same on every rank.
 
     ``resumed`` is the step that it went on from last, None where it began anew; ``turned`` says that whoever keeps the
-    run's steps has not heard of that yet.
+    run's steps has not heard of that yet; ``is_stored``, that it is in the run's storage, and not in memory alone.
     """
 
     def __init__(self) -> None:
         self.last: int | None = None
         self.resumed: int | None = None
         self.turned = False
+        self.is_stored = True
         self._restored: dict[int, Metrics | None] = {}
+        self._in_memory_only: set[int] = set()
         self._recorded: Metrics | None = None
 
-    def restored(self, step: int, metrics: Metrics) -> None:
-        """Take note that a step was restored, for whatever purpose."""
+    def restored(self, step: int, metrics: Metrics, *, is_stored: bool = True) -> None:
+        """Take note that a step was restored, for whatever purpose; not ``is_stored``: from memory alone."""
         self._restored[step] = metrics
+        (self._in_memory_only.discard if is_stored else self._in_memory_only.add)(step)
 
     def come_to(self, step: int) -> int | None:
         """Take note that the training has done ``step`` steps. Return the step that it was at before, if one is known.
@@ -43,10 +46,18 @@ class Position:
         done = self.last if self.last is not None and self.last <= step else None
         if base is not None and (done is None or base >= done):
             self.resumed, self.turned, self._recorded = base, True, self._restored[base]
+            self.is_stored = base not in self._in_memory_only
             done = base
         self._restored.clear()
         self.last = step
         return done
+
+    def report_turn(self, *reports: Callable[[int], object]) -> None:
+        """Report, once, the step that the training went on from to who keeps the run's steps: before the first save."""
+        if self.turned and self.resumed is not None:
+            for report in reports:
+                report(self.resumed)
+        self.turned = False
 
     def take_recorded(self) -> Metrics | None:
         """Return, once, the metrics of the step that the training goes on from, as far as that is known."""

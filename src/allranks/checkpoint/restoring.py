@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from allranks.arrays.base import OpenTree
 from allranks.arrays.chosen import is_at
@@ -19,6 +19,7 @@ from allranks.checkpoint import agree, audit, garbage, holds, items, match, path
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.decoding import Decoded
 from allranks.checkpoint.manifest import Manifest
+from allranks.checkpoint.memory.tier import Tier
 from allranks.checkpoint.names import matches
 from allranks.checkpoint.per_rank import Choices, rows_of
 from allranks.checkpoint.reader import Reader
@@ -47,25 +48,32 @@ _HOLD_MINUTES = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RestoreSettings:
-    """``choices`` are of what differs over the ranks on purpose, ``asked`` of what may differ from the checkpoint."""
+    """``choices`` are of what differs over the ranks on purpose, ``asked`` of what may differ from the checkpoint;
+    ``memory`` is the run's in-memory tier."""
 
     choices: Choices
     asked: match.Asked
+    memory: Tier
 
 
 class Restored(tuple[T, int], Generic[T]):
     """``(state, step)``, also by these names, with what else was saved: ``extra`` and ``metrics``.
 
-    ``notes`` say what the checkpoint lacked and stays as the program has it.
+    ``notes`` say what the checkpoint lacked and stays as the program has it, and what could not be restored.
+    ``source`` is where it was: ``storage``, or ``memory`` of the hosts (``memory_every``); ``on_storage``: it is in
+    the storage, too.
     """
 
     extra: Any
     metrics: Mapping[str, float]
     notes: tuple[str, ...]
+    source: Literal["storage", "memory"]
+    on_storage: bool
 
     def __new__(cls, state: T, manifest: Manifest, notes: tuple[str, ...]) -> Restored[T]:
         self = super().__new__(cls, (state, manifest.step))
         self.extra, self.metrics, self.notes = manifest.extra, manifest.metrics, notes
+        self.source, self.on_storage = "storage", True
         return self
 
     @property
@@ -82,8 +90,46 @@ def restore(
 ) -> Restored[T] | None:
     """Return the state of a step, by default the newest; None if there is none. **Every rank must call.**
 
-    With ``fallback``, a damaged checkpoint is passed over, loudly, for the one before.
+    A step in memory is taken if it is the one; where it cannot be restored, that is logged, and the storage has the
+    newest. With ``fallback``, a damaged checkpoint is passed over, loudly, for the one before.
     """
+    restored, lost = _from_memory(world, like, step, settings)
+    if restored is None:
+        restored = _from_storage(storage, world, like, step=step, fallback=fallback, settings=settings)
+    if restored is not None and lost:
+        restored.notes = (*restored.notes, lost)
+    return restored
+
+
+def _from_memory(world: World, like: T, step: int | None, settings: RestoreSettings) -> tuple[Restored[T] | None, str]:
+    """Return what was restored from the hosts' memory, None if nothing was; and what was lost there, or ""."""
+    found = settings.memory.find(step)
+    if found is None:
+        return None, ""
+    lost = found.lost
+    if found.storage is not None and found.step is not None:
+        try:
+            restored = _restore(found.storage, world, like, found.step, settings)
+        except (DoesNotFit, NewerFormat):
+            raise
+        except (Damaged, StorageError) as error:
+            lost = str(error)
+        else:
+            restored.source, restored.on_storage = "memory", found.on_disk
+            restored.notes = (*restored.notes, *found.notes)
+            log(
+                "; ".join([f"allranks: step {found.step} is restored from the memory of the hosts", *found.notes]),
+                level=30,
+            )
+            return restored, ""
+    lost = f"{'a step' if found.step is None else f'step {found.step}'} in memory is lost: {lost}"
+    log("allranks: %s\nallranks: the newest step of the storage is taken.", lost, level=30)
+    return None, lost
+
+
+def _from_storage(
+    storage: Storage, world: World, like: T, *, step: int | None, fallback: bool, settings: RestoreSettings
+) -> Restored[T] | None:
     path = None
     try:
         for attempt in range(_MOST_ATTEMPTS):

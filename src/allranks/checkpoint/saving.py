@@ -10,10 +10,10 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from allranks import agent
 from allranks.arguments import expect, is_count, is_positive
@@ -24,7 +24,7 @@ from allranks.checkpoint.commit_words import SaveId
 from allranks.checkpoint.committer import Committer
 from allranks.checkpoint.handle import Committed, SaveHandle
 from allranks.checkpoint.job import Content, Job, check_storable, shard_file
-from allranks.checkpoint.keeping import Keeping
+from allranks.checkpoint.metrics import as_numbers
 from allranks.checkpoint.per_rank import Choices
 from allranks.checkpoint.prepare import Planner, Prepared
 from allranks.checkpoint.retention import Saved
@@ -33,7 +33,7 @@ from allranks.consistency.check import claim_of
 from allranks.consistency.placement import open_placed, settle
 from allranks.digest import NAMES as DIGESTS
 from allranks.digest import digest, show
-from allranks.errors import AllranksError, Mismatch
+from allranks.errors import AllranksError, BadArgument, CannotStore, Mismatch
 from allranks.failure import text_of
 from allranks.gate.ticket import Entry
 from allranks.storage.base import BLOCK, Storage
@@ -50,7 +50,7 @@ class Settings:
     """``integrity`` names the digest; ``memory`` is the most bytes of host memory for copies (None: as
     much as this rank's part takes); ``timeout`` the seconds from a save's call to its commit; ``choices`` are of what
     differs over the ranks on purpose; each of the ``items`` gets files of its own; ``compresses`` says that chunks are
-    compressed."""
+    compressed, ``durable`` that what is saved survives its hosts, and is reported as saved."""
 
     integrity: str = "xxh3-128"
     memory: int | None = None
@@ -59,6 +59,7 @@ class Settings:
     choices: Choices = field(default_factory=Choices)
     items: tuple[str, ...] = ()
     compresses: bool = False
+    durable: bool = True
 
     def __post_init__(self) -> None:
         expect(self.integrity in DIGESTS, "integrity", self.integrity, f"one of {', '.join(DIGESTS)}")
@@ -70,19 +71,28 @@ class Settings:
 class Order:
     """One call of ``save``: which step, what beside the state, whether over a step that exists, whether to wait.
 
-    ``refused`` is why this rank will not save; the others must know.
+    ``metrics`` are the program's (None: none), and are made numbers. ``refused`` is why this rank will not save; the
+    others must know.
     """
 
     step: int
     extra: Any
-    metrics: Mapping[str, float]
+    metrics: Any
     replace: bool
     wait: bool
     refused: AllranksError | None = None
 
 
+class Retention(Protocol):
+    """Who keeps the steps of a run: is told of a save before its manifest is put (on rank 0), and once it is there."""
+
+    def make_way(self) -> None: ...
+
+    def committed(self, saved: Saved, *, replaced: bool) -> None: ...
+
+
 class Saver:
-    """One rank's saves into ``storage``. ``nonce`` is the run's own, the same on every rank; ``keeping`` rank 0's."""
+    """One rank's saves into ``storage``. ``nonce`` is the run's own, the same on every rank; rank 0 has ``keeping``."""
 
     def __init__(
         self,
@@ -91,7 +101,7 @@ class Saver:
         settings: Settings,
         *,
         nonce: str,
-        keeping: Keeping | None,
+        keeping: Retention | None,
     ) -> None:
         self._storage, self._world, self._settings = storage, world, settings
         self._nonce, self._keeping = nonce, keeping
@@ -100,13 +110,14 @@ class Saver:
         self._renew_pools()
         self._count = 0
         self._last: SaveHandle | None = None
+        self.committed: int | None = None  # the last step that was
 
     def save(self, order: Order, state: object) -> SaveHandle:
         """Save; **every rank must call**. Returns once the program may change the state. Raises what ended the last."""
         began = time.monotonic()
         self.settle()
         self._count += 1
-        order = self._gathered(order)
+        order = self._gathered(_with_numbers(order))
         job = self._agree(order, state)
         said = order.step, self._world.rank
         _LOG.debug("save of step %d on rank %d: agreed (step, tree and bytes are the same on all ranks)", *said)
@@ -231,6 +242,7 @@ class Saver:
             self._renew_pools()
             handle.end(error)
             return
+        self.committed = order.step
         seconds, copied = time.monotonic() - began, self._pools[1].allocated
         result = Committed(order.step, job.folder, job.prepared.nbytes, seconds, handle.blocked, copied)
         try:
@@ -239,11 +251,19 @@ class Saver:
                 self._keeping.committed(saved, replaced=order.replace)
         finally:  # whatever that says: it is committed, for all ranks
             handle.end(result)
-            progress.saved = order.step
-            if self._world.is_main:
+            progress.saved = order.step if self._settings.durable else progress.saved
+            if self._world.is_main and self._settings.durable:
                 agent.load().tell("saved", step=order.step)
 
     def _renew_pools(self) -> None:
         """Begin with new memory: a save that was given up has not returned all of its blocks."""
         memory = self._settings.memory
         self._pools = BlockPool(), BlockPool(None if memory is None else max(memory // BLOCK, 1))
+
+
+def _with_numbers(order: Order) -> Order:
+    """Return an order whose metrics are numbers; it is refused where they cannot be."""
+    try:
+        return replace(order, metrics=as_numbers({} if order.metrics is None else order.metrics))
+    except (CannotStore, BadArgument) as error:
+        return replace(order, metrics={}, refused=order.refused or error)

@@ -24,7 +24,7 @@ OUTER = frozenset(
     ]
 )
 # What the user himself asks of the ranks.
-WISHES = ("ALLRANKS_HANG_AFTER", "ALLRANKS_ON_HANG")
+WISHES = ("ALLRANKS_HANG_AFTER", "ALLRANKS_MEMORY_FOLDER", "ALLRANKS_ON_HANG")
 OUTER_PREFIXES = ("ALLRANKS_", "TORCHELASTIC_", "SLURM_STEP_", "OMPI_", "PMIX_", "PMI_")
 
 

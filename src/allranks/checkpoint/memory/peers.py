@@ -1,0 +1,296 @@
+"""The memory of another host: a Storage that one rank serves over TCP to the ranks of its own job.
+
+Client and server prove to each other that they know the job's secret, by an HMAC over random numbers of both, before
+anything else is said. Bytes travel as they are: they are verified where they are used.
+
+    request     length (4 bytes), JSON: {"do": ..., "path": ...}
+    answer      length, JSON: {"ok": ...} or {"error": kind, "message": ...}; "read": the bytes follow
+    "write"     the client waits for {"ok": "go"}, sends the bytes, and waits for the last answer
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+
+from allranks.checkpoint.stage import fresh_block
+from allranks.errors import AlreadyThere, NotThere, StorageError, Truncated
+from allranks.storage.base import BLOCK, BlockSource, Storage
+from allranks.storage.pull import pull
+
+# Seconds without a byte, or until a connection is made.
+PATIENCE = 60.0
+_NONCE, _DIGEST, _LONGEST = 16, 32, 1 << 20
+_LENGTH = struct.Struct(">I")
+_KINDS = {kind.__name__: kind for kind in (AlreadyThere, NotThere, Truncated, StorageError)}
+
+
+class Server:
+    """Serves ``storage`` to whoever knows the ``secret``, in threads of its own, on any free ``port``."""
+
+    def __init__(self, storage: Storage, *, secret: bytes) -> None:
+        self._storage, self._secret = storage, secret
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        self._listener = socket.create_server(("", 0), family=family, backlog=64, dualstack_ipv6=both)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name="allranks-memory", daemon=True).start()
+
+    def close(self) -> None:
+        """Accept no more; connections that are open end with their clients."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                channel, _ = self._listener.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=self._serve, args=(channel,), name="allranks-memory", daemon=True).start()
+
+    def _serve(self, channel: socket.socket) -> None:
+        with channel, suppress(OSError, EOFError, ValueError):  # a client that has left, or is none of ours
+            channel.settimeout(PATIENCE)
+            theirs, mine = _take(channel, _NONCE), os.urandom(_NONCE)
+            channel.sendall(mine + _proof(self._secret, b"server", theirs + mine))
+            if not hmac.compare_digest(_take(channel, _DIGEST), _proof(self._secret, b"client", theirs + mine)):
+                return
+            channel.settimeout(None)
+            while self._answer(channel, _receive(channel)):
+                pass
+
+    def _answer(self, channel: socket.socket, request: dict[str, Any]) -> bool:
+        """Do what a client asks for; return whether the connection can be used on."""
+        try:
+            path, do, data = request["path"], request["do"], memoryview(b"")
+            result: Any = True
+            if do == "write":
+                self._storage.write(path, _Incoming(channel, request["bytes"]))
+            elif do == "read":
+                data = np.empty(request["bytes"], np.uint8).data
+                self._storage.read(path, request["offset"], [data])
+            elif do == "size":
+                result = self._storage.size(path)
+            elif do == "delete":
+                self._storage.delete(path)
+            else:
+                self._storage.remove_folder(path)
+        except StorageError as error:
+            _send(channel, {"error": type(error).__name__, "message": str(error)})
+            return bool(request["do"] != "write")  # bytes may be on their way
+        _send(channel, {"ok": result})
+        channel.sendall(data)
+        return True
+
+
+class _Incoming:
+    """The content of a file (a BlockSource) as it comes over a connection."""
+
+    def __init__(self, channel: socket.socket, size: int) -> None:
+        self.size = size
+        self._channel = channel
+        self._blocks: dict[int, memoryview] = {}
+        self._next = 0
+        self._turn = threading.Condition()
+
+    def block(self, number: int) -> memoryview:
+        with self._turn:
+            self._turn.wait_for(lambda: self._next in (number, -1))
+            try:
+                if self._next == -1:
+                    raise StorageError("the copy did not come whole.")
+                if number == 0:
+                    _send(self._channel, {"ok": "go"})
+                view = fresh_block().data[: min(BLOCK, self.size - number * BLOCK)]
+                self._channel.settimeout(PATIENCE)
+                _fill(self._channel, view)
+                self._channel.settimeout(None)
+                self._next = number + 1
+            except BaseException:
+                self._next = -1
+                raise
+            finally:
+                self._turn.notify_all()
+        return view
+
+    def done(self, number: int) -> None:
+        del number
+
+
+class Memory(Protocol):
+    """The memory of one host, this one's or another's: the part of a Storage that shard files need."""
+
+    @property
+    def url(self) -> str: ...
+
+    def write(self, path: str, source: BlockSource) -> None: ...
+
+    def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None: ...
+
+    def size(self, path: str) -> int | None: ...
+
+    def delete(self, path: str) -> None: ...
+
+    def remove_folder(self, folder: str) -> None: ...
+
+
+class Remote:
+    """The memory of another host, as its ``rank`` serves it at one of ``addresses``. Safe for threads.
+
+    Connects when it is first used. Raises StorageError where the other side does not answer.
+    """
+
+    def __init__(self, rank: int, host: str, addresses: Iterable[tuple[str, int]], *, secret: bytes) -> None:
+        self._who = f"rank {rank} (host {host})"
+        self._addresses, self._secret = tuple(addresses), secret
+        self._channel: socket.socket | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"the memory of {self._who}"
+
+    def write(self, path: str, source: BlockSource) -> None:
+        def send(channel: socket.socket) -> None:
+            def sink(offset: int, data: memoryview) -> None:
+                if offset == 0:
+                    _answer_in(channel)
+                channel.sendall(data)
+
+            pull(source, sink, threads=1)
+
+        self._ask({"do": "write", "path": path, "bytes": source.size}, between=send)
+
+    def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
+        views = [one.cast("B") for one in into if one.nbytes]
+        request = {"do": "read", "path": path, "offset": offset, "bytes": sum(map(len, views))}
+
+        def take(channel: socket.socket) -> None:
+            for view in views:
+                _fill(channel, view)
+
+        self._ask(request, after=take)
+
+    def size(self, path: str) -> int | None:
+        found: int | None = self._ask({"do": "size", "path": path})
+        return found
+
+    def delete(self, path: str) -> None:
+        self._ask({"do": "delete", "path": path})
+
+    def remove_folder(self, folder: str) -> None:
+        self._ask({"do": "remove_folder", "path": folder})
+
+    def _ask(
+        self,
+        request: dict[str, Any],
+        *,
+        between: Callable[[socket.socket], object] = lambda _: None,
+        after: Callable[[socket.socket], object] = lambda _: None,
+    ) -> Any:
+        """Send a request and return the answer; ``between`` sends what follows the one, ``after`` takes the other's."""
+        with self._lock:
+            try:
+                channel = self._channel = self._channel or self._connect()
+                _send(channel, request)
+                between(channel)
+                found = _answer_in(channel)
+                after(channel)
+                return found
+            except (NotThere, Truncated):  # the connection is as good as before
+                raise
+            except (OSError, EOFError, ValueError) as error:
+                self.close()
+                words = f"{self.url}: {request['do']} {request['path']!r}: the connection failed: {error}."
+                raise StorageError(words, path=request["path"]) from error
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """End the connection, if there is one; the next call makes another."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def _connect(self) -> socket.socket:
+        failed: list[str] = []
+        for address in self._addresses:
+            channel = None
+            try:
+                channel = socket.create_connection(address, timeout=PATIENCE)
+                channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                mine = os.urandom(_NONCE)
+                channel.sendall(mine)
+                both = mine + _take(channel, _NONCE)
+                if not hmac.compare_digest(_take(channel, _DIGEST), _proof(self._secret, b"server", both)):
+                    raise ValueError("a stranger answers there")
+                channel.sendall(_proof(self._secret, b"client", both))
+                return channel
+            except (OSError, EOFError, ValueError) as error:
+                failed.append(f"{address[0]} port {address[1]}: {error}")
+                if channel is not None:
+                    channel.close()
+        raise OSError("; ".join(failed) or "it has told no address")
+
+
+def addresses_of_this_host(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the addresses at which other hosts may reach this one, the likeliest first. Sends nothing."""
+    coordinators = [environ.get(name, "").rpartition(":")[0] for name in ("JAX_COORDINATOR_ADDRESS",)]
+    found = []
+    for target in (environ.get("MASTER_ADDR", ""), *coordinators, "192.0.2.1"):  # the last one: the default route
+        with suppress(OSError):
+            family, kind, protocol, _, address = socket.getaddrinfo(target or None, 9, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.connect(address)
+                found.append(str(probe.getsockname()[0]))
+    return tuple(dict.fromkeys([*found, socket.gethostname()]))
+
+
+def _proof(secret: bytes, who: bytes, numbers: bytes) -> bytes:
+    return hmac.digest(secret, who + numbers, "sha256")
+
+
+def _take(channel: socket.socket, count: int) -> bytes:
+    data = bytearray(count)
+    _fill(channel, memoryview(data))
+    return bytes(data)
+
+
+def _fill(channel: socket.socket, view: memoryview) -> None:
+    while view:
+        count = channel.recv_into(view)
+        if not count:
+            raise EOFError("the other side has closed the connection")
+        view = view[count:]
+
+
+def _send(channel: socket.socket, document: dict[str, Any]) -> None:
+    data = json.dumps(document).encode()
+    channel.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def _receive(channel: socket.socket) -> dict[str, Any]:
+    (length,) = _LENGTH.unpack(_take(channel, _LENGTH.size))
+    if length > _LONGEST:
+        raise ValueError(f"a message of {length} bytes")
+    found: dict[str, Any] = json.loads(_take(channel, length))
+    return found
+
+
+def _answer_in(channel: socket.socket) -> Any:
+    answer = _receive(channel)
+    if "error" in answer:
+        raise _KINDS.get(answer["error"], StorageError)(answer["message"])
+    return answer["ok"]

@@ -1,0 +1,104 @@
+"""The storage of steps in memory: shard files in the memory of hosts, the manifest in the run's folder.
+
+So a step in memory is there when its manifest is, as every step: one small file in the run, ``memory.json``, that rank
+0 puts once all ranks have written, and replaces at the next. It names its files by a nonce: what an earlier job, a
+branch that was given up, or a save that never ended has left in a host's memory is of no step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from allranks.checkpoint import paths
+from allranks.checkpoint.memory.peers import Memory
+from allranks.checkpoint.stage import BlockPool, Bytes
+from allranks.errors import NotThere, StorageError
+from allranks.storage.base import BLOCK, BlockSource, Entry, Storage
+
+
+class ReplicatedMemory:
+    """One rank's view (a Storage): it writes into ``mine``, its host's memory, and a copy into ``copy``, if there is
+    one; ``run`` is the run's storage. ``holders``, by path, is where a restore reads."""
+
+    def __init__(self, run: Storage, mine: Memory, copy: Memory | None) -> None:
+        self._run, self._mine, self._copy = run, mine, copy
+        self._places = (mine,) if copy is None else (mine, copy)
+        self._blocks = BlockPool()
+        self._written: list[str] = []
+        self.holders: Mapping[str, Memory] = {}
+
+    @property
+    def url(self) -> str:
+        return f"{self._run.url}, in memory"
+
+    def write(self, path: str, source: BlockSource) -> None:
+        self._written.append(path)
+        self._mine.write(path, source)
+        if self._copy is not None:
+            self._copy.write(path, _Stored(self._mine, path, source.size, self._blocks))
+
+    def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        self._run.put(self._document(path), data, replace=replace)
+
+    def get(self, path: str) -> bytes:
+        return self._run.get(self._document(path))
+
+    def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
+        self._holder(path).read(path, offset, into)
+
+    def size(self, path: str) -> int | None:
+        return self._holder(path).size(path)
+
+    def list(self, folder: str) -> tuple[Entry, ...]:
+        """Return nothing: who looks for steps looks into the run."""
+        del folder
+        return ()
+
+    def delete(self, path: str) -> None:
+        with suppress(ValueError):
+            self._written.remove(path)
+        for one in self._places:
+            one.delete(path)
+
+    def remove_folder(self, folder: str) -> None:
+        for one in self._places:
+            one.remove_folder(folder)
+
+    def written(self) -> tuple[str, ...]:
+        """Return the files that this rank has written, and not removed."""
+        return tuple(self._written)
+
+    def _holder(self, path: str) -> Memory:
+        if path not in self.holders:
+            raise NotThere(f"no host holds {path!r} in its memory.", path=path)
+        return self.holders[path]
+
+    def _document(self, path: str) -> str:
+        if not path.endswith(f"/{paths.MANIFEST}"):
+            raise StorageError(f"{path!r} is no manifest: nothing else of a step in memory is put.", path=path)
+        return paths.MEMORY
+
+
+class _Stored:
+    """The content of a file (a BlockSource) that is there."""
+
+    def __init__(self, memory: Memory, path: str, size: int, blocks: BlockPool) -> None:
+        self.size = size
+        self._memory, self._path, self._pool = memory, path, blocks
+        self._in_use: dict[int, Bytes] = {}
+
+    def block(self, number: int) -> memoryview:
+        block = self._in_use[number] = self._taken()
+        view = block.data[: min(BLOCK, self.size - number * BLOCK)]
+        self._memory.read(self._path, number * BLOCK, [view])
+        return view
+
+    def done(self, number: int) -> None:
+        if (block := self._in_use.pop(number, None)) is not None:
+            self._pool.give(block)
+
+    def _taken(self) -> Bytes:
+        block = self._pool.take()
+        assert block is not None
+        return block

@@ -1,0 +1,302 @@
+"""One rank's side of the in-memory tier: saves into memory, and what a restore finds there.
+
+A step in memory is saved, committed and read by the code of all steps, on another storage (`replicated.py`). Only the
+newest is kept: the one before goes when it is complete. What fails here never ends a training: it is logged, and the
+steps on disk are as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from allranks.checkpoint import audit, paths, rehash
+from allranks.checkpoint.cadence import Cadence
+from allranks.checkpoint.entering import Entry
+from allranks.checkpoint.keeping import Keeping
+from allranks.checkpoint.manifest import Manifest
+from allranks.checkpoint.memory import folder, placement
+from allranks.checkpoint.memory.hosts import Hosts, RealHosts
+from allranks.checkpoint.memory.peers import Memory
+from allranks.checkpoint.memory.replicated import ReplicatedMemory
+from allranks.checkpoint.retention import Saved
+from allranks.checkpoint.saving import Order, Saver, Settings
+from allranks.digest import digest, show
+from allranks.errors import AllranksError, Damaged, NewerFormat, NotThere, SaveFailed, StorageError
+from allranks.gate.log import log
+from allranks.storage.base import Storage
+from allranks.storage.detect import place_of
+from allranks.world.base import World
+
+_NOT_IN_MEMORY = (
+    "%s\nallranks: so this step is not in memory; the next is tried again, and steps on disk are saved as ever. "
+    "ALLRANKS_MEMORY_FOLDER names a larger tmpfs."
+)
+_NOT_TAKEN = (
+    "allranks: step %s is in the memory of the hosts of the job that saved it, and newer than all in the storage. With "
+    "memory_every=, on those hosts, it would be restored."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the ranks found of the step in memory: ``storage`` to restore it from, or why it cannot be (``lost``).
+
+    ``notes`` say which copies are damaged; ``on_disk``: the step is on disk, too. ``step`` is None where its manifest
+    cannot be read.
+    """
+
+    step: int | None
+    on_disk: bool
+    storage: Storage | None = None
+    lost: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Tier(Protocol):
+    """What a Checkpointer asks of the in-memory tier, be there one or not; ``MemoryTier`` has the words."""
+
+    def is_due(self, step: int, *, before: int | None) -> bool: ...
+
+    def save(self, order: Order, state: object) -> None: ...
+
+    def settle(self) -> None: ...
+
+    def give_up(self, resumed: int) -> None: ...
+
+    def find(self, step: int | None) -> Found | None: ...
+
+    def close(self, *, saved: int | None) -> None: ...
+
+
+def open_tier(run: Storage, world: World, every: Cadence, settings: Settings, *, entry: Entry) -> Tier:
+    """Return the tier of a run; **every rank must call**. Where no step is due, and (which is logged) where a host has
+    no memory for it, nothing is kept."""
+    if every.every is None:
+        return NoMemory(run, world)
+    try:
+        hosts = RealHosts(world, place_of(run))
+    except StorageError as error:
+        log("allranks: memory_every: nothing is kept in memory, steps on disk are saved as ever: %s", error, level=30)
+        return NoMemory(run, world)
+    if len({*world.hosts}) == 1:
+        log("allranks: memory_every: on one host, a step in memory outlives the processes, and not the host.", level=30)
+    return MemoryTier(run, world, every, settings, entry=entry, hosts=hosts)
+
+
+class MemoryTier:
+    """The newest step of a run in the memory of its hosts. **Every rank must call its methods, in the same order.**
+
+    ``every`` says when a step is saved into memory; ``entry`` is of the run.
+    """
+
+    def __init__(
+        self, run: Storage, world: World, every: Cadence, settings: Settings, *, entry: Entry, hosts: Hosts
+    ) -> None:
+        self._run, self._world, self._hosts = run, world, hosts
+        self._cadence = every
+        following = placement.neighbour(world.host, world.hosts)
+        self._memory = ReplicatedMemory(run, hosts.mine, None if following is None else hosts.of(following))
+        settings = replace(settings, items=(), compresses=False, durable=False)
+        nonce = show(digest(entry.nonce, "memory"))
+        self._saver = Saver(self._memory, world, settings, nonce=nonce, keeping=_Retention(self, entry.keeping))
+        self._fails = False
+        self._step: int | None = None  # the newest in memory, unless the training has given it up
+        self._older: tuple[str, ...] = ()
+        self._inherited = self._enter()
+
+    def _enter(self) -> tuple[str, ...]:
+        """Return the files on this host of the step in memory, to be removed after the next one; remove all others,
+        which earlier jobs have left. Of a host's ranks, the first does so."""
+        about = self._world.on_main(lambda: _about(self._run))
+        nonce, self._step = about["nonce"], about["step"]
+        found: list[str] = []
+        if placement.is_first(self._world.rank, self._world.hosts):
+            found = folder.files_in(self._hosts.mine)
+            _remove(self._hosts.mine, [path for path in found if not paths.is_of(path, nonce)])
+        self._world.barrier("memory")
+        return tuple(path for path in found if paths.is_of(path, nonce))
+
+    def is_due(self, step: int, *, before: int | None) -> bool:
+        """Return whether a step is to be saved into memory; ``before`` as in ``Cadence.due``."""
+        return self._cadence.due(step, before=before)
+
+    def save(self, order: Order, state: object) -> None:
+        """Save into memory. Where a save fails, now or later, that is logged.
+
+        Raises, on every rank, what says that the ranks' states differ or cannot be stored; and Fenced.
+        """
+        self.settle()
+        self._older = self._memory.written()
+        with self._reported():
+            self._saver.save(order, state)
+
+    def settle(self) -> None:
+        """Wait for the save that goes on, if one does. Raises Fenced."""
+        with self._reported():
+            self._saver.settle()
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Log a save that failed: of several in a row, the first."""
+        try:
+            yield
+        except SaveFailed as error:
+            if not self._fails:
+                log(_NOT_IN_MEMORY, error, level=30)
+            self._fails = True
+
+    def committed(self, step: int) -> None:
+        """Remove this rank's files of older steps, now that a newer one is complete."""
+        self._step, self._fails = step, False
+        _remove(self._memory, self._older)
+        _remove(self._hosts.mine, self._inherited)
+        self._older = self._inherited = ()
+
+    def give_up(self, resumed: int) -> None:
+        """Take note that the training went on from a step: one in memory that is newer is of another branch."""
+        if self._step is not None and self._step > resumed:
+            self._step = None
+
+    def find(self, step: int | None) -> Found | None:
+        """Return what there is in memory of ``step``, by default of the newest; None where the run has a newer one on
+        disk, or none in memory. Every byte is verified: each rank reads its share of what its host holds."""
+        self.settle()
+        about = self._world.on_main(lambda: _wanted(self._run, step))
+        if about is None:
+            return None
+        manifest, sound, faults = self._look(about)
+        said = self._world.all_gather([manifest is not None, sound, faults], name="memory")
+        if about["lost"] or manifest is None or not all(seen for seen, *_ in said):
+            return Found(
+                about["step"], about["on_disk"], lost=about["lost"] or "its manifest is not there for all ranks"
+            )
+        return self._chosen(manifest, said, on_disk=about["on_disk"])
+
+    def _look(self, about: dict[str, Any]) -> tuple[Manifest | None, list[str], dict[str, str]]:
+        """Return the manifest of the step in memory, which of this rank's share of its files are sound, and what is
+        wrong with others."""
+        try:
+            manifest = audit.in_memory(self._run)
+            if manifest.nonce != about["nonce"]:
+                return None, [], {}
+            there = {*folder.files_in(self._hosts.mine)}
+            here = [one.name for one in manifest.files if f"{paths.step_folder(manifest.step)}/{one.name}" in there]
+            mine = placement.share(here, self._world.rank, self._world.hosts)
+            files = tuple(one for one in manifest.files if one.name in mine)
+            found = rehash.verify(self._hosts.mine, replace(manifest, files=files, leaves={}))
+        except (AllranksError, OSError):
+            return None, [], {}
+        faults = {one.file: f"bytes {one.where[0]}-{one.where[1]}: {one.what}" for one in found}
+        return manifest, [name for name in mine if name not in faults], faults
+
+    def _chosen(self, manifest: Manifest, said: Sequence[Any], *, on_disk: bool) -> Found:
+        hosts = self._world.hosts
+        sound: dict[str, list[str]] = {host: [] for host in hosts}
+        faults: dict[str, dict[str, str]] = {host: {} for host in hosts}
+        for host, (_, names, wrong) in zip(hosts, said, strict=True):
+            sound[host] += names
+            faults[host] |= wrong
+        choice = placement.choose([file.name for file in manifest.files], sound, faults)
+        if choice.lost:
+            return Found(manifest.step, on_disk, lost=placement.lost_in_words(choice, hosts))
+        here, step = self._world.host, paths.step_folder(manifest.step)
+        nearest = {name: here if here in there else there[0] for name, there in choice.holders.items()}
+        self._memory.holders = {f"{step}/{name}": self._hosts.of(host) for name, host in nearest.items()}
+        return Found(manifest.step, on_disk, self._memory, notes=choice.notes)
+
+    def close(self, *, saved: int | None) -> None:
+        """Serve this host's memory no more. It is emptied if ``saved``, the newest step that this job has saved to disk
+        (None: there is none), is as new as the one in memory."""
+        try:
+            self.settle()
+            if self._step is None or (saved is not None and saved >= self._step):
+                if self._world.is_main:
+                    self._run.delete(paths.MEMORY)
+                if placement.is_first(self._world.rank, self._world.hosts):
+                    _remove(self._hosts.mine, folder.files_in(self._hosts.mine))
+        except StorageError as error:
+            log("allranks: a step stays in memory: %s", error, level=30)
+        finally:
+            self._hosts.close()
+
+
+class NoMemory:
+    """The tier of a run of which nothing is kept in memory: a ``Tier``. It reports what it does not restore."""
+
+    def __init__(self, run: Storage, world: World) -> None:
+        self._run, self._world = run, world
+
+    def is_due(self, step: int, *, before: int | None) -> bool:
+        del step, before
+        return False
+
+    def save(self, order: Order, state: object) -> None:
+        del order, state
+        raise AssertionError("no step is due")
+
+    def settle(self) -> None:
+        """Wait for nothing."""
+
+    def give_up(self, resumed: int) -> None:
+        """Forget nothing."""
+
+    def find(self, step: int | None) -> Found | None:
+        if self._world.is_main and (about := _wanted(self._run, step)) and not about["on_disk"]:
+            log(_NOT_TAKEN, about["step"], level=30)
+        return None
+
+    def close(self, *, saved: int | None) -> None:
+        """Leave all as it is."""
+
+
+class _Retention:
+    """What the saver of steps in memory asks of who keeps steps: before, the branch of the run; after, older files."""
+
+    def __init__(self, of: MemoryTier, run: Keeping | None) -> None:
+        self._of, self._run = of, run
+
+    def make_way(self) -> None:
+        assert self._run is not None
+        self._run.make_way()
+
+    def committed(self, saved: Saved, *, replaced: bool) -> None:
+        del replaced
+        self._of.committed(saved.step)
+
+
+def _remove(memory: Memory, files: Iterable[str]) -> None:
+    """Remove files, and their folders where nothing is left in them; what cannot be removed is logged."""
+    try:
+        files = tuple(files)
+        for path in files:
+            memory.delete(path)
+        for one in {path.rpartition("/")[0] for path in files}:
+            memory.remove_folder(one)
+    except StorageError as error:
+        log("allranks: an older step stays in memory: %s", error, level=30)
+
+
+def _about(run: Storage) -> dict[str, Any]:
+    """Return what the run's manifest of a step in memory says: ``step`` (None: there is none), ``nonce``, and why it
+    cannot be read (``lost``)."""
+    try:
+        manifest = audit.in_memory(run)
+        return {"step": manifest.step, "nonce": manifest.nonce, "lost": ""}
+    except NotThere:
+        return {"step": None, "nonce": "", "lost": ""}
+    except (Damaged, NewerFormat) as error:
+        return {"step": None, "nonce": "", "lost": str(error)}
+
+
+def _wanted(run: Storage, step: int | None) -> dict[str, Any] | None:
+    """Return ``_about`` the step in memory if that is to be restored: it is ``step``, or as new as all on disk."""
+    about, there = _about(run), audit.steps(run)
+    held = about["step"]
+    if held is None:
+        return {**about, "on_disk": False} if about["lost"] and step is None else None
+    if (step is None and there and there[-1] > held) or step not in (None, held):
+        return None
+    return {**about, "on_disk": held in there}
