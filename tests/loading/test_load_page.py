@@ -1,4 +1,4 @@
-"""docs/load.md is true."""
+"""docs/load.md and docs/load-quantized.md are true."""
 
 from __future__ import annotations
 
@@ -19,3 +19,10 @@ def test_the_snippets_of_the_page_run(tmp_path: Path) -> None:
 
 def test_the_page_is_short_and_leads_to_pages_that_are_there() -> None:
     pages.check_links("load.md", most_lines=175)
+
+
+@pytest.mark.needs("torch")
+def test_the_snippet_about_quantised_weights_runs(tmp_path: Path) -> None:
+    out = pages.printed("load-quantized.md", tmp_path, snippets=1)
+    assert "float8_e4m3fn (2, 2)" in out
+    pages.check_links("load-quantized.md", most_lines=60)

@@ -13,9 +13,9 @@ from allranks.arrays.cast import castable, widens
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.names import canonical, matches
 
-Kind = Literal["missing", "unexpected", "reshaped", "unlike", "recast", "tied", "conflict"]
+Kind = Literal["missing", "unexpected", "reshaped", "unlike", "recast", "tied", "conflict", "packed"]
 # Those after which a leaf of the template does not hold what the file has.
-WRONG: tuple[Kind, ...] = ("missing", "unexpected", "reshaped", "unlike", "conflict")
+WRONG: tuple[Kind, ...] = ("missing", "unexpected", "reshaped", "unlike", "conflict", "packed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,19 @@ class Stored:
     @property
     def amount(self) -> Amount:
         return _amount(self.shape, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A quantised weight of a file. ``name`` is what it is called unquantised, ``method`` who quantised it; ``parts``
+    are the names of its arrays, by what they are: ``numbers`` is one. ``ending`` is that of the numbers' name, and what
+    it becomes in ``name``.
+    """
+
+    name: str
+    method: str
+    parts: Mapping[str, str]
+    ending: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,7 @@ class Difference:
     ``missing`` gets nothing from the file, ``unexpected`` goes nowhere; ``reshaped`` and ``unlike`` (of a dtype that is
     no cast away) are on both sides and not loaded. ``recast`` is loaded, and rounded if ``lossy``; ``tied`` is the
     same memory as the leaf ``name`` of the template, which is loaded; a ``conflict`` is that, and has others in the
-    file. ``allowed`` is the glob that lets it pass.
+    file; what is ``packed`` is quantised in the file, and not here. ``allowed`` is the glob that lets it pass.
     """
 
     kind: Kind
@@ -102,11 +115,13 @@ def fit(
     aside: Container[str] = (),
     tied: Mapping[int, int] | None = None,
     conflicts: Mapping[int, int] | None = None,
+    packed: Mapping[str, Packed] | None = None,
 ) -> Fit:
     """Return what of a file goes where; ``called`` has the file's names by those that they have in the template.
 
     ``aside`` are names that are used otherwise; ``tied`` says which array of the template is the same memory as which
-    other, ``conflicts`` the same of those that hold other bytes in the file.
+    other, ``conflicts`` the same of those that hold other bytes in the file; ``packed`` are quantised weights of the
+    file, by their paths in the template: they go into arrays of the very dtype and shape alone.
     """
     pairs: list[tuple[int, str]] = []
     found: list[Difference] = []
@@ -114,6 +129,12 @@ def fit(
     used: set[str] = set()
     for number, one in enumerate(declared):
         name = called.get(canonical(one.path))
+        pack = (packed or {}).get(canonical(one.path))
+        if pack is not None and (name is None or _change(one, name, stored[name]) is not None):
+            numbers = pack.parts["numbers"]
+            used.update(pack.parts.values())
+            found.append(Difference("packed", one.path, numbers, _text(one), f"{stored[numbers]} by {pack.method}"))
+            continue
         if name is None:
             lacking.append(number)
             continue

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from allranks.arrays.base import Copy, Declared, OpenTree, Target
+from allranks.arrays.base import OpenTree, Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.arrays.saved import Saved, SavedArray, notes_of
@@ -20,12 +20,14 @@ from allranks.checkpoint.decoding import Decoded
 from allranks.checkpoint.names import Rename, below, choose_key, idle, renamed, renaming
 from allranks.checkpoint.per_rank import globs
 from allranks.consistency import verify
-from allranks.consistency.digests import digests
+from allranks.consistency.digests import digest_of_arrays, digest_of_memory
 from allranks.consistency.placement import open_placed
-from allranks.digest import digest, hasher, show
+from allranks.digest import digest, show
 from allranks.errors import AllranksError, DoesNotFit, Mismatch, name_ranks
 from allranks.extent import Extent
 from allranks.gate.log import log
+from allranks.loading import packed
+from allranks.loading.dequantize import Dequantized
 from allranks.loading.fit import Amount, Fit, Stored, allow, fit, fit_values
 from allranks.loading.formats.base import Source
 from allranks.loading.formats.detect import open_source
@@ -35,10 +37,13 @@ from allranks.world.base import World
 from allranks.world.detect import current
 from allranks.world.progress import progress
 
+# In the place of a template, where none is given. (None is what a variable is that somebody has not set.)
+_AS_IN_THE_FILE: Any = object()
+
 
 def load(
     path: str | os.PathLike[str],
-    into: Any,
+    into: Any = _AS_IN_THE_FILE,
     *,
     strict: bool | float = True,
     rename: Rename | None = None,
@@ -46,6 +51,7 @@ def load(
     allow_unexpected: Iterable[str] = (),
     key: str | None = None,
     allow_pickle: bool = False,
+    dequantize: bool = False,
     world: World | None = None,
 ) -> LoadReport:
     """Load what somebody saved, and say what was loaded; **every rank must call**, with the same arguments.
@@ -61,6 +67,8 @@ def load(
     leaf of another shape counts as missing) and ``allow_unexpected`` (of the file) allow; a number from 0 to 1, at
     least that part of the template's leaves and of its parameters; False, anything but nothing. ``rename`` says of
     names in the file what they are in the template: ``{"model.*": "*", "fc1.weight": "0.weight"}``, or a function.
+    Without ``into``, the arrays are returned as they are in the file, as NumPy's by name. Quantised weights go into
+    arrays of their own dtype; with ``dequantize``, those of FP8, int8 and bitsandbytes are floats.
     ``key`` is below which key of the file to look (default: found, and said).
 
     Raises on every rank alike: DoesNotFit, with all differences and a ``rename`` that would help, before anything is
@@ -68,7 +76,7 @@ def load(
     afterwards: of what the file has not, too.
     """
     allowed = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
-    settings = _Settings(os.fspath(path), strict, rename, *allowed, key, allow_pickle)
+    settings = _Settings(os.fspath(path), strict, rename, *allowed, key, allow_pickle, dequantize)
     with progress.inside("load", settings.path), garbage.left_alone():
         return _Load(world or current(), settings).run(into)
 
@@ -86,6 +94,7 @@ class _Settings:
     allow_unexpected: tuple[str, ...]
     key: str | None
     allow_pickle: bool
+    dequantize: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +161,11 @@ class _Load:
         if not _is_part(asked.strict):
             raise AllranksError(f"{self._who}: strict={asked.strict!r}: expected True, False, or a part from 0 to 1.")
         source = open_source(asked.path, allow_pickle=asked.allow_pickle)
+        quantised = packed.packed(source.leaves)
+        if asked.dequantize and quantised:
+            source = Dequantized(source, quantised)
+            quantised = packed.packed(source.leaves)
+        into = _as_in_the_file(source, asked.key) if into is _AS_IN_THE_FILE else into
         tree = open_tree(into, rank=world.rank, size=world.size, restoring=True)
         key = choose_key(source.leaves, [*(one.path for one in tree.declared), *tree.values], asked.key)
         names = below([*source.leaves, *source.values], key)
@@ -163,7 +177,15 @@ class _Load:
             tree = open_tree(into, rank=world.rank, size=world.size, restoring=True, saved=saved)
         values, scalars, unfit = fit_values(tree.values, stored, leaves, called)
         arrays = {new: name for new, name in called.items() if name in leaves}
-        found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()))
+        fitted = partial(
+            fit,
+            tree.declared,
+            leaves,
+            arrays,
+            aside=set(scalars.values()),
+            packed=packed.by_path(quantised, called, names),
+        )
+        found = fitted()
         there = {number: names[name] for number, name in found.pairs}
         pairs = ties.shared(tree, there)
         conflicts = _conflicts(source, tree, there, {one: other for one, other in pairs.items() if one in there})
@@ -171,13 +193,14 @@ class _Load:
         for number in once:
             tree.targets(number)  # on the meta device it gets the memory of the other
         if pairs or conflicts:
-            found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()), tied=once, conflicts=conflicts)
+            found = fitted(tied=once, conflicts=conflicts)
         found = replace(found, differences=(*found.differences, *unfit))
         found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
         report = self._report(source, tree, found, leaves, set(scalars.values()))
         unused = [f"rename {old!r} renames nothing" for old in idle(names, asked.rename)]
         notes = (
             *report.notes,
+            *packed.note(source.said.quantization, quantised),
             *notes_of(tree.kept),
             *_said_of_key(source, key, asked),
             *unused,
@@ -187,6 +210,8 @@ class _Load:
         nothing = _nothing(report, told=bool(values or scalars))
         if why := nothing or _refusal(report, found, asked.strict) or self._empty(tree, found):
             remedy = "Say what is meant: rename=, allow_missing=, allow_unexpected=, key=, strict=."
+            if report.of_kind("packed"):
+                remedy = packed.advice(quantised)
             raise DoesNotFit(f"load of {asked.path}: {why}.\n{report}\n ", differences=found.differences, remedy=remedy)
         return _Plan(source, tree, found, once, names, values, scalars, report)
 
@@ -221,7 +246,7 @@ class _Load:
 
     def _empty(self, tree: OpenTree, found: Fit) -> str:
         """Say which leaves are only described here, so that there is no value for them anywhere."""
-        missing = {one.path for one in found.differences if one.kind in ("missing", "reshaped", "unlike")}
+        missing = {one.path for one in found.differences if one.kind in ("missing", "reshaped", "unlike", "packed")}
         mine = [
             number
             for number, one in enumerate(tree.declared)
@@ -241,7 +266,7 @@ class _Load:
             left = [number for number in names if number not in plan.once]
             targets = [(names[number], one) for number in left for one in tree.targets(number)]
             in_place = all(target.live for _, target in targets)
-            held = _digest_of(targets) if in_place else _digest(tree, list(names))
+            held = digest_of_memory(targets) if in_place else digest_of_arrays(tree, list(names))
             values = dict(plan.values) | self._scalars(plan)
             decoded = Decoded(tree, names, twins=plan.once, read=plan.source.read, values=values, who=self._who)
             begun = _Begun(decoded, targets, values, held)
@@ -269,7 +294,7 @@ class _Load:
             state = tree.rebuild(begun.values)
             if world.size > 1 or not in_place:
                 after = open_placed(state, world)
-            said = _digest_of(begun.targets) if in_place or after is None else _digest(after, numbers)
+            said = digest_of_memory(begun.targets) if in_place or after is None else digest_of_arrays(after, numbers)
         except Exception as found:  # the others must not wait
             error = found
         told = world.all_gather([agree.refusal(error), witnessed, begun.held, said], name=self._name)
@@ -312,6 +337,14 @@ def _saved(called: Mapping[str, str], leaves: Mapping[str, Stored], values: Mapp
     arrays = {name: SavedArray(one.shape, one.dtype, one.kind) for name, one in leaves.items()}
     there = {**arrays, **values}
     return Saved({new: there[name] for new, name in called.items() if name in there}, separators="./")
+
+
+def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
+    """Return a template of all that a file holds."""
+    names = below([*source.leaves, *source.values], key or "")
+    arrays = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
+    values = {name: source.values[full] for name, full in names.items() if full in source.values}
+    return {name: np.empty(one.shape, DTYPES[one.dtype]) for name, one in arrays.items()} | values
 
 
 def _nothing(report: LoadReport, *, told: bool) -> str:
@@ -362,33 +395,3 @@ def _conflicts(source: Source, tree: OpenTree, names: Mapping[int, str], pairs: 
     if found:
         source.witnessed()  # it may be damage that makes them differ
     return found
-
-
-def _digest(tree: OpenTree, numbers: Sequence[int]) -> str:
-    """Return a digest of all that this rank holds of some arrays; "" where they are only described."""
-    copies = [tree.copies(number) for number in numbers]
-    if not any(copies):
-        return ""
-    pairs = [(tree.declared[number], of) for number, of in zip(numbers, copies, strict=True)]
-    # In the host's memory two threads are twice as fast; what is on a device, it digests.
-    halves = [pairs[::2], pairs[1::2]] if all(one.on_host for of in copies for one in of) else [pairs]
-    with ThreadPoolExecutor(len(halves)) as pool:
-        found = list(pool.map(_digests, halves))
-    return hasher("xxh3-128")(b"".join(one for half in found for said in half for one in said))
-
-
-def _digest_of(wanted: Sequence[tuple[str, Target]]) -> str:
-    """Return a digest of the memory that is filled."""
-
-    def half(number: int) -> str:
-        stream = hasher("xxh3-128").stream()
-        for _, target in wanted[number::2]:
-            stream.update(np.ascontiguousarray(target.buffer).reshape(-1).view(np.uint8).data)
-        return stream.hexdigest()
-
-    with ThreadPoolExecutor(2) as pool:
-        return hasher("xxh3-128")("".join(pool.map(half, (0, 1))).encode())
-
-
-def _digests(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> list[list[bytes]]:
-    return digests([one for one, _ in pairs], [of for _, of in pairs], proof=False)

@@ -17,6 +17,7 @@ _LISTED, _ROWS, _DEEPEST = 20, 12, 6
 _TITLES: tuple[tuple[Kind, str], ...] = (
     ("missing", "in the template, not in the file"),
     ("unexpected", "in the file, not in the template"),
+    ("packed", "quantised in the file, and not in the template: not loaded"),
     ("reshaped", "of another shape, not loaded"),
     ("unlike", "of a dtype that is no cast away, not loaded"),
     ("conflict", "one memory in the template, and different arrays in the file"),
@@ -79,7 +80,9 @@ class LoadReport:
     @property
     def missing(self) -> tuple[str, ...]:
         """The paths of the template that got nothing from the file, whatever the reason."""
-        return tuple(one.path for one in self.differences if one.kind in ("missing", "reshaped", "unlike", "conflict"))
+        return tuple(
+            one.path for one in self.differences if one.kind in ("missing", "reshaped", "unlike", "conflict", "packed")
+        )
 
     @property
     def unexpected(self) -> tuple[str, ...]:

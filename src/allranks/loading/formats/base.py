@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from allranks.arrays.base import Target
@@ -20,11 +20,15 @@ _TOLD = 8
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """``format`` names the format, ``checked`` what vouches for the bytes, ``notes`` what else a user should know."""
+    """``format`` names the format, ``checked`` what vouches for the bytes, ``notes`` what else a user should know.
+
+    ``quantization`` is the ``quantization_config`` of the config.json beside the file.
+    """
 
     format: str
     checked: str
     notes: tuple[str, ...] = ()
+    quantization: Mapping[str, Any] = field(default_factory=dict)
 
 
 def left_aside(left: Mapping[str, str], *, how: str) -> tuple[str, ...]:

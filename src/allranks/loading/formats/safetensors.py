@@ -17,6 +17,7 @@ from allranks.storage.base import Storage
 # As in the format's own library.
 _MOST_HEADER = 100_000_000
 _DTYPES = {dtype.stored_as: name for name, dtype in reversed(DTYPES.items()) if not dtype.tail}
+_CONFIG, _MOST_CONFIG = "config.json", 8 << 20
 CHECKED = "not at all: safetensors carries no checks"
 
 
@@ -29,7 +30,19 @@ def open_files(storage: Storage, names: Iterable[str], *, index: Mapping[str, st
     if index is not None:
         _check_index(storage, catalog, index)
     files = "1 file" if len(names) == 1 else f"{len(names)} files"
-    return ByteSource(storage, catalog, Said(f"safetensors, {files}", CHECKED))
+    return ByteSource(storage, catalog, Said(f"safetensors, {files}", CHECKED, quantization=_quantization(storage)))
+
+
+def _quantization(storage: Storage) -> dict[str, Any]:
+    """Return what the config.json beside a file says of quantised weights, {} where it says nothing."""
+    size = storage.size(_CONFIG)
+    if size is None or size > _MOST_CONFIG:
+        return {}
+    try:
+        found = json.loads(storage.get(_CONFIG))["quantization_config"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def header_of(blob: Blob) -> tuple[dict[str, Any], int]:

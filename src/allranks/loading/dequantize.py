@@ -1,0 +1,171 @@
+"""Quantised weights as floats: a source whose packed weights are numbers times scales, computed as they are read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.arrays.base import Target
+from allranks.arrays.cast import cast_into
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.errors import UnknownFormat
+from allranks.extent import Extent
+from allranks.loading.fit import Packed, Stored
+from allranks.loading.formats.base import Said, Source, Value
+from allranks.loading.packed import FOUR_BITS, INT8, KNOWN, SCALED
+
+_Floats = NDArray[np.float32]
+# What bitsandbytes multiplies by: int8 numbers are 127 times the weights over their row's largest.
+_PER_127 = np.float32(1 / 127)
+
+
+class Dequantized:
+    """A Source of the floats that quantised weights stand for, float32, and of all else of another source.
+
+    Their parts (scales, maps) are leaves no more. Raises UnknownFormat where the scales are not of a known layout.
+    """
+
+    def __init__(self, source: Source, found: Sequence[Packed]) -> None:
+        self._source = source
+        self._packed = {one.name: one for one in found if one.method in KNOWN}
+        self._unpack: dict[str, Callable[[Packed, Extent], _Floats]] = {
+            SCALED: self._scaled,
+            INT8: self._int8,
+            FOUR_BITS: self._four_bits,
+        }
+        self._blocks = source.said.quantization.get("weight_block_size")
+        parts = {name for one in self._packed.values() for name in one.parts.values()}
+        shapes = {name: Stored(self._shape(one), "float32") for name, one in self._packed.items()}
+        left = {
+            name: shapes.get(name, one) for name, one in source.leaves.items() if name in shapes or name not in parts
+        }
+        self.leaves: Mapping[str, Stored] = left
+
+    @property
+    def said(self) -> Said:
+        said = self._source.said
+        return replace(said, notes=(*said.notes, f"{len(self._packed)} quantised weights are read as floats"))
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        return self._source.values
+
+    def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
+        self._source.read([one for one in wanted if one[0] not in self._packed])
+        for name, target in wanted:
+            if one := self._packed.get(name):
+                cast_into(target.buffer, self._unpack[one.method](one, target.extent), leaf=name)
+
+    def same(self, one: str, other: str) -> bool:
+        return not self._packed.keys() & {one, other} and self._source.same(one, other)
+
+    def witnessed(self) -> Any:
+        return self._source.witnessed()
+
+    def judge(self, witnessed: Sequence[Any]) -> None:
+        self._source.judge(witnessed)
+
+    def _shape(self, one: Packed) -> tuple[int, ...]:
+        """Return the shape of a weight. Raises UnknownFormat where its parts do not go together."""
+        stored = self._source.leaves[one.parts["numbers"]].shape
+        if one.method == SCALED:
+            self._steps(one, stored)
+        if "zero" in one.parts:
+            raise self._unknown(one, "it has a zero point")
+        if "format" in one.parts and self._all(one, "format").any():
+            raise self._unknown(one, "it is not stored row by row")
+        if one.method == INT8 and self._source.leaves[one.parts["scale"]].shape != stored[:1]:
+            raise self._unknown(one, f"its SCB are {self._source.leaves[one.parts['scale']].shape} for {stored}")
+        return self._state(one)["shape"] if one.method == FOUR_BITS else stored
+
+    def _unknown(self, one: Packed, why: str) -> UnknownFormat:
+        return UnknownFormat(
+            f"dequantize: {one.name!r} ({one.method}): {why}.",
+            remedy="Load it by transformers, and save what it returns from dequantize().",
+        )
+
+    def _all(self, one: Packed, role: str) -> NDArray[Any]:
+        """Return all of a part of a weight."""
+        return self._part(one, role, Extent.whole(self._source.leaves[one.parts[role]].shape))
+
+    def _part(self, one: Packed, role: str, extent: Extent) -> NDArray[Any]:
+        name = one.parts[role]
+        found = np.empty(extent.shape, DTYPES[self._source.leaves[name].dtype])
+        self._source.read([(name, Target(extent, found))])
+        return found
+
+    def _steps(self, one: Packed, shape: tuple[int, ...]) -> list[int]:
+        """Return how many elements of each dimension have one scale."""
+        scales = self._scale_shape(one, shape)
+        blocks = self._blocks if isinstance(self._blocks, list) else []
+        blocks = [1] * (len(shape) - len(blocks)) + blocks
+        steps = [
+            1 if scale == n else n if scale == 1 else by for scale, n, by in zip(scales, shape, blocks, strict=False)
+        ]
+        fits = all(
+            type(by) is int and by > 0 and -(-n // by) == many
+            for n, by, many in zip(shape, steps, scales, strict=False)
+        )
+        if not len(scales) == len(steps) == len(shape) or not (fits or 0 in shape):
+            raise self._unknown(
+                one, f"scales of {list(scales)} for {list(shape)}, weight_block_size {self._blocks!r:.40}"
+            )
+        return steps
+
+    def _scale_shape(self, one: Packed, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the scales, with as many dimensions as the weight has."""
+        found = self._source.leaves[one.parts["scale"]].shape
+        if math.prod(found) == 1:
+            return (1,) * len(shape)
+        return (*found, *(1,) * (len(shape) - 1)) if len(found) == 1 else found
+
+    def _scaled(self, one: Packed, extent: Extent) -> _Floats:
+        shape = self._source.leaves[one.name].shape
+        scales = self._all(one, "scale").astype(np.float32).reshape(self._scale_shape(one, shape))
+        ranges = zip(extent.offset, extent.shape, self._steps(one, shape), strict=True)
+        places = [np.arange(first, first + many) // by for first, many, by in ranges]
+        numbers = self._part(one, "numbers", extent).astype(np.float32)
+        return np.asarray(numbers * (scales[np.ix_(*places)] if places else scales), np.float32)
+
+    def _int8(self, one: Packed, extent: Extent) -> _Floats:
+        rows = slice(extent.offset[0], extent.offset[0] + extent.shape[0])
+        scales = self._all(one, "scale").astype(np.float32)[rows].reshape(-1, *(1,) * (len(extent.shape) - 1))
+        return np.asarray(self._part(one, "numbers", extent).astype(np.float32) * scales * _PER_127, np.float32)
+
+    def _state(self, one: Packed) -> dict[str, Any]:
+        """Return what bitsandbytes says of a weight of 4 bits."""
+        try:
+            state = json.loads(self._all(one, "state").tobytes())
+            shape, block = tuple(state["shape"]), state["blocksize"]
+            sizes = (*shape, block, state.get("nested_blocksize", 1))
+            if not all(type(n) is int and n > 0 for n in sizes) or math.prod(shape) > 2 * self._numbers(one):
+                raise ValueError(f"shape {shape!r:.80}, blocksize {block!r:.20}")
+            return {**state, "shape": shape}
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise self._unknown(
+                one, f"its quant_state cannot be used: {type(error).__name__} {error!s:.200}"
+            ) from error
+
+    def _numbers(self, one: Packed) -> int:
+        return math.prod(self._source.leaves[one.parts["numbers"]].shape)
+
+    def _four_bits(self, one: Packed, extent: Extent) -> _Floats:
+        """Return a part of a weight: of each byte the high half is the first number, a place in the map of values."""
+        state = self._state(one)
+        size = math.prod(state["shape"])
+        bytes_ = self._all(one, "numbers").reshape(-1)
+        places = np.stack([bytes_ >> 4, bytes_ & 15], axis=1).reshape(-1)[:size]
+        largest = self._all(one, "absmax")
+        if "nested_absmax" in one.parts:
+            nested = self._all(one, "nested_absmax").repeat(state["nested_blocksize"])[: largest.size]
+            largest = self._all(one, "nested_quant_map")[largest] * nested + np.float32(state["nested_offset"])
+        scales = largest.astype(np.float32).repeat(state["blocksize"])[:size]
+        found = (self._all(one, "quant_map")[places] * scales).reshape(state["shape"])
+        box = tuple(slice(first, first + many) for first, many in zip(extent.offset, extent.shape, strict=True))
+        return np.asarray(found[box], np.float32)

@@ -1,0 +1,109 @@
+"""Weights that a file holds quantised: which of its arrays stand for which weight. Pure: names in, names out.
+
+Libraries keep a quantised weight as integers (or floats of 8 bits) with scales beside them, under names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from allranks.checkpoint.names import canonical
+from allranks.loading.fit import Packed, Stored
+
+# By the ending of an array's name: who writes it, and the ending that it has in the name of an unquantised weight.
+_ENDINGS = {
+    ".qweight": ("GPTQ or AWQ", ".weight"),
+    ".weight_packed": ("compressed-tensors", ".weight"),
+    "._weight_qdata": ("torchao", ".weight"),
+    "_blocks": ("MXFP4", ""),
+}
+# What else stands beside such an array, by its own ending: of MXFP4 the scales must, for the name says little.
+_BESIDE = {
+    ".qweight": (".qzeros", ".scales", ".g_idx"),
+    ".weight_packed": (".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx", ".weight_global_scale"),
+    "._weight_qdata": ("._weight_scale", "._weight_zero_point", "._weight_scale_and_zero"),
+    "_blocks": ("_scales",),
+}
+SCALED, INT8, FOUR_BITS = "FP8 or int8 with scales", "bitsandbytes int8", "bitsandbytes 4-bit"
+# What is dequantised here.
+KNOWN = (SCALED, INT8, FOUR_BITS)
+_LISTED = 3
+
+
+def packed(leaves: Mapping[str, Stored]) -> tuple[Packed, ...]:
+    """Return the quantised weights among the arrays of a file."""
+    return tuple(found for name in leaves for found in _at(name, leaves))
+
+
+def _at(name: str, leaves: Mapping[str, Stored]) -> Iterator[Packed]:
+    """Yield the weight of which the array ``name`` holds the numbers."""
+    dtype = leaves[name].dtype
+    if f"{name}.absmax" in leaves:
+        states = {one.removeprefix(f"{name}."): one for one in leaves if one.startswith(f"{name}.")}
+        state = next((one for one in states if one.startswith("quant_state.")), "")
+        parts = {"numbers": name, **states} | ({"state": states[state]} if state else {})
+        yield Packed(name, FOUR_BITS, parts, ("", ""))
+        return
+    at = name.removesuffix(".weight")
+    if at != name and dtype == "int8" and f"{at}.SCB" in leaves:
+        yield Packed(
+            name, INT8, _there(leaves, numbers=name, scale=f"{at}.SCB", format=f"{at}.weight_format"), ("", "")
+        )
+        return
+    scale = next((one for one in (f"{name}_scale_inv", f"{name}_scale") if one in leaves), "")
+    if scale and (dtype.startswith("float8") or dtype == "int8"):
+        beside = {"zero": f"{name}_zero_point", "input": f"{at}.input_scale", "activations": f"{at}.activation_scale"}
+        yield Packed(name, SCALED, _there(leaves, numbers=name, scale=scale, **beside), ("", ""))
+        return
+    for ending, (method, becomes) in _ENDINGS.items():
+        at = name.removesuffix(ending)
+        if at != name and (ending != "_blocks" or f"{at}_scales" in leaves):
+            beside = {one: f"{at}{one}" for one in _BESIDE[ending]}
+            yield Packed(f"{at}{becomes}", method, _there(leaves, numbers=name, **beside), (ending, becomes))
+
+
+def _there(leaves: Mapping[str, Stored], **parts: str) -> dict[str, str]:
+    return {role: name for role, name in parts.items() if name in leaves}
+
+
+def by_path(found: Sequence[Packed], called: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Packed]:
+    """Return quantised weights by the paths that they would have in a template, with their parts' names below a key.
+
+    ``called`` has the file's names below the key by those in the template, ``names`` the full names of these.
+    """
+    numbers = {one.parts["numbers"]: one for one in found}
+    short = {full: name for name, full in names.items()}
+    paths: dict[str, Packed] = {}
+    for new, name in called.items():
+        if one := numbers.get(names[name]):
+            parts = {role: short[full] for role, full in one.parts.items() if full in short}
+            ending, becomes = one.ending
+            paths[canonical(f"{new.removesuffix(ending)}{becomes}")] = replace(one, parts=parts)
+    return paths
+
+
+def advice(found: Sequence[Packed]) -> str:
+    """Return what to do about quantised weights that are wanted as floats."""
+    known = [one for one in found if one.method in KNOWN]
+    others = sorted({one.method for one in found} - set(KNOWN))
+    lines = ["allranks.load(..., dequantize=True) makes floats of them."] if known else []
+    if others:
+        told = " and ".join(others)
+        lines.append(
+            f"Those of {told} are unpacked by the library that wrote them: load and save them by transformers."
+        )
+    return " ".join([*lines, "allranks.load(path) without into= returns the arrays as they are in the file."])
+
+
+def note(config: Mapping[str, Any], found: Sequence[Packed]) -> tuple[str, ...]:
+    """Return what a user should know of quantised weights in a file, and of what config.json says of them."""
+    if not found and not config:
+        return ()
+    says = f"config.json says quant_method {config.get('quant_method')!r:.40}" if config else "config.json says nothing"
+    told = ", ".join(repr(one.name) for one in found[:_LISTED]) + (", ..." if len(found) > _LISTED else "")
+    methods = ", ".join(sorted({one.method for one in found}))
+    return (
+        f"{len(found)} weights are quantised ({methods}; {says}): {told}" if found else f"{says}: quantised weights",
+    )
