@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -290,5 +291,8 @@ def test_load_and_the_commands_take_a_step_of_items(tmp_path: Path, capsys: pyte
     assert main(["ckpt", "ls", str(tmp_path)]) == 0
     states = [line[60:].strip() for line in capsys.readouterr().out.splitlines()[2:]]
     assert states == ["params only", "data, params only", "", "newest"]
+    assert main(["ckpt", "ls", "--json", str(tmp_path)]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [one["state"] for one in steps] == ["reduced", "reduced", "whole", "whole"]
     report = allranks.load(tmp_path / "checkpoint-100", into={"params": state(0)["params"]}, world=single_world())
     assert (report.state["params"]["w"] == 100).all()

@@ -39,6 +39,17 @@ def test_an_option_of_another_launcher_is_answered_by_ours(
     assert says in capsys.readouterr().err
 
 
+def test_options_behind_a_script_that_refuses_them_are_pointed_out(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They are the script's: nothing is said where it takes them, or fails otherwise."""
+    (tmp_path / "train.py").write_text("import sys\nsys.exit(int(sys.argv[1]))")
+    for code, said in (("2", 1), ("3", 0), ("0", 0)):
+        assert main(["-n", "1", str(tmp_path / "train.py"), code, "--timeout=30", "--lr", "1"]) == int(code)
+        told = "train.py was given --timeout=30: options of allranks run stand before the script"
+        assert capfd.readouterr().err.count(told) == said
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_can_complete_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["completion", shell]) == 0

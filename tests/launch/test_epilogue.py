@@ -49,6 +49,14 @@ def test_the_first_failure_is_on_top_then_what_it_brought_about_then_a_table() -
     ]
 
 
+def test_an_explanation_that_has_just_been_shown_is_not_given_again() -> None:
+    what = "killed by SIGABRT: op.preamble.length <= op.nbytes. 8 vs 4"
+    result = JobResult(134, (RankResult(0, "a", None, 134),), Failure(0, "a", what, 1.0))
+    (headline, title, *explained), table = epilogue(result)[:-5], 5
+    assert "[gloo-size-mismatch]" in title
+    assert epilogue(result, recent=["allranks: what rank 0 said above", *explained])[:-table] == [headline]
+
+
 def test_what_has_just_been_shown_is_not_said_again() -> None:
     """Neither the traceback, nor the lines before it, nor what other ranks have said of the same error."""
     ours = [f"allranks.errors.Mismatch: rank {rank}: agree: 0 and 1" for rank in range(3)]

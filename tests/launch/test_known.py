@@ -68,6 +68,16 @@ def test_two_messages_with_signs_in_common_are_told_apart() -> None:
     assert BOOK.find(b"Barrier timed out. Id: restore::0.").name == "jax-barrier"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [("Read error [::1]:9: Connection reset by peer", "gloo-peer-gone"), ("Read timeout [::1]:9", "gloo-timeout")],
+)
+def test_a_reset_connection_is_no_timeout(what: str, name: str) -> None:
+    """Gloo adds the same words to both."""
+    line = f"[pair.cc:537] {what}. This is typically caused by a remote worker hanging or bugs in the application."
+    assert BOOK.find(line.encode()).name == name  # type: ignore[union-attr]
+
+
 def test_a_line_that_ends_with_a_colon_is_read_with_the_next_one() -> None:
     """JAX names the lost tasks there."""
     log = b"UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n3\nThe tasks have crashed."

@@ -29,11 +29,13 @@ def run(arguments: argparse.Namespace) -> int:
     at = place(arguments.run)
     found = [one for one in inventory.survey(at.storage) if at.step in (None, one.step)]
     newest = max((one.step for one in found if one.state == "whole"), default=None)
+    whole = next((items_in(one.manifest) for one in found if one.step == newest and one.manifest), frozenset())
     now = time.time()
     if arguments.json:
-        screen.show_json({"run": at.storage.url, "newest": newest, "steps": [_document(one, now) for one in found]})
+        steps = [_document(one, whole, now) for one in found]
+        screen.show_json({"run": at.storage.url, "newest": newest, "steps": steps})
     elif found:
-        _show(found, newest, now)
+        _show(found, newest, whole, now)
     if not found:
         raise NotThere(f"there is nothing saved in {at}: {_instead(at)}.")
     return 1 if any(one.state == "damaged" for one in found) else 0
@@ -51,11 +53,11 @@ def _instead(at: Place) -> str:
     return "it holds other things only" if there else "it is empty, or not there"
 
 
-def _document(one: Found, now: float) -> dict[str, Any]:
+def _document(one: Found, whole: frozenset[str], now: float) -> dict[str, Any]:
     manifest = one.manifest
     return {
         "step": one.step,
-        "state": one.state,
+        "state": "reduced" if manifest and one.state == "whole" and _left(manifest, whole) else one.state,
         "why": one.why or None,
         "bytes": one.bytes,
         "created": manifest.created if manifest else None,
@@ -68,9 +70,8 @@ def _document(one: Found, now: float) -> dict[str, Any]:
     }
 
 
-def _show(found: Sequence[Found], newest: int | None, now: float) -> None:
+def _show(found: Sequence[Found], newest: int | None, whole: frozenset[str], now: float) -> None:
     columns = ["step", "created (UTC)", "size", "leaves", "files", "ranks", "metrics", "state"]
-    whole = next((items_in(one.manifest) for one in found if one.step == newest and one.manifest), frozenset())
     rows = [_row(one, newest, whole) for one in found]
     screen.show(screen.table(columns, rows, right=["step", "size", "leaves", "files", "ranks"]))
     notes = [note for one in found if (note := _note(one, now))]

@@ -36,6 +36,7 @@ The exit code is that of the rank that failed first (128 + n for signal n), 130 
 """
 
 
+_WRONG_COMMAND_LINE = 2
 NEEDS_LINUX = (
     "allranks run needs Linux, and this is {platform}: only its kernel ends every process of a job, whatever happens "
     "(prctl, pidfd). What is lost without: merged output, the first failure, hang reports, --guard. Start the ranks by "
@@ -173,11 +174,19 @@ def main(argv: Sequence[str]) -> int:
             result = restarts.run(job, start, say=console.say)
             for line in epilogue(result, recent=console.recent(), quiet=arguments.quiet):
                 console.say(line)
+            if result.exit_code == _WRONG_COMMAND_LINE and (behind := _options_behind(p, words)):
+                console.say(f"allranks: {words[0]} was given {behind}: options of allranks run stand before the script")
         finally:
             console.close()
     except OutputClosed:
         return 141
     return result.exit_code
+
+
+def _options_behind(p: argparse.ArgumentParser, words: Sequence[str]) -> str:
+    """Return those words behind the program that are options of ``allranks run``; "" where there are none."""
+    ours = {option for one in p._actions for option in one.option_strings}
+    return ", ".join(word for word in words[1:] if word.partition("=")[0] in ours - {"-h", "--help"})
 
 
 def _read(p: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:

@@ -170,7 +170,7 @@ class Console:
         return tuple(clean(line, color=False).decode(errors="replace") for line in last[-lines:])
 
     def recent(self) -> list[str]:
-        """Show what waits, and return the lines of ranks that were shown last, without their prefix."""
+        """Show what waits, and return the lines of ranks, and explanations, that were shown last, without prefix."""
         self._queue(self._merger.flush())
         lines = list(self._recent) if self._size > 1 else without_rank(0, list(self._recent))
         return [line.decode(errors="replace") for line in lines]
@@ -199,6 +199,7 @@ class Console:
 
     def _say_explanations(self, now: float) -> None:
         for explanation in self._explain.due(now):
+            self._recent.extend(explanation.encode().splitlines())
             self.say(explanation)
 
     def _log(self, logs: RankLogs, rank: int, data: bytes) -> None:

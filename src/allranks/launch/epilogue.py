@@ -51,7 +51,9 @@ def _failure(first: Failure, result: JobResult, recent: Collection[str]) -> Iter
     else:
         yield from (f"  {_cut(line)}" for line in trace)
     if not trace and (known := BOOK.find(first.what.encode())):
-        yield from told(known, about=f"  rank {first.rank}").splitlines()
+        explanation = told(known, about=f"  rank {first.rank}").splitlines()
+        if not all(line in recent for line in explanation[1:]):
+            yield from explanation
 
 
 def _is_shown(lines: Sequence[str], recent: Collection[str]) -> bool:

@@ -40,6 +40,7 @@ SAFE = frozenset(
 READ_AT_IMPORT = ("JAX_", "JAXTYPING_", "EQX_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NPY_", "TORCH_", "PYTORCH_")
 READ_LATER = ("JAX_COORDINATOR_", "JAX_PROCESS_", "JAX_NUM_PROCESSES")
 FOLLOW_AT_MOST = 300
+_COMPUTED = "environment variables by names that its text does not show"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,7 @@ def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapp
         except (SyntaxError, ValueError):
             obstacles.append(f"{_named(here)} is not valid Python")
             continue
-        obstacles += (
-            f"{_named(here)} sets {variable}, which a framework reads when it is imported"
-            for variable in _sets(tree, env)
-        )
+        obstacles += (f"{_named(here)} sets {variable}" for variable in _sets(tree, env))
         for module in _imports(tree, package=here.rpartition(".")[0]):
             if module in seen:
                 continue
@@ -131,7 +129,7 @@ def _sets_by_call(node: ast.Call, func: ast.Attribute, env: Mapping[str, str]) -
     elif func.attr == "update" and _is_environ(func.value):
         literal = [arg for arg in node.args if isinstance(arg, ast.Dict)]
         if len(literal) != len(node.args):
-            yield "variables"
+            yield _COMPUTED
         for dictionary in literal:
             for key, value in zip(dictionary.keys, dictionary.values, strict=True):
                 yield from _changed(key, value, env, keeps=False)
@@ -141,13 +139,13 @@ def _sets_by_call(node: ast.Call, func: ast.Attribute, env: Mapping[str, str]) -
 
 def _changed(key: ast.expr | None, value: ast.expr, env: Mapping[str, str], *, keeps: bool) -> Iterator[str]:
     if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
-        yield "a variable with a computed name"
+        yield _COMPUTED
         return
     if not key.value.startswith(READ_AT_IMPORT) or key.value.startswith(READ_LATER):
         return
     same = isinstance(value, ast.Constant) and env.get(key.value) == value.value
     if not same and not (keeps and key.value in env):
-        yield key.value
+        yield f"{key.value}, which a framework reads when it is imported"
 
 
 def _is_environ(node: ast.expr) -> bool:

@@ -14,18 +14,16 @@ import json
 import os
 import runpy
 import sys
-import sysconfig
 import tokenize
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allranks.agent import load
+from allranks.callsite import is_users
 from allranks.launch.preload import Plan, plan
 from allranks.launch.target import Call, Command, Module, Script, Target
 
-# The script's own modules are followed; what is installed is not.
-_INSTALLED = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
 _kept: list[object] = []  # the keeper's own __main__: its last frame is still running below the rank's program
 
 
@@ -134,7 +132,7 @@ def plan_for(target: Target, *, cwd: str) -> Plan:
     if isinstance(target, Command):
         files = [word for word in " ".join(target.words).replace(";", " ").split() if word.endswith(".py")]
         return plan_for(Script(files[0]), cwd=cwd) if files else Plan(())
-    roots = [entry for entry in sys.path if entry and not entry.startswith(_INSTALLED)]
+    roots = [entry for entry in sys.path if entry and is_users(os.path.join(entry, ""))]
     if isinstance(target, Script):
         file = os.path.join(cwd, target.path)
         roots.insert(0, os.path.dirname(file))

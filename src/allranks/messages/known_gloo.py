@@ -59,7 +59,6 @@ KNOWN = (
             "Read timeout [",
             "Write timeout [",
             "Connect timeout [",
-            "typically caused by a remote worker hanging",
             "Application timeout caused pair closure",
             "Operation timed out!",
         ),
