@@ -111,7 +111,7 @@ def test_a_step_may_stand_in_the_address(form: str, ckpt: Callable[..., Said], r
         (["verify", "{run}", "--threads", "0"], "at least 1"),
         (["show", "ftp://host/run"], "names no storage"),
         (["diff", "{run}"], "diff needs two checkpoints"),
-        (["gc", "{run}", "--keep-last", "0"], "keep_last is 0"),
+        (["gc", "{run}", "--keep-last", "0"], "keep_last=0: expected an int above 0"),
         (["gc", "{run}", "--keep-every", "2"], "without keep_last"),
         (["gc", "{run}@100"], "gc works on a whole run"),
         (["export", "{run}", "{run}/out", "--prefix", "mode"], "no leaf of step 200 is below 'mode'"),
