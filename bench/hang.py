@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 
 from allranks.errors import KeyTimeout
-from allranks.hang.alarm import Alarm, Sight
-from allranks.hang.beat import Beat
+from allranks.hang.alarm import Alarm, RankSnapshot
+from allranks.hang.heartbeat import Heartbeat
 from allranks.world.base import World
 from allranks.world.simulated import SimulatedWorld
 from bench.measure import PROGRAMS, Ran, allranks, in_turns, median, must, run, torchrun
@@ -66,14 +66,14 @@ class _Well:
     """The eyes of a simulated rank that goes through its steps."""
 
     def __init__(self, rank: int) -> None:
-        self._beat = Beat(rank, 0.0)
+        self._beat = Heartbeat(rank, 0.0)
 
-    def beat(self) -> Beat:
+    def beat(self) -> Heartbeat:
         return self._beat
 
-    def sight(self, *, threads: bool) -> Sight:
+    def snapshot(self, *, threads: bool) -> RankSnapshot:
         del threads
-        return Sight(self._beat, "", {}, {})
+        return RankSnapshot(self._beat, "", {}, {})
 
 
 def simulated(size: int) -> tuple[object, ...]:

@@ -79,9 +79,9 @@ for _ in range(2000):
     step()
 figures = {"step": (time.monotonic() - begin) / 2000}
 if watched:
-    from allranks.hang.look import Look
+    from allranks.hang.training_thread import TrainingThread
 
-    look = Look(rank)
+    look = TrainingThread(rank)
     begin = time.thread_time()
     for _ in range(200):
         look.beat()

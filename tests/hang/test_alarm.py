@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 import pytest
 
 from allranks.errors import KeyTimeout
-from allranks.hang.alarm import PATIENCE, Alarm, Case, Sight
-from allranks.hang.beat import Beat
+from allranks.hang.alarm import PATIENCE, Alarm, Case, RankSnapshot
 from allranks.hang.diagnose import diagnose
+from allranks.hang.heartbeat import Heartbeat
 from allranks.world.base import World
 from allranks.world.faults import Crash, Fault
 from allranks.world.simulated import SimulatedWorld
 
 LIMIT = 60.0
-WAITS = Beat(0, 0.0, "collective", "train_step", "train.py:88 in main", order=7)
+WAITS = Heartbeat(0, 0.0, "collective", "train_step", "train.py:88 in main", order=7)
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Rank:
     """A rank whose training thread stands in what ``state(now)`` returns, since when it did not before."""
 
     world: World
-    state: Callable[[float], Beat | None]
+    state: Callable[[float], Heartbeat | None]
     since: float = 0.0
-    last: Beat | None = None
+    last: Heartbeat | None = None
 
-    def beat(self) -> Beat:
+    def beat(self) -> Heartbeat:
         now = self.world.clock.now()
         state = self.state(now)
         if state is None or state != self.last:
@@ -39,14 +39,14 @@ class Rank:
         still = now - self.since
         return replace(state or WAITS, rank=self.world.rank, when=now, since=still, still=still, alike=still)
 
-    def sight(self, *, threads: bool) -> Sight:
+    def snapshot(self, *, threads: bool) -> RankSnapshot:
         del threads
-        return Sight(self.beat(), "stack", {}, {})
+        return RankSnapshot(self.beat(), "stack", {}, {})
 
 
 def run(
     size: int,
-    state: Callable[[int, float], Beat | None],
+    state: Callable[[int, float], Heartbeat | None],
     *,
     seconds: float,
     every: float = 1.0,
@@ -71,12 +71,12 @@ def pause(world: World, seconds: float) -> None:
         world.store.wait(f"pause/{world.rank}", seconds)
 
 
-def stuck(culprit: int, at: Beat, *, since: float = 10.0) -> Callable[[int, float], Beat | None]:
+def stuck(culprit: int, at: Heartbeat, *, since: float = 10.0) -> Callable[[int, float], Heartbeat | None]:
     """All is well until ``since``; then one rank stands somewhere, and the others wait for it."""
     return lambda rank, now: None if now < since else at if rank == culprit else WAITS
 
 
-DATA = Beat(0, 0.0, "data", "the next batch", "data.py:41 in next_batch", order=6)
+DATA = Heartbeat(0, 0.0, "data", "the next batch", "data.py:41 in next_batch", order=6)
 
 
 @pytest.mark.parametrize("culprit", [0, 1, 7])
@@ -86,14 +86,14 @@ def test_one_rank_judges_and_reports_once(culprit: int) -> None:
     outcome.values()  # type: ignore[attr-defined]
     (case,) = cases
     assert case.diagnosis.culprits == (culprit,)
-    assert len(case.sights) == 8
-    assert max(sight.beat.when for sight in case.sights.values()) <= 10 + LIMIT + 2 * 1.0 + 1.0
+    assert len(case.snapshots) == 8
+    assert max(snapshot.beat.when for snapshot in case.snapshots.values()) <= 10 + LIMIT + 2 * 1.0 + 1.0
 
 
 def test_a_second_hang_is_reported_too() -> None:
     """After the first one is over."""
 
-    def state(rank: int, now: float) -> Beat | None:
+    def state(rank: int, now: float) -> Heartbeat | None:
         first, second = 10 <= now < 120, now >= 200
         culprit = 3 if first else 5
         return None if not (first or second) else DATA if rank == culprit else WAITS
@@ -105,7 +105,7 @@ def test_a_second_hang_is_reported_too() -> None:
 def test_a_rank_that_polls_is_reported_once() -> None:
     """It seems to move now and then, and calls again; the others have waited since the report."""
 
-    def state(rank: int, now: float) -> Beat | None:
+    def state(rank: int, now: float) -> Heartbeat | None:
         polls = rank == 1 and now % 100 < 1.5
         return None if now < 10 or polls else DATA if rank == 1 else WAITS
 
@@ -133,7 +133,7 @@ def test_where_the_judge_ends_another_one_judges(judge: int, at: int) -> None:
 @pytest.mark.parametrize("phase", ["compile", "save", "restore"])
 def test_a_rank_at_work_is_reported_late(phase: str) -> None:
     """It uses its cores: the others wait ten times as long before anybody is told."""
-    works = Beat(0, 0.0, phase, "step 100", "train.py:90 in main", order=6, cores=1.0)
+    works = Heartbeat(0, 0.0, phase, "step 100", "train.py:90 in main", order=6, cores=1.0)
     assert run(4, stuck(1, works), seconds=10 + PATIENCE * LIMIT - 1)[0] == []
     cases, _ = run(4, stuck(1, works), seconds=10 + (PATIENCE + 1) * LIMIT)
     assert [(case.diagnosis.culprits, case.diagnosis.at_work) for case in cases] == [((1,), True)]
@@ -142,9 +142,11 @@ def test_a_rank_at_work_is_reported_late(phase: str) -> None:
 def test_10_000_healthy_steps_give_no_report() -> None:
     """Among them a compilation and a save of 60 s each on one rank, for which all others wait; a step takes 1 s, of
     which ranks wait for each other in a part."""
-    works = {phase: Beat(0, 0.0, phase, "", "train.py:90 in main", order=6, cores=1.0) for phase in ("compile", "save")}
+    works = {
+        phase: Heartbeat(0, 0.0, phase, "", "train.py:90 in main", order=6, cores=1.0) for phase in ("compile", "save")
+    }
 
-    def state(rank: int, now: float) -> Beat | None:
+    def state(rank: int, now: float) -> Heartbeat | None:
         for phase, begin in (("compile", 0.0), ("save", 5000.0)):
             if begin <= now < begin + 60:
                 return works[phase] if rank == 1 else WAITS

@@ -10,20 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.hang.beat import Beat
 from allranks.hang.calls import NO_CALLS, Calls
 from allranks.hang.diagnose import Diagnosis, Seen, diagnose
+from allranks.hang.heartbeat import Heartbeat
 
 LIMIT = 60.0
 STEP = 120
 # A rank that waits with all others, one that computes, and one that has just come to the others.
-WAITS = Beat(0, 0.0, "collective", "train_step", "train.py:88 in main", order=STEP + 1, since=70, still=70, alike=70)
-COMPUTES = Beat(0, 0.0, where="train.py:80 in main", order=STEP, cores=1.0)
+WAITS = Heartbeat(
+    0, 0.0, "collective", "train_step", "train.py:88 in main", order=STEP + 1, since=70, still=70, alike=70
+)
+COMPUTES = Heartbeat(0, 0.0, where="train.py:80 in main", order=STEP, cores=1.0)
 COMES = replace(WAITS, since=3, still=3, alike=3)
 
 
-def outside(phase: str = "python", where: str = "data.py:41 in next_batch") -> Beat:
-    return Beat(0, 0.0, phase, "", where, order=STEP, since=71, still=71, alike=71)
+def outside(phase: str = "python", where: str = "data.py:41 in next_batch") -> Heartbeat:
+    return Heartbeat(0, 0.0, phase, "", where, order=STEP, since=71, still=71, alike=71)
 
 
 # Each fault: what is seen of the rank that has it, and what it is called.
@@ -46,7 +48,7 @@ FAULTS: dict[str, tuple[Seen, str]] = {
 }
 
 
-def world(size: int, culprits: dict[int, Seen], others: Beat = WAITS) -> list[Seen]:
+def world(size: int, culprits: dict[int, Seen], others: Heartbeat = WAITS) -> list[Seen]:
     ranks = [culprits.get(rank, Seen(rank, others)) for rank in range(size)]
     return [
         replace(one, rank=rank, beat=replace(one.beat, rank=rank) if one.beat else None)
@@ -87,7 +89,7 @@ def test_ranks_that_have_done_their_part_are_not_waited_for() -> None:
 
 def test_without_counts_and_stamps_the_minority_is_named() -> None:
     """Nothing is known but where each rank stands."""
-    most = Beat(0, 0.0, where="train.py:88 in main", since=70, still=70, alike=70)
+    most = Heartbeat(0, 0.0, where="train.py:88 in main", since=70, still=70, alike=70)
     assert diagnose(world(3, {1: Seen(1, outside())}, most), limit=LIMIT).culprits == (1,)
     assert diagnose(world(2, {1: Seen(1, outside())}, most), limit=LIMIT).culprits == (0, 1)
     assert diagnose(world(3, {}, most), limit=LIMIT).culprits == (0, 1, 2)
@@ -99,7 +101,7 @@ def test_nobody_is_named_where_all_stand_in_one_call() -> None:
 
 
 @pytest.mark.parametrize("others", [COMPUTES, COMES], ids=["computing", "in a collective"])
-def test_a_world_that_moves_has_no_culprit(others: Beat) -> None:
+def test_a_world_that_moves_has_no_culprit(others: Heartbeat) -> None:
     """Neither while ranks compute, nor while some have come to a collective and one has not yet."""
     mixed = {1: Seen(1, COMPUTES), 2: Seen(2, COMES)}
     assert diagnose(world(4, mixed, others), limit=LIMIT).culprits == ()
@@ -122,7 +124,7 @@ def test_a_rank_alone_outside_is_named_while_the_others_go_on() -> None:
         (replace(outside(), still=1.0, alike=70.0), False),
     ],
 )
-def test_a_rank_that_works_is_told_from_one_that_is_stuck(beat: Beat, works: bool) -> None:
+def test_a_rank_that_works_is_told_from_one_that_is_stuck(beat: Heartbeat, works: bool) -> None:
     """A compilation or a save that uses cores or files, or Python that is elsewhere at every look."""
     found = diagnose(world(4, {1: Seen(1, beat)}), limit=LIMIT)
     assert found.culprits == (1,)
@@ -136,7 +138,7 @@ def planted(seed: int, size: int) -> tuple[list[Seen], int, str]:
     fault = chance.choice([name for name in FAULTS if name != "other collective" or size > 2])
     rank = chance.randrange(size)
 
-    def other() -> Beat:
+    def other() -> Heartbeat:
         since = chance.choice([70.0, 70.0, 70.0, chance.uniform(31, 90)])
         return replace(WAITS, since=since, still=since, alike=since, step=chance.choice([None, STEP]))
 
@@ -158,7 +160,7 @@ def test_of_10_000_ranks_the_planted_culprit_is_named(seed: int) -> None:
 
 
 BEATS = st.builds(
-    Beat,
+    Heartbeat,
     rank=st.just(0),
     when=st.just(0.0),
     phase=st.sampled_from(["python", "collective", "meeting", "data", "compile", "save"]),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from allranks.hang.consult import Finding
+    from allranks.hang.query import JobState
 
 # The word for the only job that runs here. Names of jobs are hexadecimal.
 ONLY = "job"
@@ -18,65 +18,69 @@ ONLY = "job"
 def main(arguments: argparse.Namespace) -> int:
     """Ask the job ``arguments.job``, the only one where that is "job" or None; return the exit code."""
     while True:
-        code = _look(arguments)
+        code = _training_thread(arguments)
         if not arguments.watch or code == 2:
             return code
         time.sleep(1.0)
 
 
-def _look(arguments: argparse.Namespace) -> int:
+def _training_thread(arguments: argparse.Namespace) -> int:
     from allranks.cli.screen import show_json
     from allranks.errors import AllranksError
-    from allranks.hang import consult
+    from allranks.hang import query
 
     name = None if arguments.job == ONLY else arguments.job
     try:
-        finding = consult.consult(consult.choose(name), threads=arguments.stacks)
+        state = query.query(query.choose(name), threads=arguments.stacks)
     except AllranksError as error:
         print(f"allranks: {error}", file=sys.stderr)
         return 2
     if arguments.json:
-        show_json(_document(finding))
+        show_json(_document(state))
     else:
         if arguments.watch and sys.stdout.isatty():
             print("\x1b[H\x1b[2J", end="")
-        print("\n".join(_text(finding, stacks=arguments.stacks)))
+        print("\n".join(_text(state, stacks=arguments.stacks)))
     sys.stdout.flush()
-    return 0 if finding.well else 1
+    return 0 if state.well else 1
 
 
-def _text(finding: Finding, *, stacks: bool) -> Iterator[str]:
-    from allranks.hang.consult import in_words
-    from allranks.hang.words import stack_lines
+def _text(state: JobState, *, stacks: bool) -> Iterator[str]:
+    from allranks.hang.messages import stack_lines
+    from allranks.hang.query import in_words
 
-    yield from in_words(finding)
+    yield from in_words(state)
     if stacks:
-        yield from ("", *stack_lines(finding.case, every_thread=True))
+        yield from ("", *stack_lines(state.case, every_thread=True))
 
 
-def _document(finding: Finding) -> dict[str, Any]:
-    from allranks.hang.words import headline
+def _document(state: JobState) -> dict[str, Any]:
+    from allranks.hang.messages import headline
 
-    case = finding.case
-    slow = {one.rank: one.ratio for one in finding.slow}
+    case = state.case
+    slow = {one.rank: one.ratio for one in state.slow}
     ranks = [
         {
             "rank": seen.rank,
-            "host": finding.hosts[seen.rank],
+            "host": state.hosts[seen.rank],
             "verdict": verdict,
             "ended": seen.ended,
             "answers": seen.fresh,
             "beat": seen.beat.to_json() if seen.beat else None,
             "times_as_slow": slow.get(seen.rank),
-            **({"stack": sight.stack, "threads": dict(sight.threads)} if (sight := case.sights.get(seen.rank)) else {}),
+            **(
+                {"stack": snapshot.stack, "threads": dict(snapshot.threads)}
+                if (snapshot := case.snapshots.get(seen.rank))
+                else {}
+            ),
         }
         for seen, verdict in zip(case.seen, case.diagnosis.verdicts, strict=True)
     ]
     return {
-        "job": finding.job,
-        "command": list(finding.command),
-        "well": finding.well,
-        "says": "" if finding.well else headline(case, finding.hosts),
+        "job": state.job,
+        "command": list(state.command),
+        "well": state.well,
+        "says": "" if state.well else headline(case, state.hosts),
         "culprits": list(case.diagnosis.culprits),
         "waiting": list(case.diagnosis.waiting),
         "ranks": ranks,

@@ -18,7 +18,7 @@ from allranks.doctor.devices import Framework
 from allranks.doctor.network import Lookup
 from allranks.errors import AllranksError
 from allranks.findings import Row, error, not_determined, not_seen, ok, warning
-from allranks.hang import consult
+from allranks.hang import query
 from allranks.names.variables import NAMES
 from allranks.readiness import variables
 from allranks.readiness.flags import read_by_a_child
@@ -170,7 +170,7 @@ def lookup(name: str, patience: float) -> Lookup:
 
 def jobs() -> Row:
     try:
-        return ranks.jobs(consult.jobs())
+        return ranks.jobs(query.jobs())
     except AllranksError as error:
         return not_determined("running jobs", str(error))
 

@@ -1,4 +1,4 @@
-"""The protocol of a hang: a rank that stands still calls all, all say where they are, one of them judges.
+"""The protocol of a hang: a rank that makes no progress calls all ranks, all report where they are, one judges.
 
 Theory. Every rank puts a beat into the store now and then, and nobody reads it: while all is well, a rank costs the
 store one ``set`` a beat, however many ranks there are. The rank that first stands still for ``limit`` seconds, by its
@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from allranks.errors import KeyTimeout
-from allranks.hang.beat import Beat
 from allranks.hang.calls import NO_CALLS, Calls
 from allranks.hang.diagnose import Diagnosis, Seen, diagnose
+from allranks.hang.heartbeat import Heartbeat
 from allranks.world import gone
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
@@ -42,12 +42,12 @@ _RECOVERED = 4  # beats
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class RankSnapshot:
     """What one rank says of itself. ``near`` are the states of the processes of other ranks of its machine, ``calls``
     its last collectives of all ranks, ``notes`` what a person should know beside,
     ``branch`` the condition on the rank below which it is."""
 
-    beat: Beat
+    beat: Heartbeat
     stack: str
     threads: Mapping[str, str]
     near: Mapping[int, str]
@@ -61,20 +61,20 @@ class Sight:
         return {**known, "near": near, "calls": calls, "notes": list(self.notes), "branch": self.branch}
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Sight:
+    def from_json(cls, fields: dict[str, Any]) -> RankSnapshot:
         near = {int(rank): state for rank, state in fields["near"].items()}
         number, *forms = fields["calls"]
-        beat, calls = Beat.from_json(fields["beat"]), Calls(number, tuple(forms))
+        beat, calls = Heartbeat.from_json(fields["beat"]), Calls(number, tuple(forms))
         return cls(beat, fields["stack"], fields["threads"], near, calls, tuple(fields["notes"]), fields["branch"])
 
 
-class Eyes(Protocol):
+class Observer(Protocol):
     """How a rank sees itself."""
 
-    def beat(self) -> Beat:
+    def beat(self) -> Heartbeat:
         """Return the last beat."""
 
-    def sight(self, *, threads: bool) -> Sight:
+    def snapshot(self, *, threads: bool) -> RankSnapshot:
         """Look now; with the stacks of all ``threads``, or of the training one alone."""
 
 
@@ -84,13 +84,13 @@ class Case:
 
     limit: float
     seen: tuple[Seen, ...]
-    sights: Mapping[int, Sight]
+    snapshots: Mapping[int, RankSnapshot]
     diagnosis: Diagnosis
 
     @property
     def when(self) -> float:
         """When it was seen, in Unix seconds."""
-        return max((sight.beat.when for sight in self.sights.values()), default=0.0)
+        return max((snapshot.beat.when for snapshot in self.snapshots.values()), default=0.0)
 
 
 class Alarm:
@@ -102,13 +102,13 @@ class Alarm:
     def __init__(
         self,
         world: World,
-        eyes: Eyes,
+        observer: Observer,
         *,
         limit: float,
         report: Callable[[Case], None],
         over: Callable[[], None] = lambda: None,
     ) -> None:
-        self._world, self._store, self._eyes = world, world.store, eyes
+        self._world, self._store, self._observer = world, world.store, observer
         self.limit = limit
         self._report, self._over = report, over
         self._next = 1  # the hang that this rank will answer next
@@ -120,7 +120,7 @@ class Alarm:
 
     def tick(self) -> None:
         """Put the beat into the store, and call if this rank stands still."""
-        beat, number = self._eyes.beat(), self._next
+        beat, number = self._observer.beat(), self._next
         self._store.set(f"beat/{self._world.rank}", dumps(beat.to_json()))
         if beat.still < self.limit / 2:
             return self._moved()
@@ -134,8 +134,8 @@ class Alarm:
     def heard(self) -> None:
         """Answer every call that was not answered yet."""
         while self._store.get(f"hang/{self._next}/judge") is not None:
-            sight = self._eyes.sight(threads=self._world.size <= _MOST_TO_TELL_ALL)
-            self._store.set(f"hang/{self._next}/at/{self._world.rank}", json.dumps(sight.to_json()).encode())
+            snapshot = self._observer.snapshot(threads=self._world.size <= _MOST_TO_TELL_ALL)
+            self._store.set(f"hang/{self._next}/at/{self._world.rank}", json.dumps(snapshot.to_json()).encode())
             self._waits_for = self._next, self._world.clock.now() + _VERDICT  # first, or ``tick`` calls once more
             self._next += 1
 
@@ -171,9 +171,9 @@ class Alarm:
 
     def _judge(self, number: int) -> bool:
         """Find out who is waited for; return whether that was reported."""
-        sights = self._gather(number)
-        case = self._case(sights)
-        stands = max((sight.beat.still for sight in sights.values()), default=0.0)
+        snapshots = self._gather(number)
+        case = self._case(snapshots)
+        stands = max((snapshot.beat.still for snapshot in snapshots.values()), default=0.0)
         too_early = case.diagnosis.at_work and stands < PATIENCE * self.limit
         anybody = case.diagnosis.culprits or len(case.diagnosis.waiting) == self._world.size
         reported = bool(anybody) and not too_early
@@ -194,32 +194,34 @@ class Alarm:
         stood += [one.beat.alike for one in case.seen if one.beat and one.rank in case.diagnosis.culprits]
         return max(stood, default=0.0) > since
 
-    def _gather(self, number: int) -> dict[int, Sight]:
+    def _gather(self, number: int) -> dict[int, RankSnapshot]:
         """Return what the ranks say, once all that are not known to have ended have, or their time is over."""
         world = self._world
         deadline = world.clock.now() + _ANSWER + world.size / _A_SECOND
         while True:
             said = self._store.list(f"hang/{number}/at/")
-            sights = {int(key.rpartition("/")[2]): Sight.from_json(json.loads(text)) for key, text in said.items()}
-            missing = sorted(set(range(world.size)).difference(sights, gone.read(self._store)))
+            snapshots = {
+                int(key.rpartition("/")[2]): RankSnapshot.from_json(json.loads(text)) for key, text in said.items()
+            }
+            missing = sorted(set(range(world.size)).difference(snapshots, gone.read(self._store)))
             left = deadline - world.clock.now()
             if not missing or left <= 0:
-                return sights
+                return snapshots
             try:
                 self._store.wait(f"hang/{number}/at/{missing[0]}", min(left, 0.5))
             except KeyTimeout:
                 continue
 
-    def _case(self, sights: Mapping[int, Sight]) -> Case:
+    def _case(self, snapshots: Mapping[int, RankSnapshot]) -> Case:
         ended = gone.read(self._store)
-        near = {rank: state for sight in sights.values() for rank, state in sight.near.items()}
-        last: dict[str, bytes] = {} if len(sights) == self._world.size else self._store.list("beat/")
-        now, seen = max((sight.beat.when for sight in sights.values()), default=0.0), []
+        near = {rank: state for snapshot in snapshots.values() for rank, state in snapshot.near.items()}
+        last: dict[str, bytes] = {} if len(snapshots) == self._world.size else self._store.list("beat/")
+        now, seen = max((snapshot.beat.when for snapshot in snapshots.values()), default=0.0), []
         for rank in range(self._world.size):
-            sight, old = sights.get(rank), last.get(f"beat/{rank}")
-            beat = sight.beat if sight else Beat.from_json(loads(old)) if old else None
+            snapshot, old = snapshots.get(rank), last.get(f"beat/{rank}")
+            beat = snapshot.beat if snapshot else Heartbeat.from_json(loads(old)) if old else None
             # One that beats is not mute: its machine may only be too busy for an answer in time.
             fresh = beat is not None and now - beat.when < self.limit / 2
-            calls, branch = (sight.calls, sight.branch) if sight else (NO_CALLS, "")
+            calls, branch = (snapshot.calls, snapshot.branch) if snapshot else (NO_CALLS, "")
             seen.append(Seen(rank, beat, fresh, ended.get(rank, ""), near.get(rank, ""), calls, branch))
-        return Case(self.limit, tuple(seen), sights, diagnose(seen, limit=self.limit))
+        return Case(self.limit, tuple(seen), snapshots, diagnose(seen, limit=self.limit))

@@ -1,4 +1,4 @@
-"""Whether a thread is below a condition on the rank, ``if rank == 0:``, read off the sources of its stack."""
+"""Find whether a thread is below a condition on the rank, ``if rank == 0:``, from the sources of its stack."""
 
 from __future__ import annotations
 

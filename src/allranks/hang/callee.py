@@ -1,4 +1,4 @@
-"""What a frame is calling: a jitted function, and the wait for an array, run in C without a Python frame of their own.
+"""Find what a frame calls where C shows no Python frame: a jitted function, or the wait for an array.
 
 So the caller is asked: the words of the call that it is in, and what they stand for.
 """

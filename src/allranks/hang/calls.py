@@ -1,4 +1,4 @@
-"""Of two kinds of ranks that all wait, which made the call that is not the program's? From what they called before.
+"""Find which of two groups of waiting ranks made a call that the program does not make elsewhere.
 
 Theory. A training step makes the same calls again and again. A rank that makes a call more (an evaluation under
 ``if rank == 0``) departs from that; a rank that is one whole step behind does not, and has skipped it. Values in,

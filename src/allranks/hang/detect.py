@@ -1,4 +1,4 @@
-"""Ask the frameworks that this process has imported; none is imported for it."""
+"""Query the frameworks that this process has imported. None is imported for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is everybody waiting for? From what is known of every rank to a verdict on each; values in, values out.
+"""Diagnose whom all ranks wait for: from what is known of every rank to a verdict on each. Pure.
 
 Theory. A rank is *ended* (it raised, died, or left), *mute* (its process is there, but its heartbeat thread does not
 answer: stopped, or in a call that holds Python's lock), *waiting* (in a collective or a meeting) or *outside* (data,
@@ -27,8 +27,8 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from allranks.hang.beat import Beat
 from allranks.hang.calls import NO_CALLS, Calls, odd_one
+from allranks.hang.heartbeat import Heartbeat
 from allranks.world.claims import by_claim
 
 Verdict = Literal[
@@ -49,7 +49,7 @@ class Seen:
     """
 
     rank: int
-    beat: Beat | None = None
+    beat: Heartbeat | None = None
     fresh: bool = True
     ended: str = ""
     process: str = ""
@@ -115,7 +115,7 @@ def _alone(one: Seen, limit: float) -> Verdict:
 
 def _culprits(
     verdicts: Sequence[Verdict],
-    beats: Mapping[int, Beat],
+    beats: Mapping[int, Heartbeat],
     waiting: Collection[int],
     *,
     limit: float,
@@ -140,7 +140,7 @@ def _culprits(
     return _crowd({rank: beat.where for rank, beat in beats.items()}) or still, "stuck"
 
 
-def _late(outside: Sequence[int], waiting: Collection[int], beats: Mapping[int, Beat]) -> tuple[int, ...]:
+def _late(outside: Sequence[int], waiting: Collection[int], beats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
     """Return the outside ranks that have not been where the waiting ones are; all, where nobody counts."""
     partners = {beats[rank].peer for rank in waiting}
     if -1 not in partners and (wanted := tuple(rank for rank in outside if rank in partners)):
@@ -150,7 +150,7 @@ def _late(outside: Sequence[int], waiting: Collection[int], beats: Mapping[int, 
     return tuple(rank for rank in outside if beats[rank].order < farthest) or tuple(outside)
 
 
-def _apart(beats: Mapping[int, Beat], seen: Sequence[Seen]) -> tuple[tuple[int, ...], Verdict]:
+def _apart(beats: Mapping[int, Heartbeat], seen: Sequence[Seen]) -> tuple[tuple[int, ...], Verdict]:
     """All wait: return those that wait for something else."""
     if ring := _ring(beats):
         return ring, "elsewhere"
@@ -174,13 +174,13 @@ def _apart(beats: Mapping[int, Beat], seen: Sequence[Seen]) -> tuple[tuple[int, 
     return _crowd({rank: (beat.phase, beat.what, beat.where) for rank, beat in beats.items()}), "elsewhere"
 
 
-def _meets(rank: int, beats: Mapping[int, Beat]) -> bool:
+def _meets(rank: int, beats: Mapping[int, Heartbeat]) -> bool:
     """Say whether the peer of a rank sends what that receives, or receives what that sends."""
     mine, theirs = beats[rank], beats[beats[rank].peer]
     return theirs.peer == rank and theirs.is_receiving is not mine.is_receiving
 
 
-def _ring(beats: Mapping[int, Beat]) -> tuple[int, ...]:
+def _ring(beats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
     """Return ranks of which each receives from the next, or each sends to it, and the last from or to the first."""
     for first in beats:
         path, rank = [first], beats[first].peer
@@ -192,7 +192,7 @@ def _ring(beats: Mapping[int, Beat]) -> tuple[int, ...]:
     return ()
 
 
-def _odd(beats: Mapping[int, Beat], calls: Mapping[int, Calls]) -> tuple[int, ...]:
+def _odd(beats: Mapping[int, Heartbeat], calls: Mapping[int, Calls]) -> tuple[int, ...]:
     """Return the ranks that made a call that is not the program's, where as many are of one kind as of another."""
     kinds = by_claim((rank, calls[rank]) for rank in beats)
     if len(kinds) != 2 or not all(kinds) or len({len(ranks) for ranks in kinds.values()}) != 1:

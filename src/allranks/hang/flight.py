@@ -1,4 +1,4 @@
-"""What a framework itself knows of its collectives."""
+"""What a framework knows of its collectives."""
 
 from __future__ import annotations
 

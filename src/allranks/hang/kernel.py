@@ -1,4 +1,4 @@
-"""What the kernel knows of a thread and of a process (Linux; elsewhere nothing is known, which is "" or 0)."""
+"""Read what the kernel knows of a thread and of a process (Linux; elsewhere "" or 0)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch of a rank whose program does not call ``allranks.init()``, under ``allranks run``.
+"""Watch a rank whose program does not call ``allranks.init()``, under ``allranks run``.
 
 It begins when the program has joined the other ranks through its framework, which the agent sees. It uses nothing of
 that framework: its store is a folder beside the launcher's socket. So a program may destroy its process group, make

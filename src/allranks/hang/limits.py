@@ -1,4 +1,4 @@
-"""Which timeout governs a wait: when it ends by itself, and what sets that."""
+"""Find which timeout governs a wait: when it ends by itself, and what sets that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from allranks.hang.beat import Beat
+from allranks.hang.heartbeat import Heartbeat
 
 _XLA_CPU = "xla_cpu_collective_timeout_seconds"
 _XLA_GPU = "xla_gpu_nccl_termination_timeout_seconds"
@@ -23,7 +23,7 @@ class Limits:
     xla_flags: str = ""
 
 
-def governing(beat: Beat, limits: Limits) -> Iterator[str]:
+def governing(beat: Heartbeat, limits: Limits) -> Iterator[str]:
     """Yield, for the wait that a rank is in, when it would end by itself."""
     if beat.phase == "meeting":
         said_by = "allranks.init(timeout=...)" if beat.limit in (0.0, limits.meeting) else "timeout=... of this call"

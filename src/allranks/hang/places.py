@@ -14,10 +14,10 @@ from typing import Any
 from allranks import agent
 from allranks.errors import name_ranks
 from allranks.failure import Failure
-from allranks.hang import door, stacks, words
-from allranks.hang.alarm import Case, Sight
-from allranks.hang.beat import Beat
+from allranks.hang import endpoint, messages, stacks
+from allranks.hang.alarm import Case, RankSnapshot
 from allranks.hang.diagnose import Diagnosis, Seen, Verdict, diagnose
+from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.sites import Frame, classify, place
 from allranks.hang.watch import EXIT_CODE
 from allranks.launch.events import ShowRanks
@@ -35,7 +35,7 @@ EXIT = "exit"  # the phase of a process whose main thread has ended
 class _Look:
     """What one rank is seen in; ``seconds`` is NaN where nobody knows for how long. ``text`` is its stack."""
 
-    beat: Beat
+    beat: Heartbeat
     text: str
 
 
@@ -48,10 +48,10 @@ def show(request: ShowRanks, pids: Mapping[int, int], *, size: int) -> Shown:
     looks |= _dumped({rank: pid for rank, pid in pids.items() if rank not in looks}, request)
     seen = tuple(_seen(rank, looks, request, pids) for rank in range(size))
     diagnosis = _diagnosis(request, seen)
-    sights = {rank: Sight(look.beat, look.text, {}, {}) for rank, look in looks.items()}
-    case = Case(_STILL, seen, sights, diagnosis)
+    snapshots = {rank: RankSnapshot(look.beat, look.text, {}, {}) for rank, look in looks.items()}
+    case = Case(_STILL, seen, snapshots, diagnosis)
     headline = _headline(request, case, [host] * size)
-    lines = [headline, *words.table_and_stacks(case)]
+    lines = [headline, *messages.table_and_stacks(case)]
     if not diagnosis.culprits or request.reason == "time":
         return Shown(tuple(lines))
     first = diagnosis.culprits[0]
@@ -64,14 +64,16 @@ def show(request: ShowRanks, pids: Mapping[int, int], *, size: int) -> Shown:
 def _watched(pids: Mapping[int, int]) -> dict[int, _Look]:
     """Ask the ranks that are watched."""
     ours = {pid: rank for rank, root in pids.items() for pid in (root, *descendants(root))}
-    knockers = [one for one in door.known() if one.pid in ours]
-    if not knockers:
+    addresses = [one for one in endpoint.known() if one.pid in ours]
+    if not addresses:
         return {}
     question = {"want": "sight"}
-    with ThreadPoolExecutor(max_workers=min(32, len(knockers))) as pool:
-        answers = list(pool.map(lambda one: door.ask(one, question, timeout=_ANSWER), knockers))
-    sights = {ours[one.pid]: Sight.from_json(got["sight"]) for one, got in zip(knockers, answers, strict=True) if got}
-    return {rank: _Look(replace(sight.beat, rank=rank), sight.stack) for rank, sight in sights.items()}
+    with ThreadPoolExecutor(max_workers=min(32, len(addresses))) as pool:
+        answers = list(pool.map(lambda one: endpoint.ask(one, question, timeout=_ANSWER), addresses))
+    snapshots = {
+        ours[one.pid]: RankSnapshot.from_json(got["sight"]) for one, got in zip(addresses, answers, strict=True) if got
+    }
+    return {rank: _Look(replace(snapshot.beat, rank=rank), snapshot.stack) for rank, snapshot in snapshots.items()}
 
 
 def _dumped(pids: Mapping[int, int], request: ShowRanks) -> dict[int, _Look]:
@@ -91,7 +93,7 @@ def _read(rank: int, text: str, request: ShowRanks) -> _Look:
     if request.reason == "exit" and phase not in WAITS:
         phase, (what, frames) = EXIT, exit_of(text, threads)
     since = request.seconds if request.reason == "exit" else math.nan
-    beat = Beat(rank, time.time(), phase, what, place(frames), since=since, still=since, alike=since)
+    beat = Heartbeat(rank, time.time(), phase, what, place(frames), since=since, still=since, alike=since)
     return _Look(beat, stacks.dumped_in_words(frames))
 
 
@@ -142,7 +144,7 @@ def _headline(request: ShowRanks, case: Case, hosts: Sequence[str]) -> str:
     culprits, waiting = case.diagnosis.culprits, case.diagnosis.waiting
     if request.reason == "time":
         still = culprits or set(case.diagnosis.verdicts) == {"waiting"}
-        found = f": {words.headline(case, hosts)}" if still else ""
+        found = f": {messages.headline(case, hosts)}" if still else ""
         return f"the time is over after {request.seconds:g} s{found}; where each rank is:"
     if not culprits:
         return f"HANG: {name_ranks(waiting)} wait for each other at the end, since {request.seconds:.0f} s"
@@ -150,7 +152,7 @@ def _headline(request: ShowRanks, case: Case, hosts: Sequence[str]) -> str:
     others = [rank for rank in range(len(case.seen)) if rank not in culprits]
     wait = f"{name_ranks(others)} {'waits' if len(others) == 1 else 'wait'}" if others else "the job waits"
     since, beat = f"since {request.seconds:.0f} s", case.seen[culprits[0]].beat
-    at = "" if beat is None else f", in {beat.what if beat.phase == EXIT else words.call_of(beat)}"
+    at = "" if beat is None else f", in {beat.what if beat.phase == EXIT else messages.call_of(beat)}"
     at += f" at {beat.where}" if beat and beat.where else ""
     if request.reason == "join":
         return f"HANG: {wait} for {who} to join (init_process_group, jax.distributed.initialize), {since}{at}"

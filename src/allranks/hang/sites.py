@@ -1,4 +1,4 @@
-"""What a thread is in, read off its Python stack: for programs that do not stamp what they enter."""
+"""Find what a thread is in from its Python stack, for programs that do not stamp what they enter."""
 
 from __future__ import annotations
 

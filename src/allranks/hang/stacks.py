@@ -1,4 +1,4 @@
-"""Python stacks of this process' threads, taken from another thread; and equal stacks of many ranks as one."""
+"""Take Python stacks of this process' threads from another thread, and merge the equal ones of many ranks."""
 
 from __future__ import annotations
 

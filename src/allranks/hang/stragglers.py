@@ -1,4 +1,4 @@
-"""Which rank is slower than its peers: from how long each is busy between two waits; values in, values out.
+"""Find ranks that are slower than their peers, from how long each is busy between two waits. Pure.
 
 Theory. Ranks in step take equally long for a step; a slow one is *busy* longer and *waits* less, and its peers wait for
 it. Busy time needs no clock in common. The median of many short looks tells a slow rank from one that stood still once

@@ -1,4 +1,4 @@
-"""What torch.distributed itself knows of its collectives: how many were begun and ended, and when it gives up."""
+"""What torch.distributed knows of its collectives: how many were begun and ended, and when it gives up."""
 
 from __future__ import annotations
 

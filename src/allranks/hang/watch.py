@@ -1,8 +1,8 @@
-"""This rank's watch: two threads that look, beat, call, judge and answer. One never waits for the store.
+"""This rank's watch: two threads take snapshots, send heartbeats, judge and answer. One never waits for the store.
 
 ``allranks-look`` looks at the training thread, keeps the last beat, re-arms the dump of stacks that needs no Python,
-and opens the door to the doctor. ``allranks-heartbeat`` carries the beat to the store, and judges. Where the store does
-not answer any more (its rank is stopped), the first thread is left to say so.
+and opens the endpoint for the doctor. ``allranks-heartbeat`` carries the beat to the store, and judges. Where the store
+does not answer any more (its rank is stopped), the first thread is left to say so.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any, BinaryIO, Literal, Protocol
 from allranks import agent
 from allranks.errors import AllranksError, StoreError
 from allranks.failure import Failure
-from allranks.hang import door, kernel, stacks, words
-from allranks.hang.alarm import Alarm, Case, Sight
-from allranks.hang.beat import Beat
+from allranks.hang import endpoint, kernel, messages, stacks
+from allranks.hang.alarm import Alarm, Case, RankSnapshot
 from allranks.hang.branches import rank_branch
 from allranks.hang.calls import NO_CALLS
 from allranks.hang.detect import history, torch_timeout
+from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.limits import Limits
-from allranks.hang.look import Look, collectives_of
 from allranks.hang.sites import classify, place
 from allranks.hang.stragglers import Straggler, stragglers
+from allranks.hang.training_thread import TrainingThread, collectives_of
 from allranks.world import gone
 from allranks.world.base import World
 from allranks.world.codec import loads
@@ -84,26 +84,26 @@ class Watch:
     def __init__(self, world: World, listener: Listener, settings: Settings) -> None:
         self._world, self._listener, self._settings = world, listener, settings
         self._every = period(settings.limit, world.size)
-        self._look = Look(world.rank)
-        self._beat = self._look.beat()
+        self._training_thread = TrainingThread(world.rank)
+        self._beat = self._training_thread.beat()
         self._looking = threading.Lock()
         self._over = threading.Event()
         self._asked: float | None = None  # since when the store has not answered
         self._said_so = False
         self._slow: dict[int, Straggler] = {}
-        self._door: door.Door | None = None
+        self._endpoint: endpoint.Endpoint | None = None
         self._dump: BinaryIO | None = None
         self._job = ""
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # so that ``stop`` waits for no look
         self._threads = [
             threading.Thread(target=self._guard, args=(target,), name=f"{stacks.OURS}-{name}", daemon=True)
-            for name, target in (("look", self._keep_looking), ("heartbeat", self._keep_beating))
+            for name, target in (("look", self._take_snapshots), ("heartbeat", self._send_heartbeats))
         ]
 
     def start(self) -> None:
         mine = f"{os.getpid():x}{time.time_ns():x}"[-12:]
         self._job = self._world.store.claim("hang/job", mine.encode()).decode()
-        self._open_the_door()
+        self._open_endpoint()
         self._arm()
         self._listener.at_end(self.stop)
         for thread in self._threads:
@@ -116,8 +116,8 @@ class Watch:
         for thread in self._threads:
             thread.join(_LEAVING)
         faulthandler.cancel_dump_traceback_later()
-        if self._door is not None:
-            self._door.close()
+        if self._endpoint is not None:
+            self._endpoint.close()
 
     def _guard(self, work: Callable[[], None]) -> None:
         """A fault in the watch must not end the training that it watches."""
@@ -128,35 +128,38 @@ class Watch:
 
     # What the alarm asks for.
 
-    def beat(self) -> Beat:
+    def beat(self) -> Heartbeat:
         return self._beat
 
-    def sight(self, *, threads: bool) -> Sight:
+    def snapshot(self, *, threads: bool) -> RankSnapshot:
         with self._looking:
-            beat = self._beat = self._look.beat()
-            stack, branch = stacks.in_words(self._look.frame()), rank_branch(self._look.frame())
-        others = stacks.of_others(self._look.thread) if threads else {}
+            beat = self._beat = self._training_thread.beat()
+            stack, branch = stacks.in_words(self._training_thread.frame()), rank_branch(self._training_thread.frame())
+        others = stacks.of_others(self._training_thread.thread) if threads else {}
         near = {rank: kernel.state(pid) for rank, pid in self._listener.near.items()}
         words = {name: stacks.in_words(frame) for name, frame in others.items()}
-        return Sight(
+        return RankSnapshot(
             beat, stack, words, near, history() if threads else NO_CALLS, tuple(collectives_of(others)), branch
         )
 
     # The thread that looks.
 
-    def _keep_looking(self) -> None:
+    def _take_snapshots(self) -> None:
         due = time.monotonic()
-        watched: list[Any] = [self._wake, *([] if self._door is None else [self._door])]
+        watched: list[Any] = [self._wake, *([] if self._endpoint is None else [self._endpoint])]
         while not self._over.is_set():
-            if self._door in select.select(watched, [], [], min(_PACE, self._every))[0] and self._door is not None:
-                self._door.open_to_one()
-            self._look.pace()
+            if (
+                self._endpoint in select.select(watched, [], [], min(_PACE, self._every))[0]
+                and self._endpoint is not None
+            ):
+                self._endpoint.accept_one()
+            self._training_thread.pace()
             if time.monotonic() >= due:
                 due = time.monotonic() + self._every
                 with self._looking:
-                    self._beat = self._look.beat()
+                    self._beat = self._training_thread.beat()
                 self._arm()
-                self._look_at_the_store()
+                self._check_store()
 
     def _arm(self) -> None:
         """Have all stacks written by a thread of C, should Python not come back here."""
@@ -166,7 +169,7 @@ class Watch:
                 self._dump.truncate()
             faulthandler.dump_traceback_later(max(1.0, 0.9 * self._settings.limit), file=self._dump)
 
-    def _look_at_the_store(self) -> None:
+    def _check_store(self) -> None:
         """Speak where the heartbeat cannot: its store does not answer, and this rank stands still."""
         asked, limit = self._asked, self._settings.limit
         if asked is None or time.monotonic() - asked < limit or self._beat.still < limit or self._said_so:
@@ -176,7 +179,7 @@ class Watch:
         able = [rank for rank, state in states.items() if rank and state not in _MUTE_STATES]
         if able and self._world.rank > min(able):
             return  # one rank of each machine is enough
-        text = words.mute_store(self._beat, self._world.hosts, state=states.get(0, ""), seconds=limit)
+        text = messages.mute_store(self._beat, self._world.hosts, state=states.get(0, ""), seconds=limit)
         say(text)
         if self._settings.policy == "end":
             self._end_without_a_store(text.partition("\n")[0])
@@ -191,14 +194,14 @@ class Watch:
 
     # The thread that beats.
 
-    def _keep_beating(self) -> None:
+    def _send_heartbeats(self) -> None:
         try:
-            alarm = Alarm(self._world, self, limit=self._settings.limit, report=self._report, over=self._say_over)
+            alarm = Alarm(self._world, self, limit=self._settings.limit, report=self._report, over=self._report_end)
             while not self._over.is_set():
                 self._asked = time.monotonic()
                 alarm.tick()
                 if self._world.is_main and self._beat.pace and self._world.size <= _MOST_PACES:
-                    self._look_for_stragglers()
+                    self._find_stragglers()
                 self._asked = None
                 self._over.wait(self._every)
         except StoreError:
@@ -206,35 +209,35 @@ class Watch:
 
     def _report(self, case: Case) -> None:
         case = self._with_dumps(case)
-        waits = words.first_waiting(case)
+        waits = messages.first_waiting(case)
         flags = os.environ.get("XLA_FLAGS", "")
         limits = Limits(self._world.timeout, torch_timeout(waits.group if waits else ""), flags)
-        say(words.report(case, self._world.hosts, limits))
+        say(messages.report(case, self._world.hosts, limits))
         if self._settings.policy == "end" and not case.diagnosis.at_work:
             self._end(case)
 
     def _with_dumps(self, case: Case) -> Case:
         """Put in what C wrote of ranks of this machine that do not answer: their last look is older."""
-        seen, sights = list(case.seen), dict(case.sights)
+        seen, snapshots = list(case.seen), dict(case.snapshots)
         for rank in case.diagnosis.culprits:
             pid, beat = self._listener.near.get(rank), case.seen[rank].beat
-            if pid is None or beat is None or rank in case.sights:
+            if pid is None or beat is None or rank in case.snapshots:
                 continue
-            path = door.name(self._job, rank, pid).stacks
+            path = endpoint.name(self._job, rank, pid).stacks
             if path.exists() and (text := path.read_text(errors="replace")):
                 frames = stacks.threads_of_dump(text)[-1]
                 phase, what = classify(frames)
                 since = case.when - beat.when
                 beat = replace(beat, phase=phase, what=what, where=place(frames), kernel="", since=since)
                 seen[rank] = replace(seen[rank], beat=beat, is_written=True)
-                sights[rank] = Sight(beat, stacks.dumped_in_words(frames), {}, {})
-        return replace(case, seen=tuple(seen), sights=sights)
+                snapshots[rank] = RankSnapshot(beat, stacks.dumped_in_words(frames), {}, {})
+        return replace(case, seen=tuple(seen), snapshots=snapshots)
 
     def _end(self, case: Case) -> None:
         culprits = case.diagnosis.culprits or (self._world.rank,)
         beat = case.seen[culprits[0]].beat
         where = beat.where.partition(" in ")[0] if beat else ""
-        failure = self._failure(culprits[0], f"HANG: {words.headline(case, self._world.hosts)}", where)
+        failure = self._failure(culprits[0], f"HANG: {messages.headline(case, self._world.hosts)}", where)
         self._listener.end_all(failure)
         if "ALLRANKS_CONTROL" not in os.environ:
             for rank in culprits:
@@ -244,24 +247,24 @@ class Watch:
     def _failure(self, rank: int, what: str, where: str) -> Failure:
         return Failure(rank, self._world.hosts[rank], what, time.time(), where=where, exit_code=EXIT_CODE)
 
-    def _say_over(self) -> None:
+    def _report_end(self) -> None:
         say(f"HANG: it is over: rank {self._world.rank} goes on")
 
-    def _look_for_stragglers(self) -> None:
+    def _find_stragglers(self) -> None:
         """Rank 0: name a rank once, when it begins to be slow; and again once it was as fast as the others."""
-        beats = [Beat.from_json(loads(text)) for text in self._world.store.list("beat/").values()]
+        beats = [Heartbeat.from_json(loads(text)) for text in self._world.store.list("beat/").values()]
         slow = {one.rank: one for one in stragglers({beat.rank: (beat.pace, beat.noise) for beat in beats})}
         for rank, one in slow.items():
             if rank not in self._slow:
-                say(words.straggler(one, next(beat for beat in beats if beat.rank == rank), self._world.hosts[rank]))
+                say(messages.straggler(one, next(beat for beat in beats if beat.rank == rank), self._world.hosts[rank]))
         self._slow = slow
 
     # The door.
 
-    def _open_the_door(self) -> None:
+    def _open_endpoint(self) -> None:
         try:
-            at = door.name(self._job, self._world.rank, os.getpid())
-            self._door = door.Door(at, self._answer)
+            at = endpoint.name(self._job, self._world.rank, os.getpid())
+            self._endpoint = endpoint.Endpoint(at, self._answer)
             self._dump = at.stacks.open("wb+", buffering=0)
         except (AllranksError, OSError) as error:
             say(f"allranks doctor cannot ask this rank: {error}")
@@ -272,7 +275,7 @@ class Watch:
             ended = {str(rank): why for rank, why in gone.read(self._world.store).items()}
             return {"beats": [loads(text) for text in beats], "ended": ended}
         me = {**asdict(self._world.identity), "pid": os.getpid(), "command": sys.argv, "limit": self._settings.limit}
-        return {"rank": me, "sight": self.sight(threads=bool(question.get("threads"))).to_json()}
+        return {"rank": me, "sight": self.snapshot(threads=bool(question.get("threads"))).to_json()}
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Where ``allranks doctor`` knocks: a socket of each rank, in a folder of this machine that only its user can open."""
+"""The socket of a rank for ``allranks doctor job``, in a folder that only its user can open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST, _PATIENCE = 4096, 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Knocker:
+class Address:
     """A rank's socket as its name says it: ``<job>.<rank>.<pid>``."""
 
     path: Path
@@ -45,32 +45,32 @@ def folder() -> Path:
     return path
 
 
-def name(job: str, rank: int, pid: int) -> Knocker:
-    return Knocker(folder() / f"{job}.{rank}.{pid}", job, rank, pid)
+def name(job: str, rank: int, pid: int) -> Address:
+    return Address(folder() / f"{job}.{rank}.{pid}", job, rank, pid)
 
 
-def known() -> list[Knocker]:
+def known() -> list[Address]:
     """Return the ranks of this machine that have a socket, by job and rank; those that are gone are cleared away."""
     found = []
     for path in folder().iterdir():
         job, *numbers = path.name.split(".")
         if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
             continue
-        knocker = Knocker(path, job, int(numbers[0]), int(numbers[1]))
-        if Path(f"/proc/{knocker.pid}").exists():
-            found.append(knocker)
+        address = Address(path, job, int(numbers[0]), int(numbers[1]))
+        if Path(f"/proc/{address.pid}").exists():
+            found.append(address)
         else:
-            knocker.path.unlink(missing_ok=True)
-            knocker.stacks.unlink(missing_ok=True)
-    return sorted(found, key=lambda knocker: (knocker.job, knocker.rank))
+            address.path.unlink(missing_ok=True)
+            address.stacks.unlink(missing_ok=True)
+    return sorted(found, key=lambda address: (address.job, address.rank))
 
 
-def ask(knocker: Knocker, question: Mapping[str, Any], *, timeout: float) -> dict[str, Any] | None:
+def ask(address: Address, question: Mapping[str, Any], *, timeout: float) -> dict[str, Any] | None:
     """Return a rank's answer; None where it gives none within ``timeout`` seconds, or is gone."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.settimeout(timeout)
         try:
-            channel.connect(str(knocker.path))
+            channel.connect(str(address.path))
             channel.sendall(json.dumps(question).encode())
             channel.shutdown(socket.SHUT_WR)
             text = b"".join(iter(lambda: channel.recv(1 << 16), b""))
@@ -79,10 +79,10 @@ def ask(knocker: Knocker, question: Mapping[str, Any], *, timeout: float) -> dic
     return json.loads(text) if text else None
 
 
-class Door:
-    """The socket of this rank. ``open_to_one`` lets one in, who is answered in a thread: an answer may take long."""
+class Endpoint:
+    """The socket of this rank. ``accept_one`` lets one in, who is answered in a thread: an answer may take long."""
 
-    def __init__(self, at: Knocker, answer: Answer) -> None:
+    def __init__(self, at: Address, answer: Answer) -> None:
         self.at = at
         self._answer = answer
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -95,19 +95,19 @@ class Door:
         """For a selector: readable when somebody knocks."""
         return self._sock.fileno()
 
-    def open_to_one(self) -> None:
+    def accept_one(self) -> None:
         try:
             channel, _ = self._sock.accept()
         except BlockingIOError:  # who knocked has left
             return
-        threading.Thread(target=self._talk, args=(channel,), name=f"{OURS}-door", daemon=True).start()
+        threading.Thread(target=self._serve, args=(channel,), name=f"{OURS}-door", daemon=True).start()
 
     def close(self) -> None:
         self._sock.close()
         self.at.path.unlink(missing_ok=True)
         self.at.stacks.unlink(missing_ok=True)
 
-    def _talk(self, channel: socket.socket) -> None:
+    def _serve(self, channel: socket.socket) -> None:
         with channel:
             channel.settimeout(_PATIENCE)
             try:

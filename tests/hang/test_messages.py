@@ -6,23 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from allranks.hang.alarm import Case, Sight
-from allranks.hang.beat import Beat
+from allranks.hang.alarm import Case, RankSnapshot
 from allranks.hang.diagnose import Seen, diagnose
+from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.limits import Limits, governing
-from allranks.hang.words import headline, report
+from allranks.hang.messages import headline, report
 
 HOSTS = ("a", "a", "b", "b")
-WAITS = Beat(0, 100.0, "collective", "train_step", "train.py:88 in main", "futex", "data the next batch", 119, 120)
+WAITS = Heartbeat(0, 100.0, "collective", "train_step", "train.py:88 in main", "futex", "data the next batch", 119, 120)
 WAITS = replace(WAITS, since=61.0, still=61.0, alike=61.0)
 OPENS = replace(WAITS, phase="python", what="", where="data.py:41 in rows", kernel="openat('/data/7')", order=119)
 
 
-def case(culprits: dict[int, Seen], others: Beat = WAITS) -> Case:
+def case(culprits: dict[int, Seen], others: Heartbeat = WAITS) -> Case:
     seen = tuple(culprits.get(rank, Seen(rank, replace(others, rank=rank))) for rank in range(4))
     threads = {"Thread-7": "x.py:1 in f"}
-    sights = {s.rank: Sight(s.beat, f"stack of {s.beat.where}", threads, {}) for s in seen if s.beat}
-    return Case(60.0, seen, sights, diagnose(seen, limit=60.0))
+    snapshots = {s.rank: RankSnapshot(s.beat, f"stack of {s.beat.where}", threads, {}) for s in seen if s.beat}
+    return Case(60.0, seen, snapshots, diagnose(seen, limit=60.0))
 
 
 def test_a_whole_report() -> None:
@@ -78,15 +78,15 @@ HANG: ranks 0-1, 3 wait for rank 2 (host b), since 61 s: at data.py:41 in rows, 
         ),
     ],
 )
-def test_the_headline_of_each_kind(culprits: dict[int, Seen], others: Beat, says: str) -> None:
+def test_the_headline_of_each_kind(culprits: dict[int, Seen], others: Heartbeat, says: str) -> None:
     assert headline(case(culprits, others), HOSTS) == says
 
 
 def test_a_report_of_10_000_ranks_is_short() -> None:
     """Ranks that are alike are one row and one stack."""
     seen = tuple(Seen(rank, replace(WAITS if rank else OPENS, rank=rank)) for rank in range(10_000))
-    sights = {one.rank: Sight(one.beat, one.beat.where, {}, {}) for one in seen if one.beat}
-    big = Case(60.0, seen, sights, diagnose(seen, limit=60.0))
+    snapshots = {one.rank: RankSnapshot(one.beat, one.beat.where, {}, {}) for one in seen if one.beat}
+    big = Case(60.0, seen, snapshots, diagnose(seen, limit=60.0))
     text = report(big, ("a",) * 10_000, Limits(300.0))
     assert len(text.splitlines()) < 25
     assert "1-9999" in text
@@ -166,6 +166,6 @@ def test_where_c_has_written_the_place_of_a_frozen_rank_it_is_the_one_that_count
 def test_what_a_rank_notes_stands_in_the_report_once() -> None:
     note = "thread eval is in collective f(x) at x.py:3 in evaluate: lockstep does not compare other threads"
     found = case({2: Seen(2, replace(OPENS, rank=2))})
-    noted = {rank: replace(sight, notes=(note,)) for rank, sight in found.sights.items()}
-    text = report(replace(found, sights=noted), HOSTS, Limits(300.0))
+    noted = {rank: replace(snapshot, notes=(note,)) for rank, snapshot in found.snapshots.items()}
+    text = report(replace(found, snapshots=noted), HOSTS, Limits(300.0))
     assert text.count(f"note: rank 0: {note}") == 1

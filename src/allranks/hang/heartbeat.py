@@ -1,4 +1,4 @@
-"""One look at a rank's training thread, as it goes to the store and to whoever asks."""
+"""What a rank reports of its training thread, to the store and to whoever queries it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AT_WORK_CORES, _AT_WORK_BYTES = 0.1, 100e3
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """What the training thread of one rank is in, by its stamps, its Python stack and the kernel.
 
     ``phase`` is a word of ``world.progress`` and ``what`` the call in it; ``where`` is the user's line; ``kernel`` is
@@ -75,5 +75,5 @@ class Beat:
         return {name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(self).items()}
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Beat:
+    def from_json(cls, fields: dict[str, Any]) -> Heartbeat:
         return cls(**fields)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from allranks.hang import branches, kernel, stacks, words
-from allranks.hang.beat import Beat
-from allranks.hang.look import Look
+from allranks.hang import branches, kernel, messages, stacks
+from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.sites import Frame, classify, place
+from allranks.hang.training_thread import TrainingThread
 from allranks.world.progress import Progress
 
 PATIENCE = 30.0
@@ -32,7 +32,7 @@ def thread(work: Callable[[], object]) -> Iterator[threading.Thread]:
     assert not one.is_alive()
 
 
-def until(look: Look, true: Callable[[Beat], bool]) -> Beat:
+def until(look: TrainingThread, true: Callable[[Heartbeat], bool]) -> Heartbeat:
     """Look until something is seen."""
     deadline = time.monotonic() + PATIENCE
     while not true(beat := look.beat()):
@@ -51,7 +51,7 @@ def test_a_thread_that_stands_still_is_seen_at_its_line_and_system_call(tmp_path
             return
 
     with thread(opens) as one:
-        beat = until(Look(3, thread=one, of=Progress()), lambda beat: beat.still > 0.05)
+        beat = until(TrainingThread(3, thread=one, of=Progress()), lambda beat: beat.still > 0.05)
         assert beat.rank == 3
         assert beat.phase == "python"
         assert beat.where.startswith(f"{stacks.short_path(__file__)}:")
@@ -71,7 +71,7 @@ def test_a_loop_of_equal_calls_is_not_one_long_call() -> None:
             time.sleep(0.002)
 
     with thread(loops) as one:
-        look = Look(0, thread=one, of=Progress())
+        look = TrainingThread(0, thread=one, of=Progress())
         looks = []
         for _ in range(20):
             time.sleep(0.02)
@@ -90,7 +90,7 @@ def test_where_a_thread_stamps_nothing_else_counts() -> None:
                 time.sleep(0.002)
 
     with thread(meets) as one:
-        beat = until(Look(0, thread=one, of=progress), lambda beat: beat.still > 0.1)
+        beat = until(TrainingThread(0, thread=one, of=progress), lambda beat: beat.still > 0.1)
         assert (beat.phase, beat.what, beat.order, beat.waits) == ("meeting", "barrier 'a'", 1, True)
         assert beat.since >= beat.still
         over.set()
@@ -107,9 +107,9 @@ def test_what_the_program_says_that_it_does_is_told_and_hides_nothing() -> None:
         over.wait()
 
     with thread(validates) as one:
-        beat = until(Look(0, thread=one, of=progress), lambda beat: min(beat.still, beat.alike) > 0.1)
+        beat = until(TrainingThread(0, thread=one, of=progress), lambda beat: min(beat.still, beat.alike) > 0.1)
         assert (beat.phase, beat.what) == ("python", "validation")
-        assert words.call_of(beat) == "Python (validation)"
+        assert messages.call_of(beat) == "Python (validation)"
         assert beat.where.endswith("in validates")
         over.set()
 
@@ -130,7 +130,7 @@ def test_a_call_of_a_jitted_function_is_known_by_its_name() -> None:
         held.acquire()
 
     with held, thread(computes) as one:
-        look = Look(0, thread=one, of=Progress())
+        look = TrainingThread(0, thread=one, of=Progress())
         beat = until(look, lambda beat: beat.phase == "collective" and beat.alike > 0.05)
         assert beat.what in ("slow(ones)", "slow(ones).block_until_ready()")
         assert beat.order == 0
@@ -172,7 +172,7 @@ def test_stacks_begin_at_the_users_code_and_have_its_lines() -> None:
         over.wait(PATIENCE)
 
     with thread(waits) as one:
-        look = Look(0, thread=one, of=Progress())
+        look = TrainingThread(0, thread=one, of=Progress())
         until(look, lambda beat: beat.where.endswith("in waits"))
         lines = stacks.in_words(look.frame()).splitlines()
         assert lines[0].endswith("in waits:  over.wait(PATIENCE)")

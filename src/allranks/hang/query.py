@@ -1,4 +1,4 @@
-"""The doctor's side: ask the ranks of this machine, and through one of them all others."""
+"""Query a running job for ``allranks doctor job``: the ranks of this machine, and through one of them all others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.errors import AllranksError
-from allranks.hang import door, kernel, words
-from allranks.hang.alarm import Case, Sight
-from allranks.hang.beat import Beat
+from allranks.hang import endpoint, kernel, messages
+from allranks.hang.alarm import Case, RankSnapshot
 from allranks.hang.diagnose import Seen, diagnose
-from allranks.hang.door import Knocker
+from allranks.hang.endpoint import Address
+from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.stragglers import Straggler, stragglers
 from allranks.report import table
 
@@ -21,7 +21,7 @@ _OWN, _ALL = 1.5, 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class JobState:
     """A job as the doctor found it. ``well``: no rank stands still, is mute, or has ended."""
 
     job: str
@@ -35,7 +35,7 @@ class Finding:
         return not self.case.diagnosis.culprits and set(self.case.diagnosis.verdicts) == {"healthy"}
 
 
-def choose(name: str | None) -> list[Knocker]:
+def choose(name: str | None) -> list[Address]:
     """Return the ranks of the job whose name begins so; of the only one. Raises AllranksError if there is not one."""
     found = {job: ranks for job, ranks in _by_job().items() if job.startswith(name or "")}
     if len(found) == 1:
@@ -53,70 +53,70 @@ def jobs() -> dict[str, str]:
     return {job: _described(ranks) for job, ranks in _by_job().items()}
 
 
-def _by_job() -> dict[str, list[Knocker]]:
-    found: dict[str, list[Knocker]] = {}
-    for knocker in door.known():
-        found.setdefault(knocker.job, []).append(knocker)
+def _by_job() -> dict[str, list[Address]]:
+    found: dict[str, list[Address]] = {}
+    for address in endpoint.known():
+        found.setdefault(address.job, []).append(address)
     return found
 
 
-def consult(ranks: Sequence[Knocker], *, threads: bool) -> Finding:
+def query(ranks: Sequence[Address], *, threads: bool) -> JobState:
     """Ask all that can be asked, and judge. Raises AllranksError if no rank of this machine answers."""
     question = {"want": "sight", "threads": threads}
     with ThreadPoolExecutor(max_workers=min(32, len(ranks))) as pool:
-        answers = list(pool.map(lambda knocker: door.ask(knocker, question, timeout=_OWN), ranks))
-    answered = [(knocker, answer) for knocker, answer in zip(ranks, answers, strict=True) if answer]
+        answers = list(pool.map(lambda address: endpoint.ask(address, question, timeout=_OWN), ranks))
+    answered = [(address, answer) for address, answer in zip(ranks, answers, strict=True) if answer]
     if not answered:
-        pids = ", ".join(f"{knocker.pid} ({kernel.state(knocker.pid)})" for knocker in ranks)
+        pids = ", ".join(f"{address.pid} ({kernel.state(address.pid)})" for address in ranks)
         raise AllranksError(f"no rank of job {ranks[0].job} answers; its processes here: {pids}.")
     me = answered[0][1]["rank"]
-    sights = {knocker.rank: Sight.from_json(answer["sight"]) for knocker, answer in answered}
-    far = {} if len(sights) == me["size"] else _from_the_store(answered[0][0])
-    states = {knocker.rank: kernel.state(knocker.pid) for knocker in ranks}
-    seen = tuple(_seen(rank, sights, far, states) for rank in range(me["size"]))
-    case = Case(me["limit"], seen, sights, diagnose(seen, limit=me["limit"]))
+    snapshots = {address.rank: RankSnapshot.from_json(answer["sight"]) for address, answer in answered}
+    far = {} if len(snapshots) == me["size"] else _from_the_store(answered[0][0])
+    states = {address.rank: kernel.state(address.pid) for address in ranks}
+    seen = tuple(_seen(rank, snapshots, far, states) for rank in range(me["size"]))
+    case = Case(me["limit"], seen, snapshots, diagnose(seen, limit=me["limit"]))
     slow = stragglers({one.rank: (one.beat.pace, one.beat.noise) for one in seen if one.beat})
-    return Finding(ranks[0].job, tuple(me["command"]), tuple(me["hosts"]), case, slow)
+    return JobState(ranks[0].job, tuple(me["command"]), tuple(me["hosts"]), case, slow)
 
 
-def _seen(rank: int, sights: Mapping[int, Sight], far: Mapping[str, Any], states: Mapping[int, str]) -> Seen:
+def _seen(rank: int, snapshots: Mapping[int, RankSnapshot], far: Mapping[str, Any], states: Mapping[int, str]) -> Seen:
     """Put together what is known of a rank: of one of this machine that is mute, its process; of another, its beat."""
-    if rank in sights:
-        return Seen(rank, sights[rank].beat, calls=sights[rank].calls, branch=sights[rank].branch)
-    beats = {beat["rank"]: Beat.from_json(beat) for beat in far.get("beats", ())}
+    if rank in snapshots:
+        return Seen(rank, snapshots[rank].beat, calls=snapshots[rank].calls, branch=snapshots[rank].branch)
+    beats = {beat["rank"]: Heartbeat.from_json(beat) for beat in far.get("beats", ())}
     return Seen(
         rank, beats.get(rank), rank not in states and rank in beats, far.get("ended", {}).get(str(rank), ""),
         states.get(rank, ""),
     )  # fmt: skip
 
 
-def _from_the_store(knocker: Knocker) -> dict[str, Any]:
-    return door.ask(knocker, {"want": "beats"}, timeout=_ALL) or {}
+def _from_the_store(address: Address) -> dict[str, Any]:
+    return endpoint.ask(address, {"want": "beats"}, timeout=_ALL) or {}
 
 
-def _described(ranks: Sequence[Knocker]) -> str:
-    answer = door.ask(ranks[0], {"want": "sight"}, timeout=_OWN)
+def _described(ranks: Sequence[Address]) -> str:
+    answer = endpoint.ask(ranks[0], {"want": "sight"}, timeout=_OWN)
     command = " ".join(answer["rank"]["command"]) if answer else f"pid {ranks[0].pid}, which does not answer"
     return f"{len(ranks)} ranks here, {command}"
 
 
-def in_words(finding: Finding) -> Iterator[str]:
+def in_words(state: JobState) -> Iterator[str]:
     """Yield the lines of what was found, but for stacks: a table with a row a rank, then who waits for whom."""
-    case, hosts = finding.case, finding.hosts
-    slow = {one.rank: f"{one.ratio:.2f} x" for one in finding.slow}
-    yield f"job {finding.job}: {' '.join(finding.command)}"
+    case, hosts = state.case, state.hosts
+    slow = {one.rank: f"{one.ratio:.2f} x" for one in state.slow}
+    yield f"job {state.job}: {' '.join(state.command)}"
     yield ""
     rows = []
     for seen, verdict in zip(case.seen, case.diagnosis.verdicts, strict=True):
         beat = seen.beat
-        does = (beat.step, words.call_of(beat), beat.where, f"{beat.since:.0f} s") if beat else (None,) * 4
+        does = (beat.step, messages.call_of(beat), beat.where, f"{beat.since:.0f} s") if beat else (None,) * 4
         rows.append((seen.rank, hosts[seen.rank], *does, slow.get(seen.rank), verdict))
     yield from table(("rank", "host", "step", "in", "at", "for", "slow", "verdict"), rows).splitlines()
     yield ""
-    if finding.well:
+    if state.well:
         yield "all is well"
     elif case.diagnosis.culprits or case.diagnosis.waiting:
-        yield words.headline(case, hosts)
+        yield messages.headline(case, hosts)
         now = case.when
-        for rank in case.diagnosis.culprits[: words.MOST]:
-            yield from words.culprit(case.seen[rank], case.diagnosis.verdicts[rank], hosts[rank], now)
+        for rank in case.diagnosis.culprits[: messages.MOST]:
+            yield from messages.culprit(case.seen[rank], case.diagnosis.verdicts[rank], hosts[rank], now)

@@ -1,4 +1,4 @@
-"""Look at the training thread from another thread: what it is in, and for how long it has shown no sign of progress.
+"""Observe the training thread from another thread: what it is in, and since when it has made no progress.
 
 Signs of progress, of which the training thread alone can give any:
 
@@ -19,10 +19,10 @@ from types import FrameType
 from typing import Any
 
 from allranks.hang import kernel, stacks
-from allranks.hang.beat import Beat
 from allranks.hang.callee import waits_for_device
 from allranks.hang.detect import flight, group_in_words, in_lockstep, peer_of
 from allranks.hang.flight import Flight
+from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.sites import classify, place
 from allranks.hang.stragglers import Pace
 from allranks.world.progress import PYTHON, WAITS, Progress, progress
@@ -35,7 +35,7 @@ _AUTOGRADS = "Dummy-"
 _PAIRED = {"send": "to", "recv": "from", "isend": "to", "irecv": "from"}
 
 
-class Look:
+class TrainingThread:
     """Looks at one thread of this process (default: the main one). For one thread at a time; never waits."""
 
     def __init__(
@@ -58,14 +58,14 @@ class Look:
         self._used = deque([(now(), time.process_time(), kernel.transferred())], maxlen=_LOOKS)
         self._pace = Pace()
 
-    def beat(self) -> Beat:
+    def beat(self) -> Heartbeat:
         """Look, and return what is seen."""
         now, frame, begun = self._now(), self.frame(), flight()
         at = tuple((step.f_code, step.f_lasti) for step in stacks.walk(frame))
         stack = stacks.read(frame)
         phase, what, began = mark = self._progress.mark
         stamped = phase != PYTHON
-        self._take_signs(now, at, (mark, self._progress.calls, begun), stamped=stamped)
+        self._note_progress(now, at, (mark, self._progress.calls, begun), stamped=stamped)
         if not stamped or classify(stack)[0] == "compile":
             said = what
             phase, what = self._read(stack, frame, begun)
@@ -76,7 +76,7 @@ class Look:
         pace, noise = self._pace.measure()
         cores, io = self._use(now)
         last = self._progress.last
-        return Beat(
+        return Heartbeat(
             rank=self._rank,
             when=time.time(),
             phase=phase,
@@ -112,7 +112,7 @@ class Look:
         """Return the innermost Python frame of the thread; None once it has ended."""
         return sys._current_frames().get(self._thread.ident or 0)
 
-    def _take_signs(self, now: float, at: tuple[Any, ...], stamps: tuple[Any, ...], *, stamped: bool) -> None:
+    def _note_progress(self, now: float, at: tuple[Any, ...], stamps: tuple[Any, ...], *, stamped: bool) -> None:
         if (at, stamps) != self._place:
             self._place, self._elsewhere = (at, stamps), now
             stacks.remember(code.co_filename for code, _ in at)

@@ -1,4 +1,4 @@
-"""A hang in words: one report for all ranks. Values in, text out."""
+"""The messages of the hang watch: one report for all ranks. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from allranks.errors import name_ranks, rank_list
 from allranks.hang.alarm import Case
-from allranks.hang.beat import Beat
 from allranks.hang.diagnose import Seen, Verdict
+from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.limits import Limits, governing
 from allranks.hang.stacks import alike
 from allranks.hang.stragglers import Straggler
@@ -77,12 +77,12 @@ def report(case: Case, hosts: Sequence[str], limits: Limits) -> str:
         lines += [f"  {line}" for line in culprit(case.seen[rank], verdicts[rank], hosts[rank], now)]
     if (beat := first_waiting(case)) is not None:
         lines += [f"  limit: {text}" for text in governing(beat, limits)]
-    notes = {note: rank for rank, sight in sorted(case.sights.items(), reverse=True) for note in sight.notes}
+    notes = {note: rank for rank, snapshot in sorted(case.snapshots.items(), reverse=True) for note in snapshot.notes}
     lines += [f"  note: rank {rank}: {note}" for note, rank in notes.items()]
     return "\n".join([*lines, *table_and_stacks(case)])
 
 
-def first_waiting(case: Case) -> Beat | None:
+def first_waiting(case: Case) -> Heartbeat | None:
     """Return the beat of a rank that waits for others; of one that is waited for, too, where there is no other."""
     waits = [seen.beat for seen in case.seen if seen.beat is not None and seen.beat.waits]
     others = [beat for beat in waits if beat.rank in case.diagnosis.waiting]
@@ -140,13 +140,13 @@ def _groups(case: Case) -> Iterator[tuple[object, ...]]:
 
 def stack_lines(case: Case, *, every_thread: bool = False) -> Iterator[str]:
     """Yield the stacks of the training threads, equal ones once, and of other threads: of all ranks or of culprits."""
-    groups = alike({rank: sight.stack for rank, sight in case.sights.items()})
+    groups = alike({rank: snapshot.stack for rank, snapshot in case.snapshots.items()})
     most = len(groups) if every_thread else MOST
     for stack, ranks in groups[:most]:
         yield f"  stack of {name_ranks(ranks)}:"
         yield from (f"    {line}" for line in stack.splitlines())
-    for rank in sorted(case.sights) if every_thread else case.diagnosis.culprits[:MOST]:
-        for name, stack in case.sights[rank].threads.items() if rank in case.sights else ():
+    for rank in sorted(case.snapshots) if every_thread else case.diagnosis.culprits[:MOST]:
+        for name, stack in case.snapshots[rank].threads.items() if rank in case.snapshots else ():
             yield f"  rank {rank}, thread {name}:"
             yield from (f"    {line}" for line in stack.splitlines())
     if len(groups) > most:
@@ -189,18 +189,18 @@ def _where(case: Case, rank: int) -> str:
     return f": {call}at {beat.where}{_kernel(beat)}"
 
 
-def call_of(beat: Beat) -> str:
+def call_of(beat: Heartbeat) -> str:
     """Return what a rank is in: ``collective train_step``, ``Python``, ``Python (validation)``."""
     if beat.phase == PYTHON:
         return f"Python ({beat.what})" if beat.what else "Python"
     return f"{beat.phase} {beat.what}".strip()
 
 
-def _kernel(beat: Beat) -> str:
+def _kernel(beat: Heartbeat) -> str:
     return f", in {beat.kernel}" if beat.kernel and not beat.kernel.startswith("futex") else ""
 
 
-def mute_store(beat: Beat, hosts: Sequence[str], *, state: str, seconds: float) -> str:
+def mute_store(beat: Heartbeat, hosts: Sequence[str], *, state: str, seconds: float) -> str:
     """Return the report of a rank that can ask nobody: the store does not answer, and rank 0 serves it."""
     stopped = "; its process is stopped (SIGSTOP, a debugger, Ctrl-Z)" if state in ("T", "t") else ""
     return (
@@ -210,7 +210,7 @@ def mute_store(beat: Beat, hosts: Sequence[str], *, state: str, seconds: float) 
     )
 
 
-def straggler(one: Straggler, beat: Beat, host: str) -> str:
+def straggler(one: Straggler, beat: Heartbeat, host: str) -> str:
     """Return one line about a slow rank."""
     at = f", at step {beat.step}" if beat.step is not None else ""
     return (
