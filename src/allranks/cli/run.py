@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,10 +172,9 @@ def main(argv: Sequence[str]) -> int:
             if unread := _unread(target):
                 console.note(f"allranks: {unread}")
             result = restarts.run(job, start, say=console.say)
-            for line in epilogue(result, recent=console.recent(), quiet=arguments.quiet):
+            lines = epilogue(result, recent=console.recent(), quiet=arguments.quiet)
+            for line in [*lines, *_options_behind(p, words, result.exit_code)]:
                 console.say(line)
-            if result.exit_code == _WRONG_COMMAND_LINE and (behind := _options_behind(p, words)):
-                console.say(f"allranks: {words[0]} was given {behind}: options of allranks run stand before the script")
         finally:
             console.close()
     except OutputClosed:
@@ -183,10 +182,12 @@ def main(argv: Sequence[str]) -> int:
     return result.exit_code
 
 
-def _options_behind(p: argparse.ArgumentParser, words: Sequence[str]) -> str:
-    """Return those words behind the program that are options of ``allranks run``; "" where there are none."""
-    ours = {option for one in p._actions for option in one.option_strings}
-    return ", ".join(word for word in words[1:] if word.partition("=")[0] in ours - {"-h", "--help"})
+def _options_behind(p: argparse.ArgumentParser, words: Sequence[str], exit_code: int) -> Iterator[str]:
+    """Yield a line about options of ``allranks run`` behind a program that refuses its command line."""
+    ours = {option for one in p._actions for option in one.option_strings} - {"-h", "--help"}
+    behind = [word for word in words[1:] if word.partition("=")[0] in ours]
+    if behind and exit_code == _WRONG_COMMAND_LINE:
+        yield f"allranks: {words[0]} was given {', '.join(behind)}: options of allranks run stand before the script"
 
 
 def _read(p: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
