@@ -64,7 +64,7 @@ def test_which_step(run: Path) -> None:
         read(run, 7)
     with pytest.raises(NotThere, match=r"no step has the metric 'los'; there are \['loss'\]"):
         read(run, "best", best=("los", "min"))
-    with pytest.raises(AllranksError, match="needs best="):
+    with pytest.raises(AllranksError, match="best=None: expected"):
         read(run, "best")
     with pytest.raises(NotThere, match="is step 3, and not step 1"):
         read(run / "final", 1)
