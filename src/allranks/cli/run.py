@@ -123,8 +123,6 @@ def main(argv: Sequence[str]) -> int:
     p = parser()
     arguments = _read(p, argv)
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
-    if not words:
-        p.error("nothing to run: name a script (train.py), a module (-m package.train), or a command (-- command)")
     target = _target(p, words, module=arguments.module)
     from allranks.launch import restarts
     from allranks.launch.console import Console, OutputClosed, choose_style
@@ -172,8 +170,8 @@ def main(argv: Sequence[str]) -> int:
             if unread := _unread(target):
                 console.note(f"allranks: {unread}")
             result = restarts.run(job, start, say=console.say)
-            lines = epilogue(result, recent=console.recent(), quiet=arguments.quiet)
-            for line in [*lines, *_options_behind(p, words, result.exit_code)]:
+            said = epilogue(result, recent=console.recent(), quiet=arguments.quiet)
+            for line in (*said, *_options_behind(p, words, result.exit_code)):
                 console.say(line)
         finally:
             console.close()
@@ -242,6 +240,8 @@ def _unread(target: Target) -> str:
 def _target(p: argparse.ArgumentParser, words: list[str], *, module: bool) -> Target:
     from allranks.launch.target import Command, Module, Script, target_of
 
+    if not words:
+        p.error("nothing to run: name a script (train.py), a module (-m package.train), or a command (-- command)")
     if module:
         return Module(words[0], tuple(words[1:]))
     target = target_of(words, pythons=_pythons())

@@ -24,17 +24,19 @@ def when_backend_is_up(begin: Callable[[], None]) -> None:
     if xla_bridge.backends_are_initialized():
         begin()
         return
-    start: Any = xla_bridge.backends
+    # Not in ``backends``, below: in it, JAX 0.12 refuses what asks for the backend.
+    get: Any = xla_bridge.get_backend
 
-    @functools.wraps(start)
-    def backends() -> Any:
-        found = start()
-        if xla_bridge.backends is backends and threading.current_thread() is threading.main_thread():
-            xla_bridge.backends = start
+    @functools.wraps(get)
+    def get_backend(*arguments: Any, **options: Any) -> Any:
+        found = get(*arguments, **options)
+        if xla_bridge.get_backend is get_backend and threading.current_thread() is threading.main_thread():
+            xla_bridge.get_backend = get
             begin()
         return found
 
-    xla_bridge.backends = backends
+    get_backend.cache_clear = get.cache_clear  # type: ignore[attr-defined]
+    xla_bridge.get_backend = get_backend
 
 
 def compare_arguments(world: World) -> None:
