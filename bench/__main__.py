@@ -20,6 +20,7 @@ BENCHES = {
     "hang": "from a rank that stands still to the words that name it; what the watch costs",
     "plugin": "50 tests of four ranks",
     "checkpoint": "saves and restores against the raw limit and the peers",
+    "memory_tier": "a step in the hosts' memory beside one on disk",
     "load": "foreign checkpoints, by us and by their own libraries: time and memory",
     "verify": "comparing the state of all ranks: speeds, costs, and the frameworks' ways",
     "mismatch": "one rank that does otherwise, without us, with torch's own debugging, and in lockstep",
@@ -34,6 +35,7 @@ PAGE = ROOT / "docs" / "performance.md"
 PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")} | {
     "verify": ROOT / "docs" / "consistency.md",
     "hang": ROOT / "docs" / "hang.md",
+    "memory_tier": ROOT / "docs" / "checkpoint-memory.md",
     "load": ROOT / "docs" / "load.md",
     "lockstep": ROOT / "docs" / "lockstep.md",
     "check": ROOT / "docs" / "check-evaluation.md",
@@ -43,7 +45,7 @@ PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint
 
 
 def main() -> None:
-    listed = "\n".join(f"  {name:<10} {what}" for name, what in BENCHES.items())
+    listed = "\n".join(f"  {name:<11} {what}" for name, what in BENCHES.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=f"Run all benches, or those named.\n\n{listed}",

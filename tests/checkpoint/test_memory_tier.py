@@ -36,6 +36,7 @@ class Machines:
     def __init__(self, capacity: int | None = None) -> None:
         self.disk = MemoryStorage()
         self.capacity = capacity
+        self.broken = ""
         self.memory: dict[str, MemoryStorage] = {}
 
     def of(self, host: str) -> MemoryStorage:
@@ -54,7 +55,10 @@ class View:
 
     def __init__(self, machines: Machines, world: World) -> None:
         self._machines = machines
-        self.mine: Storage = machines.of(world.host).process()
+        mine = machines.of(world.host).process()
+        if world.host == machines.broken:
+            mine.fail("*", times=1000)
+        self.mine: Storage = mine
 
     def of(self, host: str) -> Memory:
         return self._machines.of(host).process()
@@ -140,6 +144,12 @@ def test_any_one_host_may_be_lost(machines: Machines, lost: str) -> None:
     machines.lose(*filter(None, [lost]))
     notes = f"host {lost} holds nothing of it" if lost else ""
     assert resumed(machines) == (13, 0, "memory", notes)
+
+
+def test_a_host_whose_memory_cannot_be_read_is_one_that_holds_nothing(machines: Machines) -> None:
+    job(training(machines, 10, 13))
+    machines.broken = "host-2"
+    assert resumed(machines) == (13, 0, "memory", "host host-2 holds nothing of it")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 11])

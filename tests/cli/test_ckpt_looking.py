@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -32,6 +33,20 @@ def test_ls_lists_steps_with_their_size_and_metrics_and_marks_the_newest(ckpt: C
         (100, "whole", 4),
         (200, "whole", 4),
     ]
+
+
+def test_ls_shows_the_step_in_the_hosts_memory(ckpt: Callable[..., Said], run: Path) -> None:
+    """Its manifest is that of any step; also where there is no other."""
+    assert ckpt("ls", run, "--json").document["memory"] is None
+    (run / "memory.json").write_bytes((run / "checkpoint-200" / "manifest.json").read_bytes())
+    assert ckpt("ls", run, "--json").document["memory"] == 200
+    for step in (100, 200):
+        shutil.rmtree(run / f"checkpoint-{step}")
+    said = ckpt("ls", run)
+    assert said.code == 0
+    (line,) = said.out.splitlines()
+    assert line.startswith("step 200 (")
+    assert "is in the memory of the job's hosts" in line
 
 
 def test_ls_tells_damaged_manifests_and_saves_that_never_ended(

@@ -7,13 +7,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from allranks.checkpoint import facts, inventory, paths
+from allranks.checkpoint import audit, facts, inventory, paths
 from allranks.checkpoint.inventory import Found
 from allranks.checkpoint.items import items_in
 from allranks.checkpoint.manifest import Manifest
 from allranks.cli import screen
 from allranks.cli.place import Place, place
-from allranks.errors import NotThere
+from allranks.errors import Damaged, NewerFormat, NotThere
+from allranks.storage.base import Storage
 
 DESCRIPTION = """\
 List the steps of a run: whole ones, damaged ones, those of a newer allranks, and saves that never ended.
@@ -30,15 +31,27 @@ def run(arguments: argparse.Namespace) -> int:
     found = [one for one in inventory.survey(at.storage) if at.step in (None, one.step)]
     newest = max((one.step for one in found if one.state == "whole"), default=None)
     whole = next((items_in(one.manifest) for one in found if one.step == newest and one.manifest), frozenset())
-    now = time.time()
+    now, memory = time.time(), _in_memory(at.storage)
     if arguments.json:
         steps = [_document(one, whole, now) for one in found]
-        screen.show_json({"run": at.storage.url, "newest": newest, "steps": steps})
+        document = {"run": at.storage.url, "newest": newest, "memory": memory and memory.step, "steps": steps}
+        screen.show_json(document)
     elif found:
         _show(found, newest, whole, now)
-    if not found:
+    if memory is not None and not arguments.json:
+        told = "is in the memory of the job's hosts: a restart of the job there takes it, nothing else can read it"
+        screen.show(f"step {memory.step} ({screen.time_of(memory.created)} UTC) {told}.")
+    if not found and memory is None:
         raise NotThere(f"there is nothing saved in {at}: {_instead(at)}.")
     return 1 if any(one.state == "damaged" for one in found) else 0
+
+
+def _in_memory(storage: Storage) -> Manifest | None:
+    """Return the manifest of the step in the memory of the job's hosts, if there is one that can be read."""
+    try:
+        return audit.in_memory(storage)
+    except (NotThere, Damaged, NewerFormat):
+        return None
 
 
 def _instead(at: Place) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from allranks.checkpoint.stage import fresh_block
+from allranks.checkpoint.stage import BlockPool, Bytes
 from allranks.errors import AlreadyThere, NotThere, StorageError, Truncated
 from allranks.storage.base import BLOCK, BlockSource, Storage
 from allranks.storage.pull import pull
@@ -38,7 +38,7 @@ class Server:
     """Serves ``storage`` to whoever knows the ``secret``, in threads of its own, on any free ``port``."""
 
     def __init__(self, storage: Storage, *, secret: bytes) -> None:
-        self._storage, self._secret = storage, secret
+        self._storage, self._secret, self._blocks = storage, secret, BlockPool()
         both = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
         self._listener = socket.create_server(("", 0), family=family, backlog=64, dualstack_ipv6=both)
@@ -73,13 +73,11 @@ class Server:
     def _answer(self, channel: socket.socket, request: dict[str, Any]) -> bool:
         """Do what a client asks for; return whether the connection can be used on."""
         try:
-            path, do, data = request["path"], request["do"], memoryview(b"")
-            result: Any = True
+            path, do, result = request["path"], request["do"], None
             if do == "write":
-                self._storage.write(path, _Incoming(channel, request["bytes"]))
+                self._storage.write(path, _Incoming(channel, request["bytes"], self._blocks))
             elif do == "read":
-                data = np.empty(request["bytes"], np.uint8).data
-                self._storage.read(path, request["offset"], [data])
+                return self._send_bytes(channel, path, request["offset"], request["bytes"])
             elif do == "size":
                 result = self._storage.size(path)
             elif do == "delete":
@@ -90,17 +88,28 @@ class Server:
             _send(channel, {"error": type(error).__name__, "message": str(error)})
             return bool(request["do"] != "write")  # bytes may be on their way
         _send(channel, {"ok": result})
-        channel.sendall(data)
+        return True
+
+    def _send_bytes(self, channel: socket.socket, path: str, offset: int, count: int) -> bool:
+        block = self._blocks.take() if count <= BLOCK else None
+        try:
+            data = (np.empty(count, np.uint8) if block is None else block[:count]).data
+            self._storage.read(path, offset, [data])
+            _send(channel, {"ok": None})
+            channel.sendall(data)
+        finally:
+            if block is not None:
+                self._blocks.give(block)
         return True
 
 
 class _Incoming:
     """The content of a file (a BlockSource) as it comes over a connection."""
 
-    def __init__(self, channel: socket.socket, size: int) -> None:
+    def __init__(self, channel: socket.socket, size: int, blocks: BlockPool) -> None:
         self.size = size
-        self._channel = channel
-        self._blocks: dict[int, memoryview] = {}
+        self._channel, self._pool = channel, blocks
+        self._in_use: dict[int, Bytes] = {}
         self._next = 0
         self._turn = threading.Condition()
 
@@ -112,7 +121,10 @@ class _Incoming:
                     raise StorageError("the copy did not come whole.")
                 if number == 0:
                     _send(self._channel, {"ok": "go"})
-                view = fresh_block().data[: min(BLOCK, self.size - number * BLOCK)]
+                block = self._pool.take()
+                assert block is not None
+                self._in_use[number] = block
+                view = block.data[: min(BLOCK, self.size - number * BLOCK)]
                 self._channel.settimeout(PATIENCE)
                 _fill(self._channel, view)
                 self._channel.settimeout(None)
@@ -125,7 +137,7 @@ class _Incoming:
         return view
 
     def done(self, number: int) -> None:
-        del number
+        self._pool.give(self._in_use.pop(number))
 
 
 class Memory(Protocol):

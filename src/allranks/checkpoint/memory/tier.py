@@ -114,7 +114,10 @@ class MemoryTier:
         nonce, self._step = about["nonce"], about["step"]
         found: list[str] = []
         if placement.is_first(self._world.rank, self._world.hosts):
-            found = folder.files_in(self._hosts.mine)
+            try:
+                found = folder.files_in(self._hosts.mine)
+            except StorageError as error:  # the others wait; who reads or writes there will say so
+                log("allranks: %s", error, level=30)
             _remove(self._hosts.mine, [path for path in found if not paths.is_of(path, nonce)])
         self._world.barrier("memory")
         return tuple(path for path in found if paths.is_of(path, nonce))
@@ -180,15 +183,18 @@ class MemoryTier:
         wrong with others."""
         try:
             manifest = audit.in_memory(self._run)
-            if manifest.nonce != about["nonce"]:
-                return None, [], {}
+        except AllranksError:
+            return None, [], {}
+        if manifest.nonce != about["nonce"]:
+            return None, [], {}
+        try:
             there = {*folder.files_in(self._hosts.mine)}
             here = [one.name for one in manifest.files if f"{paths.step_folder(manifest.step)}/{one.name}" in there]
             mine = placement.share(here, self._world.rank, self._world.hosts)
             files = tuple(one for one in manifest.files if one.name in mine)
             found = rehash.verify(self._hosts.mine, replace(manifest, files=files, leaves={}))
-        except (AllranksError, OSError):
-            return None, [], {}
+        except StorageError:  # so this host holds nothing that can be read
+            return manifest, [], {}
         faults = {one.file: f"bytes {one.where[0]}-{one.where[1]}: {one.what}" for one in found}
         return manifest, [name for name in mine if name not in faults], faults
 
