@@ -111,8 +111,7 @@ class Checkpointer:
         self._saved: int | None = None
         self._handle: SaveHandle | None = None
         self._position = Position()
-        self._gated = False
-        self._closed = False
+        self._gated = self._prepared = self._closed = False
         if not read_only:
             self._attend_to_notices(on_sigterm=on_sigterm)
         sigterm.note_saver()
@@ -203,6 +202,9 @@ class Checkpointer:
             return None
         due = (notice is not None or self._cadence.due(step, before=before)) and step != self._saved
         handle = self._save(step, state, extra=extra, metrics=metrics) if due else None
+        if not due and not self._prepared:
+            self._saver.prepare(state)
+        self._prepared = True
         if self._memory.is_due(step, before=before):
             self._memory.save(self._order(step, extra, metrics, in_memory=True), state)
         if self._world.is_main and self._timer.is_due_next(time.monotonic()):
@@ -366,6 +368,7 @@ class Checkpointer:
     def _release(self) -> None:
         self._closed = True
         self._seen = None
+        self._saver.end()
         self._undo_end()
         self._undo_sigterm()
         if not self._read_only:

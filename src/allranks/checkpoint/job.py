@@ -194,6 +194,15 @@ def shard_file(
     )
 
 
+def blocks_to_copy(tree: OpenTree, planned: PlannedFile) -> int:
+    """Return how many blocks of a file an async save copies: those that hold what a program can change in place."""
+    changes = [False]  # the header
+    for part in planned.plan.parts:
+        copies = tree.copies(planned.arrays[part.leaf])
+        changes.append(any(copy.on_host and copy.framework != "jax" for copy in copies))
+    return sum(any(changes[copy.source] for copy in block.copies) for block in planned.image.blocks)
+
+
 def _versions() -> dict[str, str]:
     loaded = {name: str(sys.modules[name].__version__) for name in _FRAMEWORKS if name in sys.modules}
     return {"allranks": version("allranks"), "python": sys.version.split()[0], **loaded}

@@ -23,7 +23,7 @@ from allranks.checkpoint import agree, gathering
 from allranks.checkpoint.commit_words import SaveId
 from allranks.checkpoint.committer import Committer
 from allranks.checkpoint.handle import Committed, SaveHandle
-from allranks.checkpoint.job import Content, Job, check_storable, shard_file
+from allranks.checkpoint.job import Content, Job, blocks_to_copy, check_storable, shard_file
 from allranks.checkpoint.metrics import as_numbers
 from allranks.checkpoint.per_rank import Choices
 from allranks.checkpoint.prepare import Planner, Prepared
@@ -133,6 +133,19 @@ class Saver:
         _LOG.debug("save of step %d on rank %d: copied (the training goes on)", *said)
         handle.blocked = time.monotonic() - began
         return handle
+
+    def prepare(self, state: object) -> None:
+        """Allocate the memory for copies of a state behind the program: the first save takes long to touch it."""
+        try:
+            tree = open_placed(state, self._world, choose=self._settings.choices.among)
+            many = sum(blocks_to_copy(tree, planned) for planned in self._planner.prepare(tree).files)
+        except AllranksError:  # a state that cannot be stored: the save says so
+            return
+        threading.Thread(target=self._pools[1].prepare, args=(many,), name="allranks-memory").start()
+
+    def end(self) -> None:
+        """Allocate no more memory for copies."""
+        self._pools[1].end()
 
     def settle(self) -> None:
         """Wait for the save that goes on, if one does. Raises what stopped it, once."""

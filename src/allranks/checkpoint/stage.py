@@ -32,6 +32,7 @@ class BlockPool:
         self._count = 0
         self._free: list[Bytes] = []
         self._changed = threading.Condition()
+        self._ends = False
 
     @property
     def allocated(self) -> int:
@@ -58,6 +59,21 @@ class BlockPool:
         with self._changed:
             self._free.append(block)
             self._changed.notify()
+
+    def prepare(self, many: int) -> None:
+        """Have this many blocks, as far as the limit allows: allocated and touched. For a thread behind the program."""
+        while True:
+            with self._changed:
+                if self._ends or self._count >= many or not self._may_grow():
+                    return
+                self._count += 1
+            block = fresh_block()
+            block[:: mmap.PAGESIZE] = 0
+            self.give(block)
+
+    def end(self) -> None:
+        """Have ``prepare`` return after the block that it is at."""
+        self._ends = True
 
     def wake(self) -> None:
         """Have those who wait look again whether they should give up."""
