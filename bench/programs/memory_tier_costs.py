@@ -53,6 +53,8 @@ def main() -> None:
         for number in range(LEAVES // 2):
             np.copyto(template[f"leaf{number}"], part)
         timed(took, "copy", began)
+    for ckpt in ckpts.values():
+        ckpt.close()
     tell(**{name: statistics.median(seconds) for name, seconds in took.items()})
 
 

@@ -32,12 +32,9 @@ def test_the_page_is_short_and_leads_to_pages_that_are_there() -> None:
     pages.check_links("preemption.md", most_lines=100)
 
 
-def test_the_page_of_memory_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "memory").mkdir()
-    monkeypatch.setenv("ALLRANKS_MEMORY_FOLDER", str(tmp_path / "memory"))
+def test_the_page_of_memory_runs(tmp_path: Path) -> None:
     pages.printed("checkpoint-memory.md", tmp_path, snippets=1)
     assert {path.name for path in (tmp_path / "runs" / "m").iterdir()} == {"checkpoint-25", "fence"}
-    assert [path for path in (tmp_path / "memory").rglob("*") if path.is_file()] == []
     pages.check_links("checkpoint-memory.md", most_lines=100)
 
 

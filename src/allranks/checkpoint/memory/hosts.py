@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Protocol
 
 from allranks.checkpoint.memory import folder, placement
 from allranks.checkpoint.memory.peers import Memory, Remote, Server, addresses_of_this_host
 from allranks.errors import StorageError
-from allranks.failure import text_of
 from allranks.storage.base import Storage
 from allranks.world.base import World
 
@@ -44,13 +44,14 @@ class RealHosts:
             self.mine = folder.open_folder(place, world.host, environ=os.environ)
             self._server = Server(self.mine, secret=self._secret) if several else None
         except (StorageError, OSError) as found:
-            error = text_of(found)
+            error = str(found)
         addresses = addresses_of_this_host(os.environ) if several else ()
         port = self._server.port if self._server else 0
         self._peers = world.all_gather([error, list(addresses), port], name="memory")
         for rank, (words, *_) in enumerate(self._peers):
             if words:
-                self.close()
+                if self._server is not None:
+                    self._server.close()
                 raise StorageError(f"rank {rank} (host {world.hosts[rank]}): {words}")
 
     def of(self, host: str) -> Memory:
@@ -68,3 +69,5 @@ class RealHosts:
             self._server.close()
         for one in self._remotes.values():
             one.close()
+        with suppress(OSError):  # it is not empty, or another rank of this host was faster
+            os.rmdir(self.mine.url)
