@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 import allranks
 from allranks.errors import CannotStore, DoesNotFit
 from allranks.storage import MemoryStorage
+from allranks.world.single import single_world
 
 SHAPES = {"matrix": (16, 24), "cube": (8, 16, 4), "vector": (48,), "scalar": ()}
 
@@ -175,3 +176,41 @@ def test_a_state_that_was_donated_before_is_refused(world: allranks.World) -> No
     assert restored is not None
     assert (np.asarray(restored[0]["w"]) == 1).all()
     assert ckpt.steps() == (1,)
+
+
+OPTAX: dict[str, Any] = {
+    "adafactor": lambda: optax.adafactor(0.1, min_dim_size_to_factor=2),
+    "adamw": lambda: optax.adamw(0.1),
+    "adam": lambda: optax.adam(0.1),
+    "sgd": lambda: optax.sgd(0.1, momentum=0.9, nesterov=True),
+    "lion": lambda: optax.lion(0.1),
+    "lamb": lambda: optax.lamb(0.1),
+    "rmsprop": lambda: optax.rmsprop(0.1, centered=True, momentum=0.9),
+    "adagrad": lambda: optax.adagrad(0.1),
+    "nadam": lambda: optax.nadam(0.1),
+    "radam": lambda: optax.radam(0.1),
+    "novograd": lambda: optax.novograd(0.1),
+}
+SAMPLE = 1
+
+
+@pytest.mark.parametrize(
+    "name", [*list(OPTAX)[:SAMPLE], *(pytest.param(one, marks=pytest.mark.soak) for one in list(OPTAX)[SAMPLE:])]
+)
+def test_every_optimizer_of_optax_goes_on_where_it_was(name: str, tmp_path: Path) -> None:
+    """A fresh state takes the saved one: the next update is the same, and not that of a fresh state."""
+    made = OPTAX[name]()
+    params = {"w": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(3)}
+    gradients = jax.tree.map(lambda one: one + 0.5, params)
+    state = made.init(params)
+    for _ in range(2):
+        _, state = made.update(gradients, state, params)
+    with allranks.Checkpointer(tmp_path, single_world(), on_sigterm=False) as ckpt:
+        ckpt.save(1, {"opt": state}, block=True)
+        restored = ckpt.restore({"opt": made.init(params)})
+    assert restored is not None
+    assert jax.tree.structure(restored[0]["opt"]) == jax.tree.structure(state)
+    assert all(map(np.array_equal, jax.tree.leaves(restored[0]["opt"]), jax.tree.leaves(state)))
+    assert not all(map(np.array_equal, jax.tree.leaves(state), jax.tree.leaves(made.init(params))))
+    expected, found = (made.update(gradients, one, params)[0] for one in (state, restored[0]["opt"]))
+    assert all(map(np.array_equal, jax.tree.leaves(found), jax.tree.leaves(expected)))
