@@ -42,7 +42,7 @@ class RealHosts:
         self._secret, error = bytes.fromhex(secret), ""
         try:
             self.mine = folder.open_folder(place, world.host, environ=os.environ)
-            self._server = Server(self.mine, secret=self._secret) if several else None
+            self._server = Server(self.mine, secret=self._secret_of(world.rank)) if several else None
         except (StorageError, OSError) as found:
             error = str(found)
         addresses = addresses_of_this_host(os.environ) if several else ()
@@ -61,8 +61,13 @@ class RealHosts:
         if host not in self._remotes:
             rank = placement.server(world.rank, host, world.hosts)
             _, addresses, port = self._peers[rank]
-            self._remotes[host] = Remote(rank, host, [(one, port) for one in addresses], secret=self._secret)
+            self._remotes[host] = Remote(rank, host, [(one, port) for one in addresses], secret=self._secret_of(rank))
         return self._remotes[host]
+
+    def _secret_of(self, rank: int) -> bytes:
+        """Return what only this job knows, another for each rank: at an address that several hosts have (loopback),
+        another rank of the job may answer."""
+        return self._secret + str(rank).encode()
 
     def close(self) -> None:
         if self._server is not None:
