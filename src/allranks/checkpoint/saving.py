@@ -139,7 +139,7 @@ class Saver:
         try:
             tree = open_placed(state, self._world, choose=self._settings.choices.among)
             many = sum(blocks_to_copy(tree, planned) for planned in self._planner.prepare(tree).files)
-        except AllranksError:  # a state that cannot be stored: the save says so
+        except Exception:  # whatever the state's own code raises: the save says so
             return
         threading.Thread(target=self._pools[1].prepare, args=(many,), name="allranks-memory").start()
 
