@@ -31,7 +31,10 @@ MAIN = """
 
 @pytest.mark.parametrize(
     ("backend", "before"),
-    [("torch", "import torch"), pytest.param("jax", "import jax", marks=pytest.mark.soak)],
+    [
+        pytest.param("torch", "import torch", marks=pytest.mark.needs("torch")),
+        pytest.param("jax", "import jax", marks=[pytest.mark.soak, pytest.mark.needs("jax")]),
+    ],
 )
 def test_the_same_error_of_all_ranks_is_shown_once(tmp_path: Path, backend: str, before: str) -> None:
     """Without us torch puts ``[rank0]:`` before each line, and nothing merges."""
