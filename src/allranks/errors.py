@@ -28,10 +28,10 @@ def name_ranks(ranks: Iterable[int]) -> str:
 
 
 class AllranksError(Exception):
-    """The base of every error that allranks raises.
+    """The base class of every error that allranks raises.
 
-    ``ranks`` are the ranks that the error is about, ``step`` and ``leaf`` the training step and the path of the array
-    where they are known, ``remedy`` what to do about it (also the last sentence of the message).
+    ``ranks`` are the ranks that the error is about. ``step`` is the training step, ``leaf`` the path of the array, or
+    None. ``remedy`` says what to do; it is also the last sentence of the message.
     """
 
     def __init__(
@@ -51,27 +51,33 @@ class AllranksError(Exception):
 
 
 class ContradictingSigns(AllranksError):
-    """Two facts about the world (launcher variables, a framework's state) cannot both be true."""
+    """Raised when two facts about the world contradict each other: launcher variables, or a framework's state."""
 
 
 class NotJsonable(AllranksError, TypeError):
-    """A value handed to the world is neither bytes nor made of JSON types."""
+    """Raised when a value is neither bytes nor made of JSON types, so it cannot travel or be saved."""
 
 
 class StoreError(AllranksError):
-    """The key-value store (JAX's coordination service, torch's Store) failed or cannot be reached."""
+    """Raised when the key-value store (JAX's coordination service, torch's Store) fails or cannot be reached."""
 
 
 class KeyTimeout(StoreError, TimeoutError):
-    """A key did not appear in the store within its time."""
+    """Raised when a key does not appear in the key-value store before the timeout."""
 
 
 class BarrierTimeout(AllranksError, TimeoutError):
-    """Not every rank came to an exchange before its deadline; ``ranks`` are the missing ones."""
+    """Raised when a call waits longer than its timeout.
+
+    ``ranks`` are the ranks that did not reach the call, where it is a call of all ranks.
+    """
 
 
 class RankDied(AllranksError):
-    """A rank that this rank waits for is known to have ended; ``ranks`` are the dead ones, ``reasons`` why."""
+    """Raised when a rank that this rank waits for has ended.
+
+    ``ranks`` are the ranks that ended; ``reasons`` says of each of them how it ended.
+    """
 
     def __init__(self, message: str, *, reasons: Mapping[int, str], remedy: str = "") -> None:
         super().__init__(message, ranks=reasons, remedy=remedy)
@@ -79,15 +85,21 @@ class RankDied(AllranksError):
 
 
 class Mismatch(AllranksError):
-    """The ranks came to the same point with different intentions or values; ``ranks`` are the minority."""
+    """Raised when ranks make different calls, or hold different values, where they must be equal.
+
+    ``ranks`` are the ranks in the minority: all of them where there is no majority.
+    """
 
 
 class CollectiveOnOneRank(Mismatch):
-    """A collective was started where only one rank can reach it: the other ranks would never join it."""
+    """Raised when a collective starts in code that only one rank runs: the other ranks would never join it."""
 
 
 class RemoteError(AllranksError):
-    """Another rank (``ranks``) raised; ``remote_type`` and ``remote_traceback`` are its exception's, as text."""
+    """Raised when another rank raised an exception in a call that all ranks make.
+
+    ``ranks`` is that rank. ``remote_type`` and ``remote_traceback`` are its exception's type and traceback, as text.
+    """
 
     def __init__(self, message: str, *, rank: int, remote_type: str, remote_traceback: str) -> None:
         super().__init__(message, ranks=(rank,))
@@ -96,21 +108,27 @@ class RemoteError(AllranksError):
 
 
 class BatchMismatch(AllranksError, ValueError):
-    """Rows, ranks, devices and accumulation steps do not multiply to the global batch."""
+    """Raised when rows, ranks, devices and accumulation steps do not multiply to the global batch."""
 
 
 class BadArgument(AllranksError, ValueError):
-    """An argument makes no sense; the message has its name, its value, and what was expected."""
+    """Raised when an argument is not accepted.
+
+    The message has the name of the argument, its value, and what was expected.
+    """
 
 
 class NotReady(AllranksError):
-    """``preflight`` found something that must be put right before the first step; the message is its table."""
+    """Raised when ``preflight`` finds errors that must be corrected before the first step.
+
+    The message lists them, one on each line, each with what to do.
+    """
 
 
 class DataError(AllranksError):
-    """A data set cannot be read as it was planned: ``path`` of which file, ``sample`` the id of which sample (or None).
+    """Raised when a data set cannot be read as planned.
 
-    Its kinds below.
+    ``path`` is the file, or empty; ``sample`` is the id of the sample, or None.
     """
 
     def __init__(self, message: str, *, path: str = "", sample: int | None = None, **known: Any) -> None:
@@ -120,19 +138,19 @@ class DataError(AllranksError):
 
 
 class DataChanged(DataError):
-    """A file is not what it was when its index was built."""
+    """Raised when the samples or a file of a data set changed after they were indexed."""
 
 
 class NoLength(DataError, TypeError):
-    """How many batches there will be is not known; a TypeError, as of whatever has no ``len``."""
+    """Raised when ``len()`` is called on a loader whose number of batches is not known."""
 
 
 class WorkerDied(DataError):
-    """A process that mapped samples ended before its work was done."""
+    """Raised when a worker process of a loader ends before it has returned its samples."""
 
 
 class LedgerMismatch(DataError):
-    """The samples that the ranks took are not those of the plan: some were read twice, or never.
+    """Raised when the ranks did not take the planned samples: some samples were read twice, or never.
 
     ``gaps`` are the first places where (rank, steps, samples), as far as they are known.
     """
@@ -143,7 +161,10 @@ class LedgerMismatch(DataError):
 
 
 class StorageError(AllranksError):
-    """A file system or object store failed; ``path`` is the file it is about."""
+    """Raised when a file system or an object store fails.
+
+    ``path`` is the file.
+    """
 
     def __init__(self, message: str, *, path: str = "", remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
@@ -151,27 +172,33 @@ class StorageError(AllranksError):
 
 
 class NotThere(StorageError):
-    """There is no such file."""
+    """Raised when a file, a checkpoint or a step does not exist."""
 
 
 class StepRemoved(NotThere):
-    """A step was there, and has been removed or saved over since, by the job that owns the run or by ``ckpt gc``."""
+    """Raised when a step was removed, or saved again, before it could be read.
+
+    The job that owns the run, or ``ckpt gc``, removes steps.
+    """
 
 
 class AlreadyThere(StorageError):
-    """A file that must be new exists."""
+    """Raised when a file that must be new already exists."""
 
 
 class Truncated(StorageError):
-    """A file ends before the bytes that were asked for."""
+    """Raised when a file ends before the requested bytes."""
 
 
 class CannotStore(AllranksError, TypeError):
-    """A leaf of a state (``leaf``) is neither an array nor a JSON value, so a checkpoint cannot hold it."""
+    """Raised when a leaf of a state is neither an array nor a JSON value, so a checkpoint cannot hold it."""
 
 
 class DoesNotFit(AllranksError, ValueError):
-    """A template differs from the checkpoint; the message and ``differences`` list all of it."""
+    """Raised when a checkpoint does not fit the template that it should fill.
+
+    The message and ``differences`` list every difference.
+    """
 
     def __init__(
         self, message: str, *, differences: Iterable[object], step: int | None = None, remedy: str = ""
@@ -181,7 +208,10 @@ class DoesNotFit(AllranksError, ValueError):
 
 
 class Damaged(AllranksError):
-    """A checkpoint is not what was saved: ``path`` is the file, ``leaf`` the array, ``where`` its bytes (from, to)."""
+    """Raised when a file of a checkpoint does not hold what was saved.
+
+    ``path`` is the file, ``leaf`` the array, ``where`` its first byte and the byte behind its last one.
+    """
 
     def __init__(
         self,
@@ -199,9 +229,10 @@ class Damaged(AllranksError):
 
 
 class SaveFailed(AllranksError):
-    """A save was given up on all ranks, and nothing was published; ``ranks`` are those that failed.
+    """Raised when a save was stopped, on every rank; nothing was published.
 
-    With ``unknown``, the rank that publishes stood still while it did: the checkpoint may be there after all.
+    ``ranks`` are the ranks that failed. ``unknown`` is True where the rank that publishes failed while it
+    published: the checkpoint may exist then.
     """
 
     def __init__(
@@ -218,15 +249,18 @@ class SaveFailed(AllranksError):
 
 
 class Fenced(AllranksError):
-    """Another job has taken over this run's directory, so this one may not write into it any more."""
+    """Raised when another job owns the run, so this job may not write into it."""
 
 
 class StepExists(AllranksError):
-    """The step is saved already."""
+    """Raised when the step to save is already in the run."""
 
 
 class UnknownFormat(AllranksError, ValueError):
-    """What stands at ``path`` is no checkpoint that allranks can read."""
+    """Raised when a file or a folder is in no checkpoint format that allranks reads.
+
+    ``path`` is the file or the folder.
+    """
 
     def __init__(self, message: str, *, path: str = "", remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
@@ -234,11 +268,17 @@ class UnknownFormat(AllranksError, ValueError):
 
 
 class NewerFormat(UnknownFormat):
-    """A checkpoint (``path``) is in a newer version of the format than this allranks reads: it is not damaged."""
+    """Raised when a checkpoint is in a newer version of the format than this allranks reads.
+
+    The checkpoint is not damaged. ``path`` is its manifest.
+    """
 
 
 class Unsafe(AllranksError):
-    """A file (``path``) asks for what no reader should give it: to run code, or memory and bytes that are not its."""
+    """Raised when a file could run code, or asks for memory or for files that a checkpoint must not use.
+
+    ``path`` is the file.
+    """
 
     def __init__(self, message: str, *, path: str = "", remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
@@ -246,4 +286,4 @@ class Unsafe(AllranksError):
 
 
 class NotResumed(AllranksError):
-    """The first values after a resume are not those that the checkpoint recorded."""
+    """Raised when the first metrics after a resume differ from the metrics that the checkpoint recorded."""

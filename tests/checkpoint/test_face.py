@@ -407,7 +407,7 @@ def test_close_says_that_the_last_state_could_not_be_saved(disk: MemoryStorage) 
 
 UNSTORABLE: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "an object in the state": (lambda: {"state": {"a": {"f": object()}}}, "'a/f' is object"),
-    "a function in the state": (lambda: {"state": {"act": np.sin}}, "'act' is numpy.ufunc"),
+    "a function in the state": (lambda: {"state": {"act": np.sin}}, "'act' is a numpy.ufunc"),
     "a long double": (lambda: {"state": {"a": np.zeros(2, np.longdouble)}}, "'a' is an array of float128"),
     "text that is none": (lambda: {"state": {"a": "\ud800"}}, "not Unicode text"),
     "a key that is no text": (lambda: {"state": {"\ud800": 1}}, "not Unicode text"),

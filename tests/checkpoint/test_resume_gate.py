@@ -36,7 +36,7 @@ def test_a_loss_that_begins_elsewhere_stops_the_job(tmp_path: Path) -> None:
         with pytest.raises(CannotStore, match="'loss' is no number"):
             ckpt.resume_gate({"loss": "low"})
     text = str(error.value)
-    assert "loss is 1.75, and was 0.3557, 4.92 times as much: further than within=0.1" in text
+    assert "loss: expected 0.3557, found 1.75, 4.92 times as much. The difference is more than within=0.1" in text
     places = [text.index(word) for word in ("coverage", "normalisation", "renamed", "data position", "learning-rate")]
     assert places == sorted(places)
 
@@ -74,7 +74,7 @@ def test_ranks_that_differ_are_the_first_reason(tmp_path: Path) -> None:
     ended = allranks.SimulatedWorld(4).run(run)
     assert ended.errors == {}
     for rank, text in ended.results.items():
-        assert text.startswith(f"rank {rank}: resume gate: loss is 2.97")
+        assert text.startswith(f"rank {rank}: resume gate: loss: expected 0.3557, found 2.97")
         assert "1. the ranks differ: loss is 0.36 on rank 0, 3.84 on ranks 1-3" in text
 
 

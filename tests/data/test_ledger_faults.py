@@ -163,7 +163,7 @@ lost_id = int(plan.row_ids(range(12, 18), 29, 30)[0, 3])
 @pytest.mark.parametrize(
     ("kind", "says", "ranks"),
     [
-        ("lost", rf"719 samples were taken, and 720 planned: rank 2, step 29: lost {lost_id}\.", (2,)),
+        ("lost", rf"719 samples were taken, and 720 planned: rank 2, step 29: lost sample {lost_id}\.", (2,)),
         ("slipped", r"720 samples were taken, and 720 planned: rank 2, step 29: other samples than planned\.", (2,)),
         ("rows", r"rows 12-17 by no rank and rows 6-11 by several counted\.", ()),
         ("seen", r"before step 10, by an earlier job", ()),

@@ -270,7 +270,7 @@ def test_a_file_that_is_cut_off_while_it_is_read_is_named(tmp_path: Path) -> Non
     reader = source.open(index)
     reader.read(0)
     os.truncate(tmp_path / "a.txt", 1000)
-    with pytest.raises(DataChanged, match=r"expected bytes 3,900 to 4,000, found .* ends at byte 1000"):
+    with pytest.raises(DataChanged, match=r"expected bytes 3,900 to 4,000, found a shorter file"):
         reader.read(len(index) - 1)
 
 

@@ -30,7 +30,7 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
     done = training.run([*FOUR, str(TRAIN), "--batch-size", "20", "--grad-accum", "2"])
     assert done.returncode == 1, done.stdout
     headline = next(line for line in done.stdout.splitlines() if line.startswith("first failure: "))
-    assert "a batch of 20 rows cannot be cut evenly: 4 ranks x 2 devices x 2 accumulation = 16" in headline
+    assert "a batch of 20 rows cannot be divided evenly: 4 ranks x 2 devices x 2 accumulation = 16" in headline
     assert headline.endswith("The nearest batch sizes are 16 and 32.")
 
 

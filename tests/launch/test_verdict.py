@@ -75,7 +75,7 @@ VICTIMS = {
     "sys.exit(1) in a handler": Story().tells(0, f"left with exit code 1 after {CLOSED}", 5.1, before=CLOSED),
     "prints, and sys.exit(1)": Story().tells(0, "left with exit code 1", 5.1, lines=LINES),
     "prints, and exits": Story().ends_with(0, 1, 5.2, lines=LINES),
-    "RankDied": Story().tells(0, "allranks.errors.RankDied: rank 0: barrier 'x': a rank is dead", 5.1),
+    "RankDied": Story().tells(0, "allranks.errors.RankDied: rank 0: barrier 'x': a rank has ended", 5.1),
     "aborted by JAX": Story().ends_with(0, ABORTED, 5.2, lines=(TASK_DIED,)),
     "catches it and leaves": Story().leaves(0, 5.2, lines=LINES).tells(2, CLOSED, 5.1),
 }

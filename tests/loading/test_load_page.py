@@ -14,7 +14,7 @@ def test_the_snippets_of_the_page_run(tmp_path: Path) -> None:
     out = pages.printed("load.md", tmp_path, snippets=4)
     assert 'did you mean: rename={"model.*": "*"}' in out
     assert "elevation_alpha: float32[] (allowed by '*elevation_alpha')" in out
-    assert "val_loss is 1.75, and was 0.3557" in out, out
+    assert "val_loss: expected 0.3557, found 1.75" in out, out
 
 
 def test_the_page_is_short_and_leads_to_pages_that_are_there() -> None:

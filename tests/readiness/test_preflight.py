@@ -48,7 +48,7 @@ def test_every_rank_hears_of_what_one_rank_has_wrong(monkeypatch: pytest.MonkeyP
         assert names(
             error,
             "leading dimension: rank 17: this rank brings 11 rows; its part is 10 of 400. ",
-            "distinct: seeds: ranks 16 and 17 hold the same; 1 of 40 are repeated, on ranks 16-17. ",
+            "distinct: seeds: ranks 16 and 17 hold the same value; 1 of 40 are repeated, on ranks 16-17. ",
             "same: config: lr: ranks 0-16, 18-39: 0.1; rank 17: 0.2. ",
         )
     assert capsys.readouterr().err.count("400 = 40 ranks x 1 device x 10 x 1 accumulation") == 1
@@ -126,4 +126,4 @@ def test_the_command_on_two_ranks(tmp_path: Path) -> None:
     assert checks["code"]["evidence"][0]["text"].startswith("1 file of the program")
     done = command("--batch", "6")
     assert done.returncode == 1
-    assert "error    a batch of 6 rows cannot be cut evenly" in done.stdout
+    assert "error    a batch of 6 rows cannot be divided evenly" in done.stdout

@@ -133,8 +133,8 @@ def test_distinct_means_no_two_anywhere(said: list[list[str]]) -> None:
 
 
 def test_who_holds_the_same_is_named() -> None:
-    assert distinct("keys", [["a", "b"], ["c", "b"]]).texts[0].startswith("ranks 0 and 1 hold the same; 1 of 4")
-    assert distinct("keys", [["a", "a"]]).texts[0].startswith("rank 0 holds the same at places 0 and 1")
+    assert distinct("keys", [["a", "b"], ["c", "b"]]).texts[0].startswith("ranks 0 and 1 hold the same value; 1 of 4")
+    assert distinct("keys", [["a", "a"]]).texts[0].startswith("rank 0 holds the same value at places 0 and 1")
 
 
 def test_variables_that_nothing_reads_are_named_with_what_was_meant() -> None:

@@ -57,7 +57,7 @@ def test_one_dead_rank_of_ten_thousand_is_named_to_all() -> None:
     end = SimulatedWorld(MANY, faults=[Crash(7_777)]).run(attempt)
     assert end.crashed == (7_777,)
     assert len(end.results) == MANY - 1
-    assert all("a rank is dead. rank 7777 (host host-972): crashed." in told for told in end.results.values())
+    assert all("a rank has ended. rank 7777 (host host-972): crashed." in told for told in end.results.values())
 
 
 def test_a_save_of_ten_thousand_ranks_is_planned_alike_by_all() -> None:

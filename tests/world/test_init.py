@@ -117,8 +117,8 @@ def test_a_port_that_another_job_has_taken_is_named_at_once(framework: str, vari
     with socket.create_server(("127.0.0.1", port)):
         job = python(f"import allranks; allranks.init({framework!r})", harness.torchrun_environ(0, 2, port))
     assert job.codes == [1], job
-    assert f"StoreError: rank 0: cannot listen at 127.0.0.1:{port}: another process does" in job.ranks[0].err
-    assert f"Set {variable} to a free port, the same for every rank" in job.ranks[0].err
+    assert f"StoreError: rank 0: cannot listen at 127.0.0.1:{port}: another process listens there" in job.ranks[0].err
+    assert f"Set {variable} to a free port, the same one on every rank" in job.ranks[0].err
 
 
 ALONE = """

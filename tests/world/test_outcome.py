@@ -70,8 +70,10 @@ def test_a_timeout_names_the_missing_and_where_they_are() -> None:
         reveal(arrived(sent), rank=0, ticket=HERE)
     assert str(caught.value) == (
         "rank 0: barrier 'epoch' (train.py:8): ranks 1-2 did not come within 2.5 s. "
-        "rank 1 (host host-0): at data.py:3 in load; rank 2 (host host-1): gave no sign."
+        "rank 1 (host host-0): at data.py:3 in load; rank 2 (host host-1): gave no sign. "
+        "Every rank must make this call. Where a rank is only slow, raise timeout=."
     )
+    assert caught.value.remedy
     many = outcome.timed_out(1, range(1, 10_000), stalled=(), places={}, host_of=host_of).document
     assert "ranks 1-9999 did not come" in many["message"]
     assert many["message"].endswith("rank 8 (host host-4): gave no sign; and 9991 more.")

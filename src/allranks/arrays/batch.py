@@ -33,7 +33,7 @@ class BatchPlan:
             below = max(self.size // unit, 0) * unit
             nearest = [str(n) for n in (below, below + unit) if n > 0]
             raise BatchMismatch(
-                f"a batch of {self.size} rows cannot be cut evenly: {_count(self.ranks, 'rank')} x "
+                f"a batch of {self.size} rows cannot be divided evenly: {_count(self.ranks, 'rank')} x "
                 f"{_count(self.devices, 'device')} x {self.accumulation} accumulation = {unit}, and every device needs "
                 "the same number of rows.",
                 remedy=f"The nearest batch size{'s are' if len(nearest) > 1 else ' is'} {' and '.join(nearest)}.",

@@ -219,7 +219,10 @@ def _stranger(leaf: object) -> tuple[str, str]:
     kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
     if callable(leaf):
         name = getattr(leaf, "__qualname__", repr(leaf))
-        return f"{kind} ({name})", "Keep functions out of the state: eqx.filter(model, eqx.is_array) does, for one."
+        return (
+            f"a {kind} ({name})",
+            "Keep functions out of the state, for example with eqx.filter(model, eqx.is_array).",
+        )
     remedies: dict[type, str] = {
         set: "Store sorted(value), a list.",
         frozenset: "Store sorted(value), a list.",

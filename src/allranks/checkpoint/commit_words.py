@@ -168,7 +168,7 @@ Event = (
 
 _REMEDY = {
     Verdict.ABORTED: "Nothing was published; training may go on.",
-    Verdict.UNKNOWN: "Its files were left alone: if the manifest is there, so is the whole checkpoint.",
+    Verdict.UNKNOWN: "Its files were kept: if the manifest exists, the checkpoint is complete.",
 }
 
 

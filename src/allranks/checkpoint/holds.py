@@ -21,6 +21,7 @@ from allranks.storage.base import Storage
 
 FORMAT = "allranks.hold"
 _MOST_ATTEMPTS = 100
+_OTHER = "Choose another step: `allranks ckpt ls` shows those that are there."
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ def take(storage: Storage, step: int, *, minutes: float) -> str:
     storage.put(path, json.dumps({"format": FORMAT, **asdict(hold)}).encode())
     if storage.size(paths.manifest_path(step)) is None:
         release(storage, path)
-        raise StepRemoved(f"{storage.url} has no step {step}, or it was removed meanwhile.", path=path)
+        told = f"{storage.url} has no step {step}, or it was removed meanwhile."
+        raise StepRemoved(told, path=paths.step_folder(step), remedy=_OTHER)
     return path
 
 

@@ -83,7 +83,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 def _check_version(document: dict[str, Any]) -> None:
     version = document.get("version")
     if document.get("format") == FORMAT and type(version) is int and version > PLAIN and version not in _KEYS_OF:
-        raise Newer(f"is in version {version} of the format, and this allranks reads {_KNOWN}")
+        raise Newer(f"is in version {version} of the format: this allranks reads the versions {_KNOWN}")
 
 
 def _check_text(text: str, document: Any) -> None:

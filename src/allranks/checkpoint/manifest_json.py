@@ -58,7 +58,7 @@ def decode(data: bytes, *, path: str) -> Manifest:
         raise NewerFormat(
             f"{path} {newer}.",
             path=path,
-            remedy="Install a newer allranks; the checkpoint is not damaged.",
+            remedy="The checkpoint is not damaged. Install a newer allranks.",
         ) from newer
     except Unsound as fault:
         raise Damaged(

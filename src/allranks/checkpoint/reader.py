@@ -165,7 +165,7 @@ def _digests(manifest: Manifest) -> Check:
 
     def check(file: int, chunk: int, data: memoryview) -> str:
         found, was = digest(data), manifest.files[file].digests[chunk]
-        return "" if found == was else f"their digest is {found}, and was {was}."
+        return "" if found == was else f"expected the digest {was}, found {found}."
 
     return check
 

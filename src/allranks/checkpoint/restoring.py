@@ -187,15 +187,17 @@ def _candidates(storage: Storage, world: World, step: int | None) -> list[int]:
     if step not in found:
         told = ", ".join(map(str, found)) or "none"
         raise NotThere(
-            f"rank {world.rank}: {storage.url} has no step {step}; it has {told}.", path=paths.step_folder(step)
+            f"rank {world.rank}: {storage.url} has no step {step}; it has {told}.",
+            path=paths.step_folder(step),
+            remedy="Restore another step; without step=, restore() takes the newest.",
         )
     return [one for one in found if one <= step]
 
 
 def _with_advice(error: Damaged, older: int | None) -> Damaged:
-    advice = "There is no older one."
+    advice = "There is no older step to restore."
     if older is not None:
-        advice = f"restore(step={older}) takes the one before; fallback=True the newest that is whole."
+        advice = f"restore(step={older}) takes the one before; fallback=True takes the newest step that is not damaged."
     return Damaged(str(error), path=error.path, leaf=error.leaf, where=error.where, step=error.step, remedy=advice)
 
 
@@ -287,7 +289,7 @@ def _look(storage: Storage, world: World, like: object, manifest: Manifest, sett
         wrong = _without_value(tree, allowed)
     if wrong:
         who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
-        remedy = "What is meant can be said: rename=, allow_missing=, allow_unexpected=, cast=True."
+        remedy = "Where the difference is meant, say so: rename=, allow_missing=, allow_unexpected=, cast=True."
         remedy = _of_items(storage, manifest, [*(one.path for one in declared), *tree.values]) or remedy
         report = match.report(wrong, declared, manifest)
         raise DoesNotFit(f"{who}: {report}", differences=wrong, step=step, remedy=remedy)

@@ -39,7 +39,7 @@ class Compared:
 
     def __str__(self) -> str:
         times = f", {self.mean / self.recorded:.3g} times as much" if self.recorded and math.isfinite(self.mean) else ""
-        return f"{self.name} is {self.mean:.6g}, and was {self.recorded:.6g}{times}"
+        return f"{self.name}: expected {self.recorded:.6g}, found {self.mean:.6g}{times}"
 
     @property
     def torn(self) -> str:
@@ -74,8 +74,8 @@ def reasons(compared: Sequence[Compared], loaded: Loaded | None, *, step: int | 
     found = [one.torn for one in compared if one.torn]
     if loaded is None:
         found.append(
-            "coverage: was every weight loaded? restore() takes all or nothing; of what allranks.load loaded, give its "
-            "report= here"
+            "coverage: was every weight loaded? restore() loads all or nothing; after allranks.load, pass its result "
+            "as report="
         )
     elif loaded.missing:
         some = ", ".join(loaded.missing[:6]) + (", ..." if len(loaded.missing) > 6 else "")
@@ -84,16 +84,16 @@ def reasons(compared: Sequence[Compared], loaded: Loaded | None, *, step: int | 
     statistics = [path for path in (loaded.missing if loaded else ()) if _is_statistic(path)]
     lacking = f"its statistics were not loaded: {', '.join(statistics[:6])}; and " if statistics else ""
     found.append(
-        f"normalisation: {lacking}are the inputs scaled by the mean and deviation of the training then, and is the "
-        "model in the mode (train or eval) in which the value was taken?"
+        f"normalisation: {lacking}are the inputs scaled by the mean and deviation of the first run, and is the "
+        "model in the same mode (train or eval) as when the value was recorded?"
     )
     if loaded is not None and loaded.rename:
         found.append(f"renamed layers: more would fit with rename={dict(loaded.rename)}")
     else:
-        found.append("renamed layers: is a layer another one than then, under the same name: order, activation, head?")
+        found.append("renamed layers: does a name now belong to another layer (order, activation, head)?")
     where = f" at step {step}" if step is not None else ""
-    found.append(f"data position: does the loader go on{where} where it stood, with the same data and masks?")
-    found.append("learning-rate schedule: does it go on, or warm up anew? It shows after a few steps, not at the first")
+    found.append(f"data position: does the loader continue{where} where it was, with the same data and masks?")
+    found.append("learning-rate schedule: does it continue, or warm up again? This shows only after a few steps")
     return found
 
 
@@ -106,4 +106,4 @@ def told(compared: Sequence[Compared], why: Sequence[str], *, within: float) -> 
     """Return the message."""
     odd = "; ".join(str(one) for one in compared if not one.fits)
     listed = "\n".join(f"  {number}. {reason}" for number, reason in enumerate(why, 1))
-    return f"{odd}: further than within={within:g}. Likely reasons, in order:\n{listed}"
+    return f"{odd}. The difference is more than within={within:g}. Likely reasons, in order:\n{listed}"

@@ -133,9 +133,9 @@ def mismatch(verdict: Verdict, *, who: str) -> Mismatch:
     first = verdict.differences[0]
     if first.decided:
         remedy = (
-            "Was it loaded, seeded or stepped on some ranks only? If one rank dissents alone, time and again, suspect "
-            "its device. allranks.verify(state, on_mismatch='repair') mends it."
+            "Was it loaded, seeded or updated on some ranks only? If the same rank differs again and again, suspect "
+            "its device. allranks.verify(state, on_mismatch='repair') gives it the majority's values."
         )
     else:
-        remedy = "No copy has a majority, so none is known to be right: three copies or more could tell."
+        remedy = "No copy has a majority, so the right copy is unknown. Of three copies or more, a majority can tell."
     return Mismatch(f"{who}: {verdict}.", ranks=verdict.ranks, step=verdict.step, leaf=first.path, remedy=remedy)

@@ -85,5 +85,5 @@ def _localise(world: World, plan: Plan, ledger: Ledger, copies: Ledger | None, c
         ranks=[gap.rank for gap in places],
         step=places[0].begin if places else None,
         sample=next((sample for gap in places for sample in (*gap.lost, *gap.extra)), None),
-        remedy="Restore a checkpoint from before: its ledger goes back with the weights.",
+        remedy="Restore an earlier checkpoint: it restores the data position together with the weights.",
     )

@@ -82,8 +82,12 @@ def _single(planned: NDArray[np.int64], missing: Sum, samples: int) -> tuple[tup
 
 
 def in_words(gap: Gap) -> str:
-    """Return ``rank 1, step 512: lost 77, took 5 instead``."""
+    """Return ``rank 1, step 512: lost sample 77, took sample 5 instead``."""
     steps = f"step {gap.begin}" if gap.end == gap.begin + 1 else f"steps {gap.begin}-{gap.end - 1}"
-    what = [f"lost {', '.join(map(str, gap.lost))}"] if gap.lost else []
-    what += [f"took {', '.join(map(str, gap.extra))} {'instead' if gap.lost else 'in excess'}"] if gap.extra else []
+    what = [f"lost {_samples(gap.lost)}"] if gap.lost else []
+    what += [f"took {_samples(gap.extra)} {'instead' if gap.lost else 'in excess'}"] if gap.extra else []
     return f"rank {gap.rank}, {steps}: {', '.join(what) or 'other samples than planned'}"
+
+
+def _samples(ids: tuple[int, ...]) -> str:
+    return f"{'sample' if len(ids) == 1 else 'samples'} {', '.join(map(str, ids))}"

@@ -68,9 +68,9 @@ class PackedLoader(DeviceIterator):
 
     def __len__(self) -> int:
         raise NoLength(
-            "how many packed rows there are is known when all is tokenized, so there is no len(loader).",
-            remedy="All ranks take the same number of steps: iterate to the end; for a schedule, choose a number of "
-            "steps yourself, and go on with the next epoch until they are done.",
+            "there is no len(loader): the number of packed rows is known only once all samples are tokenized.",
+            remedy="All ranks take the same number of steps: iterate to the end. For a schedule, choose a number of "
+            "steps, and start the next epoch until they are done.",
         )
 
     def __bool__(self) -> bool:
@@ -135,7 +135,7 @@ class PackedSharedAudit:
             raise LedgerMismatch(
                 f"rank {self._world.rank}: the ledger of epoch {self._plan.epoch}: {total.samples} samples have ended, "
                 f"and {due.samples} should have{', other ones' if total.samples == due.samples else ''}.",
-                remedy="Restore a checkpoint from before: its ledger goes back with the weights.",
+                remedy="Restore an earlier checkpoint: it restores the data position together with the weights.",
             )
         return total
 

@@ -112,7 +112,9 @@ def distinct(check: str, said: Sequence[Sequence[str]]) -> Row:
         return ok(check, f"{total} on {len(said)} rank{'s' if len(said) > 1 else ''}, all different")
     (one, i), (other, j) = clashes[0]
     same = (
-        f"rank {one} holds the same at places {i} and {j}" if one == other else f"ranks {one} and {other} hold the same"
+        f"rank {one} holds the same value at places {i} and {j}"
+        if one == other
+        else f"ranks {one} and {other} hold the same value"
     )
     ranks = {rank for pair in clashes for rank, _ in pair}
     found = f"{same}; {len(clashes)} of {total} are repeated, on {name_ranks(ranks)}"

@@ -14,8 +14,8 @@ _ADVICE = {
     errno.EPERM: ("the file system does not allow it", "Check the owner and the attributes of the folder."),
     errno.EIO: ("the device failed", "See the kernel's log (dmesg) of this host; trust no file written since."),
     errno.ESTALE: ("the server forgot the file", "Was it removed or its export changed under a running job?"),
-    errno.ENOENT: ("it is not there", ""),
-    errno.EEXIST: ("it is there already", ""),
+    errno.ENOENT: ("it does not exist", "Check the path."),
+    errno.EEXIST: ("it exists already", "Choose another name."),
     errno.ENOTDIR: ("what should be a folder is a file", "Check the path."),
     errno.EISDIR: ("it is a folder", "Check the path."),
     errno.EFBIG: ("the file would be larger than the file system allows", "Save from more ranks, or elsewhere."),
@@ -49,12 +49,12 @@ def of_system(error: OSError, doing: str, path: str, place: str, found: str = ""
 
 def not_there(path: str, place: str) -> NotThere:
     """Return the error for a file that is missing."""
-    return NotThere(f"there is no file {path!r} in {place}.", path=path)
+    return NotThere(f"there is no file {path!r} in {place}.", path=path, remedy="Check the path.")
 
 
 def already_there(path: str, place: str, why: str = "") -> AlreadyThere:
     """Return the error for a file that is in the way of a new one."""
-    return AlreadyThere(f"{path!r} is in {place} already{why}.", path=path)
+    return AlreadyThere(f"{path!r} is in {place} already{why}.", path=path, remedy="Choose another name.")
 
 
 def link_on_the_way(folder: str, name: str, place: str) -> StorageError:
@@ -69,4 +69,8 @@ def link_on_the_way(folder: str, name: str, place: str) -> StorageError:
 
 def truncated(path: str, place: str, *, until: int, size: int) -> Truncated:
     """Return the error for a file that ends early: bytes up to ``until`` were asked for, ``size`` are there."""
-    return Truncated(f"{path!r} in {place} ends at byte {size}, bytes up to {until} were expected.", path=path)
+    return Truncated(
+        f"{path!r} in {place} is too short: expected {until:,} bytes or more, found {size:,}.",
+        path=path,
+        remedy="Its writer has not finished, or the file was cut.",
+    )

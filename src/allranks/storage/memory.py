@@ -27,6 +27,8 @@ from .pull import pull
 
 T = TypeVar("T")
 Effect = Literal["none", "torn", "whole"]
+# What errors call the operations of a write.
+_VERBS = dict.fromkeys(("create", "block", "finish"), "write")
 
 
 class Crashed(BaseException):
@@ -259,7 +261,7 @@ class MemoryStorage:
                 self._perhaps_fail(operation, path)
                 return effect()
             except OSError as error:
-                raise of_system(error, operation, path, self.url) from error
+                raise of_system(error, _VERBS.get(operation, operation), path, self.url) from error
 
     def _perhaps_crash(
         self, operation: str, path: str, whole: Callable[[], object], torn: Callable[[], object]

@@ -26,7 +26,7 @@ def pack(value: Value, *, what: str = "value") -> Json:
     """Return the value in JSON types, bytes (at any depth) wrapped. Raises NotJsonable naming the place."""
     if type(value) is int and value.bit_length() > _LONGEST_INT:
         raise NotJsonable(
-            f"{what} is an int of {value.bit_length()} bits; between ranks travel at most {_LONGEST_INT}.",
+            f"{what} is an int of {value.bit_length()} bits: expected at most {_LONGEST_INT}.",
             remedy="Send its bytes (int.to_bytes).",
         )
     if value is None or type(value) in (bool, int, float, str):
@@ -38,7 +38,7 @@ def pack(value: Value, *, what: str = "value") -> Json:
     if isinstance(value, dict):
         return {_key(key, what): pack(item, what=f"{what}[{key!r}]") for key, item in value.items()}
     raise NotJsonable(
-        f"{what} is a {type(value).__module__}.{type(value).__qualname__}; between ranks travel only {_ALLOWED}.",
+        f"{what} is a {type(value).__module__}.{type(value).__qualname__}: expected {_ALLOWED}.",
         remedy="Convert it first (.item() for a scalar array, .tolist() or .tobytes() for an array, list() for a set).",
     )
 
@@ -68,6 +68,6 @@ def _key(key: object, what: str) -> str:
     if isinstance(key, str) and key != _BYTES:
         return key
     raise NotJsonable(
-        f"{what} has the key {key!r}; keys must be str (JSON would change {key!r} in silence).",
+        f"{what} has the key {key!r}: expected a str, because JSON would change any other key.",
         remedy="Use str keys, or a list of pairs.",
     )

@@ -80,7 +80,7 @@ class Exchanger:
         what ``decide`` raised (RemoteError but on the first, where it is not one of our errors).
         """
         self._refuse_child(ticket)
-        packed = pack(value, what=f"rank {self.rank}: {ticket}: the value")
+        packed = pack(value, what=f"rank {self.rank}: {ticket}: value")
         self.count += 1
         self._mine.append([])
         call = _Call(self, f"{self.line}/{self.count}", ticket, self.clock.now() + timeout, timeout)

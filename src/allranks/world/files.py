@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from allranks.errors import KeyTimeout, StoreError
+from allranks.errors import StoreError
+from allranks.world.store import no_key
 
 # Between two looks at a key: a quarter of the time waited so far, and in this range, in seconds.
 _SHORTEST_NAP, _LONGEST_NAP = 20e-6, 0.05
@@ -42,7 +43,7 @@ class FileStore:
         while (value := self.get(key)) is None:
             waited = time.monotonic() - start
             if waited >= timeout:
-                raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
+                raise no_key(key, timeout)
             self._check(key)
             time.sleep(min(max(waited / 4, _SHORTEST_NAP), _LONGEST_NAP, timeout - waited))
         return value

@@ -19,6 +19,9 @@ from allranks.failure import message_of, remote_note, traceback_of
 from allranks.world.codec import Json, Value, pack, unpack
 from allranks.world.ticket import Ticket
 
+_LATE = "Every rank must make this call. Where a rank is only slow, raise timeout=."
+_ENDED = "Look at the output of that rank first: its end is the cause."
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -65,7 +68,7 @@ def mismatched(who_is_where: str, minority: Sequence[int]) -> Outcome:
 def died(reasons: Mapping[int, str], host_of: Callable[[int], str]) -> Outcome:
     told = "; ".join(f"rank {rank} (host {host_of(rank)}): {why}" for rank, why in sorted(reasons.items()))
     told = told.rstrip(".")
-    return Outcome({"error": "died", "message": f"a rank is dead. {told}.", "reasons": list(reasons.items())})
+    return Outcome({"error": "died", "message": f"a rank has ended. {told}.", "reasons": list(reasons.items())})
 
 
 def timed_out(
@@ -109,9 +112,9 @@ def _error(document: Mapping[str, Any], message: str, *, rank: int, ticket: Tick
             error = Mismatch if kind == "mismatch" else CollectiveOnOneRank
             return error(message, ranks=document["ranks"], step=document.get("step"), leaf=document.get("leaf"))
         case "timeout":
-            return BarrierTimeout(message, ranks=document["ranks"])
+            return BarrierTimeout(message, ranks=document["ranks"], remedy=_LATE)
         case "died":
-            return RankDied(message, reasons=dict(document["reasons"]))
+            return RankDied(message, reasons=dict(document["reasons"]), remedy=_ENDED)
         case _:
             return remote_error(document, rank=rank, where=str(ticket))
 

@@ -97,8 +97,8 @@ class Decision:
         """Return the error of rank 0 where another process listens at the address at which the ranks are to meet."""
         port = "JAX_COORDINATOR_PORT" if self.backend == "jax" else "MASTER_PORT"
         return StoreError(
-            f"rank {self.rank}: cannot listen at {self.address}: another process does ({self.evidence}).",
-            remedy=f"`ss -ltnp` shows which. Set {port} to a free port, the same for every rank.",
+            f"rank {self.rank}: cannot listen at {self.address}: another process listens there ({self.evidence}).",
+            remedy=f"`ss -ltnp` shows which process. Set {port} to a free port, the same one on every rank.",
         )
 
 

@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 import greenlet
 
 from allranks.clock import ManualClock
-from allranks.errors import AllranksError, KeyTimeout
+from allranks.errors import AllranksError
 from allranks.evidence import weight_of
 from allranks.failure import failure_of, text_of
 from allranks.topology import Topology
@@ -29,7 +29,7 @@ from allranks.world import gone, stall
 from allranks.world.base import DEFAULT_FANOUT, DEFAULT_TIMEOUT, Identity, World
 from allranks.world.bell import Bell
 from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
-from allranks.world.store import LocalStore
+from allranks.world.store import LocalStore, no_key
 
 T = TypeVar("T")
 MAX_OPERATIONS = 1_000_000  # of one rank: more is a loop without end
@@ -276,7 +276,7 @@ class _Rank:
         run, deadline = self._run, self._run.clock.now() + timeout
         while (value := run.state.get(key)) is None:
             if run.clock.now() >= deadline:
-                raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
+                raise no_key(key, timeout)
             self._await(key, deadline - run.clock.now())
         return value
 

@@ -53,7 +53,7 @@ class LocalStore:
     def wait(self, key: str, timeout: float) -> bytes:
         with self._changed:
             if not self._changed.wait_for(lambda: self.get(key) is not None, timeout):
-                raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
+                raise no_key(key, timeout)
             return self._words[_first_word(key)][key]
 
     def claim(self, key: str, value: bytes) -> bytes:
@@ -77,6 +77,14 @@ class LocalStore:
         with self._changed:
             keys = self._words.get(_first_word(prefix), {})
             return {key: value for key, value in keys.items() if key.startswith(prefix)}
+
+
+def no_key(key: str, seconds: float) -> KeyTimeout:
+    """Return the error of ``wait`` for a key that nobody has set."""
+    return KeyTimeout(
+        f"key-value store: no rank set the key {key!r} within {seconds:g} s.",
+        remedy="Look at the rank that sets it: that rank has failed, or is still at work.",
+    )
 
 
 def _first_word(key: str) -> str:

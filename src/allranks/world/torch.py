@@ -21,6 +21,7 @@ from torch.distributed.rendezvous import rendezvous
 from allranks.errors import KeyTimeout, StoreError
 from allranks.world.presence import is_taken
 from allranks.world.signs import Decision
+from allranks.world.store import no_key
 
 T = TypeVar("T")
 _METHODS = ("clone", "check", "compare_set", "list_keys", "delete_key")
@@ -86,7 +87,7 @@ class TorchStore:
         while not self._do("wait", key, lambda: self._store.check([key])):
             waited = time.monotonic() - start
             if waited >= timeout:
-                raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
+                raise no_key(key, timeout)
             time.sleep(min(max(waited / 4, _SHORTEST_NAP), _LONGEST_NAP, timeout - waited))
         value = self.get(key)
         return self.wait(key, timeout) if value is None else value

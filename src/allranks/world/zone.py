@@ -42,9 +42,9 @@ def refuse(collective: str, zone: Zone | None = None) -> None:
     where = call_site() or "(no Python line)"
     raise CollectiveOnOneRank(
         f"rank {zone.rank}: {collective} at {where} needs every rank, but only rank {zone.rank} runs this code "
-        f"(opened at {zone.opened}); the other ranks would never join it.",
+        f"(opened at {zone.opened}). The other ranks would never join it.",
         ranks=(zone.rank,),
-        remedy="Do the collective on all ranks before, and hand its result to the code that one rank runs.",
+        remedy="Make the call on all ranks before, and pass its result to the code that one rank runs.",
     )
 
 

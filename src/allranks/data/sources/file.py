@@ -67,7 +67,7 @@ class FileBytes:
         try:
             self._storage.read(self.name, offset, [into])
         except (NotThere, Truncated) as error:
-            found = "no such file" if isinstance(error, NotThere) else str(error)
+            found = "no such file" if isinstance(error, NotThere) else "a shorter file"
             raise changed(self.path, f"bytes {offset:,} to {offset + into.nbytes:,}", found) from error
         self._counter.add(into.nbytes)
 
@@ -77,7 +77,7 @@ def changed(path: str, expected: str, found: str) -> DataChanged:
     return DataChanged(
         f"{path} has changed since it was indexed: expected {expected}, found {found}.",
         path=path,
-        remedy="Put it back as it was; or start anew with the files as they are: a start indexes what has changed.",
+        remedy="Put the old file back; or start the job again, which indexes the new file.",
     )
 
 

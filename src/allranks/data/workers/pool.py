@@ -65,14 +65,16 @@ class _Piece:
             _LOG.warning("a worker process %s; the %d samples that it had are done again", how, len(self.ids))
             return False
         first, last = int(self.ids.min()), int(self.ids.max())
-        ids = ", ".join(map(str, self.ids[:8].tolist())) + (", ..." if len(self.ids) > 8 else "")
+        ids = ", ".join(map(str, self.ids[:8].tolist())) + (
+            f", ..., from {first} to {last}" if len(self.ids) > 8 else ""
+        )
         self.future.set_exception(
             WorkerDied(
-                f"a worker process {how} at {len(self.ids)} samples of epoch {self.epoch} (ids {ids}, from {first} to "
-                f"{last}), and so did the one that tried them again.",
+                f"a worker process {how} at {len(self.ids)} samples of epoch {self.epoch} (ids {ids}), and the next "
+                "worker ended at the same samples.",
                 sample=first if first == last else None,
-                remedy="Killed by SIGKILL, it was probably out of memory; otherwise, apply the functions to these "
-                "samples with workers=0.",
+                remedy="After SIGKILL, it was probably out of memory. After another end, map these samples with "
+                "workers=0, to see the error.",
             )
         )
         return True

@@ -13,8 +13,8 @@ from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 
 _KNOWN = (
-    "allranks reads safetensors, what torch.save, torch.distributed.checkpoint, Orbax and Flax (msgpack) wrote, and "
-    "its own checkpoints; pickles with allow_pickle=True."
+    "allranks reads safetensors, files of torch.save, torch.distributed.checkpoint, Orbax and Flax (msgpack), its own "
+    "checkpoints, and pickles with allow_pickle=True."
 )
 # What a directory of Hugging Face's calls its weights, next to which others may stand.
 _USUAL = ("model.safetensors", "adapter_model.safetensors", "pytorch_model.bin")
@@ -68,7 +68,9 @@ def _open_file(storage: Storage, name: str, *, allow_pickle: bool) -> Source:
             path=name,
             remedy="Read it by eqx.tree_deserialise_leaves or np.load on every rank, and allranks.verify the result.",
         )
-    raise UnknownFormat(f"{storage.url}/{name}, {size} bytes, is in no format that is known.", path=name, remedy=_KNOWN)
+    raise UnknownFormat(
+        f"{storage.url}/{name} ({size} bytes) is in no format that allranks knows.", path=name, remedy=_KNOWN
+    )
 
 
 def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool) -> Source:
@@ -81,9 +83,9 @@ def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool
         )
     if not allow_pickle:
         raise Unsafe(
-            f"{storage.url}/{name} is a pickle, which runs whatever code it names.",
+            f"{storage.url}/{name} is a pickle: reading it can run any code.",
             path=name,
-            remedy="Where you know who wrote it, and trust him: allow_pickle=True.",
+            remedy="If you trust who wrote it, pass allow_pickle=True.",
         )
     return pickled.open_file(storage, name)
 
