@@ -241,7 +241,7 @@ def test_a_put_without_all_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -
         return write(job)
 
     monkeypatch.setattr(Job, "write", hasty)
-    with pytest.raises((AssertionError, Damaged), match="not there"):
+    with pytest.raises((AssertionError, Damaged), match="does not exist"):
         sweep(range(5))
 
 

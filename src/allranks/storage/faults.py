@@ -14,7 +14,7 @@ _ADVICE = {
     errno.EPERM: ("the file system does not allow it", "Check the owner and the attributes of the folder."),
     errno.EIO: ("the device failed", "See the kernel's log (dmesg) of this host; trust no file written since."),
     errno.ESTALE: ("the server forgot the file", "Was it removed or its export changed under a running job?"),
-    errno.ENOENT: ("it does not exist", "Check the path."),
+    errno.ENOENT: ("it does not exist", ""),
     errno.EEXIST: ("it exists already", "Choose another name."),
     errno.ENOTDIR: ("what should be a folder is a file", "Check the path."),
     errno.EISDIR: ("it is a folder", "Check the path."),
@@ -49,7 +49,7 @@ def of_system(error: OSError, doing: str, path: str, place: str, found: str = ""
 
 def not_there(path: str, place: str) -> NotThere:
     """Return the error for a file that is missing."""
-    return NotThere(f"there is no file {path!r} in {place}.", path=path, remedy="Check the path.")
+    return NotThere(f"there is no file {path!r} in {place}.", path=path)
 
 
 def already_there(path: str, place: str, why: str = "") -> AlreadyThere:

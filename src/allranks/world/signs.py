@@ -170,7 +170,10 @@ def _launcher(environ: Mapping[str, str], name: str, rank: str, size: str, local
     says = f"{name} says rank {environ[rank]} of {environ[size]} ({rank}, {size})"
     r, s = _number(environ, rank), _number(environ, size)
     if not 0 <= r < s:
-        raise ContradictingSigns(f"{says}, but there is no such rank.", remedy=f"Correct or unset {rank} and {size}.")
+        raise ContradictingSigns(
+            f"{says}, but there is no such rank: ranks count from 0 to the size minus 1.",
+            remedy=f"Correct or unset {rank} and {size}.",
+        )
     return Launcher(name, r, s, says, _number(environ, local) if local in environ else None)
 
 
