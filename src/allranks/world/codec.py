@@ -68,6 +68,6 @@ def _key(key: object, what: str) -> str:
     if isinstance(key, str) and key != _BYTES:
         return key
     raise NotJsonable(
-        f"{what} has the key {key!r}: expected a str, because JSON would change any other key.",
+        f"{what} has the key {key!r}: expected a str other than {_BYTES!r}; JSON would change any other type.",
         remedy="Use str keys, or a list of pairs.",
     )
