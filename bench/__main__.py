@@ -13,7 +13,7 @@ from bench.measure import ROOT
 
 BENCHES = {
     "world": "barrier and gather against the frameworks' own; store operations to 10,000 ranks",
-    "gate": "the gate: a zone, a refusal, the entrance to a collective",
+    "gate": "the gate: a section, a refusal, the entrance to a collective",
     "startup": "from the command to the first collective; memory of a rank",
     "failure": "from one rank's failure to the end of the job",
     "log_path": "lines a second from the ranks to the terminal",

@@ -1,4 +1,4 @@
-"""What the gate costs: to open a zone, to work in it, to be refused in it, and to meet before a collective.
+"""What the gate costs: to open a section, to work in it, to be refused in it, and to meet before a collective.
 
 Every figure but those of a first time is the best round of many: on a busy machine the best is what a call costs.
 """

@@ -1,4 +1,4 @@
-"""What the gate costs one rank of two. argv: jax or torch. Rank 0 also measures its zones."""
+"""What the gate costs one rank of two. argv: jax or torch. Rank 0 also measures its sections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from told import tell
 
 import allranks
 from allranks.errors import CollectiveOnOneRank
-from allranks.world import zone
+from allranks.world.one_rank import one_rank
 
 ROUNDS = 30
 
@@ -27,8 +27,8 @@ def best(call: Callable[[], object], times: int = 300) -> float:
 
 
 def refused(call: Callable[[], object]) -> float:
-    """How long a call takes to be refused, in a zone of its own."""
-    with zone.one_rank(0):
+    """How long a call takes to be refused, in a section of its own."""
+    with one_rank(0):
         begin = time.perf_counter()
         try:
             call()
@@ -68,8 +68,8 @@ def meet() -> None:
         pass
 
 
-def open_zone() -> None:
-    with zone.one_rank(0):
+def open_section() -> None:
+    with one_rank(0):
         pass
 
 
@@ -79,13 +79,13 @@ local, collective = (jax_calls if framework == "jax" else torch_calls)()
 found = {}
 if world.is_main:
     begin = time.perf_counter()
-    open_zone()
-    found["the first zone of a process"] = time.perf_counter() - begin
-    found["a zone, opened and closed"] = best(open_zone)
+    open_section()
+    found["the first section of a process"] = time.perf_counter() - begin
+    found["a section, opened and closed"] = best(open_section)
     found["a local call outside"] = best(local)
-    with zone.one_rank(0):
+    with one_rank(0):
         local()
-        found["the same inside a zone"] = best(local)
+        found["the same inside a section"] = best(local)
     # allranks: ignore[AR201] it is refused
     found["a collective's refusal, the first"] = refused(collective)
     found["a collective's refusal, then"] = min(refused(collective) for _ in range(100))

@@ -18,14 +18,14 @@ from harness import clean_environ, free_port, run_commands, torchrun_environ
 from allranks.cli import doctor
 from allranks.doctor import host, together
 from allranks.doctor.devices import Framework
-from allranks.doctor.host import Asked, Looked, Presence
+from allranks.doctor.host import Asked, Looked, ProcessInfo
 from allranks.doctor.machine import GB, Memory, memory
 from allranks.doctor.muster import muster
 from allranks.doctor.ranks import alone
 from allranks.errors import BarrierTimeout
 from allranks.report.readiness import Readiness
 from allranks.world.base import World
-from allranks.world.signs import Decision
+from allranks.world.launcher_environment import Decision
 from allranks.world.simulated import SimulatedWorld
 
 LAUNCHER = alone("simulated", [])
@@ -42,7 +42,7 @@ def verdicts(found: Readiness) -> dict[str, tuple[str, tuple[str, ...]]]:
 def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """One has another jax, one less memory, one a clock that is behind; all ranks return the same table."""
 
-    def look(asked: Asked, here: Sequence[Presence], hosts: int) -> Looked:
+    def look(asked: Asked, here: Sequence[ProcessInfo], hosts: int) -> Looked:
         del asked
         assert (len(here), hosts) == (2, 40)
         name = here[0].host

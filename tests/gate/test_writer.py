@@ -10,7 +10,7 @@ import pytest
 
 from allranks.errors import AllranksError, CollectiveOnOneRank
 from allranks.gate.writer import RankWriter
-from allranks.world import zone
+from allranks.world import main_rank_section
 from allranks.world.base import Identity, World
 from allranks.world.store import LocalStore
 
@@ -30,7 +30,7 @@ class Run:
         self.name = "run-1"
 
     def log(self, values: Any) -> int:
-        self.alone.append(zone.current() is not None)
+        self.alone.append(main_rank_section.current() is not None)
         self.logged.append(values)
         return len(self.logged)
 

@@ -104,7 +104,7 @@ class Checkpointer:
         self._keeping = self._entry.keeping
         self._saver = Saver(self._storage, world, settings, nonce=self._entry.nonce, keeping=self._keeping)
         self._memory = open_tier(self._storage, world, kept_in_memory, settings, entry=self._entry)
-        self._undo_end = world.lookout.before_end(self.wait)
+        self._undo_end = world.listener.before_end(self.wait)
         self._departure = departure.of(world)
         self._undo_sigterm: Callable[[], object] = lambda: None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None

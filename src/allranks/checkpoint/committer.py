@@ -42,7 +42,7 @@ from allranks.checkpoint.commit_words import (
 from allranks.clock import Clock
 from allranks.errors import Fenced, KeyTimeout, StoreError
 from allranks.failure import message_of, text_of
-from allranks.world import gone
+from allranks.world import departures
 from allranks.world.codec import dumps, loads
 from allranks.world.store import KeyValueStore
 
@@ -105,7 +105,7 @@ class Committer:
         """Whether the save cannot be committed any more: ``write`` may ask now and then, and raise, to end early."""
         if (decision := self.store.get(f"{_prefix(save)}/decision")) is not None:
             return not loads(decision)["commit"]
-        dead = gone.read(self.store)
+        dead = departures.read(self.store)
         return any(self.store.get(f"{_prefix(save)}/ack/{rank}") is None for rank in dead)
 
     def put(self, key: str, document: Json) -> None:
@@ -250,7 +250,7 @@ class _Run:
     def _look_around(self) -> Iterator[Event]:
         """See who is dead, whether somebody has aborted, and what time it is."""
         me = self.of
-        for rank, why in gone.read(me.store).items():
+        for rank, why in departures.read(me.store).items():
             if rank not in self._side.acks:
                 yield from self._arrived(rank)
             yield Died(rank, why)
@@ -275,7 +275,7 @@ class _Run:
             yield read(loads(me.store.wait(self._key(name), self._patience(_MEMBER_LOOK))))
             return
         except KeyTimeout:
-            dead = gone.read(me.store)
+            dead = departures.read(me.store)
         if COORDINATOR_RANK in dead:
             yield Died(COORDINATOR_RANK, dead[COORDINATOR_RANK])
         if me.clock.now() >= self._deadline:
@@ -313,7 +313,7 @@ class _Run:
         return _concluded(self.of.claim(self._key("outcome"), document))
 
     def _put(self) -> Event:
-        if COORDINATOR_RANK in (dead := gone.read(self.of.store)):
+        if COORDINATOR_RANK in (dead := departures.read(self.of.store)):
             return Refused(f"rank 0 was about to put the manifest, but {dead[COORDINATOR_RANK]}")
         try:
             self.publish([self._side.acks[rank] for rank in range(self.of.size)])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 
 from allranks.errors import name_ranks
-from allranks.world.signs import Decision
+from allranks.world.launcher_environment import Decision
 
 _NAP, _LONGEST = 0.1, 1 << 20
 

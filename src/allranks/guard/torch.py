@@ -40,7 +40,7 @@ def compare_parameters(world: World) -> None:
         for judge in judges:
             judge.join(2 * _SLICE)
 
-    world.lookout.before_end(finish)
+    world.listener.before_end(finish)
     # By identity: the optimizer's number, and its steps so far.
     seen: dict[int, list[int]] = {}
 
@@ -114,5 +114,5 @@ def _judge(world: World, key: str, where: str, step: int, is_over: threading.Eve
     ranks = [[Claim(**one) for one in loads(text)] for text in texts]
     if places := differing(ranks):
         found = failure(ranks, places, where=where, host=world.host, step=step)
-        end: Any = world.lookout  # of several processes: it can
+        end: Any = world.listener  # of several processes: it can
         end.end_all(replace(found, when=time.time()))

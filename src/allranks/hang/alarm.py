@@ -27,7 +27,7 @@ from allranks.errors import KeyTimeout
 from allranks.hang.calls import NO_CALLS, Calls
 from allranks.hang.diagnose import Diagnosis, Seen, diagnose
 from allranks.hang.heartbeat import Heartbeat
-from allranks.world import gone
+from allranks.world import departures
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
 
@@ -116,7 +116,7 @@ class Alarm:
         self._due = limit
         self._reported = self._judged = False
         self._well = 0  # beats since which this rank moves
-        world.lookout.on_ring(self.heard)
+        world.listener.on_ring(self.heard)
 
     def tick(self) -> None:
         """Put the beat into the store, and call if this rank stands still."""
@@ -151,7 +151,7 @@ class Alarm:
     def _call(self, number: int) -> None:
         mine = dumps(self._world.rank)
         judge = self._store.claim(f"hang/{number}/judge", mine)
-        self._world.lookout.ring()  # a judge that has claimed it may have died before it rang
+        self._world.listener.ring()  # a judge that has claimed it may have died before it rang
         if judge == mine:
             self._settle(reported=self._judge(number))
         else:
@@ -203,7 +203,7 @@ class Alarm:
             snapshots = {
                 int(key.rpartition("/")[2]): RankSnapshot.from_json(json.loads(text)) for key, text in said.items()
             }
-            missing = sorted(set(range(world.size)).difference(snapshots, gone.read(self._store)))
+            missing = sorted(set(range(world.size)).difference(snapshots, departures.read(self._store)))
             left = deadline - world.clock.now()
             if not missing or left <= 0:
                 return snapshots
@@ -213,7 +213,7 @@ class Alarm:
                 continue
 
     def _case(self, snapshots: Mapping[int, RankSnapshot]) -> Case:
-        ended = gone.read(self._store)
+        ended = departures.read(self._store)
         near = {rank: state for snapshot in snapshots.values() for rank, state in snapshot.near.items()}
         last: dict[str, bytes] = {} if len(snapshots) == self._world.size else self._store.list("beat/")
         now, seen = max((snapshot.beat.when for snapshot in snapshots.values()), default=0.0), []

@@ -19,11 +19,11 @@ from allranks import agent
 from allranks.errors import StoreError
 from allranks.failure import Failure
 from allranks.hang import start
-from allranks.world import gone
+from allranks.world import departures
 from allranks.world.base import Identity, World
-from allranks.world.bell import Bell
 from allranks.world.files import FileStore
 from allranks.world.store import KeyValueStore
+from allranks.world.wake_up import WakeUp
 
 # Seconds between two looks for a ring.
 _POLL = 0.2
@@ -53,7 +53,7 @@ class LauncherListener:
 
     def __init__(self, store: PolledStore, rank: int) -> None:
         self._store, self._rank = store, rank
-        self._bell = Bell(store)
+        self._bell = WakeUp(store)
         self._heard: list[Callable[[], None]] = []
         self._farewells: list[Callable[[], None]] = []
         self._thread = threading.Thread(target=self._listen, name="allranks-listener", daemon=True)
@@ -125,7 +125,7 @@ def begin(backend: str) -> None:
     rank, size, host = int(os.environ["ALLRANKS_RANK"]), int(os.environ["ALLRANKS_SIZE"]), os.environ["ALLRANKS_HOST"]
     store = PolledStore(folder())
     listener = LauncherListener(store, rank)
-    world = World(Identity(rank, size, rank, (host,) * size, backend), store, lookout=listener)
+    world = World(Identity(rank, size, rank, (host,) * size, backend), store, listener=listener)
     if start.substitute(world, listener, listener.stop):
         agent.load().listen(rank, host, listener.report)
 
@@ -137,6 +137,6 @@ def folder() -> Path:
 
 def _mark(store: KeyValueStore, rank: int, why: str) -> None:
     try:
-        gone.mark(store, rank, why)
+        departures.mark(store, rank, why)
     except StoreError:
         return  # the launcher has ended: nobody reads it

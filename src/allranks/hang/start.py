@@ -104,8 +104,8 @@ def _settings(hang_after: float, on_hang: str) -> Settings | None:
 
 def _watch(world: World, settings: Settings | None) -> Watch | None:
     """Watch over a world of several processes; in a world of one nobody waits for anybody."""
-    if settings is None or not isinstance(world.lookout, Sentinel):
+    if settings is None or not isinstance(world.listener, Sentinel):
         return None
-    watch = Watch(world, world.lookout, settings)
+    watch = Watch(world, world.listener, settings)
     watch.start()
     return watch

@@ -32,10 +32,10 @@ from allranks.hang.limits import Limits
 from allranks.hang.sites import classify, place
 from allranks.hang.stragglers import Straggler, stragglers
 from allranks.hang.training_thread import TrainingThread, collectives_of
-from allranks.world import gone
+from allranks.world import departures
 from allranks.world.base import World
 from allranks.world.codec import loads
-from allranks.world.lookout import Lookout
+from allranks.world.failure_listener import FailureListener
 
 Policy = Literal["warn", "end"]
 # What a job ends with that was ended for a hang: EX_TEMPFAIL of sysexits.h, try again.
@@ -64,7 +64,7 @@ def period(limit: float, size: int) -> float:
     return max(min(_EVERY, limit / 8), size / _MOST_BEATS)
 
 
-class Listener(Lookout, Protocol):
+class Listener(FailureListener, Protocol):
     """What a watch needs to know of the other ranks beside their words in the store, and how it ends the job."""
 
     @property
@@ -272,7 +272,7 @@ class Watch:
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         if question.get("want") == "beats":
             beats = self._world.store.list("beat/").values()
-            ended = {str(rank): why for rank, why in gone.read(self._world.store).items()}
+            ended = {str(rank): why for rank, why in departures.read(self._world.store).items()}
             return {"beats": [loads(text) for text in beats], "ended": ended}
         me = {**asdict(self._world.identity), "pid": os.getpid(), "command": sys.argv, "limit": self._settings.limit}
         return {"rank": me, "sight": self.snapshot(threads=bool(question.get("threads"))).to_json()}

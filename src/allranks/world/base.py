@@ -12,13 +12,13 @@ from typing import Any, ParamSpec, TypeVar, cast
 from allranks.callsite import call_site
 from allranks.clock import Clock, SystemClock
 from allranks.errors import AllranksError, Mismatch
-from allranks.world import outcome, zone
+from allranks.world import main_rank_section, outcome
 from allranks.world.claims import by_claim, minority, who_says_what
 from allranks.world.codec import Value, pack, unpack
 from allranks.world.exchange import Decide, Exchanger
-from allranks.world.lookout import Alone, Lookout
-from allranks.world.meetings import Meetings
+from allranks.world.failure_listener import Alone, FailureListener
 from allranks.world.one_rank import one_rank
+from allranks.world.program_exchanges import ProgramExchanges
 from allranks.world.progress import progress
 from allranks.world.store import KeyValueStore
 from allranks.world.ticket import Ticket
@@ -65,15 +65,15 @@ class World:
         clock: Clock | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         fanout: int = DEFAULT_FANOUT,
-        lookout: Lookout | None = None,
+        listener: FailureListener | None = None,
     ) -> None:
         self.identity = identity
         self.store = store
         self.clock = clock or SystemClock()
-        self.lookout = lookout or Alone()
+        self.listener = listener or Alone()
         self.timeout = timeout
         self.fanout = fanout
-        self.meetings = Meetings(self.line("x"))
+        self.meetings = ProgramExchanges(self.line("x"))
 
     def __repr__(self) -> str:
         me = self.identity
@@ -123,7 +123,7 @@ class World:
             members=range(self.size),
             fanout=self.fanout,
             host_of=lambda rank: self.identity.hosts[rank],
-            locate=self.lookout.locate,
+            locate=self.listener.locate,
             line=name,
         )
 
@@ -133,7 +133,7 @@ class World:
         The base of all calls below. ``op`` and ``name`` must be the same on every rank (Mismatch otherwise); what
         ``decide`` raises, every rank raises.
         """
-        zone.refuse(f"{op} {name!r}")
+        main_rank_section.refuse(f"{op} {name!r}")
         ticket = Ticket(op, name, call_site())
         limit = self.timeout if timeout is None else timeout
         before = progress.enter("meeting", f"{op} {name!r}")
@@ -203,7 +203,7 @@ class World:
 
         Inside code that only one rank runs already, ``fn`` is just called: no other rank is here to be told.
         """
-        if zone.current() is not None:
+        if main_rank_section.current() is not None:
             return fn(*args, **kwargs)
         name = _name_of(fn)
         told, cause = self._attempt(fn, args, kwargs) if self.is_main else (None, None)

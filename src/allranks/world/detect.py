@@ -12,9 +12,9 @@ from types import ModuleType
 
 from allranks.errors import AllranksError, ContradictingSigns
 from allranks.world.base import DEFAULT_TIMEOUT, Identity, World
-from allranks.world.presence import Presence, local_rank_of, of_this_process
+from allranks.world.launcher_environment import Decision, Framework, LauncherEnvironment, launcher_of, read
+from allranks.world.process_info import ProcessInfo, local_rank_of, of_this_process
 from allranks.world.sentinel import Sentinel
-from allranks.world.signs import Decision, Framework, Signs, launcher_of, read
 from allranks.world.single import single_world
 from allranks.world.store import LocalStore
 
@@ -44,7 +44,7 @@ def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_f
     _refuse_in_simulated_world()
     with _lock:
         if _made is None:
-            _made = _join(read(_signs(backend)), _Arguments(backend, timeout, fail_fast))
+            _made = _join(read(_launcher_environment(backend)), _Arguments(backend, timeout, fail_fast))
         elif backend not in (None, _made.backend) and (_made.size > 1 or backend == "torch"):
             raise AllranksError(
                 f"rank {_made.rank}: allranks.init(backend={backend!r}): the world is made already, and its backend is "
@@ -75,12 +75,12 @@ def _refuse_in_simulated_world() -> None:
 
 def believe(backend: str | None = None) -> Decision:
     """Return what ``init`` would believe of this process, and join nobody. Raises ContradictingSigns."""
-    return read(_signs(backend))
+    return read(_launcher_environment(backend))
 
 
-def _signs(asked: str | None) -> Signs:
+def _launcher_environment(asked: str | None) -> LauncherEnvironment:
     processes = sys.modules.get("multiprocessing.process")  # a child has it; nobody else need import it
-    return Signs(
+    return LauncherEnvironment(
         environ=os.environ,
         jax=_framework("jax"),
         torch=_framework("torch"),
@@ -140,14 +140,14 @@ def _join(decision: Decision, arguments: _Arguments) -> World:
     return _meet(adapter, Identity(rank, size, 0, ("?",) * size, decision.backend), decision, me, arguments)
 
 
-def _meet(adapter: ModuleType, identity: Identity, decision: Decision, me: Presence, arguments: _Arguments) -> World:
+def _meet(adapter: ModuleType, identity: Identity, decision: Decision, me: ProcessInfo, arguments: _Arguments) -> World:
     """Have the ranks tell each other where they are, and start to watch over them."""
     store = adapter.connect()
     sentinel = Sentinel(store, identity.rank, identity.size, me, fail_fast=arguments.fail_fast)
     sentinel.listen()
-    world = World(identity, store, timeout=arguments.timeout, lookout=sentinel)
+    world = World(identity, store, timeout=arguments.timeout, listener=sentinel)
     told = world.all_gather(me.to_json(), name="init")
-    everybody = tuple(Presence(**one) for one in told)
+    everybody = tuple(ProcessInfo(**one) for one in told)
     local_rank = decision.local_rank if decision.local_rank is not None else local_rank_of(identity.rank, everybody)
     world.identity = replace(identity, local_rank=local_rank, hosts=tuple(one.host for one in everybody))
     sentinel.watch(everybody)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from allranks.clock import Clock
 from allranks.errors import AllranksError, KeyTimeout
-from allranks.world import gone, outcome, tree
+from allranks.world import departures, outcome, tree
 from allranks.world.codec import Json, Value, dumps, loads, pack
 from allranks.world.store import KeyValueStore
 from allranks.world.ticket import Ticket, difference
@@ -273,7 +273,7 @@ class _Call:
                 look = min(look * 2, _LONGEST_LOOK)
             if look_down:
                 self._look_down()
-            dead = gone.read(me.store)
+            dead = departures.read(me.store)
             if dead and (self.judge is None or self.judge in dead):
                 raise _DeathError(dead)
 

@@ -15,8 +15,8 @@ from jax._src import clusters, distributed, xla_bridge
 
 from allranks import agent
 from allranks.errors import KeyTimeout, StoreError
-from allranks.world.presence import is_taken
-from allranks.world.signs import Decision
+from allranks.world.launcher_environment import Decision
+from allranks.world.process_info import is_taken
 
 T = TypeVar("T")
 _CLIENT_METHODS = (

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from allranks.errors import BarrierTimeout, KeyTimeout, StoreError
-from allranks.world import gone, overdue
+from allranks.world import departures, overdue
 from allranks.world.base import World
 from allranks.world.codec import Json, dumps, loads
 
@@ -82,7 +82,7 @@ class Notices:
         self._targets: dict[int, Notice] = {}
         self._failure: BarrierTimeout | None = None
         self._leaving = False
-        world.lookout.on_ring(self._listen)
+        world.listener.on_ring(self._listen)
 
     @property
     def is_leaving(self) -> bool:
@@ -103,7 +103,7 @@ class Notices:
             if Notice(**loads(there)).covers(notice):
                 return
             vote += 1
-        self._world.lookout.ring()
+        self._world.listener.ring()
 
     def arrived(self, call: int) -> Notice | None:
         """Take note that this rank begins its ``call``-th call (1, 2, ...); return what all ranks are to do at it.
@@ -173,11 +173,11 @@ class Notices:
             try:
                 return self._store.wait(key, max(0.0, min(_LOOK, deadline - clock.now())))
             except KeyTimeout:
-                if clock.now() >= deadline or rank in gone.read(self._store):
+                if clock.now() >= deadline or rank in departures.read(self._store):
                     return None
 
     def _missing(self, ranks: Sequence[int]) -> Json:
-        dead = gone.read(self._store)
+        dead = departures.read(self._store)
         return [[rank, dead.get(rank, f"gave no sign for {self._patience:g} s")] for rank in ranks]
 
     def _claim(self, vote: int, outcome: Json) -> Json:

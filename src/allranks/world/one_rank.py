@@ -1,4 +1,4 @@
-"""Open a zone: the stretch of code that only one rank runs."""
+"""Open a section that only one rank runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from allranks.callsite import call_site
 from allranks.world.guards.detect import framework_guards
-from allranks.world.zone import Zone, within
+from allranks.world.main_rank_section import MainRankSection, within
 
 
 @contextmanager
 def one_rank(rank: int) -> Iterator[None]:
-    """Open a zone for this thread: inside, collectives raise CollectiveOnOneRank."""
-    zone = Zone(rank, call_site())
-    with within(zone), framework_guards(zone):
+    """Open a section for this thread: inside, collectives raise CollectiveOnOneRank."""
+    section = MainRankSection(rank, call_site())
+    with within(section), framework_guards(section):
         yield

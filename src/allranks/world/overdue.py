@@ -50,7 +50,7 @@ def _watch(world: World, name: str, why: str, call: str) -> None:
         late = set(range(world.size)) - {int(one.removeprefix(_CAME)) for one in world.store.list(_CAME)}
         if not late or world.store.claim(_REPORTED, name.encode()) != name.encode():
             return
-        places = dict(world.lookout.locate(sorted(late)))
+        places = dict(world.listener.locate(sorted(late)))
     except StoreError:
         return
     if world.rank in late:

@@ -28,10 +28,10 @@ from allranks.callsite import whereabouts
 from allranks.errors import KeyTimeout, StoreError
 from allranks.evidence import Weight, first_of, weight_of
 from allranks.failure import Failure, describe_exit, shell_exit_code
-from allranks.world import gone, sigterm, workers
-from allranks.world.board import Board, SharedStore
-from allranks.world.deaths import DeathWatch
-from allranks.world.presence import Presence
+from allranks.world import departures, sigterm, workers
+from allranks.world.failure_table import FailureTable, SharedStore
+from allranks.world.process_exits import ExitWatch
+from allranks.world.process_info import ProcessInfo
 
 # How long a rank that fails waits whether it hears that another one failed: then its own failure is a consequence. The
 # second, where a rank of its machine is seen ending.
@@ -52,9 +52,9 @@ _ANSWER = 2.0
 class Sentinel:
     """The sentinel of this process, which is one of ``size`` ranks. ``listen`` first, then ``watch``."""
 
-    def __init__(self, store: SharedStore, rank: int, size: int, me: Presence, *, fail_fast: bool) -> None:
+    def __init__(self, store: SharedStore, rank: int, size: int, me: ProcessInfo, *, fail_fast: bool) -> None:
         self._store = store
-        self._board = Board(store, rank)
+        self._failure_table = FailureTable(store, rank)
         self._rank, self._size, self._me = rank, size, me
         self._ends_all = fail_fast and "ALLRANKS_CONTROL" not in os.environ
         self._hosts: Mapping[int, str] = {rank: me.host}
@@ -62,7 +62,7 @@ class Sentinel:
         self._heard = threading.Event()
         self._left = False
         self._dead: set[int] = set()
-        self._deaths: DeathWatch | None = None
+        self._deaths: ExitWatch | None = None
         self._listeners: list[_Listener] = []
         self._thread = threading.Thread(target=self._listen, name="allranks-sentinel", daemon=True)
 
@@ -75,17 +75,17 @@ class Sentinel:
         if self._ends_all:
             sigterm.on_sigterm(self._terminated, doomed=self._is_doomed)
 
-    def watch(self, everybody: Sequence[Presence]) -> None:
+    def watch(self, everybody: Sequence[ProcessInfo]) -> None:
         """Watch over the ranks of this machine; ``everybody`` is all ranks' presence, in rank order."""
         self._hosts = {rank: one.host for rank, one in enumerate(everybody)}
         here = self._me.machine
         self.near = {r: one.pid for r, one in enumerate(everybody) if here == one.machine != "" and r != self._rank}
         if here and "ALLRANKS_CONTROL" not in os.environ:
-            self._deaths = DeathWatch(self.near, self._died)
+            self._deaths = ExitWatch(self.near, self._died)
 
     def ring(self) -> None:
         """Wake what listens on every rank."""
-        self._board.bell.ring()
+        self._failure_table.bell.ring()
 
     def on_ring(self, heard: Callable[[], None]) -> None:
         """Have ``heard`` called now and after every ring, in a thread of its own: this one must not miss a failure."""
@@ -100,8 +100,8 @@ class Sentinel:
         if "ALLRANKS_CONTROL" in os.environ:
             agent.load().accuse(asdict(failure))
             return
-        gone.mark(self._store, failure.rank, f"has failed: {failure.what}")
-        self._board.post_failure(failure)
+        departures.mark(self._store, failure.rank, f"has failed: {failure.what}")
+        self._failure_table.post_failure(failure)
 
     def at_end(self, farewell: Callable[[], None]) -> None:
         """Have ``farewell`` called when the process ends in order, before this thread leaves the store."""
@@ -109,25 +109,25 @@ class Sentinel:
 
     def locate(self, missing: Sequence[int]) -> Mapping[int, str]:
         """Return where ranks are, those that are known to have ended or that answer in about two seconds."""
-        places = {rank: why for rank, why in gone.read(self._store).items() if rank in missing}
+        places = {rank: why for rank, why in departures.read(self._store).items() if rank in missing}
         asked = [rank for rank in missing if rank not in places and rank != self._rank]
         if not asked:
             return places
-        question, deadline = self._board.ask(asked), time.monotonic() + _ANSWER
+        question, deadline = self._failure_table.ask(asked), time.monotonic() + _ANSWER
         for rank in asked:
             try:
-                self._board.await_answer(question, rank, max(0.0, deadline - time.monotonic()))
+                self._failure_table.await_answer(question, rank, max(0.0, deadline - time.monotonic()))
             except KeyTimeout:
                 break
-        return {**places, **self._board.answers(question)}
+        return {**places, **self._failure_table.answers(question)}
 
     def _listen(self) -> None:
         """The thread: answer questions, and end this process when a rank has failed."""
         try:
-            while self._board.bell.hear():
-                for question in self._board.questions():
-                    self._board.answer(question, f"at {whereabouts() or 'its end'}")
-                if failures := self._board.failures():
+            while self._failure_table.bell.hear():
+                for question in self._failure_table.questions():
+                    self._failure_table.answer(question, f"at {whereabouts() or 'its end'}")
+                if failures := self._failure_table.failures():
                     self._heard.set()
                     self._end(first_of(failures))
                 for listener in self._listeners:
@@ -152,7 +152,7 @@ class Sentinel:
     def _leave(self, exit_code: int) -> None:
         if not self._left:
             self._left = True
-            gone.mark(self._store, self._rank, f"has left (exit code {exit_code})")
+            departures.mark(self._store, self._rank, f"has left (exit code {exit_code})")
 
     def _tell_of_exit(self, failure: Mapping[str, Any] | None) -> None:
         """Tell the others of an os._exit, in a thread: whoever calls that does not expect to wait for ever."""
@@ -180,7 +180,7 @@ class Sentinel:
     def _is_doomed(self) -> bool:
         """Whether SIGTERM may have come because another rank has failed: torchrun sends it to the survivors."""
         try:
-            return self._heard.wait(self._settling(gone.read(self._store)))
+            return self._heard.wait(self._settling(departures.read(self._store)))
         except StoreError:
             return True
 
@@ -192,10 +192,10 @@ class Sentinel:
         what = "died without a word" if wait_code is None else describe_exit(wait_code)
         failure = self._failure(rank, what, 1 if wait_code is None else shell_exit_code(wait_code))
         try:
-            if rank in gone.read(self._store):
+            if rank in departures.read(self._store):
                 return
             if wait_code == 0:
-                gone.mark(self._store, rank, "has left (exit code 0, without a word: os._exit?)")
+                departures.mark(self._store, rank, "has left (exit code 0, without a word: os._exit?)")
                 return
             self._fail(failure)
         except StoreError:  # it served the store: everybody has to see for himself
@@ -215,8 +215,8 @@ class Sentinel:
         own, weight = failure.rank == self._rank, weight_of(failure)
         if own and self._ends_all and self._hears_of_another(weight):
             threading.Event().wait()  # the listening thread ends this process
-        before = gone.read(self._store)
-        gone.mark(self._store, failure.rank, f"has failed: {failure.what}")
+        before = departures.read(self._store)
+        departures.mark(self._store, failure.rank, f"has failed: {failure.what}")
         if not self._ends_all:
             return
         if own and before:
@@ -225,17 +225,17 @@ class Sentinel:
             self._say(f"failed after {left}")  # the launcher may end the others before they can say so
         if own and weight is not Weight.CAUSE:
             failure = self._cause_of(failure, weight, before)
-        self._board.post_failure(failure)
+        self._failure_table.post_failure(failure)
         self._heard.set()
         if own:
             self._serve()
 
     def _hears_of_another(self, weight: Weight) -> bool:
         """Wait for another rank's failure; return whether one is heard of. What is no cause waits longer for one."""
-        if self._heard.wait(self._settling(gone.read(self._store))):
+        if self._heard.wait(self._settling(departures.read(self._store))):
             return True
         deadline = time.monotonic() + _SEARCH[weight]
-        while time.monotonic() < deadline and not gone.read(self._store):
+        while time.monotonic() < deadline and not departures.read(self._store):
             if self._heard.wait(_SETTLE):
                 return True
         return False
@@ -273,7 +273,7 @@ class Sentinel:
             trace = f"\n{first.traceback.rstrip()}" if self._rank == 0 and first.traceback else ""
             self._say(f"ends with exit code {first.exit_code}, because {first.headline()}{trace}")
         with contextlib.suppress(StoreError):
-            self._board.confirm()
+            self._failure_table.confirm()
             self._serve()
         self._exit(first.exit_code)
 
@@ -281,7 +281,11 @@ class Sentinel:
         """Keep the store until all ranks have heard."""
         others = set(range(self._size)) - {self._rank}
         deadline = time.monotonic() + _SERVE
-        while self._store.serves() and others - self._dead - self._board.confirmed() and time.monotonic() < deadline:
+        while (
+            self._store.serves()
+            and others - self._dead - self._failure_table.confirmed()
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
 
     def _exit(self, code: int) -> NoReturn:

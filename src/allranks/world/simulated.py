@@ -25,11 +25,11 @@ from allranks.errors import AllranksError
 from allranks.evidence import weight_of
 from allranks.failure import failure_of, text_of
 from allranks.topology import Topology
-from allranks.world import gone, stall
+from allranks.world import departures, stall
 from allranks.world.base import DEFAULT_FANOUT, DEFAULT_TIMEOUT, Identity, World
-from allranks.world.bell import Bell
 from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
 from allranks.world.store import LocalStore, no_key
+from allranks.world.wake_up import WakeUp
 
 T = TypeVar("T")
 MAX_OPERATIONS = 1_000_000  # of one rank: more is a loop without end
@@ -137,7 +137,7 @@ class _Run(Generic[T]):
         self.ranks = [_Rank(self, rank, faults.get(rank, [])) for rank in range(of.size)]
         for rank in self.ranks:
             me = Identity(rank.number, of.size, places[rank.number][1], hosts, "simulated")
-            world = World(me, rank, clock=self.clock, timeout=of.timeout, fanout=of.fanout, lookout=_Ear(self, rank))
+            world = World(me, rank, clock=self.clock, timeout=of.timeout, fanout=of.fanout, listener=_Ear(self, rank))
             rank.thread = greenlet.greenlet(lambda rank=rank, world=world: self._live(rank, world, program))
             self.later(0.0, rank.resume)
 
@@ -187,7 +187,7 @@ class _Run(Generic[T]):
                 raise
             self.errors[rank.number] = error
             why = f"has failed: {text_of(error)}"
-            self.later(self.latency(), lambda: gone.mark(self.state, rank.number, why))
+            self.later(self.latency(), lambda: departures.mark(self.state, rank.number, why))
         self.ended = self.clock.now()
 
 
@@ -340,7 +340,7 @@ class _Rank:
         run, number = self._run, self.number
         self.crashed = True
         if fault.noticed_after is not None:
-            run.later(fault.noticed_after, lambda: gone.mark(run.state, number, "crashed"))
+            run.later(fault.noticed_after, lambda: departures.mark(run.state, number, "crashed"))
         raise _CrashedError
 
 
@@ -349,7 +349,7 @@ class _Ear:
 
     def __init__(self, run: _Run[T], rank: _Rank) -> None:
         self._run = run
-        self._bell = Bell(rank)
+        self._bell = WakeUp(rank)
 
     def locate(self, ranks: Sequence[int]) -> Mapping[int, str]:
         ended = dict.fromkeys(self._run.results, "has ended")

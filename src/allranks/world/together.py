@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar, cast
 
 from allranks.callsite import call_site
-from allranks.world import zone
+from allranks.world import main_rank_section
 from allranks.world.base import World
 from allranks.world.codec import Value
 from allranks.world.exchange import Decide
@@ -107,7 +107,7 @@ class Together:
         return cast(T, item), self._ask("steps", name, item is not _END, builtins.all)
 
     def _ask(self, op: str, name: str, value: Value, decide: Decide) -> Future[Value]:
-        zone.refuse(f"{op} {name!r}")
+        main_rank_section.refuse(f"{op} {name!r}")
         ticket = Ticket(op, name, call_site())
 
         def meet() -> Value:

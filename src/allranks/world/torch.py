@@ -19,8 +19,8 @@ from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import rendezvous
 
 from allranks.errors import KeyTimeout, StoreError
-from allranks.world.presence import is_taken
-from allranks.world.signs import Decision
+from allranks.world.launcher_environment import Decision
+from allranks.world.process_info import is_taken
 from allranks.world.store import no_key
 
 T = TypeVar("T")

@@ -69,7 +69,7 @@ class Monitor:
         self.sequence(self._everybody)
         self.trains_here()
         self._meetings.uneasy = self._tell_places
-        world.lookout.on_ring(self._scan)
+        world.listener.on_ring(self._scan)
         atexit.register(self._abandon)
 
     def sequence(self, members: Sequence[int]) -> CallSequence:
@@ -164,7 +164,7 @@ class Monitor:
         with contextlib.suppress(StoreError):  # then the others have learnt of worse
             self.world.store.set(f"{_LEFT}{self.world.rank}", dumps(places))
             self.world.store.set(_ANY_LEFT, b"1")
-            self.world.lookout.ring()
+            self.world.listener.ring()
 
     def _places(self) -> dict[str, int]:
         return {sequence.name: sequence.place for sequence in self._all() if sequence.place}
@@ -178,7 +178,7 @@ class Monitor:
         ordered = [sequence for sequence in self._all() if not sequence.beside]
         news = [sequence.tell_place() for sequence in ordered if sequence.predictor.expected is not None]
         if any(news):
-            self.world.lookout.ring()
+            self.world.listener.ring()
 
     def _scan(self) -> None:
         """Look for questions to this rank, and for ranks that have left; in the thread that hears the bell."""

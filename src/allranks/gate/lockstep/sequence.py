@@ -28,7 +28,7 @@ from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, mismatch, ticket
 from allranks.gate.lockstep.steps import Label, Position, Steps, in_words
 from allranks.gate.lockstep.world_order import Question, asked, calls_instead
-from allranks.world import zone
+from allranks.world import main_rank_section
 from allranks.world.base import World
 from allranks.world.codec import Value, dumps, loads
 from allranks.world.exchange import Exchanger
@@ -106,7 +106,7 @@ class CallSequence:
             members=members,
             fanout=world.fanout,
             host_of=lambda rank: world.hosts[rank],
-            locate=world.lookout.locate,
+            locate=world.listener.locate,
             line=f"{self._prefix}x",
             uneasy=self._put_question,
             first_look=_PATIENCE,
@@ -168,7 +168,7 @@ class CallSequence:
         loops around the call are, ``labels`` the elements that they are at, ``values`` what it is given. Raises, on
         every rank, Mismatch saying who does what, BarrierTimeout, or RankDied.
         """
-        zone.refuse(call.what)
+        main_rank_section.refuse(call.what)
         self.listen()
         with self._lock:
             if self.verdict is not None:
@@ -344,7 +344,7 @@ class CallSequence:
             if there == document:
                 self._mine = key
                 self._introduce()
-                self._world.lookout.ring()
+                self._world.listener.ring()
             if loads(there)["places"].items() >= self._places.items():
                 break
 

@@ -141,7 +141,7 @@ class Transfers:
             if self._world.store.claim(f"{_KEYS}{receiver}/{i}", document) == document:
                 self._told[receiver] = i + 1
                 break
-        self._world.lookout.ring()
+        self._world.listener.ring()
 
     def _compare(self, way: Way, number: int) -> None:
         """Raise Mismatch if what was announced is not what is received; what agrees is forgotten."""

@@ -1,7 +1,8 @@
 """Calls and meetings have one order on all ranks: how two ranks are told apart of which one calls and the other meets.
 
-A call is of a group, a meeting (world/meetings.py) of all ranks; the thread that trains makes both, one at a time. Each
-rank counts its own: the meetings that it has come to, its place in each group (schedule.py), the exchanges of each.
+A call is of a group, a meeting (world/program_exchanges.py) of all ranks; the thread that trains makes both, one at a
+time. Each rank counts its own: the meetings that it has come to, its place in each group (schedule.py), the exchanges
+of each.
 
 Theory. Ranks that make the same calls and meetings in one order, each at its own speed, never show one of these:
 

@@ -1,9 +1,9 @@
 """What only JAX's inside can tell: a computation across processes is seen before it runs.
 
-The guard: inside the zone, a computation on arrays of several processes raises before it runs.
+The guard: inside the section, a computation on arrays of several processes raises before it runs.
 
 JAX keeps compiled programs in a C++ cache that never comes back to Python. But that cache is keyed by JAX's
-thread-local settings, and ours is one of them: inside the zone every program passes Python once
+thread-local settings, and ours is one of them: inside the section every program passes Python once
 (``ExecuteReplicated``), without being traced or compiled again, and there its devices are looked at. A program of this
 process' own devices goes into the cache under the new key and is as fast as ever; one that needs other processes never
 gets that far.
@@ -13,8 +13,8 @@ Python once more by the same setting (``new_cache``). XLA's text of a compiled p
 depends on trials on a GPU; so what a program was compiled from (StableHLO with its constants) is digested where JAX
 compiles it.
 
-``multihost_utils`` ends in such programs. Besides, a zone refuses the coordination service's barriers, the start of the
-backend (which waits for all processes), and the reading of a value that lies on other processes.
+``multihost_utils`` ends in such programs. Besides, a section refuses the coordination service's barriers, the start of
+the backend (which waits for all processes), and the reading of a value that lies on other processes.
 
 All this is JAX's private ground: ``_self_test`` proves it in the running version. Where it fails, a warning says so,
 and only the functions of ``multihost_utils`` are refused (lockstep has its own fall-back). Not seen: threads that the
@@ -40,7 +40,7 @@ import xxhash
 from jax.experimental import multihost_utils
 from jax.extend.mlir import passmanager
 
-from allranks.world.zone import Zone, current, refuse
+from allranks.world.main_rank_section import MainRankSection, current, refuse
 
 # Platforms on which equal programs are compiled to equal texts: on others, what is fastest may be chosen by trial.
 _DETERMINISTIC = ("cpu", "tpu")
@@ -52,7 +52,7 @@ _jax: Any = jax._src
 _hlo: Any = getattr(_jax.lib, "hlo", None) or getattr(_jax.lib, "_jax", None)
 # pmap is a function in Python that calls a compiled one.
 _PMAP = getattr(getattr(_jax, "pmap", None), "__file__", "")
-# Those below are equal to False and True, which mark zones.
+# Those below are equal to False and True, which mark sections.
 _numbers = itertools.count(2)
 # JAX's settings, global and of this thread, that count among what programs are told apart by.
 settings: Callable[[], Any] = getattr(_jax.config, "trace_context", tuple)
@@ -63,9 +63,9 @@ _SHOWN_ELEMENTS = 16
 
 
 @contextmanager
-def guard(zone: Zone) -> Iterator[None]:
-    """Make computations across processes raise CollectiveOnOneRank for the length of a zone, in this thread."""
-    del zone
+def guard(section: MainRankSection) -> Iterator[None]:
+    """Make computations across processes raise CollectiveOnOneRank for the length of a section, in this thread."""
+    del section
     setting = _setting() if _spans_processes() else None
     if setting is None:
         yield
@@ -87,7 +87,7 @@ def _backend_is_up() -> bool:
 
 
 def _setting() -> Any | None:
-    """Return the thread-local setting that marks a zone; None, and the fall-back in place, where it has no effect."""
+    """Return the thread-local setting that marks a section; None, and the fall-back in place, if it has no effect."""
     hooked = _hooked()
     # Before the backend is up nothing can be tried, and nothing is cached that could pass us by.
     if hooked is not None and (not _backend_is_up() or _self_test(*hooked)):
@@ -343,7 +343,7 @@ def new_cache() -> int:
 def cache_switch() -> Callable[[Any], Any]:
     """Return what has this thread use a numbered cache of JAX's C++, and returns the one before, None for JAX's own.
 
-    To be called after ``on_programs`` has returned True. In a zone, the cache before is True, and must stay in use.
+    To be called after ``on_programs`` has returned True. In a section, the cache before is True, and must stay in use.
     """
     hooked = _hooked()
     assert hooked is not None

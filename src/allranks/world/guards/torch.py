@@ -1,7 +1,7 @@
-"""The guard of torch.distributed: inside the zone, whatever needs the other ranks of a group raises before it starts.
+"""The guard of torch.distributed: inside a section, whatever needs other ranks of a group raises before it starts.
 
 All collectives (``torch.distributed``, functional, DTensor, FSDP, DDP's C++ reducer) end as dispatcher operations that
-take a process group; a dispatch mode, active in the zone only, sees them all. The making of a group is no operation:
+take a process group; a dispatch mode, active in the section only, sees them all. The making of a group is no operation:
 the function that all makers call first is wrapped, once. Point-to-point calls pass: one sender and one receiver may
 well mean it. So does a group whose only rank is this one.
 
@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from allranks.world.zone import Zone, refuse
+from allranks.world.main_rank_section import MainRankSection, refuse
 
 _c10d: Any = dist.distributed_c10d
 _NAMESPACES = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem"}
@@ -30,13 +30,13 @@ _POINT_TO_POINT = {"send", "recv_", "recv_any_source_", "isend", "irecv", "batch
 
 
 @contextmanager
-def guard(zone: Zone) -> Iterator[None]:
-    """Make collectives of torch.distributed raise CollectiveOnOneRank for the length of a zone, in this thread."""
+def guard(section: MainRankSection) -> Iterator[None]:
+    """Make collectives of torch.distributed raise CollectiveOnOneRank for the length of a section, in this thread."""
     if not dist.is_available():
         yield
         return
     _wrap_group_making()
-    with _Watch(zone):
+    with _Watch(section):
         yield
 
 
@@ -45,13 +45,13 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self, zone: Zone) -> None:
+    def __init__(self, section: MainRankSection) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._zone = zone
+        self._section = section
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        # Otherwise torch.compile gives a function up for ever that is first called in a zone.
+        # Otherwise torch.compile gives a function up for ever that is first called in a section.
         return True
 
     def __torch_dispatch__(
@@ -59,7 +59,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         if getattr(func, "namespace", "") in _NAMESPACES and _needs_others(func, args, kwargs):
-            refuse(f"torch.distributed {func._schema.name.partition('::')[2].strip('_')}", self._zone)
+            refuse(f"torch.distributed {func._schema.name.partition('::')[2].strip('_')}", self._section)
         # A tensor subclass (DTensor) does its collectives in its own dispatch: let it go first, with us still watching.
         if any(not kind.__module__.startswith("torch._subclasses") for kind in types):
             return NotImplemented
@@ -87,7 +87,7 @@ def _size(group: Any) -> int:
 
 @functools.cache
 def _wrap_group_making() -> None:
-    """Make ``new_group``, ``split_group``, ``init_device_mesh``, ... refuse in a zone.
+    """Make ``new_group``, ``split_group``, ``init_device_mesh``, ... refuse in a section.
 
     All of them first take the next group's name, and a name that one rank takes alone would put it out of step.
     """

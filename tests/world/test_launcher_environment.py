@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from allranks.errors import AllranksError, ContradictingSigns
-from allranks.world.signs import Framework, Signs, read
+from allranks.world.launcher_environment import Framework, LauncherEnvironment, read
 
 ABSENT, INSTALLED, IMPORTED = Framework(), Framework(True), Framework(True, True)
 STARTED = Framework(True, True, started=True)
@@ -184,7 +184,7 @@ CONTRADICTIONS: dict[str, tuple[Mapping[str, str], dict[str, Any], tuple[str, st
 def test_contradicting_signs_are_both_named_with_the_cure(case: str) -> None:
     environ, rest, parts = CONTRADICTIONS[case]
     with pytest.raises(ContradictingSigns) as caught:
-        read(Signs(environ=environ, **rest))
+        read(LauncherEnvironment(environ=environ, **rest))
     for part in parts:
         assert part in str(caught.value)
     assert parts[2] in caught.value.remedy
@@ -231,13 +231,13 @@ def test_contradicting_signs_are_both_named_with_the_cure(case: str) -> None:
     ],
 )
 def test_signs_that_agree_are_believed(environ: Mapping[str, str], rest: dict[str, Any], expected: Any) -> None:
-    decision = read(Signs(environ=environ, **rest))
+    decision = read(LauncherEnvironment(environ=environ, **rest))
     assert (decision.backend, decision.rank, decision.size, decision.launcher, decision.address) == expected
 
 
 def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(AllranksError, match=r"backend='mpi'.*None, 'single', 'jax' or 'torch'"):
-        read(Signs(environ={}, asked="mpi"))
+        read(LauncherEnvironment(environ={}, asked="mpi"))
 
 
 def test_no_rank_is_lost_whatever_is_said() -> None:
@@ -252,7 +252,7 @@ def test_no_rank_is_lost_whatever_is_said() -> None:
         said = [size if one.items() <= {**one, **two}.items() else 1, other]
         initialised = [framework.initialised[1] for framework in (jax, torch) if framework.initialised]
         try:
-            decision = read(Signs(environ={**one, **two}, jax=jax, torch=torch))
+            decision = read(LauncherEnvironment(environ={**one, **two}, jax=jax, torch=torch))
         except ContradictingSigns:
             continue
         read_well += 1

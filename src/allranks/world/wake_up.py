@@ -1,4 +1,4 @@
-"""A bell in the store, which wakes every rank that listens.
+"""A wake-up key in the store, for which every rank listens.
 
 ``bell/<n>`` is the n-th ring. Who has news first puts it into the store, then rings a bell that has not rung yet.
 Whoever hears it looks for news after that, and so sees it; two who ring one bell at a time do no harm. Nothing here
@@ -19,7 +19,7 @@ class HearingStore(KeyValueStore, Protocol):
         """Wait for a key without a deadline. False once this process has begun to leave the store."""
 
 
-class Bell:
+class WakeUp:
     """One rank's ear and hand. ``hear`` is for one thread, ``ring`` for any."""
 
     def __init__(self, store: HearingStore) -> None:

@@ -1,4 +1,4 @@
-"""See processes of this machine end."""
+"""Report processes of this machine that end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from allranks.process import is_ending, wait_code_of
 
 
-class DeathWatch:
+class ExitWatch:
     """A thread that calls ``on_death(rank, wait_code)`` for each of ``pids`` (by rank) that ends.
 
     ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None where the parent was faster to collect it.

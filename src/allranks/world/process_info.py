@@ -1,4 +1,4 @@
-"""Where a rank's process is: what the ranks tell each other when they meet."""
+"""Where a rank's process is: its host, machine and pid, which the ranks give each other at the start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Presence:
+class ProcessInfo:
     """``host`` is shown to people; processes of one ``machine`` can see each other's ``pid`` (one kernel, one boot, one
     PID namespace), whatever their hosts are called."""
 
@@ -23,12 +23,12 @@ class Presence:
         return asdict(self)
 
 
-def of_this_process(environ: Mapping[str, str]) -> Presence:
+def of_this_process(environ: Mapping[str, str]) -> ProcessInfo:
     """Return this process's presence; ALLRANKS_HOST overrules the host's name."""
-    return Presence(environ.get("ALLRANKS_HOST") or socket.gethostname(), os.getpid(), _machine())
+    return ProcessInfo(environ.get("ALLRANKS_HOST") or socket.gethostname(), os.getpid(), _machine())
 
 
-def local_rank_of(rank: int, everybody: Sequence[Presence]) -> int:
+def local_rank_of(rank: int, everybody: Sequence[ProcessInfo]) -> int:
     """Return a rank's number among the ranks of its host."""
     return sum(one.host == everybody[rank].host for one in everybody[:rank])
 

@@ -1,4 +1,4 @@
-"""The notice board in the store: what every rank must hear of at once. Who puts it up rings the bell.
+"""The failures, and the questions between ranks, in the store. Whoever adds one wakes all ranks.
 
 failure/<rank>          how a rank failed
 heard/<rank>            it has heard of a failure
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from allranks.failure import Failure
-from allranks.world.bell import Bell, HearingStore
 from allranks.world.codec import dumps, loads
+from allranks.world.wake_up import HearingStore, WakeUp
 
 
 class SharedStore(HearingStore, Protocol):
@@ -28,11 +28,11 @@ class SharedStore(HearingStore, Protocol):
         """Leave the store: wait until nobody needs this process for it, end ``hear``, and call ``stop``."""
 
 
-class Board:
+class FailureTable:
     """One rank's view. ``bell.hear`` is for one thread; the rest for any."""
 
     def __init__(self, store: SharedStore, rank: int) -> None:
-        self.bell = Bell(store)
+        self.bell = WakeUp(store)
         self._store = store
         self._rank = rank
         self._answered: set[str] = set()

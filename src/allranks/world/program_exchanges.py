@@ -1,4 +1,4 @@
-"""The meetings of one rank: the exchanges that its program makes itself, as others of its threads may look at them.
+"""The exchanges that a rank's program makes itself, observed by other threads of the rank.
 
 The thread that trains is in one meeting at a time, or in a collective that lockstep watches; it cannot be in both. So
 lockstep must know which meeting that thread is in, and may have somebody stand in for it where it cannot come. Meetings
@@ -18,7 +18,7 @@ from allranks.world.exchange import Decide, Exchanger
 from allranks.world.ticket import Ticket
 
 
-class Meetings:
+class ProgramExchanges:
     """``trainer`` is the thread that trains, once that is known. ``uneasy`` is called, in that thread, when it has
     waited in a meeting for a moment, and after longer ones again."""
 

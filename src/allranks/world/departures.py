@@ -1,4 +1,4 @@
-"""Which ranks have ended, as far as anyone has seen: one key a rank, and one key that says that there are any."""
+"""Which ranks have ended, as far as any rank knows: one key for each rank, and one that says whether there are any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who are we? The signs (launcher variables, frameworks) and the one reading of them that contradicts none.
+"""Decide who this process is, from the launcher's variables and the state of the frameworks.
 
 The launchers, the innermost first: a torchrun that srun started speaks for its own workers, Slurm only for torchrun.
 
@@ -50,7 +50,7 @@ class Launcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class LauncherEnvironment:
     """All that was looked at. ``asked`` is ``init``'s backend argument, ``cluster`` the name of what JAX detects.
 
     ``is_child`` says that multiprocessing started this process (``mp.spawn``, a worker of a loader), ``is_importing``
@@ -102,7 +102,7 @@ class Decision:
         )
 
 
-def read(signs: Signs) -> Decision:
+def read(signs: LauncherEnvironment) -> Decision:
     """Return who we are. Raises ContradictingSigns, naming both signs and the cure."""
     if signs.asked not in (None, "single", *FRAMEWORKS):
         raise AllranksError(f"allranks.init(backend={signs.asked!r}): a backend is None, 'single', 'jax' or 'torch'.")
@@ -132,7 +132,7 @@ def read(signs: Signs) -> Decision:
     return Decision("torch" if is_torch else "single", 0, 1, name, says)
 
 
-def _imports_torch_alone(signs: Signs) -> bool:
+def _imports_torch_alone(signs: LauncherEnvironment) -> bool:
     """Whether torch would carry a larger world here: then a world of one leaves what needs a process group, too."""
     return signs.asked is None and signs.torch.imported and not signs.jax.imported
 
@@ -228,7 +228,7 @@ def _refuse_batch_script(environ: Mapping[str, str]) -> None:
     )
 
 
-def _met(signs: Signs) -> tuple[str, int, int] | None:
+def _met(signs: LauncherEnvironment) -> tuple[str, int, int] | None:
     """Return (framework, rank, size) as the initialised frameworks say."""
     said = {name: met for name in FRAMEWORKS if (met := signs.framework(name).initialised) is not None}
     if not said:
@@ -240,7 +240,7 @@ def _met(signs: Signs) -> tuple[str, int, int] | None:
     return (name, *said[name])
 
 
-def _join_initialised(signs: Signs, launcher: Launcher | None, met: tuple[str, int, int]) -> Decision:
+def _join_initialised(signs: LauncherEnvironment, launcher: Launcher | None, met: tuple[str, int, int]) -> Decision:
     name, rank, size = met
     if signs.asked not in (None, name):
         raise ContradictingSigns(
@@ -254,7 +254,7 @@ def _join_initialised(signs: Signs, launcher: Launcher | None, met: tuple[str, i
     return Decision(name, rank, size, where, _says_initialised(met), local_rank=local)
 
 
-def _join_launched(signs: Signs, launcher: Launcher, met: tuple[str, int, int] | None) -> Decision:
+def _join_launched(signs: LauncherEnvironment, launcher: Launcher, met: tuple[str, int, int] | None) -> Decision:
     if met is not None:
         _fewer_than_launched(launcher, met)
     backend = _carrier(signs, launcher)
@@ -283,7 +283,7 @@ def _join_launched(signs: Signs, launcher: Launcher, met: tuple[str, int, int] |
     )
 
 
-def _carrier(signs: Signs, launcher: Launcher) -> str:
+def _carrier(signs: LauncherEnvironment, launcher: Launcher) -> str:
     """Return the framework whose store carries the world. It decides about nothing else: rank and size are known.
 
     The one that was asked for; else the one that is imported; else (both or none) torch under torchrun; else jax.

@@ -1,4 +1,4 @@
-"""What a rank learns of the others outside of exchanges: where a missing one is, and that somebody has rung."""
+"""What a rank learns of the others outside of exchanges: where a missing one is, and that there is news."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 
-class Lookout(Protocol):
+class FailureListener(Protocol):
     """One rank's view. Methods are for any thread, and no other rank need call them."""
 
     def locate(self, ranks: Sequence[int]) -> Mapping[int, str]:

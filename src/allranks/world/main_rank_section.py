@@ -1,0 +1,58 @@
+"""A section of code that only one rank runs: no collective may start in it.
+
+The world's own exchanges look here; a framework's collectives are watched by guards (guards/). ``one_rank`` opens a
+section (one_rank.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from allranks.callsite import call_site
+from allranks.errors import CollectiveOnOneRank
+
+
+@dataclass(frozen=True, slots=True)
+class MainRankSection:
+    """``opened`` is the line that opened it, ``rank`` the one that runs it."""
+
+    rank: int
+    opened: str
+
+
+_current: ContextVar[MainRankSection | None] = ContextVar("allranks_section", default=None)
+
+
+def current() -> MainRankSection | None:
+    """Return the section that this thread is in."""
+    return _current.get()
+
+
+def refuse(collective: str, section: MainRankSection | None = None) -> None:
+    """Raise CollectiveOnOneRank if this thread is in a section; ``collective`` says what was about to start.
+
+    A framework's own thread is in no section: a guard that follows the work there says which ``section`` it came from.
+    """
+    section = section or _current.get()
+    if section is None:
+        return
+    where = call_site() or "(no Python line)"
+    raise CollectiveOnOneRank(
+        f"rank {section.rank}: {collective} at {where} needs every rank, but only rank {section.rank} runs this code "
+        f"(opened at {section.opened}). The other ranks would never join it.",
+        ranks=(section.rank,),
+        remedy="Make the call on all ranks before, and pass its result to the code that one rank runs.",
+    )
+
+
+@contextmanager
+def within(section: MainRankSection) -> Iterator[None]:
+    """Take this thread for one that runs the code of a section."""
+    token = _current.set(section)
+    try:
+        yield
+    finally:
+        _current.reset(token)
