@@ -17,10 +17,10 @@ from harness import clean_environ, free_port, run_commands, torchrun_environ
 
 from allranks.cli import doctor
 from allranks.doctor import host, together
+from allranks.doctor.await_ranks import await_ranks
 from allranks.doctor.devices import Framework
 from allranks.doctor.host import Asked, Looked, ProcessInfo
 from allranks.doctor.machine import GB, Memory, memory
-from allranks.doctor.muster import muster
 from allranks.doctor.ranks import alone
 from allranks.errors import BarrierTimeout
 from allranks.report.readiness import Readiness
@@ -182,7 +182,7 @@ def called(ranks: Sequence[int], size: int, patience: float) -> dict[int, str]:
 
     def come(rank: int) -> str:
         try:
-            muster(Decision("jax", rank, size, "torchrun", "asked for", address=address), patience=patience)
+            await_ranks(Decision("jax", rank, size, "torchrun", "asked for", address=address), patience=patience)
         except BarrierTimeout as error:
             return str(error)
         return ""

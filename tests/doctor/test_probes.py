@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from allranks.doctor import between, child, detect, disk, host, look
+from allranks.doctor import between, child, detect, disk, host, system
 from allranks.doctor.between import Echo, Marker, Target
 from allranks.doctor.host import Asked
 
@@ -58,18 +58,18 @@ def test_limits_of_a_cgroup_are_found_in_both_versions(version: dict[str, str], 
     """The tightest on the way up; what could be dropped of the page cache does not count as used."""
     meminfo = "MemTotal:       32000000 kB\nMemAvailable:   30000000 kB\n"
     files(tmp_path, proc__meminfo=meminfo, **version)
-    found = look.memory(tmp_path)
+    found = system.memory(tmp_path)
     assert (found.limit, found.used, found.left) == (8_000_000_000, 2_000_000_000, 6_000_000_000)
-    assert look.cores(["0-3,8", "0,9"], "2", tmp_path).quota == 4
-    assert look.cores(["0-3,8", "0,9"], "2", tmp_path).allowed == 6
+    assert system.cores(["0-3,8", "0,9"], "2", tmp_path).quota == 4
+    assert system.cores(["0-3,8", "0,9"], "2", tmp_path).allowed == 6
     if version is V2:
-        limits = look.limits(tmp_path)
+        limits = system.limits(tmp_path)
         assert (limits.processes, limits.running) == ((512, "the cgroup's pids.max"), 37)
 
 
 def test_no_limit_of_version_1_is_a_number_that_is_none(tmp_path: Path) -> None:
     files(tmp_path, **{**V1, "sys__fs__cgroup__memory__memory_dot_limit_in_bytes": "9223372036854771712\n"})
-    assert look.memory(tmp_path).limit is None
+    assert system.memory(tmp_path).limit is None
 
 
 def test_devices_are_counted_without_asking_a_driver(tmp_path: Path) -> None:
@@ -79,21 +79,21 @@ def test_devices_are_counted_without_asking_a_driver(tmp_path: Path) -> None:
     files(tmp_path, dev__nvidia0="", dev__nvidia1="", dev__nvidiactl="")
     files(tmp_path, proc__driver__nvidia__version="NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  x\n")
     files(tmp_path / "sys/class/infiniband/mlx5_0/ports/1", state="4: ACTIVE\n")
-    found = look.kernel(tmp_path)
+    found = system.kernel(tmp_path)
     assert str(found) == "2 NVIDIA GPUs, 2 TPU chips (driver 550.54.15)"
-    assert look.fabric(tmp_path) == {"mlx5_0/1": "ACTIVE"}
-    assert look.huge_pages(tmp_path) == ""
-    assert look.kernel(tmp_path / "nothing").total == 0
+    assert system.fabric(tmp_path) == {"mlx5_0/1": "ACTIVE"}
+    assert system.huge_pages(tmp_path) == ""
+    assert system.kernel(tmp_path / "nothing").total == 0
 
 
 def test_this_machine_is_seen() -> None:
-    mine = look.cores([look.allowed()], "")
+    mine = system.cores([system.allowed()], "")
     assert mine.allowed == len(os.sched_getaffinity(0))
-    memory = look.memory()
+    memory = system.memory()
     assert 0 < memory.left <= memory.total
-    assert any("127.0.0.1" in one.addresses for one in look.interfaces())
-    assert look.limits().open > 2
-    assert look.shared_memory().trouble == ""
+    assert any("127.0.0.1" in one.addresses for one in system.interfaces())
+    assert system.limits().open > 2
+    assert system.shared_memory().trouble == ""
 
 
 def test_requirements_are_those_of_the_packages_themselves(monkeypatch: pytest.MonkeyPatch) -> None:

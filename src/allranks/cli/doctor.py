@@ -106,7 +106,7 @@ def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:
     """Return the world, or one of this process alone where the others cannot be met; the row that says why; and
     whether a launcher started it."""
     from allranks.doctor import host, ranks
-    from allranks.doctor.muster import muster
+    from allranks.doctor.await_ranks import await_ranks
     from allranks.errors import AllranksError, ContradictingSigns
     from allranks.world.detect import believe, init
     from allranks.world.single import single_world
@@ -121,7 +121,7 @@ def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:
         return single_world(), ranks.alone(decision.evidence, at_hand), launched
     try:
         if decision.backend == "jax" and decision.launcher != "allranks":
-            muster(decision, patience=arguments.timeout)
+            await_ranks(decision, patience=arguments.timeout)
         world = init(arguments.backend, timeout=arguments.timeout)
     except AllranksError as error:
         return single_world(), ranks.unmet(error), True

@@ -1,4 +1,4 @@
-"""What only several hosts can find out together: clocks, who reaches whom, whether a folder is the same.
+"""Probe what only several hosts can find out together: clocks, connections, shared folders.
 
 The first rank of each host speaks for it. Everything here has a deadline; who does not answer is a finding.
 """
@@ -151,7 +151,14 @@ class Marker:
     def __init__(self, folder: str, *, patience: float) -> None:
         self.token = secrets.token_hex(8)
         self.locks, self.trouble = False, ""
-        command = [sys.executable, "-P", str(Path(__file__).with_name("meet_disk.py")), "hold", folder, self.token]
+        command = [
+            sys.executable,
+            "-P",
+            str(Path(__file__).with_name("shared_disk_probe.py")),
+            "hold",
+            folder,
+            self.token,
+        ]
         pipe = subprocess.PIPE
         # Unbuffered: select() must see what readline() has not taken.
         self._process = subprocess.Popen(
@@ -187,7 +194,7 @@ class Marker:
 
 def find(folder: str, token: str, name: str, *, patience: float) -> Sight:
     """Look for the marker that another host has left."""
-    said = ask("meet_disk.py", "find", folder, token, name, str(patience), patience=patience + 10)
+    said = ask("shared_disk_probe.py", "find", folder, token, name, str(patience), patience=patience + 10)
     if said.code is None:
         return Sight(trouble=f"no answer within {said.seconds:.0f} s")
     if trouble := said.get("trouble"):

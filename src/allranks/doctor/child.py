@@ -1,4 +1,4 @@
-"""A question to a process of its own, with a deadline: a broken driver, or a dead file server, hangs whoever asks it.
+"""Ask a question in a process of its own, with a deadline: a broken driver or a dead file server hangs whoever asks.
 
 Its lines on stdout are JSON objects; ``{"doing": ...}`` says what it is about to do, so that a silence has a name.
 """

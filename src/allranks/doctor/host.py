@@ -1,4 +1,4 @@
-"""Everything that one host can find out about itself, as rows."""
+"""The rows of one host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from allranks.doctor import detect, devices, disk, look, machine, network, ranks, software
+from allranks.doctor import detect, devices, disk, machine, network, ranks, software, system
 from allranks.doctor.child import ask
 from allranks.doctor.devices import Framework
 from allranks.doctor.network import Lookup
@@ -44,7 +44,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Presence:
+class HostInfo:
     """What a rank says of itself before anything is looked at. ``boot`` tells kernels apart."""
 
     host: str
@@ -53,9 +53,9 @@ class Presence:
     visible: str
 
 
-def presence(host: str) -> Presence:
+def host_info(host: str) -> HostInfo:
     visible = next((os.environ[name] for name in _ONE_RANKS_OWN if name in os.environ), "")
-    return Presence(host, look.boot(), look.allowed(), visible)
+    return HostInfo(host, system.boot(), system.allowed(), visible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +68,17 @@ class Looked:
     addresses: tuple[str, ...]
 
 
-def examine(asked: Asked, here: Sequence[Presence], hosts: int) -> Looked:
+def examine(asked: Asked, here: Sequence[HostInfo], hosts: int) -> Looked:
     """Look at this host, on which ``here`` are the ranks, among ``hosts`` hosts. Takes seconds; bounded."""
     labels = disk.labels(asked.folders)
     places = [row for folder in asked.folders for row in disk.rows(place(folder, labels[folder], asked))]
     with ThreadPoolExecutor() as pool:
         named = pool.submit(lookup, socket.gethostname(), asked.patience)
         frameworks = list(pool.map(lambda name: framework(name, asked.patience), _FRAMEWORKS))
-    found, kernel, interfaces = detect.versions(), look.kernel(), look.interfaces()
-    cores = look.cores([one.cores for one in here], os.environ.get("OMP_NUM_THREADS", ""))
-    memory, limits = look.memory(), look.limits()
-    fabric = look.fabric()
+    found, kernel, interfaces = detect.versions(), system.kernel(), system.interfaces()
+    cores = system.cores([one.cores for one in here], os.environ.get("OMP_NUM_THREADS", ""))
+    memory, limits = system.memory(), system.limits()
+    fabric = system.fabric()
     rows = [
         jobs(),
         software.versions(found),
@@ -86,10 +86,10 @@ def examine(asked: Asked, here: Sequence[Presence], hosts: int) -> Looked:
         *devices.rows(kernel, frameworks, os.environ, visible=[one.visible for one in here], launched=asked.launched),
         machine.cores(cores, len(here)),
         machine.memory(memory, len(here)),
-        machine.shared_memory(look.shared_memory()),
+        machine.shared_memory(system.shared_memory()),
         *machine.limits(limits),
         machine.locked_memory(limits, list(fabric)),
-        machine.huge_pages(look.huge_pages(), kernel.counts.get("tpu", 0)),
+        machine.huge_pages(system.huge_pages(), kernel.counts.get("tpu", 0)),
         *network.interfaces(interfaces, os.environ, hosts),
         network.fabric(fabric),
         network.own_name(
@@ -126,7 +126,7 @@ def framework(name: str, patience: float) -> Framework:
 
 def place(folder: str, label: str, asked: Asked) -> disk.Place:
     """Try out a folder in a process of its own."""
-    said = ask("try_disk.py", folder, str(asked.nbytes), patience=asked.patience)
+    said = ask("disk_probe.py", folder, str(asked.nbytes), patience=asked.patience)
     tried = tuple(disk.Tried(*line["tried"]) for line in said.lines if "tried" in line)
     trouble = said.get("trouble") or ("" if said.code in (0, None) else said.trouble or f"exit code {said.code}")
     return disk.Place(

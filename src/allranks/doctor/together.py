@@ -1,4 +1,4 @@
-"""All hosts of a job, looked at side by side, as one table. Every rank must call."""
+"""Compare all hosts of a job in one table. Every rank must call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from allranks.doctor import between, clocks, disk, host, network, ranks, software
 from allranks.doctor.between import Echo, Marker, Target, Wall
 from allranks.doctor.disk import Sight
-from allranks.doctor.host import Asked, Looked, Presence
+from allranks.doctor.host import Asked, HostInfo, Looked
 from allranks.doctor.hosts import merged
 from allranks.doctor.network import Reached
 from allranks.findings import Row
@@ -38,8 +38,8 @@ def examine(world: World, asked: Asked, launcher: Row, *, wall: Wall = time.time
     ``wall`` is this host's clock, as compared with the others'.
     """
     limit = asked.patience * (len(asked.folders) + 2) + 60
-    said = world.all_gather(asdict(host.presence(world.host)), name="doctor: who is here")
-    everybody = [Presence(**one) for one in said]
+    said = world.all_gather(asdict(host.host_info(world.host)), name="doctor: who is here")
+    everybody = [HostInfo(**one) for one in said]
     names = tuple(dict.fromkeys(one.host for one in everybody))
     leads = next(rank for rank, one in enumerate(everybody) if one.host == world.host) == world.rank
     visit = _Visit(world, asked, names, names.index(world.host), wall) if leads else None
@@ -88,7 +88,7 @@ class _Visit:
     def name(self) -> str:
         return self.names[self.at]
 
-    def look(self, here: Sequence[Presence]) -> Looked:
+    def look(self, here: Sequence[HostInfo]) -> Looked:
         return host.examine(self.asked, here, len(self.names))
 
     def offer(self, looked: Looked) -> dict[str, Any]:

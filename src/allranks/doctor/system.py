@@ -1,4 +1,4 @@
-"""What this machine says of itself without being asked anything that may hang: /proc, /sys and limits of processes."""
+"""Read what this machine reports in /proc, /sys and limits of processes. Nothing here can hang."""
 
 from __future__ import annotations
 

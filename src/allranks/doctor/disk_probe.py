@@ -1,7 +1,7 @@
-"""Run as a script, in a process of its own: try out a folder, as JSON lines. What it makes there it takes away again.
+"""Run as a script: probe a folder, print JSON lines, and remove what was written.
 
-``try_disk.py look FOLDER BYTES`` tries what checkpoints and caches need, and how fast it is.
-``try_disk.py mark FOLDER TOKEN`` leaves a file that other hosts look for, and holds a lock on it until stdin... ends.
+``disk_probe.py look FOLDER BYTES`` tries what checkpoints and caches need, and how fast it is.
+``disk_probe.py mark FOLDER TOKEN`` leaves a file that other hosts look for, and holds a lock on it until stdin... ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run as a script, in a process of its own: is a folder the same on two hosts? JSON lines.
+"""Run as a script: find whether a folder is the same on two hosts; JSON lines.
 
 ``hold FOLDER TOKEN`` leaves a marker there and a lock on it, until its stdin ends; then it tells whose answers have
 come, and takes all away. ``find FOLDER TOKEN NAME SECONDS`` looks for the marker, answers, and tries the lock.

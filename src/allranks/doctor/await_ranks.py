@@ -1,4 +1,4 @@
-"""Have all ranks come to the place where they are to meet, before JAX goes there?
+"""Wait until all ranks have reached the address of the job, before JAX connects there.
 
 Where some do not, JAX ends those that have, and does not say who is missing. So rank 0 opens the port, the others come
 to it and say their rank, and all of them are told which ranks are missing.
@@ -18,7 +18,7 @@ from allranks.world.launcher_environment import Decision
 _NAP, _LONGEST = 0.1, 1 << 20
 
 
-def muster(decision: Decision, *, patience: float) -> None:
+def await_ranks(decision: Decision, *, patience: float) -> None:
     """Return once all ranks have come. Raises BarrierTimeout, on every rank that has, with those that have not.
 
     Does nothing where the meeting point is found by JAX itself. **Every rank must call it.**
