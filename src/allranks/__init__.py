@@ -1,4 +1,4 @@
-"""allranks: multi-process training that is correct, and proves it."""
+"""allranks: multi-process training that is correct, and shows it."""
 
 import typing as _typing
 from importlib import import_module as _import_module

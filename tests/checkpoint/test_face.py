@@ -476,6 +476,25 @@ def test_less_memory_than_the_state_makes_a_save_slower_and_no_less_right(disk: 
         assert (restored[0]["w"] == np.arange(5 << 21, dtype=np.float32) + step - 1).all()
 
 
+def test_a_program_that_adds_to_a_run_without_restoring_it_is_told_once(
+    disk: MemoryStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two programs may have the same folder by mistake."""
+    with opened(disk) as first:
+        first.save(3, state_at(3), block=True)
+        first.save(5, state_at(5), block=True)
+    assert "did not restore" not in caplog.text
+    with opened(disk) as restored:
+        restored.restore(state_at(0))
+        restored.save(6, state_at(6), block=True)
+    assert "did not restore" not in caplog.text
+    with opened(disk) as other:
+        other.save(50, state_at(50), block=True)
+        other.save(51, state_at(51), block=True)
+    assert caplog.text.count("step 50 is saved beside step 6, which this program found in") == 1
+    assert caplog.text.count("did not restore") == 1
+
+
 def test_a_damaged_newest_step_is_never_taken_in_silence(disk: MemoryStorage, caplog: pytest.LogCaptureFixture) -> None:
     """It raises and says what to do; with fallback it takes the one before, says so, and gives the newer one up."""
     ckpt = opened(disk)

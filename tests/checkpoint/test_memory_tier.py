@@ -164,11 +164,14 @@ def test_a_step_in_memory_is_restored_by_any_number_of_ranks(machines: Machines,
         assert (step, source) == (13, "memory")
 
 
-def test_two_neighbours_lost_are_reported_and_the_disk_has_the_rest(machines: Machines) -> None:
+def test_two_neighbours_lost_are_reported_and_the_disk_has_the_rest(
+    machines: Machines, caplog: pytest.LogCaptureFixture
+) -> None:
     job(training(machines, 10, 13))
     machines.lose("host-1", "host-2")
     step, _, source, notes = resumed(machines)
     assert (step, source) == (10, "storage")
+    assert "step 10 of the storage is restored instead" in caplog.text
     assert notes.startswith(
         "step 13 in memory is lost: no host (host-0, host-1, host-2) holds the part of rank 2, rank 3"
     )

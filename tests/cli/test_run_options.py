@@ -16,6 +16,7 @@ from allranks.cli.run import main
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        ([], "the following arguments are required: -n/--ranks"),
         (["--nproc-per-node", "2", "train.py"], "no option --nproc-per-node: write -n 2."),
         (["--nproc_per_node=4", "train.py"], "no option --nproc_per_node: write -n 4."),
         (

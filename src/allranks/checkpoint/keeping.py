@@ -45,6 +45,7 @@ class Keeping:
         self._given_up: set[int] = set()
         self._in_the_way: set[int] = set()
         self._memory_is_given_up = False
+        self._is_continued = False
         self._lock = threading.Lock()
         self._reported: dict[int, str] = {}
         self.steps = set(audit.steps(storage))
@@ -59,6 +60,7 @@ class Keeping:
 
     def resume(self, step: int) -> None:
         """Take note that the run goes on from ``step``."""
+        self._is_continued = True
         later = {one for one in self.steps if one > step}
         self._given_up = self._removable(later, held={})  # a training does not wait for readers of another branch
         with self._lock:
@@ -92,6 +94,10 @@ class Keeping:
     def committed(self, saved: Saved, *, replaced: bool) -> None:
         """After a commit: remove what is left of the branch that was given up, and what the policies do not keep."""
         step = saved.step
+        if self.steps and not self._is_continued:
+            text = "allranks: step %d is saved beside step %d, which this program found in %s and did not restore."
+            log(text, step, max(self.steps), self._storage.url, level=30)
+        self._is_continued = True
         self.steps.add(step)
         self._saved[step] = saved
         self._reduced.pop(step, None)

@@ -96,8 +96,12 @@ def restore(
     restored, lost = _from_memory(world, like, step, settings)
     if restored is None:
         restored = _from_storage(storage, world, like, step=step, fallback=fallback, settings=settings)
-    if restored is not None and lost:
-        restored.notes = (*restored.notes, lost)
+    if lost:
+        instead = "no step is in the storage, so nothing is restored"
+        if restored is not None:
+            instead = f"step {restored.step} of the storage is restored instead"
+            restored.notes = (*restored.notes, lost)
+        log("allranks: %s\nallranks: %s.", lost, instead, level=30)
     return restored
 
 
@@ -122,9 +126,7 @@ def _from_memory(world: World, like: T, step: int | None, settings: RestoreSetti
                 level=30,
             )
             return restored, ""
-    lost = f"{'a step' if found.step is None else f'step {found.step}'} in memory is lost: {lost}"
-    log("allranks: %s\nallranks: the newest step of the storage is taken.", lost, level=30)
-    return None, lost
+    return None, f"{'a step' if found.step is None else f'step {found.step}'} in memory is lost: {lost}"
 
 
 def _from_storage(

@@ -69,7 +69,9 @@ def main(argv: Sequence[str]) -> int:
             with open(name, "rb") as log:
                 _read(finder, name, log)
     except OSError as error:
-        print(f"allranks explain: {error}", file=sys.stderr)
+        print(
+            f"allranks explain: {error.filename}: no rule of this name, and no log: {error.strerror}.", file=sys.stderr
+        )
         return 2
     found = finder.found()
     print(_json(found) if arguments.json else _text(found, len(arguments.logs)))

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="allranks",
         usage="allranks [-h] [--version] command ...",
-        description="Multi-process training that is correct, and proves it.",
+        description="Multi-process training that is correct, and shows it.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"allranks {version('allranks')}")

@@ -44,7 +44,7 @@ def answer(words: Sequence[str], takes_value: Mapping[str, bool]) -> str:
     ``words`` are those of ``allranks run``, ``takes_value`` its own options. What stands behind the script is its own.
     """
     skip = False
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         name, _, value = word.partition("=")
         if skip:
             skip = False
