@@ -22,7 +22,7 @@ from allranks.data.plan import EpochPlan, layout, rows_of_rank
 from allranks.data.workers.pool import _Piece
 from allranks.readiness import preflight as preflighting
 from allranks.storage import MemoryStorage
-from allranks.world.signs import Decision, Framework, Signs, read
+from allranks.world.launcher_environment import Decision, Framework, LauncherEnvironment, read
 from allranks.world.single import single_world
 
 Case = Callable[[Path], object]
@@ -52,7 +52,7 @@ def text_file(folder: Path, samples: int = 8) -> Path:
 
 
 def decision(**environ: str) -> Decision:
-    return read(Signs(environ, torch=Framework(installed=True)))
+    return read(LauncherEnvironment(environ, torch=Framework(installed=True)))
 
 
 def contradicting_signs(_: Path) -> None:
