@@ -133,6 +133,7 @@ def test_code_without_labels_is_named_by_folders() -> None:
     assert sum(entry.well_kept for entry in entries) >= 20
 
 
+@pytest.mark.soak
 def test_written_programs_are_whole_and_their_bugs_stand_where_they_say() -> None:
     """Each parses; a bug has known codes, differs from the right program, and its places are lines of its files."""
     known = {rule.code for rule in all_rules()}

@@ -143,3 +143,26 @@ def test_the_folder_of_a_host_is_for_its_user_alone(tmp_path: Path) -> None:
         folder.open_folder("/runs/a", "node/7", environ=environ)
     with pytest.raises(StorageError, match="Name the folder of a tmpfs in ALLRANKS_MEMORY_FOLDER"):
         folder.open_folder("/runs/a", "a", environ={"ALLRANKS_MEMORY_FOLDER": str(tmp_path / "none")})
+
+
+def test_strangers_who_say_nothing_do_not_shut_a_host_off(tmp_path: Path) -> None:
+    """Each is waited for a moment only, and so many at a time; a rank of the job comes through behind them."""
+    server = Server(LocalStorage(tmp_path), secret=SECRET, greeting=0.2)
+    with contextlib.ExitStack() as strangers:
+        strangers.callback(server.close)
+        for _ in range(2 * peers._MOST_STRANGERS):
+            strangers.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        strangers.callback((other := remote(server.port)).close)
+        assert other.size(PATH) is None
+
+
+def test_a_host_that_does_not_answer_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a save into memory costs the training a moment once, and not each time."""
+    monkeypatch.setattr(peers, "_GREETING", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it never accepts
+        other = remote(silent.getsockname()[1])
+        with pytest.raises(StorageError, match="timed out"):
+            other.size(PATH)
+        monkeypatch.setattr(socket, "create_connection", None)
+        with pytest.raises(StorageError, match=r"timed out \(it is tried again later\)"):
+            other.size(PATH)

@@ -303,7 +303,7 @@ def killed(monkeypatch: pytest.MonkeyPatch, fault: Crash, *, lost: str) -> tuple
                 ckpt.save(step, state(step, **BIG), block=True)
             else:
                 remember(ckpt, step)
-            if ckpt._memory._step == step or step == 10:  # type: ignore[attr-defined]
+            if ckpt._memory._saver.committed == step or step == 10:  # type: ignore[attr-defined]
                 ends[world.rank] = step
 
     outcome = SimulatedWorld(RANKS, ranks_per_host=PER_HOST, faults=(fault,), timeout=20.0).run(run)

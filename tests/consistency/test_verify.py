@@ -251,6 +251,7 @@ def test_seventy_opinions_on_a_hundred_ranks() -> None:
     assert [(one.path, one.decided, len(one.camps)) for one in verdict.differences] == [("odd", False, 64)]
 
 
+@pytest.mark.soak
 def test_a_thousand_leaves_on_64_ranks() -> None:
     """Where one bit is not as it should be on one of them."""
     leaves = {f"layer{n:04}": np.full(8, n, np.float32) for n in range(1000)}

@@ -25,6 +25,7 @@ def test_naming_the_axes_of_pmap_changes_nothing() -> None:
     assert jax.pmap(step, axis_name="i", in_axes=(0, 0)).lower(*args).as_text() == before
 
 
+@pytest.mark.soak
 def test_two_processes_of_two_devices_and_what_the_bugs_meet(tmp_path: Path) -> None:
     """Mapped by either, over a last batch that is not full, the losses are equal; keys and rows are judged before."""
     runs = [f"{TINY} --steps 6", f"{TINY} --pmap", *(f"{TINY} --break {bug}" for bug in ("seed", "keys"))]

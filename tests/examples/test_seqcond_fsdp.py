@@ -68,6 +68,7 @@ def test_reading_and_generating_are_the_same_model(kind: str) -> None:
     np.testing.assert_allclose(one_by_one, whole, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.soak
 def test_four_ranks_then_two_and_what_the_bugs_meet(tmp_path: Path) -> None:
     """Two ranks go on from four ranks' step 4 with the same losses; bugs are errors on all ranks, or end the job.
 

@@ -97,6 +97,7 @@ def test_a_stuck_worker_is_reported_and_waited_for(tmp_path: Path) -> None:
     assert len(re.findall("allranks: HANG: ranks", out)) == 1, job
 
 
+@pytest.mark.soak
 @pytest.mark.needs("torch")
 def test_a_slow_rank_is_named_while_the_job_goes_on(tmp_path: Path) -> None:
     job = run("torch", "slow", tmp_path)

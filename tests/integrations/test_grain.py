@@ -8,6 +8,7 @@ from typing import Any
 
 import grain
 import numpy as np
+import pytest
 from absl import flags
 from worlds import numbers, on, reference, together
 
@@ -42,6 +43,7 @@ def test_states_that_grain_takes_before_a_worker_has_begun() -> None:
         assert [step for steps in zip_longest(*found) for step in steps if step] == reference()
 
 
+@pytest.mark.soak
 def test_states_go_on_with_other_ranks_and_with_workers() -> None:
     """Four steps on three ranks; five on one with two workers; the rest from grain's own state of these."""
 

@@ -259,7 +259,7 @@ class Checkpointer:
     def _order(self, step: int, extra: Any, metrics: Any, *, block: bool = False, in_memory: bool = False) -> Order:
         refused, keeping = None, self._keeping
         try:
-            self._position.report_turn(*([] if keeping is None else [keeping.resume]), self._memory.give_up)
+            self._position.report_turn(*([] if keeping is None else [keeping.resume]), self._saver.rewind)
             refused = refusal(step, None if in_memory else keeping, url=self._storage.url)
         except StorageError as error:
             refused = error

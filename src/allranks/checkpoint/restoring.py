@@ -110,23 +110,15 @@ def _from_memory(world: World, like: T, step: int | None, settings: RestoreSetti
     found = settings.memory.find(step)
     if found is None:
         return None, ""
-    lost = found.lost
     if found.storage is not None and found.step is not None:
-        try:
-            restored = _restore(found.storage, world, like, found.step, settings)
-        except (DoesNotFit, NewerFormat):
-            raise
-        except (Damaged, StorageError) as error:
-            lost = str(error)
-        else:
-            restored.source, restored.on_storage = "memory", found.on_disk
-            restored.notes = (*restored.notes, *found.notes)
-            log(
-                "; ".join([f"allranks: step {found.step} is restored from the memory of the hosts", *found.notes]),
-                level=30,
-            )
-            return restored, ""
-    return None, f"{'a step' if found.step is None else f'step {found.step}'} in memory is lost: {lost}"
+        # What fails now is raised: ``like`` may be half filled, and an older step need not fill all of it.
+        restored = _restore(found.storage, world, like, found.step, settings)
+        restored.source, restored.on_storage = "memory", found.on_disk
+        restored.notes = (*restored.notes, *found.notes)
+        text = f"allranks: step {found.step} is restored from the memory of the hosts"
+        log("; ".join([text, *found.notes]), level=30)
+        return restored, ""
+    return None, f"{'a step' if found.step is None else f'step {found.step}'} in memory is lost: {found.lost}"
 
 
 def _from_storage(

@@ -147,6 +147,11 @@ class Saver:
         """Allocate no more memory for copies."""
         self._pools[1].end()
 
+    def rewind(self, resumed: int) -> None:
+        """Take note that the training went on from a step: what was committed after it is of another branch."""
+        if self.committed is not None and self.committed > resumed:
+            self.committed = None
+
     def settle(self) -> None:
         """Wait for the save that goes on, if one does. Raises what stopped it, once."""
         last, self._last = self._last, None

@@ -11,7 +11,7 @@ from pathlib import Path
 from allranks.checkpoint import paths
 from allranks.digest import digest, show
 from allranks.errors import StorageError
-from allranks.storage.base import Storage
+from allranks.storage.base import BlockSource, Storage
 from allranks.storage.local import LocalStorage
 
 _VARIABLE, _DEFAULT = "ALLRANKS_MEMORY_FOLDER", "/dev/shm"  # noqa: S108
@@ -27,7 +27,29 @@ def open_folder(place: str, host: str, *, environ: Mapping[str, str]) -> LocalSt
     mine = user / f"{show(digest(place))[:16]}-{re.sub('[^A-Za-z0-9._-]', '_', host)}"
     _make(user)
     mine.mkdir(exist_ok=True)
-    return LocalStorage(mine)
+    return _HostFolder(mine, spares=_VARIABLE not in environ)
+
+
+class _HostFolder(LocalStorage):
+    """A folder that only this user can open, also where it was removed meanwhile. With ``spares``, a quarter of the
+    tmpfs is left to others: data loaders pass their batches through /dev/shm."""
+
+    def __init__(self, folder: Path, *, spares: bool) -> None:
+        super().__init__(folder)
+        self._user, self._spares = folder.parent, spares
+
+    def write(self, path: str, source: BlockSource) -> None:
+        _make(self._user)
+        about = os.statvfs(self._user)
+        left = about.f_bavail * about.f_frsize - source.size
+        if self._spares and left < about.f_blocks * about.f_frsize // 4:
+            raise StorageError(
+                f"{self._user.parent} has {left + source.size:,} bytes left, and {source.size:,} more would leave less "
+                "than the quarter that is for others.",
+                path=path,
+                remedy=f"Name the folder of a tmpfs in {_VARIABLE}.",
+            )
+        super().write(path, source)
 
 
 def _make(folder: Path) -> None:

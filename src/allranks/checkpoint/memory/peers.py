@@ -16,6 +16,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -29,43 +30,60 @@ from allranks.storage.pull import pull
 
 # Seconds without a byte, or until a connection is made.
 PATIENCE = 60.0
+# Seconds for a connection and its proofs; and until one that failed is tried again.
+_GREETING, _BACK_OFF = 5.0, 60.0
+_MOST_STRANGERS = 32  # connections without a proof
 _NONCE, _DIGEST, _LONGEST = 16, 32, 1 << 20
 _LENGTH = struct.Struct(">I")
 _KINDS = {kind.__name__: kind for kind in (AlreadyThere, NotThere, Truncated, StorageError)}
 
 
 class Server:
-    """Serves ``storage`` to whoever knows the ``secret``, in threads of its own, on any free ``port``."""
+    """Serves ``storage`` to whoever knows the ``secret``, in threads of its own, on any free ``port``.
 
-    def __init__(self, storage: Storage, *, secret: bytes) -> None:
+    A client has ``greeting`` seconds to prove that it does.
+    """
+
+    def __init__(self, storage: Storage, *, secret: bytes, greeting: float = _GREETING) -> None:
         self._storage, self._secret, self._blocks = storage, secret, BlockPool()
         both = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
         self._listener = socket.create_server(("", 0), family=family, backlog=64, dualstack_ipv6=both)
         self.port: int = self._listener.getsockname()[1]
+        self._greeting, self._closed = greeting, False
+        self._unproven = threading.Semaphore(_MOST_STRANGERS)
         threading.Thread(target=self._accept, name="allranks-memory", daemon=True).start()
 
     def close(self) -> None:
         """Accept no more; connections that are open end with their clients."""
+        self._closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listener.close()
 
     def _accept(self) -> None:
         while True:
+            self._unproven.acquire()
             try:
                 channel, _ = self._listener.accept()
-            except OSError:  # closed
-                return
+            except OSError:
+                self._unproven.release()
+                if self._closed:
+                    return
+                time.sleep(0.1)  # no descriptor is left, for now: a poll, since nothing tells when one is
+                continue
             threading.Thread(target=self._serve, args=(channel,), name="allranks-memory", daemon=True).start()
 
     def _serve(self, channel: socket.socket) -> None:
         with channel, suppress(OSError, EOFError, ValueError):  # a client that has left, or is none of ours
-            channel.settimeout(PATIENCE)
-            theirs, mine = _take(channel, _NONCE), os.urandom(_NONCE)
-            channel.sendall(mine + _proof(self._secret, b"server", theirs + mine))
-            if not hmac.compare_digest(_take(channel, _DIGEST), _proof(self._secret, b"client", theirs + mine)):
-                return
+            try:
+                channel.settimeout(self._greeting)
+                theirs, mine = _take(channel, _NONCE), os.urandom(_NONCE)
+                channel.sendall(mine + _proof(self._secret, b"server", theirs + mine))
+                if not hmac.compare_digest(_take(channel, _DIGEST), _proof(self._secret, b"client", theirs + mine)):
+                    return
+            finally:
+                self._unproven.release()
             channel.settimeout(None)
             while self._answer(channel, _receive(channel)):
                 pass
@@ -168,6 +186,7 @@ class Remote:
         self._addresses, self._secret = tuple(addresses), secret
         self._channel: socket.socket | None = None
         self._lock = threading.Lock()
+        self._failed, self._again = "", 0.0
 
     @property
     def url(self) -> str:
@@ -237,11 +256,13 @@ class Remote:
             channel.close()
 
     def _connect(self) -> socket.socket:
+        if time.monotonic() < self._again:
+            raise OSError(f"{self._failed} (it is tried again later)")
         failed: list[str] = []
         for address in self._addresses:
             channel = None
             try:
-                channel = socket.create_connection(address, timeout=PATIENCE)
+                channel = socket.create_connection(address, timeout=_GREETING)
                 channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 mine = os.urandom(_NONCE)
                 channel.sendall(mine)
@@ -249,12 +270,14 @@ class Remote:
                 if not hmac.compare_digest(_take(channel, _DIGEST), _proof(self._secret, b"server", both)):
                     raise ValueError("a stranger answers there")
                 channel.sendall(_proof(self._secret, b"client", both))
+                channel.settimeout(PATIENCE)
                 return channel
             except (OSError, EOFError, ValueError) as error:
                 failed.append(f"{address[0]} port {address[1]}: {error}")
                 if channel is not None:
                     channel.close()
-        raise OSError("; ".join(failed) or "it has told no address")
+        self._failed, self._again = "; ".join(failed) or "it has told no address", time.monotonic() + _BACK_OFF
+        raise OSError(self._failed)
 
 
 def addresses_of_this_host(environ: Mapping[str, str]) -> tuple[str, ...]:

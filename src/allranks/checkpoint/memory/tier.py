@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from allranks.checkpoint import audit, paths, rehash
+from allranks.checkpoint import audit, fence, paths, rehash
 from allranks.checkpoint.cadence import Cadence
 from allranks.checkpoint.entering import Entry
 from allranks.checkpoint.keeping import Keeping
@@ -64,8 +64,6 @@ class Tier(Protocol):
 
     def settle(self) -> None: ...
 
-    def give_up(self, resumed: int) -> None: ...
-
     def find(self, step: int | None) -> Found | None: ...
 
     def close(self, *, saved: int | None) -> None: ...
@@ -95,7 +93,7 @@ class MemoryTier:
     def __init__(
         self, run: Storage, world: World, every: Cadence, settings: Settings, *, entry: Entry, hosts: Hosts
     ) -> None:
-        self._run, self._world, self._hosts = run, world, hosts
+        self._run, self._world, self._hosts, self._owner = run, world, hosts, entry.nonce
         self._cadence = every
         following = placement.neighbour(world.host, world.hosts)
         self._memory = ReplicatedMemory(run, hosts.mine, None if following is None else hosts.of(following))
@@ -103,7 +101,6 @@ class MemoryTier:
         nonce = show(digest(entry.nonce, "memory"))
         self._saver = Saver(self._memory, world, settings, nonce=nonce, keeping=_Retention(self, entry.keeping))
         self._fails = False
-        self._step: int | None = None  # the newest in memory, unless the training has given it up
         self._older: tuple[str, ...] = ()
         self._inherited = self._enter()
 
@@ -111,16 +108,19 @@ class MemoryTier:
         """Return the files on this host of the step in memory, to be removed after the next one; remove all others,
         which earlier jobs have left. Of a host's ranks, the first does so."""
         about = self._world.on_main(lambda: _about(self._run))
-        nonce, self._step = about["nonce"], about["step"]
-        found: list[str] = []
+        nonce, found = about["nonce"], list[str]()
         if placement.is_first(self._world.rank, self._world.hosts):
             try:
                 found = folder.files_in(self._hosts.mine)
             except StorageError as error:  # the others wait; who reads or writes there will say so
                 log("allranks: %s", error, level=30)
-            _remove(self._hosts.mine, [path for path in found if not paths.is_of(path, nonce)])
+            left = [
+                path for path in found if about["lost"] or paths.is_of(path, nonce)
+            ]  # lost: of which save, nobody knows
+            _remove(self._hosts.mine, [path for path in found if path not in left])
+            found = left
         self._world.barrier("memory")
-        return tuple(path for path in found if paths.is_of(path, nonce))
+        return tuple(found)
 
     def is_due(self, step: int, *, before: int | None) -> bool:
         """Return whether a step is to be saved into memory; ``before`` as in ``Cadence.due``."""
@@ -151,17 +151,12 @@ class MemoryTier:
                 log(_NOT_IN_MEMORY, error, level=30)
             self._fails = True
 
-    def committed(self, step: int) -> None:
+    def committed(self) -> None:
         """Remove this rank's files of older steps, now that a newer one is complete."""
-        self._step, self._fails = step, False
+        self._fails = False
         _remove(self._memory, self._older)
         _remove(self._hosts.mine, self._inherited)
         self._older = self._inherited = ()
-
-    def give_up(self, resumed: int) -> None:
-        """Take note that the training went on from a step: one in memory that is newer is of another branch."""
-        if self._step is not None and self._step > resumed:
-            self._step = None
 
     def find(self, step: int | None) -> Found | None:
         """Return what there is in memory of ``step``, by default of the newest; None where the run has a newer one on
@@ -215,10 +210,16 @@ class MemoryTier:
 
     def close(self, *, saved: int | None) -> None:
         """Serve this host's memory no more. It is emptied if ``saved``, the newest step that this job has saved to disk
-        (None: there is none), is as new as the one in memory."""
+        (None: there is none), is as new as the one in memory, and the run is still this job's."""
         try:
             self.settle()
-            if self._step is None or (saved is not None and saved >= self._step):
+            owner = fence.newest(self._run)
+            if owner is None or owner.nonce != self._owner:
+                return
+            about = _about(self._run)
+            if about["step"] is not None and (saved is None or saved < about["step"]):
+                log("allranks: step %d is in the memory of the hosts only.", about["step"], level=30)
+            elif not about["lost"]:
                 if self._world.is_main:
                     self._run.delete(paths.MEMORY)
                 if placement.is_first(self._world.rank, self._world.hosts):
@@ -246,11 +247,14 @@ class NoMemory:
     def settle(self) -> None:
         """Wait for nothing."""
 
-    def give_up(self, resumed: int) -> None:
-        """Forget nothing."""
-
     def find(self, step: int | None) -> Found | None:
-        if self._world.is_main and (about := _wanted(self._run, step)) and not about["on_disk"]:
+        try:
+            about = _wanted(self._run, step) if self._world.is_main else None
+        except StorageError as error:
+            about = {"lost": str(error)}
+        if about and about["lost"]:
+            log("allranks: of a step in the memory of hosts nothing is known: %s", about["lost"], level=30)
+        elif about and not about["on_disk"]:
             log(_NOT_TAKEN, about["step"], level=30)
         return None
 
@@ -269,8 +273,8 @@ class _Retention:
         self._run.make_way()
 
     def committed(self, saved: Saved, *, replaced: bool) -> None:
-        del replaced
-        self._of.committed(saved.step)
+        del saved, replaced
+        self._of.committed()
 
 
 def _remove(memory: Memory, files: Iterable[str]) -> None:
