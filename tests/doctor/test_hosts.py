@@ -19,7 +19,7 @@ from allranks.cli import doctor
 from allranks.doctor import host, together
 from allranks.doctor.await_ranks import await_ranks
 from allranks.doctor.devices import Framework
-from allranks.doctor.host import Asked, Looked, ProcessInfo
+from allranks.doctor.host import Asked, HostInfo, Looked
 from allranks.doctor.machine import GB, Memory, memory
 from allranks.doctor.ranks import alone
 from allranks.errors import BarrierTimeout
@@ -42,7 +42,7 @@ def verdicts(found: Readiness) -> dict[str, tuple[str, tuple[str, ...]]]:
 def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """One has another jax, one less memory, one a clock that is behind; all ranks return the same table."""
 
-    def look(asked: Asked, here: Sequence[ProcessInfo], hosts: int) -> Looked:
+    def look(asked: Asked, here: Sequence[HostInfo], hosts: int) -> Looked:
         del asked
         assert (len(here), hosts) == (2, 40)
         name = here[0].host

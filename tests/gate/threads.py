@@ -13,7 +13,7 @@ from allranks.world.store import LocalStore
 
 
 class _Ears:
-    """The lookouts of all ranks: a ring calls everybody's listener, in the thread that rings."""
+    """The failure listeners of all ranks: a ring calls everybody's listener, in the thread that rings."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[], None]] = []
@@ -41,7 +41,7 @@ def run(size: int, program: Callable[[Monitor], Any], *, timeout: float = 30.0) 
     hosts = tuple(f"host-{rank}" for rank in range(size))
 
     def live(rank: int) -> Any:
-        world = World(Identity(rank, size, 0, hosts, "simulated"), store, timeout=timeout, lookout=ears)
+        world = World(Identity(rank, size, 0, hosts, "simulated"), store, timeout=timeout, listener=ears)
         monitor = Monitor(world)
         try:
             return program(monitor)

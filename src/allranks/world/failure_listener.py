@@ -28,7 +28,7 @@ class FailureListener(Protocol):
 
 
 class Alone:
-    """The lookout of a world of one: ``ring`` itself calls who listens."""
+    """The listener of a world of one: ``ring`` itself calls who listens."""
 
     def __init__(self) -> None:
         self._heard: list[Callable[[], None]] = []

@@ -345,7 +345,7 @@ class _Rank:
 
 
 class _Ear:
-    """The lookout of a simulated rank: a second greenlet listens, as a thread does in a real one."""
+    """The failure listener of a simulated rank: a second greenlet listens, as a thread does in a real one."""
 
     def __init__(self, run: _Run[T], rank: _Rank) -> None:
         self._run = run
