@@ -44,9 +44,8 @@ class Keeping:
         self._unread: set[int] = set()
         self._given_up: set[int] = set()
         self._in_the_way: set[int] = set()
-        self._memory_is_given_up = False
+        self._memory_is_given_up = True  # until the run is resumed: a training that begins anew is another branch, too
         self._is_continued = False
-        self._is_begun = False  # it has resumed, or published a step
         self._lock = threading.Lock()
         self._reported: dict[int, str] = {}
         self.steps = set(audit.steps(storage))
@@ -61,7 +60,7 @@ class Keeping:
 
     def resume(self, step: int) -> None:
         """Take note that the run goes on from ``step``."""
-        self._is_continued = self._is_begun = True
+        self._is_continued = True
         later = {one for one in self.steps if one > step}
         self._given_up = self._removable(later, held={})  # a training does not wait for readers of another branch
         with self._lock:
@@ -78,11 +77,11 @@ class Keeping:
         """
         with self._lock:  # a save to disk and one into memory may be about to publish
             self._check_owner()
-            if self._memory_is_given_up or not self._is_begun:  # a training that begins anew is another branch, too
+            if self._memory_is_given_up:
                 self._storage.delete(paths.MEMORY)
             for step in sorted(self._in_the_way, reverse=True):
                 self._storage.delete(paths.manifest_path(step))
-            self._in_the_way, self._memory_is_given_up, self._is_begun = set(), False, True
+            self._in_the_way, self._memory_is_given_up = set(), False
 
     def _is_in_memory_after(self, step: int) -> bool:
         try:
