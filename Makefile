@@ -32,6 +32,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/allranks check src examples bench --output-format concise
+	$(BIN)/python tools/prose.py
 
 # In an environment of its own: a peer brings a torchvision that does not fit the CPU build of torch.
 bench:

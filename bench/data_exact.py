@@ -76,8 +76,8 @@ def _all_worlds(whole: Results, corpus: Corpus) -> list[str]:
             twice, lost, uneven = _worst(job[0]["worlds"])
             lines.append(
                 f"{way.label}, {corpus.documents:,} documents, worlds of 1 to 16 ranks: {twice} read twice, "
-                f"{lost} lost, steps max - min {uneven}, same global batches {100 * job[0]['same']:.0f} % "
-                "(where the size divides 96; else the batch is its multiple next to 96)."
+                f"{lost} lost, steps max - min {uneven}, same global batches {100 * job[0]['same']:.0f} %. "
+                "If the size does not divide 96, the batch is the next multiple of it."
             )
         lines += [f"{way.label}, worlds of 1 to 16 ranks: {failure}" for failure in runs.failures]
     return lines

@@ -82,7 +82,7 @@ def hang(bench: Bench, framework: str) -> Rows:
     ran = bench.ranks(2, *words, options=("--on-hang", "end"), until=b"what to do:")
     said, when = _SAYS.search(ran.output), next((one["when"] for one in ran.told if "when" in one), math.nan)
     told = f"{page.duration(ran.seen - when)}: {said[1]}" if said else "nobody"
-    return [("a rank that stands still, in torch in a kernel, is told after", told, "<= 3.5 s")]
+    return [("a rank that hangs, in torch in a kernel, is reported after", told, "<= 3.5 s")]
 
 
 PARTS: dict[str, Callable[[Bench, str], Rows]] = {

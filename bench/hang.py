@@ -44,9 +44,9 @@ def reports(framework: str, rounds: int) -> str:
         results = in_turns({"ours": ours}, rounds)["ours"]
         (without,) = in_turns({"without": bare}, 1)["without"]
         said = _SAYS.search(results[-1].output)
-        rows.append((words, "allranks", duration(median(map(told, results))), said[1] if said else "nobody"))
+        rows.append((words, "allranks", duration(median(map(told, results))), said[1] if said else "no rank"))
         rows.append((words, "torchrun alone", f"> {PATIENCE:.0f} s", "nothing" if without.code is None else "an error"))
-    return table((f"4 {framework} ranks, rank 1", "under", "told after", "in these words"), rows)
+    return table((f"4 {framework} ranks, rank 1", "under", "reported after", "report"), rows)
 
 
 def costs(rounds: int) -> str:
@@ -58,7 +58,15 @@ def costs(rounds: int) -> str:
         look, put = (median(float(ran.told[1][name]) for ran in results["watched"]) for name in ("look", "set"))
         steps = duration(step["bare"]), duration(step["watched"]), times(step["watched"], step["bare"])
         rows.append((framework, *steps, duration(look), duration(put), f"{100 * look:.3f} %"))
-    heads = ("4 ranks", "a step, bare", "watched", "ratio", "CPU of a look", "a beat stored", "of one core, a rank")
+    heads = (
+        "4 ranks",
+        "a step, bare",
+        "watched",
+        "ratio",
+        "CPU of a snapshot",
+        "a heartbeat stored",
+        "of one core, a rank",
+    )
     return table(heads, rows)
 
 
@@ -96,6 +104,6 @@ def tables(*, quick: bool) -> str:
     """Return the tables."""
     rounds = 1 if quick else 3
     sizes = (10, 100) if quick else (10, 100, 1000, 10_000)
-    heads = ("simulated ranks", "writes per rank and beat", "reads", "real time to simulate 20 s")
+    heads = ("simulated ranks", "writes per rank and heartbeat", "reads", "real time to simulate 20 s")
     parts = [reports("jax", rounds), reports("torch", rounds), costs(rounds), table(heads, [*map(simulated, sizes)])]
     return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""What lockstep costs a rank: in a call that was foretold, for a question, at the first run of a program."""
+"""What lockstep costs a rank: in a call that was predicted, for a query, at the first run of a program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.page import duration, table
 COMPILED, READ, ASKED = (
     "compilation of a step of 24 layers",
     "reading it for its first run",
-    "a question that all ranks ask",
+    "a query that all ranks make",
 )
 
 
@@ -18,12 +18,12 @@ def costs(framework: str, ranks: int, rounds: int) -> list[tuple[str, ...]]:
     jobs = [must(run(allranks(ranks, program, framework))).told[0] for _ in range(rounds)]
     found = {name: median(float(job[name]) for job in jobs) for name in jobs[0]}
     rows = [
-        (framework, name, f"{figure:.0f}" if name.startswith("questions") else duration(figure))
+        (framework, name, f"{figure:.0f}" if name.startswith("queries") else duration(figure))
         for name, figure in found.items()
     ]
     if COMPILED in found:
         first = found[READ] + found[ASKED]
-        rows.append((framework, "its first run costs: reading and a question, if all come at once", duration(first)))
+        rows.append((framework, "its first run costs: reading and a query, if all arrive at once", duration(first)))
         rows.append((framework, "the same, of its compilation", f"{100 * first / found[COMPILED]:.1f} %"))
     return rows
 

@@ -148,7 +148,7 @@ def matrix(framework: str, cases: Mapping[str, str], sizes: Sequence[int]) -> tu
     counted = ", ".join(map(str, sizes))
     names = {"nothing": f"{framework} alone", "DETAIL": "TORCH_DISTRIBUTED_DEBUG=DETAIL"}
     heads = [names[way] for way in WAYS[framework] if way != "lockstep"]
-    return table((f"one of {counted} ranks", *heads, "in lockstep: who is told, and when"), rows), every
+    return table((f"one of {counted} ranks", *heads, "in lockstep: which ranks raise, and when"), rows), every
 
 
 def tables(*, quick: bool) -> str:

@@ -129,7 +129,7 @@ def of_torch() -> None:
 
 
 (of_jax if framework == "jax" else of_torch)()
-found["questions before, all told"] = float(sequence.exchanges)
+found["queries before, in total"] = float(sequence.exchanges)
 world.barrier()
-found["a question that all ranks ask"] = questions()
+found["a query that all ranks make"] = questions()
 tell(**found)

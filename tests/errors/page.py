@@ -29,13 +29,13 @@ Every error has four attributes:
 
 | attribute | meaning |
 |---|---|
-| `ranks` | the ranks that the error is about, as a tuple; empty where it is about no rank in particular |
+| `ranks` | the ranks that the error is about, as a tuple; empty if it is about no particular rank |
 | `step` | the training step, or None |
 | `leaf` | the path of the array in the state, such as `params/w`, or None |
-| `remedy` | what to do, as text: the last sentence of the message; empty where the message itself lists it |
+| `remedy` | what to do, as text: the last sentence of the message; empty if the message lists it |
 
-Below is one real example of every error, with its attributes where they are set. `/scratch` stands for your folder,
-`train.py:12` for the line of your program. Long lines are wrapped here.
+Below is one real example of every error, with the attributes that it sets. `/scratch` is your folder,
+`train.py:12` the line of your program. Long lines are wrapped here.
 
 This page is drawn from the errors themselves (`python tests/errors/page.py --write`). All classes with their signatures
 are in the [reference](reference/errors.md).
