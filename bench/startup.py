@@ -12,9 +12,8 @@ from pathlib import Path
 
 from allranks.launch.console import Console
 from allranks.launch.engines import local
-from allranks.launch.job import Job
-from allranks.launch.keeper import Keeper
-from allranks.launch.target import Call, Script
+from allranks.launch.fork_server import ForkServer
+from allranks.launch.job import Call, Job, Script
 from bench.measure import PROGRAMS, Ran, allranks, in_turns, median, must, plain, read_told, run, torchrun
 from bench.page import duration, table, times
 
@@ -58,18 +57,21 @@ def _files() -> Iterator[Path]:
                 yield file
 
 
-def with_keeper(ranks: int, *, devices: int) -> Way:
-    """A job in this process with a keeper that has imported JAX before, as the pytest plugin runs its tests."""
+def with_fork_server(ranks: int, *, devices: int) -> Way:
+    """A job in this process with a fork server that has imported JAX before, as the pytest plugin runs its tests."""
     base = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
 
     def job() -> Ran:
-        with tempfile.TemporaryDirectory(prefix="bench-") as folder, Keeper(base) as keeper:
-            keeper.prepare(Call("importlib:import_module", '["jax"]'))
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder, ForkServer(base) as fork_server:
+            fork_server.prepare(Call("importlib:import_module", '["jax"]'))
             begin = time.monotonic()
             console = Console(ranks, out=io.BytesIO(), color=False, live=False)
             environ = {**base, "BENCH_OUT": folder, "BENCH_BEGIN": repr(begin)}
             result = local.run(
-                Job(Script(str(JAX), ()), ranks, devices=devices, timeout=60.0), console, base=environ, keeper=keeper
+                Job(Script(str(JAX), ()), ranks, devices=devices, timeout=60.0),
+                console,
+                base=environ,
+                fork_server=fork_server,
             )
             console.close()
             return must(Ran(result.exit_code, begin, time.monotonic(), 0.0, "", read_told(folder), 0))
@@ -112,7 +114,7 @@ def four_jax_ranks(rounds: int) -> str:
     results = in_turns(
         {
             "allranks run": mine,
-            "the same, its keeper warm": with_keeper(4, devices=2),
+            "the same, its fork server warm": with_fork_server(4, devices=2),
             "the same, JAX not in the page cache": cold(mine),
             "allranks run --no-zygote": ours(4, "--no-zygote", JAX, devices=2),
             "torchrun": peer(torchrun, 4, JAX, devices=2),

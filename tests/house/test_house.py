@@ -72,8 +72,8 @@ FRAMEWORKS = {
 _MODULE = re.compile(r"allranks(\.\w+)+\.?")
 # The agent is started before we are imported, and imports parts of us by their names when they are needed.
 ENTRANCES = {"agent/allranks_agent_guard.py", "agent/allranks_agent_hang.py"}
-# These may import the whole library, as a program does: the keeper has it ready for the ranks that it starts.
-AS_A_PROGRAM = {"launch/keep.py"}
+# These may import the whole library, as a program does: the fork server has it imported for the ranks that it forks.
+AS_A_PROGRAM = {"launch/fork_server_main.py"}
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.
 LAZY = {"detect.py"}
 LAZY_PARTS = {"cli"}

@@ -17,8 +17,7 @@ from typing import Any
 from harness import free_port
 
 from allranks.launch.environment import Site, for_rank
-from allranks.launch.job import Job
-from allranks.launch.target import Command
+from allranks.launch.job import Command, Job
 
 AGENT = Path(__file__).parents[2] / "src" / "allranks" / "agent"
 PATIENCE = 60.0  # a job that takes longer hangs

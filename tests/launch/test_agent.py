@@ -14,8 +14,7 @@ from ranks import AGENT, Outcome, python, run
 
 from allranks.failure import Failure
 from allranks.launch.environment import Site, for_rank
-from allranks.launch.job import Job, Style
-from allranks.launch.target import Command
+from allranks.launch.job import Command, Job, Style
 
 JAX = """
 import os, sys, time
@@ -375,7 +374,11 @@ def test_a_rank_that_ends_finishes_what_it_dispatched(tmp_path: Path, devices: i
 @pytest.mark.needs("jax")
 @pytest.mark.parametrize(
     ("case", "chosen"),
-    [pytest.param("leaves", 1, marks=pytest.mark.soak), ("leaves", 0), ("leaves first", 0)],  # 1: as in test_zygote.py
+    [
+        pytest.param("leaves", 1, marks=pytest.mark.soak),
+        ("leaves", 0),
+        ("leaves first", 0),
+    ],  # 1: see test_forked_rank.py
 )
 def test_nobody_waits_for_a_rank_that_left_early(tmp_path: Path, case: str, chosen: int) -> None:
     """Peers raise at once, in the middle of the loop as before the first collective; plain JAX hangs for 300 s."""

@@ -11,7 +11,7 @@ import pytest
 
 from allranks.launch.console import REDRAW, SNAPSHOT, Console, OutputClosed, Style, choose_style
 from allranks.launch.merge import WINDOW
-from allranks.launch.paint import Prefixes, fit, short_rank_list
+from allranks.launch.terminal import Prefixes, fit, short_rank_list
 
 
 def console(size: int = 4, *, color: bool = False, live: bool = False, **more) -> tuple[Console, io.BytesIO]:
@@ -207,18 +207,18 @@ def test_a_closed_output_is_told_once_and_the_log_goes_on(tmp_path) -> None:
 
 
 def test_a_reader_that_does_not_read_stops_nobody() -> None:
-    """A pager: feed returns at once, ``clogged`` says when to bring no more, ``waits_for`` what to wait for instead."""
+    """A pager: feed returns at once, ``is_full`` says when to stop feeding, ``full_descriptors`` what to wait for."""
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
     with os.fdopen(write, "wb", buffering=0) as out, os.fdopen(read, "rb") as pager:
         shown = Console(1, out=out, color=False, live=False)
         sent = 0
-        while not shown.clogged:
+        while not shown.is_full:
             shown.feed(0, "out", b"x" * 99 + b"\n", 0.0)
             sent += 100
-        assert shown.waits_for == {write}
+        assert shown.full_descriptors == {write}
         got = 0
-        while shown.waits_for:
+        while shown.full_descriptors:
             got += len(pager.read1(65536))
             shown.flush_due(0.0)
         shown.close()
@@ -236,7 +236,7 @@ def test_pictures_of_a_bar_do_not_pile_up_before_a_stopped_terminal() -> None:
             shown.feed(0, "err", b"\r%d " % second + b"#" * 60, float(second))
             due = shown.flush_due(float(second))
             assert due is None or due > second
-        assert shown._outlets._all[0]._size <= 100
+        assert shown._outputs._all[0]._size <= 100
         pictures = []
         for second in (5000.0, 5001.0, 5002.0):
             pictures.append(terminal.read1(4096))

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allranks.launch.environment import Site, for_rank, rendezvous_flags
-from allranks.launch.job import STYLES, Job
-from allranks.launch.target import Command
+from allranks.launch.job import STYLES, Command, Job
 
 BASE = {"PATH": "/bin", "HOME": "/home/ann"}
 

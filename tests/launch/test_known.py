@@ -11,11 +11,11 @@ import pytest
 
 from allranks.cli import explain as command
 from allranks.launch.console import Console
-from allranks.launch.explain import BURST, InPlace, facts_of
+from allranks.launch.explain import BURST, InlineExplainer, facts_text
 from allranks.launch.merge import WINDOW
-from allranks.launch.page import page
 from allranks.messages.book import BOOK
 from allranks.messages.known import KINDS, Book, Known
+from allranks.messages.page import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "explain.md"
 RENDEZVOUS = next(known for known in BOOK.known if known.name == "xla-rendezvous")
@@ -34,7 +34,7 @@ def test_a_message_is_found_by_each_of_its_signs_and_taken_for_no_other(known: K
     assert any(sign in known.example for sign in known.signs)
     for sign in known.signs:
         assert BOOK.find(f"x {sign} y".encode()) is known
-    assert bool(facts_of(known, known.example.encode())) == bool(known.facts)
+    assert bool(facts_text(known, known.example.encode())) == bool(known.facts)
     assert known.kind in KINDS
     for words in (known.means, known.do):
         assert re.fullmatch(r"[A-Z`_]?\S.*[.):]", words, re.IGNORECASE), words
@@ -83,7 +83,7 @@ def test_a_line_that_ends_with_a_colon_is_read_with_the_next_one() -> None:
     log = b"UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n3\nThe tasks have crashed."
     ((number, line, known),) = BOOK.look(log)
     assert (number, known.name) == (0, "jax-heartbeat")
-    assert facts_of(known, line) == "tasks 3"
+    assert facts_text(known, line) == "tasks 3"
 
 
 def shown(size: int) -> tuple[Console, io.BytesIO]:
@@ -113,7 +113,7 @@ def test_consequences_are_not_explained_in_place_nor_what_others_say_after_a_fai
     """The first failure is what a person needs then, and the launcher names it."""
     console, out = shown(2)
     console.feed(0, "err", b"RuntimeError: Connection closed by peer [127.0.0.1]:1\n", 0.0)
-    console.fold(1)
+    console.limit_peers(1)
     console.feed(0, "err", SEED, 0.1)
     console.close()
     assert b"allranks:" not in out.getvalue()
@@ -121,7 +121,7 @@ def test_consequences_are_not_explained_in_place_nor_what_others_say_after_a_fai
 
 def test_a_flood_is_not_searched() -> None:
     """Beyond a megabyte at once output is passed on unread; the reader is back when the flood ends."""
-    explain = InPlace()
+    explain = InlineExplainer()
     flood = [b"x" * BURST]
     explain.hear(0, flood, 1.0)
     explain.hear(0, SEED.splitlines(), 1.0)
@@ -169,5 +169,5 @@ def test_a_log_without_known_messages_and_one_that_is_not_there(tmp_path: Path, 
 
 
 def test_the_page_is_drawn_from_the_table() -> None:
-    """docs/explain.md: `python -m allranks.launch.page > docs/explain.md` draws it again."""
+    """docs/explain.md: `python -m allranks.messages.page > docs/explain.md` draws it again."""
     assert PAGE.read_text() == page()

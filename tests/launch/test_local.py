@@ -217,7 +217,7 @@ def test_no_process_survives_a_launcher_that_is_killed(tmp_path: Path, how: tupl
         assert_gone(tmp_path, 2)
 
 
-def test_no_rank_survives_a_keeper_that_is_killed(tmp_path: Path) -> None:
+def test_no_rank_survives_a_fork_server_that_is_killed(tmp_path: Path) -> None:
     """And the launcher says so. (What ranks have put into sessions of their own is then beyond anyone's reach.)"""
     script = write(
         tmp_path,
@@ -227,13 +227,13 @@ def test_no_rank_survives_a_keeper_that_is_killed(tmp_path: Path) -> None:
         pathlib.Path("pids").mkdir(exist_ok=True)
         for pid in (os.getpid(), child.pid):
             pathlib.Path("pids", str(pid)).touch()
-        pathlib.Path("keeper").write_text(str(os.getppid()))
+        pathlib.Path("server").write_text(str(os.getppid()))
         time.sleep(1000)
         """,
     )
     with Started("-n", "2", script, cwd=tmp_path) as job:
         wait_until(lambda: len(pids_in(tmp_path)) == 4, "the ranks have not started")
-        os.kill(int((tmp_path / "keeper").read_text()), signal.SIGKILL)
+        os.kill(int((tmp_path / "server").read_text()), signal.SIGKILL)
         assert job.end() == 137
         assert_gone(tmp_path, 2)
     assert "the process that keeps the ranks was killed" in job.out
@@ -241,7 +241,7 @@ def test_no_rank_survives_a_keeper_that_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [(), ("bash", "-c", "python train.py; exit $?")], ids=["script", "shell"])
 def test_sigterm_to_every_process_is_for_the_ranks(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """The launcher and the keeper survive it, as Slurm and systemd send it; the launcher's own is not for children."""
+    """Launcher and fork server survive it, as Slurm and systemd send it; the launcher's own is not for children."""
     script = write(
         tmp_path,
         """
@@ -252,15 +252,15 @@ def test_sigterm_to_every_process_is_for_the_ranks(tmp_path: Path, words: tuple[
             pathlib.Path("saved").touch()
             sys.exit(0)
         signal.signal(signal.SIGTERM, leave)
-        pathlib.Path("keeper.tmp").write_text(str(os.getppid()))
-        pathlib.Path("keeper.tmp").rename("keeper")
+        pathlib.Path("server.tmp").write_text(str(os.getppid()))
+        pathlib.Path("server.tmp").rename("server")
         time.sleep(1000)
         """,
     )
     with Started("-n", "1", *(words or (script,)), cwd=tmp_path) as job:
-        wait_until((tmp_path / "keeper").exists, "the rank has not started")
+        wait_until((tmp_path / "server").exists, "the rank has not started")
         if not words:
-            os.kill(int((tmp_path / "keeper").read_text()), signal.SIGTERM)
+            os.kill(int((tmp_path / "server").read_text()), signal.SIGTERM)
         job.send(signal.SIGTERM)
         assert job.end() == 143
     assert (tmp_path / "saved").exists()

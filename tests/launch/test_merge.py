@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.launch.merge import MOST_WAITING, WINDOW, Entry, Merger, keep_blocks, one_each, ranks_of
+from allranks.launch.merge import MOST_WAITING, WINDOW, Entry, Merger, group_blocks, merge_equal, ranks_of
 
 SIZE = 4
 # What happens to a merger: a rank says lines (few different ones, some indented), or time passes.
@@ -120,14 +120,14 @@ def test_tracebacks_that_arrive_mixed_stand_apart() -> None:
 def test_lines_that_are_not_indented_keep_their_order_of_arrival() -> None:
     """Step 1 of all ranks before step 2 of any."""
     entries = [Entry(1 << rank, "out", b"%d step %d" % (rank, step)) for step in range(3) for rank in range(3)]
-    shown = keep_blocks([*entries, Entry(1, "out", b" indented")])
+    shown = group_blocks([*entries, Entry(1, "out", b" indented")])
     assert [entry for entry in shown if entry.text != b" indented"] == entries
 
 
 def test_states_of_one_moment_merge_by_text() -> None:
     """One entry per different text, in order of first mention."""
     said = [(0, "err", b"50%"), (1, "err", b"60%"), (2, "err", b"50%"), (2, "out", b"50%")]
-    assert one_each(said) == [Entry(0b101, "err", b"50%"), Entry(0b010, "err", b"60%"), Entry(0b100, "out", b"50%")]
+    assert merge_equal(said) == [Entry(0b101, "err", b"50%"), Entry(0b010, "err", b"60%"), Entry(0b100, "out", b"50%")]
 
 
 def test_bars_that_differ_by_their_clock_are_one() -> None:
@@ -135,5 +135,5 @@ def test_bars_that_differ_by_their_clock_are_one() -> None:
     bar = "epoch:  87%|███| 26/30 [{}, loss=1.{}]"
     said = [(0, "err", bar.format("00:01<00:00, 19.86it/s", 5)), (1, "err", bar.format("01:02:01<?, ?s/it", 5))]
     said.append((2, "err", bar.format("00:01<00:00, 19.86it/s", 6)))
-    entries = one_each((rank, stream, text.encode()) for rank, stream, text in said)
+    entries = merge_equal((rank, stream, text.encode()) for rank, stream, text in said)
     assert entries == [Entry(0b011, "err", said[0][2].encode()), Entry(0b100, "err", said[2][2].encode())]

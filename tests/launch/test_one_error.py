@@ -9,7 +9,7 @@ from jobs import allranks, write
 
 from allranks import SimulatedWorld
 from allranks.failure import traceback_of
-from allranks.launch.rank_name import without_rank
+from allranks.launch.filters import without_rank
 
 AGREE = """
     import allranks

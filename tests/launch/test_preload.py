@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from allranks.launch import keep, zygote
+from allranks.launch import fork_server_main, forked_rank
+from allranks.launch.job import Command, Script
 from allranks.launch.preload import Plan, plan
-from allranks.launch.target import Command, Script
 
 LOCAL = {
     "model": "import flax.linen as nn\nfrom data import rows",
@@ -64,8 +64,8 @@ def test_a_script_that_makes_what_saves_at_sigterm_is_told_by_its_text(source: s
 @pytest.mark.parametrize("words", [("bash", "-c", "python train.py; exit $?"), ("python", "-O", "train.py")])
 def test_the_script_of_a_command_is_read_too(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import allranks\nckpt = allranks.Checkpointer('run')")
-    assert zygote.plan_for(Command(words), cwd=str(tmp_path)).makes_saver
-    assert zygote.plan_for(Command(("true",)), cwd=str(tmp_path)) == Plan(())
+    assert forked_rank.plan_for(Command(words), cwd=str(tmp_path)).makes_saver
+    assert forked_rank.plan_for(Command(("true",)), cwd=str(tmp_path)) == Plan(())
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_installed_packages_are_not_followed_wherever_they_are(tmp_path: Path, m
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "tracker.py").write_text("import os\nos.environ[os.name] = '1'")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site-packages")])
-    assert zygote.plan_for(Script("train.py"), cwd=str(tmp_path)) == Plan(("numpy",))
+    assert forked_rank.plan_for(Script("train.py"), cwd=str(tmp_path)) == Plan(("numpy",))
     monkeypatch.setattr(sys, "path", [str(tmp_path / "mine")])
-    assert "tracker sets environment variables" in zygote.plan_for(Script("train.py"), cwd=str(tmp_path)).obstacle
+    assert "tracker sets environment variables" in forked_rank.plan_for(Script("train.py"), cwd=str(tmp_path)).obstacle
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,6 @@ def test_text_that_is_no_python_is_an_obstacle() -> None:
 def test_a_module_without_a_spec_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     """As torch.backends is, which a module stands in for."""
     monkeypatch.setitem(sys.modules, "torch_backends", ModuleType("torch_backends"))
-    monkeypatch.setattr(keep, "_freeze", str)
-    monkeypatch.setattr(keep, "obstacle", str)
-    assert keep.preload(Plan(("torch_backends",))) == (("torch_backends",), "")
+    monkeypatch.setattr(fork_server_main, "_freeze", str)
+    monkeypatch.setattr(fork_server_main, "obstacle", str)
+    assert fork_server_main.preload(Plan(("torch_backends",))) == (("torch_backends",), "")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from allranks.failure import Failure
-from allranks.launch.job import Job
+from allranks.launch.job import Command, Job
 from allranks.launch.restarts import again, run
 from allranks.launch.result import JobResult
-from allranks.launch.target import Command
 
 FAILURE = Failure(1, "a", "ValueError: bad row", 0.0, where="train.py:3")
 FAILED = JobResult(1, (), first_failure=FAILURE, seconds=10.0)

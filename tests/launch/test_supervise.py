@@ -15,20 +15,20 @@ from allranks.launch.events import (
     Action,
     Event,
     Finish,
+    ForkServerLost,
     Interrupted,
     Joined,
     Joining,
-    KeeperLost,
     MarkFailed,
+    NotifyPeers,
+    Print,
     RankExited,
     RankFailed,
     RankFailing,
     RankLeft,
     RankStarted,
     SaveReport,
-    Say,
     Signal,
-    TellPeers,
     Terminated,
     Tick,
 )
@@ -197,7 +197,7 @@ def test_the_wait_for_a_cause_ends() -> None:
 
 
 def test_a_process_that_is_ending_is_waited_for_though_a_cause_is_known() -> None:
-    """The kernel says so before the keeper has collected it; it may have been first."""
+    """The kernel says so before the fork server has collected it; it may have been first."""
     job = Job().on(RankFailed(failure(0, "StepFailed: step 3", 10.0)))
     job.now = 0.3
     assert job.on(Tick(frozenset({2}))).signals == []
@@ -237,7 +237,7 @@ def test_the_exception_on_whose_way_up_a_rank_left_the_world_is_first() -> None:
 def test_the_peers_of_a_rank_that_left_are_told() -> None:
     """Those in the same world, those that join it later, and no one who has left or ended."""
     job = Job(4).on(Joined(0), Joined(1), Joined(2)).exits([0]).on(RankLeft(1, 1.0), Joined(3))
-    told = [action.ranks for action in job.actions if isinstance(action, TellPeers)]
+    told = [action.ranks for action in job.actions if isinstance(action, NotifyPeers)]
     assert told == [(1, 2), (2,), (3,)]
 
 
@@ -294,7 +294,7 @@ def test_ranks_are_told_whether_sigterm_comes_because_one_has_failed() -> None:
 def test_ctrl_c_gives_the_ranks_their_grace_and_a_second_one_does_not() -> None:
     job = Job().on(Interrupted())
     assert job.signals == [((0, 1, 2, 3), signal.SIGINT)]
-    assert any(isinstance(action, Say) and "Ctrl-C again to kill" in action.text for action in job.actions)
+    assert any(isinstance(action, Print) and "Ctrl-C again to kill" in action.text for action in job.actions)
     job.on(RankFailed(failure(0, "KeyboardInterrupt"))).exits([0], 130).after(4.9)
     assert job.on(Interrupted()).signals[1:] == [((1, 2, 3), signal.SIGKILL)]
     assert job.exits([1, 2, 3], -9).exit_code == 130
@@ -310,22 +310,22 @@ def test_sigterm_ends_the_job_after_the_grace() -> None:
 
 def test_the_job_ends_with_143_only_where_nothing_is_lost() -> None:
     """Ranks that answer SIGTERM and were killed, or failed, have saved nothing: the code and the cause say so."""
-    answering = [SaveReport(0, answers=True), SaveReport(1, answers=True), SaveReport(0, step=20)]
-    killed = Job(2).on(*answering, Terminated()).after(5.0).exits([0, 1], -9)
+    saving_ranks = [SaveReport(0, saves_on_sigterm=True), SaveReport(1, saves_on_sigterm=True), SaveReport(0, step=20)]
+    killed = Job(2).on(*saving_ranks, Terminated()).after(5.0).exits([0, 1], -9)
     lost = "stopped by SIGTERM; nothing was saved since step 20"
     assert (killed.exit_code, killed.supervisor.cause) == (
         137,
         f"{lost}: ranks 0-1 were killed when the grace of 5 s was over",
     )
-    assert Say("SIGTERM received: ranks 0-1 are to save and leave within 5 s", notice=True) in killed.actions
-    assert Say("the grace of 5 s is over: killing ranks 0-1") in killed.actions
-    failed = Job(2).on(*answering, Terminated(), RankFailed(failure(1, exit_code=3))).exits([1], 3).exits([0], 143)
+    assert Print("SIGTERM received: ranks 0-1 are to save and leave within 5 s", notice=True) in killed.actions
+    assert Print("the grace of 5 s is over: killing ranks 0-1") in killed.actions
+    failed = Job(2).on(*saving_ranks, Terminated(), RankFailed(failure(1, exit_code=3))).exits([1], 3).exits([0], 143)
     assert (failed.exit_code, failed.supervisor.cause) == (3, f"{lost}: {failure(1).headline()}")
-    done = Job(2).on(*answering, Terminated()).exits([0, 1])
+    done = Job(2).on(*saving_ranks, Terminated()).exits([0, 1])
     assert (done.exit_code, done.supervisor.cause) == (143, "stopped by SIGTERM")
     closed = (
         Job(2)
-        .on(*answering, SaveReport(0, answers=False), SaveReport(1, answers=False), Terminated())
+        .on(*saving_ranks, SaveReport(0, saves_on_sigterm=False), SaveReport(1, saves_on_sigterm=False), Terminated())
         .exits([0, 1], -15)
     )
     assert (closed.exit_code, closed.supervisor.cause) == (143, "stopped by SIGTERM")
@@ -333,7 +333,7 @@ def test_the_job_ends_with_143_only_where_nothing_is_lost() -> None:
 
 @pytest.mark.parametrize(
     ("makes_saver", "reports", "code"),
-    [(True, [], 1), (False, [], 143), (True, [SaveReport(0, answers=False)], 143)],
+    [(True, [], 1), (False, [], 143), (True, [SaveReport(0, saves_on_sigterm=False)], 143)],
     ids=["to come", "none", "read-only"],
 )
 def test_a_sigterm_before_the_checkpointer_is_made_says_so(
@@ -369,7 +369,7 @@ def test_the_time_limit_ends_the_job_with_124() -> None:
 def test_a_job_ends_where_a_process_cannot_be_killed() -> None:
     job = Job(2).on(Interrupted()).exits([0], -2).after(5.0).after(5.0)
     assert job.exit_code == 130
-    assert Say("rank 1 could not be killed; giving up on it") in job.actions
+    assert Print("rank 1 could not be killed; giving up on it") in job.actions
 
 
 def test_a_rank_that_starts_while_the_job_stops_is_killed() -> None:
@@ -380,8 +380,8 @@ def test_a_rank_that_starts_while_the_job_stops_is_killed() -> None:
 
 
 @pytest.mark.parametrize("before", [[], [RankFailed(failure(0))], [Interrupted()], [Interrupted(), Interrupted()]])
-def test_the_end_of_the_keeper_is_the_end_of_the_job(before: list[Event]) -> None:
-    assert Job().on(*before, KeeperLost()).exit_code == 137
+def test_the_end_of_the_fork_server_is_the_end_of_the_job(before: list[Event]) -> None:
+    assert Job().on(*before, ForkServerLost()).exit_code == 137
 
 
 EVENT = st.one_of(

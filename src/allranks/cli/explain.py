@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from allranks.launch.found import Finder, Found
+    from allranks.launch.log_scan import LogMatch, LogScanner
 
 DESCRIPTION = """\
 Find the messages in logs that are known: of XLA, JAX's coordination service, Gloo, NCCL, torch and its DataLoader,
@@ -58,9 +58,9 @@ def main(argv: Sequence[str]) -> int:
         return explain(arguments.logs, as_json=arguments.json)
     if not arguments.logs:
         p.error("give a log, a rule, or --all")
-    from allranks.launch.found import Finder
+    from allranks.launch.log_scan import LogScanner
 
-    finder = Finder()
+    finder = LogScanner()
     try:
         for name in arguments.logs:
             if name == "-":
@@ -83,7 +83,7 @@ def _is_rule(word: str) -> bool:
     return bool(RULE.fullmatch(word)) and not os.path.exists(word)
 
 
-def _read(finder: Finder, name: str, log: BinaryIO) -> None:
+def _read(finder: LogScanner, name: str, log: BinaryIO) -> None:
     for first, block in _blocks(log):
         finder.read(name, first, block)
 
@@ -100,13 +100,13 @@ def _blocks(log: BinaryIO) -> Iterator[tuple[int, bytes]]:
         yield number, rest
 
 
-def _text(found: Sequence[Found], logs: int) -> str:
-    from allranks.launch.found import in_words
+def _text(found: Sequence[LogMatch], logs: int) -> str:
+    from allranks.launch.log_scan import in_words
 
     if not found:
         return "No known message was found. If the job hangs: allranks doctor job, or the stacks of every rank."
     return "\n\n".join(in_words(one, name_log=logs > 1) for one in found)
 
 
-def _json(found: Sequence[Found]) -> str:
+def _json(found: Sequence[LogMatch]) -> str:
     return json.dumps([one.document() for one in found], indent=1)

@@ -16,9 +16,9 @@ from allranks.cli.other_launchers import answer
 from allranks.launch.job import STYLES
 
 if TYPE_CHECKING:
-    from allranks.launch.events import ShowRanks
-    from allranks.launch.standstill import Show, Shown
-    from allranks.launch.target import Target
+    from allranks.launch.events import LocateRanks
+    from allranks.launch.job import Target
+    from allranks.launch.stall import RankLocations, RankLocator
 
 DESCRIPTION = "Run a script (or any command) as N ranks on this machine, as one job: they start, and end, together."
 EPILOG = """\
@@ -127,12 +127,12 @@ def main(argv: Sequence[str]) -> int:
     from allranks.launch import restarts
     from allranks.launch.console import Console, OutputClosed, choose_style
     from allranks.launch.engines import local
-    from allranks.launch.epilogue import epilogue
     from allranks.launch.job import Job
     from allranks.launch.result import JobResult
+    from allranks.launch.summary import summary
 
     def start(job: Job) -> JobResult:
-        console.begin_again()
+        console.lift_limit()
         return local.run(job, console, show=_show(job.ranks))
 
     job = Job(
@@ -170,7 +170,7 @@ def main(argv: Sequence[str]) -> int:
             if unread := _unread(target):
                 console.note(f"allranks: {unread}")
             result = restarts.run(job, start, say=console.say)
-            said = epilogue(result, recent=console.recent(), quiet=arguments.quiet)
+            said = summary(result, recent=console.recent(), quiet=arguments.quiet)
             for line in (*said, *_options_behind(p, words, result.exit_code)):
                 console.say(line)
         finally:
@@ -198,10 +198,10 @@ def _read(p: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace
     return arguments
 
 
-def _show(size: int) -> Show:
+def _show(size: int) -> RankLocator:
     """Return what finds out where ranks are. It is imported when it is needed: most jobs never need it."""
 
-    def show(request: ShowRanks, pids: Mapping[int, int]) -> Shown:
+    def show(request: LocateRanks, pids: Mapping[int, int]) -> RankLocations:
         from allranks.hang import places
 
         return places.show(request, pids, size=size)
@@ -222,7 +222,7 @@ def _xla_flags(rendezvous_timeout: float | None) -> tuple[str, ...]:
 
 def _unread(target: Target) -> str:
     """Return a line about environment variables that neither a library nor the program reads; "" if there are none."""
-    from allranks.launch.target import Command, Script
+    from allranks.launch.job import Command, Script
     from allranks.readiness.variables import unread
 
     def is_read(name: str) -> bool:
@@ -238,7 +238,7 @@ def _unread(target: Target) -> str:
 
 
 def _target(p: argparse.ArgumentParser, words: list[str], *, module: bool) -> Target:
-    from allranks.launch.target import Command, Module, Script, target_of
+    from allranks.launch.job import Command, Module, Script, target_of
 
     if not words:
         p.error("nothing to run: name a script (train.py), a module (-m package.train), or a command (-- command)")

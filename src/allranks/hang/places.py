@@ -20,9 +20,9 @@ from allranks.hang.diagnose import Diagnosis, Seen, Verdict, diagnose
 from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.sites import Frame, classify, place
 from allranks.hang.watch import EXIT_CODE
-from allranks.launch.events import ShowRanks
-from allranks.launch.keep import descendants
-from allranks.launch.standstill import Shown
+from allranks.launch.events import LocateRanks
+from allranks.launch.fork_server_main import descendants
+from allranks.launch.stall import RankLocations
 from allranks.world.progress import WAITS
 
 # Seconds: how long a rank has to answer; and how long one must have stood still to be waited for, when time is over.
@@ -39,10 +39,10 @@ class _Look:
     text: str
 
 
-def show(request: ShowRanks, pids: Mapping[int, int], *, size: int) -> Shown:
+def show(request: LocateRanks, pids: Mapping[int, int], *, size: int) -> RankLocations:
     """Find out where ranks are; ``pids`` are those of the ranks that live, by rank."""
     if not pids:
-        return Shown(())
+        return RankLocations(())
     host = socket.gethostname()
     looks = {} if request.reason == "exit" else _watched(pids)  # first: the signal of the others ends a wait
     looks |= _dumped({rank: pid for rank, pid in pids.items() if rank not in looks}, request)
@@ -53,12 +53,12 @@ def show(request: ShowRanks, pids: Mapping[int, int], *, size: int) -> Shown:
     headline = _headline(request, case, [host] * size)
     lines = [headline, *messages.table_and_stacks(case)]
     if not diagnosis.culprits or request.reason == "time":
-        return Shown(tuple(lines))
+        return RankLocations(tuple(lines))
     first = diagnosis.culprits[0]
     beat = seen[first].beat
     where = beat.where.partition(" in ")[0] if beat else ""
     failure = Failure(first, host, headline, time.time(), where=where, exit_code=EXIT_CODE)
-    return Shown(tuple(lines), failure)
+    return RankLocations(tuple(lines), failure)
 
 
 def _watched(pids: Mapping[int, int]) -> dict[int, _Look]:
@@ -76,7 +76,7 @@ def _watched(pids: Mapping[int, int]) -> dict[int, _Look]:
     return {rank: _Look(replace(snapshot.beat, rank=rank), snapshot.stack) for rank, snapshot in snapshots.items()}
 
 
-def _dumped(pids: Mapping[int, int], request: ShowRanks) -> dict[int, _Look]:
+def _dumped(pids: Mapping[int, int], request: LocateRanks) -> dict[int, _Look]:
     """Have CPython write the stacks."""
     reader: Any = agent.load("allranks_agent_stacks")
     trees = {rank: (root, *descendants(root)) for rank, root in pids.items()}
@@ -86,7 +86,7 @@ def _dumped(pids: Mapping[int, int], request: ShowRanks) -> dict[int, _Look]:
     return {rank: _read(rank, texts[pid], request) for rank, pid in first.items() if pid in texts}
 
 
-def _read(rank: int, text: str, request: ShowRanks) -> _Look:
+def _read(rank: int, text: str, request: LocateRanks) -> _Look:
     threads = stacks.threads_of_dump(text)
     frames = threads[-1]
     phase, what = classify(frames)
@@ -110,13 +110,13 @@ def exit_of(text: str, threads: Sequence[tuple[Frame, ...]]) -> tuple[str, tuple
     return "atexit callback", main
 
 
-def _seen(rank: int, looks: Mapping[int, _Look], request: ShowRanks, pids: Mapping[int, int]) -> Seen:
+def _seen(rank: int, looks: Mapping[int, _Look], request: LocateRanks, pids: Mapping[int, int]) -> Seen:
     if rank in request.ended or rank not in pids:
         return Seen(rank, None, False, "has left")
     return Seen(rank, looks[rank].beat if rank in looks else None, rank in looks)
 
 
-def _diagnosis(request: ShowRanks, seen: Sequence[Seen]) -> Diagnosis:
+def _diagnosis(request: LocateRanks, seen: Sequence[Seen]) -> Diagnosis:
     if request.reason == "time":
         found = diagnose([_as_if_still(one) for one in seen], limit=2 * _STILL)
         if found.waiting or all(one.beat and not math.isnan(one.beat.still) for one in seen):
@@ -140,7 +140,7 @@ def _as_if_still(one: Seen) -> Seen:
     return replace(one, beat=replace(one.beat, still=_STILL, alike=_STILL))
 
 
-def _headline(request: ShowRanks, case: Case, hosts: Sequence[str]) -> str:
+def _headline(request: LocateRanks, case: Case, hosts: Sequence[str]) -> str:
     culprits, waiting = case.diagnosis.culprits, case.diagnosis.waiting
     if request.reason == "time":
         still = culprits or set(case.diagnosis.verdicts) == {"waiting"}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from allranks.errors import AllranksError
 from allranks.gate.log import log
 from allranks.hang.watch import Listener, Policy, Settings, Watch
-from allranks.launch.standstill import DEFAULT_HANG_AFTER as DEFAULT_HANG_AFTER
+from allranks.launch.stall import DEFAULT_HANG_AFTER as DEFAULT_HANG_AFTER
 from allranks.world import detect
 from allranks.world.base import DEFAULT_TIMEOUT, World
 from allranks.world.sentinel import Sentinel

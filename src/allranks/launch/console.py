@@ -8,18 +8,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from allranks.launch.chatter import without_chatter
-from allranks.launch.explain import InPlace
-from allranks.launch.fold import Fold
+from allranks.launch.explain import InlineExplainer
+from allranks.launch.filters import PeerLimit, without_noise, without_rank
 from allranks.launch.lines import LineReader, clean
 from allranks.launch.logs import RankLogs
-from allranks.launch.merge import Entry, Merger, Stream, one_each
-from allranks.launch.outlet import Outlets
-from allranks.launch.outlet import OutputClosed as OutputClosed
-from allranks.launch.paint import Prefixes, erase, live_rows
-from allranks.launch.paint import Style as Style
-from allranks.launch.paint import choose_style as choose_style
-from allranks.launch.rank_name import without_rank
+from allranks.launch.merge import Entry, Merger, Stream, merge_equal
+from allranks.launch.output import OutputClosed as OutputClosed
+from allranks.launch.output import Outputs
+from allranks.launch.terminal import Prefixes, erase, live_rows
+from allranks.launch.terminal import Style as Style
+from allranks.launch.terminal import choose_style as choose_style
 
 REDRAW = 0.1  # seconds between two pictures of the live area
 SNAPSHOT = 30.0  # seconds between two lines about a bar where there is no live area
@@ -31,15 +29,15 @@ RECENT = 60  # lines shown last: what stands there need not be said again
 class Console:
     """The output of a job of ``size`` ranks.
 
-    ``out`` gets what ranks write to stdout, ``err`` all else (None: ``out``; neither is ever blocked, see ``clogged``).
+    ``out`` gets what ranks write to stdout, ``err`` all else (None: ``out``; neither is ever blocked, see ``is_full``).
     ``color`` and ``live`` come from ``choose_style``; ``live`` needs both to be one terminal. ``width`` is its columns
     (set it again when they change), ``names`` stand for single ranks in place of their numbers, ``log_dir`` keeps one
     raw file per rank (see ``RankLogs``). ``quiet`` leaves out what ``note`` is given.
 
     One thread calls it, with times in seconds that never run backwards. ``feed``, ``flush_due``, ``say`` and ``close``
     may raise OutputClosed, once; nothing that was fed is missing from the log files and from ``tail`` for that.
-    What libraries are known to chatter (``chatter.py``) is kept in the log files only, and so is most of what ranks say
-    after another has failed (``fold``). A message that is known (``known.py``) is explained below it, once.
+    Noise of libraries (`filters`) is kept in the log files only, and so are most lines that ranks print
+    after another has failed (`limit_peers`). A message that is known (``known.py``) is explained below it, once.
     A job of one rank is shown as it is: no prefix, no delay; on a terminal byte for byte.
     """
 
@@ -58,8 +56,8 @@ class Console:
     ) -> None:
         self.width = width
         self._quiet = quiet
-        self._outlets = Outlets(out, err)
-        live = live and self._outlets.shared
+        self._outputs = Outputs(out, err)
+        live = live and self._outputs.shared
         self._as_is = size == 1 and live
         self._live = live and not self._as_is
         self._at_line_start = True
@@ -71,10 +69,10 @@ class Console:
         self._tails: list[deque[bytes]] = [deque(maxlen=TAIL) for _ in range(size)]
         self._size = size
         self._recent: deque[bytes] = deque(maxlen=RECENT)
-        self._fold = Fold()
-        self._explain = InPlace()
+        self._peer_limit = PeerLimit()
+        self._explainer = InlineExplainer()
         self._ready: dict[Stream, list[bytes]] = {"out": [], "err": []}
-        if self._outlets.shared:
+        if self._outputs.shared:
             self._ready["out"] = self._ready["err"]
         self._shown: tuple[bytes, ...] = ()
         self._stale = False  # something unfinished has come since it was last shown
@@ -84,31 +82,31 @@ class Console:
             self.note(f"log files of an earlier run moved to {self._logs.moved_to}")
 
     @property
-    def clogged(self) -> bool:
+    def is_full(self) -> bool:
         """True while the output takes too little: read no more from the ranks."""
-        return self._outlets.clogged
+        return self._outputs.is_full
 
     @property
-    def waits_for(self) -> frozenset[int]:
+    def full_descriptors(self) -> frozenset[int]:
         """The descriptors that are full: call ``flush_due`` when one is writable again."""
-        return self._outlets.waits_for
+        return self._outputs.full_descriptors
 
     def feed(self, rank: int, stream: Stream, data: bytes, now: float) -> None:
         """Take a raw chunk that a rank wrote, cut anywhere."""
         if self._logs:
             self._log(self._logs, rank, data)
         reader = self._readers[rank, stream]
-        lines = without_chatter(reader.feed(data, now))
+        lines = without_noise(reader.feed(data, now))
         if stream == "err" and self._size > 1:
             lines = without_rank(rank, lines)
         self._tails[rank].extend(lines)
-        if lines and self._fold.spares(rank):
-            self._explain.hear(rank, lines, now)
-        lines = self._fold.visible(rank, lines, self._merger.waiting(stream))
+        if lines and self._peer_limit.is_unlimited(rank):
+            self._explainer.feed(rank, lines, now)
+        lines = self._peer_limit.visible(rank, lines, self._merger.waiting(stream))
         if self._as_is:
             self._recent.extend(lines)
             self._at_line_start = data.endswith(b"\n")
-            self._outlets.write(stream, data)
+            self._outputs.write(stream, data)
             return
         if reader.deadline is not None:
             self._on_screen.add(reader)
@@ -130,7 +128,7 @@ class Console:
             states = self._states(now)
             if states:
                 self._queue([*self._merger.flush(), *states])
-        self._outlets.pump()
+        self._outputs.pump()
         self._show(now)
         return min((moment for moment in self._deadlines() if moment is not None), default=None)
 
@@ -149,17 +147,17 @@ class Console:
         if not self._quiet:
             self.say(text)
 
-    def fold(self, cause: int) -> None:
+    def limit_peers(self, cause: int) -> None:
         """From now on show only a few lines of the ranks other than ``cause``, which has failed and takes them down."""
-        self._fold.close(cause)
+        self._peer_limit.start(cause)
 
-    def begin_again(self) -> None:
+    def lift_limit(self) -> None:
         """The job starts once more: its ranks' lines are shown in full again."""
-        self._fold = Fold()
+        self._peer_limit = PeerLimit()
 
-    def say_what_is_folded(self) -> None:
+    def report_hidden_lines(self) -> None:
         """Say how many lines were not shown, and where they are."""
-        if count := self._fold.count():
+        if count := self._peer_limit.count():
             self.note(f"allranks: {count}: {'in the log files' if self._logs else '--log-dir keeps them'}")
 
     def tail(self, rank: int, lines: int = 20) -> tuple[str, ...]:
@@ -181,7 +179,7 @@ class Console:
         lines = reader.finish()
         self._on_screen.discard(reader)
         self._tails[rank].extend(lines)
-        lines = self._fold.visible(rank, lines, self._merger.waiting(stream))
+        lines = self._peer_limit.visible(rank, lines, self._merger.waiting(stream))
         if not self._as_is:
             self._merger.add(rank, stream, lines, now)
 
@@ -195,10 +193,10 @@ class Console:
         self._queue(self._merger.flush())
         self._say_explanations(math.inf)
         self._put(())
-        self._outlets.drain()
+        self._outputs.drain()
 
     def _say_explanations(self, now: float) -> None:
-        for explanation in self._explain.due(now):
+        for explanation in self._explainer.due(now):
             self._recent.extend(explanation.encode().splitlines())
             self.say(explanation)
 
@@ -220,7 +218,7 @@ class Console:
         prefixes, ready = self._prefixes, self._ready
         entries = list(entries)
         self._recent.extend(text for _, _, text in entries[-RECENT:])
-        if self._outlets.shared:
+        if self._outputs.shared:
             ready["err"] += [b"%b%b\n" % (prefixes[ranks, stream], text) for ranks, stream, text in entries]
             return
         for ranks, stream, text in entries:
@@ -228,13 +226,13 @@ class Console:
 
     def _states(self, now: float) -> list[Entry]:
         readers = self._readers.items()
-        return one_each((rank, stream, row) for (rank, stream), reader in readers for row in reader.unfinished(now))
+        return merge_equal((rank, stream, row) for (rank, stream), reader in readers for row in reader.unfinished(now))
 
     def _show(self, now: float) -> None:
         """Write what is ready; under a live area only when that is redrawn too, so that nothing flickers."""
         rows = self._shown
         if self._live and (self._stale or rows) and now >= self._next_look:
-            if self._outlets.waits_for and not self._has_lines():
+            if self._outputs.full_descriptors and not self._has_lines():
                 return  # a stopped terminal: pictures that nobody sees must not pile up
             states = self._states(now)
             rows = live_rows(states, self._prefixes, width=self.width - 1, most=MOST_LIVE)
@@ -256,16 +254,16 @@ class Console:
     def _put(self, rows: tuple[bytes, ...]) -> None:
         """Replace the live area by the ready lines and ``rows``, in one write where there is one file."""
         picture = erase(len(self._shown)) + b"".join(self._ready["err"]) + b"\n".join(rows)
-        out = b"" if self._outlets.shared else b"".join(self._ready["out"])
+        out = b"" if self._outputs.shared else b"".join(self._ready["out"])
         for lines in self._ready.values():
             lines.clear()
         self._shown = rows
-        self._outlets.write("out", out)
-        self._outlets.write("err", picture)
+        self._outputs.write("out", out)
+        self._outputs.write("err", picture)
 
     def _deadlines(self) -> Iterable[float | None]:
         yield self._merger.deadline
-        yield self._explain.deadline
+        yield self._explainer.deadline
         yield from (reader.deadline for reader in self._on_screen)
-        if not self._outlets.waits_for and (self._stale or (self._has_lines() and self._shown)):
+        if not self._outputs.full_descriptors and (self._stale or (self._has_lines() and self._shown)):
             yield self._next_look

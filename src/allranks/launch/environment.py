@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from allranks.launch.job import Job, Style
 
 # What launchers say about the one process they started; facts about the allocation (SLURM_JOB_ID) stay.
-OUTER = frozenset(
+LAUNCHER_VARIABLES = frozenset(
     [
         *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME"),
         *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
@@ -24,8 +24,8 @@ OUTER = frozenset(
     ]
 )
 # What the user himself asks of the ranks.
-WISHES = ("ALLRANKS_HANG_AFTER", "ALLRANKS_MEMORY_FOLDER", "ALLRANKS_ON_HANG")
-OUTER_PREFIXES = ("ALLRANKS_", "TORCHELASTIC_", "SLURM_STEP_", "OMPI_", "PMIX_", "PMI_")
+USER_SETTINGS = ("ALLRANKS_HANG_AFTER", "ALLRANKS_MEMORY_FOLDER", "ALLRANKS_ON_HANG")
+LAUNCHER_PREFIXES = ("ALLRANKS_", "TORCHELASTIC_", "SLURM_STEP_", "OMPI_", "PMIX_", "PMI_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,9 @@ def rendezvous_flags(seconds: float) -> tuple[str, ...]:
 def for_rank(job: Job, rank: int, site: Site) -> dict[str, str]:
     """Return the whole environment of one rank."""
     inherited = {
-        name: value for name, value in site.base.items() if name not in OUTER and not name.startswith(OUTER_PREFIXES)
+        name: value
+        for name, value in site.base.items()
+        if name not in LAUNCHER_VARIABLES and not name.startswith(LAUNCHER_PREFIXES)
     }
     return {
         **_performance(job, site.cores),
@@ -115,7 +117,7 @@ def _agent(job: Job, rank: int, site: Site) -> dict[str, str]:
         "ALLRANKS_GRACE": f"{job.grace:g}",
         "ALLRANKS_RESTART": str(job.restart),
         **({"ALLRANKS_RESTART_REASON": job.reason} if job.reason else {}),
-        **{name: site.base[name] for name in WISHES if name in site.base},
+        **{name: site.base[name] for name in USER_SETTINGS if name in site.base},
         **({"ALLRANKS_GUARD": "any-line" if job.guard_any_line else "1"} if job.guard else {}),
         **({} if job.hang_after is None else {"ALLRANKS_HANG_AFTER": f"{job.hang_after:g}"}),
         **({} if job.on_hang is None else {"ALLRANKS_ON_HANG": job.on_hang}),

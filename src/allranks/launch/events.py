@@ -63,8 +63,8 @@ class RankLeft:
     ``where`` is the line of its sys.exit() or os._exit(), if there was one.
     ``exit_code`` and ``why`` are those of ranks that all leave before the program's end, in order (after a SIGTERM);
     ``origin`` is what made them leave ("SIGTERM on rank 2").
-    ``has_ended``: it is the main thread that has ended. ``unmet`` is the framework of a program that has met no other
-    rank, "" where it has, or is no training.
+    ``has_ended``: it is the main thread that has ended. ``unjoined`` is the framework of a program that has not joined
+    another rank, "" where it has, or is no training.
     """
 
     rank: int
@@ -76,18 +76,18 @@ class RankLeft:
     where: str = ""
     lines: tuple[str, ...] = ()
     has_ended: bool = False
-    unmet: str = ""
+    unjoined: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveReport:
     """What the rank reports of its saves, where it is not None.
 
-    ``answers``: whether it answers SIGTERM by a save from now on. ``step`` is saved, by all ranks.
+    ``saves_on_sigterm``: whether it answers SIGTERM by a save from now on. ``step`` is saved, by all ranks.
     """
 
     rank: int
-    answers: bool | None = None
+    saves_on_sigterm: bool | None = None
     step: int | None = None
 
 
@@ -121,7 +121,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class KeeperLost:
+class ForkServerLost:
     """The parent of the ranks is gone, and the kernel has killed them with it."""
 
 
@@ -137,7 +137,7 @@ Event = (
     | Interrupted
     | Terminated
     | Tick
-    | KeeperLost
+    | ForkServerLost
 )
 EVENTS: tuple[type[Event], ...] = get_args(Event)
 
@@ -151,7 +151,7 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class Print:
     """Tell the person who watches; a ``notice`` is one that nobody misses who wants a quiet launcher."""
 
     text: str
@@ -166,7 +166,7 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class TellPeers:
+class NotifyPeers:
     """Tell these ranks that another has left: they may stand in a collective that it will never join."""
 
     ranks: tuple[int, ...]
@@ -178,7 +178,7 @@ class MarkFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowRanks:
+class LocateRanks:
     """Find out where the ranks are, and tell the person who watches.
 
     ``reason``: the job's ``time`` is over; ``waiting`` ranks wait for others to ``join``; or all main threads have
@@ -191,4 +191,4 @@ class ShowRanks:
     ended: tuple[int, ...] = ()
 
 
-Action = Signal | Say | TellPeers | MarkFailed | ShowRanks | Finish
+Action = Signal | Print | NotifyPeers | MarkFailed | LocateRanks | Finish

@@ -17,7 +17,7 @@ WIDTH = 118
 BURST, RATE = 1 << 20, 1 << 19
 
 
-def told(known: Known, *, about: str, facts: str = "") -> str:
+def explanation_text(known: Known, *, about: str, facts: str = "") -> str:
     """Return an explanation as a block of lines: what the message means, what to do, which timeout governs it."""
     parts = {"said": facts, "means": known.means, "to do": known.do, "timeout": known.timeout}
     lines = [f"{about}: {known.title} [{known.name}]"]
@@ -28,20 +28,20 @@ def told(known: Known, *, about: str, facts: str = "") -> str:
     return "\n".join(lines)
 
 
-def facts_of(known: Known, line: bytes) -> str:
+def facts_text(known: Known, line: bytes) -> str:
     """Return ``seconds 20, expected 2``: what a line says that matters."""
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.facts_in(line).items())
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Seen:
     known: Known
     line: bytes
     due: float
     ranks: set[int] = field(default_factory=set)
 
 
-class InPlace:
+class InlineExplainer:
     """Explains each kind of message once a job, a moment after it came: then all ranks that say it have said it.
 
     Consequences are left to the end of the job, which names the first failure; harmless messages are left alone.
@@ -50,11 +50,11 @@ class InPlace:
     def __init__(self) -> None:
         known = [one for one in BOOK.known if one.kind in ("cause", "waiting")]
         self._kinds = {one.name for one in known}
-        self._heard: dict[str, _Heard] = {}
-        self._waiting: list[_Heard] = []
+        self._seen: dict[str, _Seen] = {}
+        self._waiting: list[_Seen] = []
         self._allowance, self._since = float(BURST), 0.0
 
-    def hear(self, rank: int, lines: Sequence[bytes], now: float) -> None:
+    def feed(self, rank: int, lines: Sequence[bytes], now: float) -> None:
         """Take finished lines of a rank; ``now`` in seconds, never running backwards."""
         self._allowance = min(BURST, self._allowance + (now - self._since) * RATE)
         self._since = now
@@ -64,11 +64,11 @@ class InPlace:
         self._allowance -= len(text)
         for _, line, known in BOOK.look(text):
             if known.name in self._kinds:
-                heard = self._heard.get(known.name)
-                if heard is None:
-                    heard = self._heard[known.name] = _Heard(known, line, now + WINDOW)
-                    self._waiting.append(heard)
-                heard.ranks.add(rank)
+                seen = self._seen.get(known.name)
+                if seen is None:
+                    seen = self._seen[known.name] = _Seen(known, line, now + WINDOW)
+                    self._waiting.append(seen)
+                seen.ranks.add(rank)
 
     @property
     def deadline(self) -> float | None:
@@ -78,6 +78,6 @@ class InPlace:
     def due(self, now: float) -> Iterator[str]:
         """Yield what is to be said."""
         while self._waiting and now >= self._waiting[0].due:
-            heard = self._waiting.pop(0)
-            about = f"allranks: what {name_ranks(heard.ranks)} said above"
-            yield told(heard.known, about=about, facts=facts_of(heard.known, heard.line))
+            seen = self._waiting.pop(0)
+            about = f"allranks: what {name_ranks(seen.ranks)} said above"
+            yield explanation_text(seen.known, about=about, facts=facts_text(seen.known, seen.line))

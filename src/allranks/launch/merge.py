@@ -39,7 +39,7 @@ def ranks_of(mask: int) -> tuple[int, ...]:
     return tuple(rank for rank in range(mask.bit_length()) if mask >> rank & 1)
 
 
-def one_each(said: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
+def merge_equal(said: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
     """Merge what ranks show at one moment (the states of their bars): one entry per text, in order of first mention.
 
     Bars that differ in tqdm's clock only (``00:01<00:03, 9.8it/s``) are one, with the clock of the first.
@@ -52,7 +52,7 @@ def one_each(said: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
     return [Entry(ranks, stream, text) for (stream, _), (ranks, text) in merged.items()]
 
 
-def keep_blocks(entries: list[Entry]) -> list[Entry]:
+def group_blocks(entries: list[Entry]) -> list[Entry]:
     """Return ``entries`` with each rank's indented lines next to the line above them; every rank keeps its order.
 
     Tracebacks of several ranks arrive mixed, line by line. A line that starts with a blank continues what the same
@@ -163,7 +163,7 @@ class Merger:
         while self._arrivals and self._arrivals[0][1] <= self._gone:
             self._arrivals.popleft()
         self._forget(entries)
-        return keep_blocks(entries)
+        return group_blocks(entries)
 
     def _forget(self, entries: list[Entry]) -> None:
         """Drop from the index the texts that no longer wait."""

@@ -12,7 +12,7 @@ class RankResult:
     """The end of one rank.
 
     ``devices`` are those that were asked for; ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None for a
-    rank that was never started (or whose end was not seen); ``said`` is the failure that it reported itself;
+    rank that was never started (or whose end was not seen); ``reported`` is the failure that it reported itself;
     ``stopped`` is true where we ended it; ``seconds`` is its wall time; ``tail`` are its last lines of output.
     """
 
@@ -21,7 +21,7 @@ class RankResult:
     devices: int | None
     wait_code: int | None
     stopped: bool = False
-    said: Failure | None = None
+    reported: Failure | None = None
     seconds: float = 0.0
     peak_bytes: int = 0
     tail: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class RankResult:
 class JobResult:
     """The end of a job: ``first_failure`` where a rank caused it, else ``cause`` where we were asked to stop it.
 
-    ``restarts`` are the failures after which it was started again, before this end. ``unmet``
+    ``restarts`` are the failures after which it was started again, before this end. ``unjoined``
     is the framework of ranks that all ended in order and never met; "" where they did.
     """
 
@@ -41,4 +41,4 @@ class JobResult:
     cause: str = ""
     seconds: float = 0.0
     restarts: tuple[Failure, ...] = ()
-    unmet: str = ""
+    unjoined: str = ""

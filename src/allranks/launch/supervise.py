@@ -11,12 +11,12 @@ Theory. A job is N ranks that need each other, so the end of one (other than an 
 ```
 
 - RUNNING: nothing is wrong. Ranks start, join, leave, exit with 0.
-- SETTLING: one failure is known, but perhaps not yet the one that caused it (`allranks.launch.verdict`); for ``settle``
-  seconds, or until all have failed or ended, the others may tell theirs, so that the same exception on every rank is
-  shown as such. Where what is known can only be a consequence, or a process is seen ending, the cause has ``search``
-  seconds to show. Nothing is signalled.
+- SETTLING: one failure is known, but perhaps not yet the one that caused it (`allranks.launch.first_failure`); for
+  ``settle`` seconds, or until all have failed or ended, the others may report theirs, so that the same exception on
+  every rank is shown as such. Where what is known can only be a consequence, or a process is seen ending, the cause has
+  ``search`` seconds to show. Nothing is signalled.
 - STOPPING: the living ranks were sent a signal (TERM; INT after a Ctrl-C) and have a grace to end in order, a short
-  one after a crash. Ranks that have told a failure wait with open sockets until the others have ended, lest these
+  one after a crash. Ranks that have reported a failure wait with open sockets until the others have ended, lest these
   report no more than broken connections; then a TERM releases them.
 - KILLING: SIGKILL was sent to every rank's process group.
 - ENDED: every rank has exited, or could not be killed in ``kill_patience`` seconds. What comes later is ignored.
@@ -42,29 +42,37 @@ from allranks.launch.events import (
     Action,
     Event,
     Finish,
+    ForkServerLost,
     Interrupted,
     Joined,
     Joining,
-    KeeperLost,
+    LocateRanks,
     MarkFailed,
+    NotifyPeers,
+    Print,
     RankExited,
     RankFailed,
     RankFailing,
     RankLeft,
     RankStarted,
     SaveReport,
-    Say,
-    ShowRanks,
     Signal,
-    TellPeers,
     Terminated,
     Tick,
 )
+from allranks.launch.first_failure import (
+    Candidate,
+    Departure,
+    FailureReport,
+    RankExit,
+    early_exit,
+    find_first_failure,
+    with_exit_code,
+)
 from allranks.launch.limits import Limits as Limits
 from allranks.launch.limits import Phase as Phase
-from allranks.launch.saves import IN_ORDER, Saves
-from allranks.launch.standstill import Standstill
-from allranks.launch.verdict import Departure, Ending, Report, Verdict, judge, left_early, with_exit_code
+from allranks.launch.saves import EXIT_SIGTERM, Saves
+from allranks.launch.stall import StallDetector
 
 
 class Supervisor:
@@ -79,8 +87,8 @@ class Supervisor:
         self.size = size
         self.phase = Phase.RUNNING
         self.alive: set[int] = set()
-        self.endings: dict[int, Ending] = {}
-        self.reports: list[Report] = []
+        self.exits: dict[int, RankExit] = {}
+        self.reports: list[FailureReport] = []
         self.left: dict[int, Departure] = {}
         self.cause = ""  # why we stopped the job, where no rank failed
         self._limits = limits
@@ -89,7 +97,7 @@ class Supervisor:
         self._end_of_time = None if limits.timeout is None else now + limits.timeout
         self._phase_deadline: float | None = None
         self._settling_since = now
-        self.standstill = Standstill(size, limits.hang_after)
+        self.stalls = StallDetector(size, limits.hang_after)
         self._sent: dict[int, tuple[int, ...]] = {}
         self._failed: set[int] = set()  # these wait to be released
         self._released: set[int] = set()
@@ -106,7 +114,7 @@ class Supervisor:
         """When a ``Tick`` is due, or None."""
         due = [self._phase_deadline, self._stranded_at()]
         if self.phase is Phase.RUNNING:
-            due.append(self.standstill.due)
+            due.append(self.stalls.due)
         if self.phase in (Phase.RUNNING, Phase.SETTLING):
             due.append(self._end_of_time)
         return min((moment for moment in due if moment is not None), default=None)
@@ -114,11 +122,11 @@ class Supervisor:
     @property
     def first_failure(self) -> Failure | None:
         """The failure that caused the end, as far as it is known now; None where we were asked to stop the job."""
-        found = self._verdict()
-        return None if self.cause or found is None else self._saves.judged(with_exit_code(found.failure))
+        found = self._best_candidate()
+        return None if self.cause or found is None else self._saves.with_save_outcome(with_exit_code(found.failure))
 
-    def _verdict(self) -> Verdict | None:
-        return judge(self.reports, self.endings, left=self.left, host=self._host, cwd=self._cwd)
+    def _best_candidate(self) -> Candidate | None:
+        return find_first_failure(self.reports, self.exits, left=self.left, host=self._host, cwd=self._cwd)
 
     # What the table names. Each takes the event and returns actions.
 
@@ -131,30 +139,30 @@ class Supervisor:
         return [self._signal((event.rank,), signal.SIGKILL)]
 
     def _joining(self, event: Joining) -> list[Action]:
-        self.standstill.joining.setdefault(event.rank, self._now)
+        self.stalls.joining.setdefault(event.rank, self._now)
         return []
 
-    def _met(self, event: Joined) -> list[Action]:
-        self.standstill.join(event.rank)
+    def _joined_world(self, event: Joined) -> list[Action]:
+        self.stalls.join(event.rank)
         return self._tell({event.rank}) if self.left else []
 
-    def _note_parting(self, event: RankLeft) -> list[Action]:
+    def _note_departure(self, event: RankLeft) -> list[Action]:
         if event.exit_code:
             self._saves.leave(event)
             self.reports = [one for one in self.reports if one.failure.rank != event.rank]  # it came of a SIGTERM
         return []
 
     def _note_left(self, event: RankLeft) -> list[Action]:
-        self._note_parting(event)
+        self._note_departure(event)
         self.left.setdefault(event.rank, Departure(event.when, event.failure, event.where, event.lines))
         if event.has_ended:
-            self.standstill.leave(event, self._now)
-        return self._tell(self.standstill.joined - self.left.keys())
+            self.stalls.leave(event, self._now)
+        return self._tell(self.stalls.joined - self.left.keys())
 
     def _note_failing(self, event: RankFailing | RankFailed) -> list[Action]:
         if isinstance(event, RankFailing) and event.explains:
             self.reports = [one for one in self.reports if one.failure.rank != event.failure.rank]
-        self.reports.append(Report(event.failure, event.lines))
+        self.reports.append(FailureReport(event.failure, event.lines))
         return []
 
     def _note_save(self, event: SaveReport) -> list[Action]:
@@ -176,8 +184,8 @@ class Supervisor:
     def _exit(self, event: RankExited) -> list[Action]:
         if done := self._note_exit(event):
             return done
-        if self.endings[event.rank].wait_code == 0:
-            return self._tell(self.standstill.joined - self.left.keys())
+        if self.exits[event.rank].wait_code == 0:
+            return self._tell(self.stalls.joined - self.left.keys())
         return self._settle()
 
     def _exit_settling(self, event: RankExited) -> list[Action]:
@@ -187,13 +195,13 @@ class Supervisor:
         return self._note_exit(event) or self._release()
 
     def _note_exit(self, event: RankExited) -> list[Action]:
-        asked = self._sent.get(event.rank, ())
+        sent = self._sent.get(event.rank, ())
         code = 0 if event.wait_code == self._saves.left.get(event.rank, 0) else event.wait_code
-        self.endings[event.rank] = Ending(event.rank, code, event.when, asked, event.lines)
-        self.standstill.exit(event.rank, self._now)
+        self.exits[event.rank] = RankExit(event.rank, code, event.when, sent, event.lines)
+        self.stalls.exit(event.rank, self._now)
         self.alive.discard(event.rank)
         stopping = self.phase in (Phase.STOPPING, Phase.KILLING)
-        ended = len(self.endings) == self.size or (stopping and not self.alive)
+        ended = len(self.exits) == self.size or (stopping and not self.alive)
         return self._finish() if ended else []
 
     def _interrupt(self, _event: Interrupted) -> list[Action]:
@@ -203,16 +211,16 @@ class Supervisor:
     def _terminate(self, event: Terminated) -> list[Action]:
         name = signal.Signals(event.signum).name
         self.cause, self._exit_code = f"stopped by {name}", 128 + event.signum
-        self._saves.asked_at = self._now
+        self._saves.terminated_at = self._now
         return self._stop(signal.SIGTERM, self._limits.grace, f"{name} received")
 
     def _terminate_settling(self, event: Terminated) -> list[Action]:
         first = self.first_failure
-        killed = first is not None and first.exit_code == IN_ORDER  # a signal to all may reach a rank before us
+        killed = first is not None and first.exit_code == EXIT_SIGTERM  # a signal to all may reach a rank before us
         return self._terminate(event) if killed else self._kill(event)
 
     def _terminate_again(self, event: Terminated) -> list[Action]:
-        if self._saves.was_just_asked(self._now, self._limits.repeat):
+        if self._saves.is_repeated(self._now, self._limits.repeat):
             return []
         self._saves.killed = "at a second signal"
         return self._kill(event)
@@ -220,12 +228,12 @@ class Supervisor:
     def _run_out_of_time(self) -> list[Action]:
         limit = f"the time limit of {self._limits.timeout:g} s"
         self.cause, self._exit_code = f"stopped at {limit}", 124
-        where = ShowRanks("time", self._limits.timeout or 0.0, (), tuple(sorted(self.endings)))
+        where = LocateRanks("time", self._limits.timeout or 0.0, (), tuple(sorted(self.exits)))
         return [where, *self._stop(signal.SIGTERM, self._limits.crash_grace, f"{limit} is over")]
 
-    def _lose_keeper(self, _event: KeeperLost) -> list[Action]:
+    def _lose_fork_server(self, _event: ForkServerLost) -> list[Action]:
         self.cause, self._exit_code = "the process that keeps the ranks was killed", 128 + signal.SIGKILL
-        return [Say(f"{self.cause}, and the ranks with it"), *self._finish()]
+        return [Print(f"{self.cause}, and the ranks with it"), *self._finish()]
 
     def _kill(self, _event: Event) -> list[Action]:
         self._enter(Phase.KILLING, self._limits.kill_patience)
@@ -240,14 +248,14 @@ class Supervisor:
         if _over(self._end_of_time, self._now):
             return self._run_out_of_time()
         if _over(self._stranded_at(), self._now):
-            self.reports.append(Report(self._stranding()))
+            self.reports.append(FailureReport(self._absence_failure()))
             return self._settle()
-        return [*self.standstill.report(self._now)]
+        return [*self.stalls.report(self._now)]
 
     def _tick_settling(self, event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):
             return []
-        weight = found.weight if (found := self._verdict()) else Weight.CAUSE
+        weight = found.weight if (found := self._best_candidate()) else Weight.CAUSE
         until = self._settling_since + self._limits.patience(weight, dying=bool(event.dying & self.alive))
         if _over(until, self._now):
             return self._stop_after_failure()
@@ -259,14 +267,14 @@ class Supervisor:
             return []
         over = f"the grace of {self._limits.grace:g} s"
         self._saves.killed = f"when {over} was over"
-        say = Say(f"{over} is over: killing {name_ranks(self.alive)}")
-        return [*([] if self._saves.asked_at is None else [say]), *self._kill(event)]
+        say = Print(f"{over} is over: killing {name_ranks(self.alive)}")
+        return [*([] if self._saves.terminated_at is None else [say]), *self._kill(event)]
 
     def _tick_killing(self, _event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):
             return []
         them = "it" if len(self.alive) == 1 else "them"
-        return [Say(f"{name_ranks(self.alive)} could not be killed; giving up on {them}"), *self._finish()]
+        return [Print(f"{name_ranks(self.alive)} could not be killed; giving up on {them}"), *self._finish()]
 
     # Steps that several answers share.
 
@@ -276,7 +284,7 @@ class Supervisor:
         return []
 
     def _stop_if_none_is_well(self) -> list[Action]:
-        unwell = self._failed | self.endings.keys()
+        unwell = self._failed | self.exits.keys()
         return self._stop_after_failure() if len(unwell) == self.size else []
 
     def _stop_after_failure(self) -> list[Action]:
@@ -292,8 +300,8 @@ class Supervisor:
         if not ranks:
             return self._release()
         hint = "; Ctrl-C again to kill at once" if signum == signal.SIGINT else ""
-        what = self._saves.awaited(ranks, grace) or f"stopping {name_ranks(ranks)}{hint}"
-        return [Say(f"{why}: {what}", notice=True), self._signal(ranks, signum)]
+        what = self._saves.expected_save(ranks, grace) or f"stopping {name_ranks(ranks)}{hint}"
+        return [Print(f"{why}: {what}", notice=True), self._signal(ranks, signum)]
 
     def _release(self) -> list[Action]:
         """Let the failed ranks go when only they are left; the lowest goes last, for it may serve the others' store."""
@@ -306,7 +314,7 @@ class Supervisor:
 
     def _tell(self, ranks: set[int]) -> list[Action]:
         living = tuple(sorted(ranks & self.alive))
-        return [TellPeers(living)] if living else []
+        return [NotifyPeers(living)] if living else []
 
     def _signal(self, ranks: tuple[int, ...], signum: int) -> Signal:
         for rank in ranks:
@@ -318,7 +326,7 @@ class Supervisor:
         first = self.first_failure
         if first is not None:
             return [Finish(first.exit_code)]
-        what, code = self._saves.outcome(self.endings, self._exit_code)
+        what, code = self._saves.outcome(self.exits, self._exit_code)
         self.cause = "; ".join(filter(None, (self.cause, what)))
         return [Finish(code)]
 
@@ -328,11 +336,11 @@ class Supervisor:
 
     def _stranded_at(self) -> float | None:
         running = self.phase is Phase.RUNNING
-        return self.standstill.stranded_at(self._limits.join_patience) if running else None
+        return self.stalls.stranded_at(self._limits.join_patience) if running else None
 
-    def _stranding(self) -> Failure:
-        rank, wait = self.standstill.stranding()
-        return left_early(rank, self.endings[rank].when, host=self._host, while_doing=wait)
+    def _absence_failure(self) -> Failure:
+        rank, wait = self.stalls.first_absent()
+        return early_exit(rank, self.exits[rank].when, host=self._host, while_doing=wait)
 
 
 def _over(deadline: float | None, now: float) -> bool:
@@ -346,13 +354,13 @@ _UNTIL_STOPPED: dict[type[Event], Answer] = {
     SaveReport: Supervisor._note_save,
     RankFailed: Supervisor._fail,
     RankLeft: Supervisor._note_left,
-    KeeperLost: Supervisor._lose_keeper,
+    ForkServerLost: Supervisor._lose_fork_server,
 }
 _ROWS: dict[Phase, dict[type[Event], Answer]] = {
     Phase.RUNNING: {
         **_UNTIL_STOPPED,
         Joining: Supervisor._joining,
-        Joined: Supervisor._met,
+        Joined: Supervisor._joined_world,
         RankExited: Supervisor._exit,
         Interrupted: Supervisor._interrupt,
         Terminated: Supervisor._terminate,
@@ -371,19 +379,19 @@ _ROWS: dict[Phase, dict[type[Event], Answer]] = {
         **dict.fromkeys((Joining, Joined, RankFailing), Supervisor._ignore),
         SaveReport: Supervisor._note_save,
         RankFailed: Supervisor._fail_stopping,
-        RankLeft: Supervisor._note_parting,
+        RankLeft: Supervisor._note_departure,
         RankExited: Supervisor._exit_stopping,
         Interrupted: Supervisor._kill,
         Terminated: Supervisor._terminate_again,
         Tick: Supervisor._tick_stopping,
-        KeeperLost: Supervisor._lose_keeper,
+        ForkServerLost: Supervisor._lose_fork_server,
     },
     Phase.KILLING: {
         **dict.fromkeys(EVENTS, Supervisor._ignore),
         RankStarted: Supervisor._started_too_late,
         RankExited: Supervisor._note_exit,
         Tick: Supervisor._tick_killing,
-        KeeperLost: Supervisor._lose_keeper,
+        ForkServerLost: Supervisor._lose_fork_server,
     },
     Phase.ENDED: dict.fromkeys(EVENTS, Supervisor._ignore),
 }

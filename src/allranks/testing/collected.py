@@ -1,7 +1,7 @@
 """The rank's side of the plugin: tests that were collected once, before the fork, and are run in each rank.
 
-The keeper collects the files that hold tests of several ranks, so a rank starts with everything imported and runs the
-body of one test at once. A rank with an interpreter of its own (where forking was unsafe) collects by itself.
+The fork server collects the files that hold tests of several ranks, so a rank starts with everything imported and runs
+the body of one test at once. A rank with an interpreter of its own (where forking was unsafe) collects by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import allranks.hang.launched  # noqa: F401
 RANK_FOLDER: pytest.StashKey[Path] = pytest.StashKey()
 _sessions: list[pytest.Session] = []
 _path: list[str] = []
-# The keeper holds allranks before pytest can rewrite its assertions; it has none.
+# The fork server has imported allranks before pytest can rewrite its assertions; it has none.
 _IMPORTED_ALREADY = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 

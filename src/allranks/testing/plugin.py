@@ -24,10 +24,9 @@ import pytest
 from allranks import agent
 from allranks.launch.console import Console
 from allranks.launch.engines import local
-from allranks.launch.job import Job
-from allranks.launch.keeper import Keeper
+from allranks.launch.fork_server import ForkServer
+from allranks.launch.job import Call, Job
 from allranks.launch.result import JobResult
-from allranks.launch.target import Call
 from allranks.testing import reports
 from allranks.testing.collected import RANK_FOLDER
 from allranks.world.base import World
@@ -118,7 +117,7 @@ def shared_tmp_path(request: pytest.FixtureRequest) -> Path:
 
 
 class _Ranks:
-    """What starts ranks for the tests of one session: a keeper in which they are collected already."""
+    """What starts ranks for the tests of one session: a fork server that has collected them already."""
 
     def __init__(self, session: pytest.Session) -> None:
         config = session.config
@@ -129,7 +128,7 @@ class _Ranks:
         self._files = sorted(files)
         self._cwd = str(config.invocation_params.dir)
         self._folder = tempfile.TemporaryDirectory(prefix="allranks-")
-        self._keeper: Keeper | None = None
+        self._fork_server: ForkServer | None = None
         self._count = 0
 
     def run(self, item: pytest.Item, mark: Mark) -> list[pytest.TestReport]:
@@ -142,7 +141,7 @@ class _Ranks:
         job = Job(target, mark.n, devices=mark.devices, timeout=mark.timeout)
         output = io.BytesIO()
         console = Console(mark.n, out=output, color=False, live=False)
-        result = local.run(job, console, cwd=self._cwd, keeper=self._warm_keeper())
+        result = local.run(job, console, cwd=self._cwd, fork_server=self._warm_fork_server())
         console.close()
         text = output.getvalue().decode(errors="replace")
         found = dict(_reports_in(folder, item.config))
@@ -153,18 +152,18 @@ class _Ranks:
         return told
 
     def close(self) -> None:
-        if self._keeper is not None:
-            self._keeper.close()
+        if self._fork_server is not None:
+            self._fork_server.close()
         self._folder.cleanup()
 
-    def _warm_keeper(self) -> Keeper:
-        if self._keeper is None:
-            self._keeper = Keeper(os.environ)
+    def _warm_fork_server(self) -> ForkServer:
+        if self._fork_server is None:
+            self._fork_server = ForkServer(os.environ)
             arguments = json.dumps([self._arguments, self._files])
-            ready = self._keeper.prepare(Call("allranks.testing.collected:collect", arguments))
+            ready = self._fork_server.prepare(Call("allranks.testing.collected:collect", arguments))
             if ready.obstacle:
                 print(f"allranks: every rank of every test starts its own interpreter: {ready.obstacle}")
-        return self._keeper
+        return self._fork_server
 
 
 def _reports_in(folder: Path, config: pytest.Config) -> Iterator[tuple[int, list[pytest.TestReport]]]:

@@ -14,43 +14,43 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from allranks.launch import orders, zygote
+from allranks.launch import fork_server_messages as messages
+from allranks.launch import forked_rank
 from allranks.launch.console import Console
+from allranks.launch.control_socket import ControlSocket
 from allranks.launch.environment import Site, for_rank
 from allranks.launch.events import (
     Action,
     Event,
-    KeeperLost,
+    ForkServerLost,
+    LocateRanks,
     MarkFailed,
+    NotifyPeers,
+    Print,
     RankExited,
     RankFailed,
     RankFailing,
     RankLeft,
     RankStarted,
-    Say,
-    ShowRanks,
     Signal,
-    TellPeers,
     Tick,
 )
-from allranks.launch.job import Job
-from allranks.launch.keeper import Keeper
+from allranks.launch.fork_server import ForkServer
+from allranks.launch.job import Command, Job, to_json
 from allranks.launch.limits import Limits
-from allranks.launch.mailbox import Mailbox
 from allranks.launch.merge import Stream
 from allranks.launch.ports import Ports
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.saves import Saves
 from allranks.launch.signals import Signals
-from allranks.launch.standstill import Show, patience
+from allranks.launch.stall import RankLocator, patience
 from allranks.launch.supervise import Phase, Supervisor
-from allranks.launch.target import Command, to_json
 from allranks.process import is_ending
 
 CHUNK, MOST_CHUNKS = 1 << 16, 16
-# After the end: seconds for the keeper's last report, then for what is still in the pipes. Both end early.
+# After the end: seconds for the fork server's last report, then for what is still in the pipes. Both end early.
 SWEEP_PATIENCE, DRAIN_PATIENCE = 8.0, 1.0
-# Nothing that a rank inherits may make the keeper take itself for one.
+# Nothing that a rank inherits may make the fork server take itself for one.
 RANK_ONLY = ("ALLRANKS_",)
 WORDS = 80  # of a rank's last lines are evidence; about one stack of each thread
 AGENT = str(Path(__file__).parents[2] / "agent")
@@ -62,22 +62,22 @@ def run(
     *,
     cwd: str | None = None,
     base: Mapping[str, str] | None = None,
-    keeper: Keeper | None = None,
-    show: Show | None = None,
+    fork_server: ForkServer | None = None,
+    show: RankLocator | None = None,
 ) -> JobResult:
     """Run a job to its end, and return how it ended. Nothing of it is left then: no process, no port, no file.
 
     The ranks start in ``cwd`` (default: here) with ``base`` (default: our environment) and what a rank needs. Where a
-    fork of imported frameworks is unsafe, the console says so and each rank starts its own interpreter. A ``keeper``
-    (ready, and of the same environment) is used and left open; without one the job starts its own. ``show`` finds out
-    where ranks are that hold up the job, where the launcher has to report that. Run in the main
+    fork of imported frameworks is unsafe, the console says so and each rank starts its own interpreter. A
+    ``fork_server`` (ready, and of the same environment) is used and left open; without one the job starts its own.
+    ``show`` finds out where ranks are that hold up the job, where the launcher has to report that. Run in the main
     thread, it answers Ctrl-C, SIGTERM and SIGHUP. Raises OutputClosed where nobody reads the console any more; the
     ranks are dead then too.
     """
     cwd = os.getcwd() if cwd is None else cwd
     host = socket.gethostname()
     with ExitStack() as stack:
-        mailbox = stack.enter_context(Mailbox())
+        control_socket = stack.enter_context(ControlSocket())
         coordinator, master = stack.enter_context(Ports(2)).numbers
         site = Site(
             job_id=f"{host}-{os.getpid()}-{coordinator}",
@@ -85,27 +85,27 @@ def run(
             coordinator_port=coordinator,
             master_port=master,
             cores=len(os.sched_getaffinity(0)),
-            control_path=mailbox.path,
+            control_path=control_socket.path,
             agent_dir=AGENT,
             base=os.environ if base is None else base,
         )
         envs = [for_rank(job, rank, site) for rank in range(job.ranks)]
         signals = stack.enter_context(Signals())
-        warm = keeper is not None
-        if keeper is None:
-            keeper = stack.enter_context(Keeper(common(envs), stdin=job.ranks == 1))
-        spawns = [orders.Spawn(rank, to_json(job.target), cwd, env) for rank, env in enumerate(envs)]
+        warm = fork_server is not None
+        if fork_server is None:
+            fork_server = stack.enter_context(ForkServer(common(envs), stdin=job.ranks == 1))
+        spawns = [messages.Spawn(rank, to_json(job.target), cwd, env) for rank, env in enumerate(envs)]
         loop = stack.enter_context(_Loop(job, console, host=host, cwd=cwd, spawns=spawns, show=show))
-        loop.attach(mailbox, keeper, signals)
+        loop.attach(control_socket, fork_server, signals)
         if warm or not job.zygote or isinstance(job.target, Command):
             loop.spawn()
         else:
-            keeper.preload(job.target, cwd=cwd)
+            fork_server.preload(job.target, cwd=cwd)
         return loop.run()
 
 
 def common(envs: list[dict[str, str]]) -> dict[str, str]:
-    """Return the variables that all ranks share: with them the keeper imports what the ranks will use."""
+    """Return the variables that all ranks share: with them the fork server imports what the ranks will use."""
     first, *others = envs
     return {
         name: value
@@ -120,7 +120,7 @@ class _Rank:
 
     started: float = 0.0
     pid: int | None = None
-    ended: orders.Exited | None = None
+    ended: messages.Exited | None = None
     pipes: dict[int, Stream] = field(default_factory=dict)
 
 
@@ -128,7 +128,14 @@ class _Loop:
     """All that one job waits for, and the way from there to the supervisor and back."""
 
     def __init__(
-        self, job: Job, console: Console, *, host: str, cwd: str, spawns: Sequence[orders.Spawn], show: Show | None
+        self,
+        job: Job,
+        console: Console,
+        *,
+        host: str,
+        cwd: str,
+        spawns: Sequence[messages.Spawn],
+        show: RankLocator | None,
     ) -> None:
         self._job = job
         self._spawns = spawns
@@ -139,7 +146,7 @@ class _Loop:
         limits = Limits(grace=job.grace, timeout=job.timeout, hang_after=hang_after)
         self._show = show
         self._shown: list[Event] = []
-        saves = Saves(functools.cache(lambda: zygote.plan_for(job.target, cwd=cwd).makes_saver))
+        saves = Saves(functools.cache(lambda: forked_rank.plan_for(job.target, cwd=cwd).makes_saver))
         self._supervisor = Supervisor(job.ranks, now=self._start, limits=limits, host=host, cwd=cwd, saves=saves)
         self._ranks = [_Rank() for _ in range(job.ranks)]
         self._selector = selectors.DefaultSelector()
@@ -148,9 +155,9 @@ class _Loop:
         self._exit_code: int | None = None
         self._has_ranks = self._swept = False
 
-    def attach(self, mailbox: Mailbox, keeper: Keeper, signals: Signals) -> None:
-        self._mailbox, self._keeper, self._signals = mailbox, keeper, signals
-        for source in (mailbox, keeper, signals):
+    def attach(self, control_socket: ControlSocket, fork_server: ForkServer, signals: Signals) -> None:
+        self._control_socket, self._fork_server, self._signals = control_socket, fork_server, signals
+        for source in (control_socket, fork_server, signals):
             self._selector.register(source, selectors.EVENT_READ)
 
     def __enter__(self) -> _Loop:
@@ -172,7 +179,7 @@ class _Loop:
                 rank.pipes[fd] = stream
                 self._selector.register(fd, selectors.EVENT_READ, (number, stream))
             try:
-                self._keeper.spawn(spawn, out=out[1], err=err[1])
+                self._fork_server.spawn(spawn, out=out[1], err=err[1])
             finally:
                 os.close(out[1])
                 os.close(err[1])
@@ -181,11 +188,11 @@ class _Loop:
         """Turn until the job has ended and nothing of it lives."""
         while self._exit_code is None:
             self._turn(self._timeout())
-        if self._has_ranks:  # else the keeper may be deep in an import, and has nothing to sweep
-            self._order(orders.Sweep())
+        if self._has_ranks:  # else the fork server may be deep in an import, and has nothing to sweep
+            self._order(messages.Sweep())
             self._turn_until(lambda: self._swept, SWEEP_PATIENCE)
             self._turn_until(lambda: not self._open_pipes(), DRAIN_PATIENCE)
-        self._console.say_what_is_folded()
+        self._console.report_hidden_lines()
         return self._result(self._exit_code)
 
     def _turn_until(self, true: Callable[[], bool], patience: float) -> None:
@@ -201,8 +208,8 @@ class _Loop:
         return max(0.0, min(moments) - now) if moments else None
 
     def _turn(self, timeout: float | None) -> None:
-        """Wait, then take everything that is there; what agents say always before what the keeper saw happen later."""
-        self._listen(not self._console.clogged)
+        """Wait, then take all events: reports of agents before those of the fork server, which come later."""
+        self._listen(not self._console.is_full)
         self._watch_output()
         ready = [(key.fileobj, key.data) for key, _ in self._selector.select(timeout)]
         sources = [source for source, _ in ready]
@@ -214,21 +221,21 @@ class _Loop:
         events: list[Event] = []
         if self._signals in sources:
             events += self._signals.events()
-        if self._keeper in sources:
-            seen = self._keeper.reports()
+        if self._fork_server in sources:
+            seen = self._fork_server.reports()
             events += self._mail()
             events += self._news(seen)
-        elif self._mailbox in sources:
+        elif self._control_socket in sources:
             events += self._mail()
-        for event in [*events, *self._take_shown(), Tick(self._dying())]:
+        for event in [*events, *self._take_located(), Tick(self._dying())]:
             for action in self._supervisor.on(event, time.monotonic()):
                 self._do(action)
         if self._supervisor.phase is not Phase.RUNNING and (first := self._supervisor.first_failure) is not None:
-            self._console.fold(first.rank)
+            self._console.limit_peers(first.rank)
 
     def _mail(self) -> Iterator[Event]:
         try:
-            for report in self._mailbox.reports():
+            for report in self._control_socket.reports():
                 if isinstance(report, RankFailing | RankFailed):
                     yield replace(report, lines=self._last_lines(report.failure.rank))
                 elif isinstance(report, RankLeft):
@@ -248,54 +255,54 @@ class _Loop:
         return self._console.tail(rank, WORDS)
 
     def _dying(self) -> frozenset[int]:
-        """Return the ranks whose processes are ending: their peers may have noticed before the keeper has."""
+        """Return the ranks whose processes are ending: their peers may have noticed before the fork server has."""
         if self._supervisor.phase is not Phase.SETTLING:
             return frozenset()
         living = [(number, rank.pid) for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended]
         return frozenset(number for number, pid in living if is_ending(pid))
 
-    def _news(self, reports: list[orders.Message | None]) -> Iterator[Event]:
-        """Take what the keeper reports; yield what the supervisor should know of it."""
+    def _news(self, reports: list[messages.Message | None]) -> Iterator[Event]:
+        """Take what the fork server reports; yield what the supervisor should know of it."""
         for report in reports:
-            if isinstance(report, orders.Started):
+            if isinstance(report, messages.Started):
                 rank = self._ranks[report.rank]
                 rank.started, rank.pid = report.when, report.pid
                 yield RankStarted(report.rank)
-            elif isinstance(report, orders.Exited):
+            elif isinstance(report, messages.Exited):
                 self._ranks[report.rank].ended = report
                 yield RankExited(report.rank, report.wait_code, report.when, self._last_lines(report.rank))
-            elif isinstance(report, orders.Ready):
+            elif isinstance(report, messages.Ready):
                 if report.obstacle:
                     self._console.note(f"allranks: no fast start, each rank imports by itself: {report.obstacle}")
                 if self._exit_code is None:
                     self.spawn()
-            elif isinstance(report, orders.Swept):
+            elif isinstance(report, messages.Swept):
                 self._swept = True
                 if report.stuck:
                     self._say(f"processes {', '.join(map(str, report.stuck))} could not be killed")
             elif report is None:
                 self._swept = True
-                self._selector.unregister(self._keeper)
+                self._selector.unregister(self._fork_server)
                 self._kill_groups()
-                yield KeeperLost()
+                yield ForkServerLost()
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Signal):
-            agents = tuple(self._mailbox.agents.get(rank, 0) for rank in action.ranks)
-            self._order(orders.Kill(action.ranks, action.signum, agents))
-        elif isinstance(action, Say):
+            agents = tuple(self._control_socket.agents.get(rank, 0) for rank in action.ranks)
+            self._order(messages.Kill(action.ranks, action.signum, agents))
+        elif isinstance(action, Print):
             (self._console.note if action.notice else self._console.say)(f"allranks: {action.text}")
-        elif isinstance(action, TellPeers):
+        elif isinstance(action, NotifyPeers):
             for rank in action.ranks:
-                self._mailbox.tell(rank)
+                self._control_socket.notify(rank)
         elif isinstance(action, MarkFailed):
-            self._mailbox.mark_failed()
-        elif isinstance(action, ShowRanks):
-            self._show_ranks(action)
+            self._control_socket.mark_failed()
+        elif isinstance(action, LocateRanks):
+            self._locate_ranks(action)
         elif self._exit_code is None:
             self._exit_code = action.exit_code
 
-    def _show_ranks(self, action: ShowRanks) -> None:
+    def _locate_ranks(self, action: LocateRanks) -> None:
         if self._show is None:
             return
         pids = {number: rank.pid for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended}
@@ -306,18 +313,18 @@ class _Loop:
         if shown.failure is not None and policy == "end" and action.reason != "time":
             self._shown.append(RankFailed(shown.failure, waits=False))
 
-    def _take_shown(self) -> list[Event]:
+    def _take_located(self) -> list[Event]:
         shown, self._shown = self._shown, []
         return shown
 
-    def _order(self, message: orders.Kill | orders.Sweep) -> None:
+    def _order(self, message: messages.Kill | messages.Sweep) -> None:
         try:
-            self._keeper.order(message)
+            self._fork_server.order(message)
         except BrokenPipeError:
             return  # its end is in the socket too, and will be read as KeeperLost
 
     def _kill_groups(self) -> None:
-        """The kernel has killed the ranks with their keeper; what they started may live on in their groups."""
+        """The kernel has killed the ranks with their fork server; what they started may live on in their groups."""
         for rank in self._ranks:
             if rank.pid is not None and rank.ended is None:
                 try:
@@ -344,7 +351,7 @@ class _Loop:
 
     def _watch_output(self) -> None:
         """Wake when a full output takes bytes again, and only while it is full: it is writable nearly always."""
-        full = self._console.waits_for
+        full = self._console.full_descriptors
         for fd in self._full - full:
             self._selector.unregister(fd)
         for fd in full - self._full:
@@ -371,16 +378,16 @@ class _Loop:
                 self._host,
                 self._job.devices,
                 rank.ended.wait_code if rank.ended else None,
-                stopped=number in endings and endings[number].stopped_by_us,
-                said=said.get(number),
+                stopped=number in exits and exits[number].stopped_by_us,
+                reported=said.get(number),
                 seconds=rank.ended.when - rank.started if rank.ended else 0.0,
                 peak_bytes=rank.ended.peak_bytes if rank.ended else 0,
                 tail=self._console.tail(number),
             )
-            for endings in [self._supervisor.endings]
+            for exits in [self._supervisor.exits]
             for number, rank in enumerate(self._ranks)
         )
         seconds = time.monotonic() - self._start
         supervisor = self._supervisor
-        unmet = supervisor.standstill.unmet if exit_code == 0 else ""
-        return JobResult(exit_code, ranks, supervisor.first_failure, supervisor.cause, seconds, unmet=unmet)
+        unjoined = supervisor.stalls.unjoined if exit_code == 0 else ""
+        return JobResult(exit_code, ranks, supervisor.first_failure, supervisor.cause, seconds, unjoined=unjoined)

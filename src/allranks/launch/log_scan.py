@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.errors import name_ranks
-from allranks.launch.explain import facts_of, told
+from allranks.launch.explain import explanation_text, facts_text
 from allranks.launch.lines import clean
 from allranks.messages.book import BOOK
 from allranks.messages.known import KINDS, Known
@@ -19,7 +19,7 @@ _ORDER = tuple(KINDS)
 
 
 @dataclass(slots=True)
-class Found:
+class LogMatch:
     """A known message: ``log`` and ``number`` (from 1) of its first line; how often; which ranks say it, if known."""
 
     known: Known
@@ -38,11 +38,11 @@ class Found:
         return {"name": known.name, "kind": known.kind, "count": self.count, "ranks": self.ranks} | said | meant
 
 
-class Finder:
+class LogScanner:
     """Reads logs, in blocks of whole lines."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, LogMatch] = {}
 
     def read(self, log: str, first: int, block: bytes) -> None:
         """Read lines of ``log``, of which the first has the number ``first``."""
@@ -50,23 +50,23 @@ class Finder:
             found = self._found.get(known.name)
             if found is None:
                 text = clean(line, color=False)[:_MOST_SHOWN].decode(errors="replace").strip()
-                found = Found(known, log, first + number, text, facts_of(known, line))
+                found = LogMatch(known, log, first + number, text, facts_text(known, line))
                 self._found[known.name] = found
             found.count += 1
             if speaker := _SPEAKER.match(line):
                 rank = int(speaker[speaker.lastindex or 0])
                 found.ranks = tuple(sorted({*found.ranks, rank}))
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[LogMatch]:
         """Return what was found: causes, then waiting, consequences, harmless; each in the order of the logs."""
         return sorted(self._found.values(), key=lambda found: _ORDER.index(found.known.kind))
 
 
-def in_words(found: Found, *, name_log: bool) -> str:
+def in_words(found: LogMatch, *, name_log: bool) -> str:
     """Return what a person reads of it."""
     place = f"{found.log}:{found.number}" if name_log else f"line {found.number}"
     often = f", {found.count} times" if found.count > 1 else ""
     ranks = f", {name_ranks(found.ranks)}" if found.ranks else ""
     kind = f"    {found.known.kind}: {KINDS[found.known.kind]}"
-    head, *rest = told(found.known, about=f"{place}{often}{ranks}", facts=found.facts).splitlines()
+    head, *rest = explanation_text(found.known, about=f"{place}{often}{ranks}", facts=found.facts).splitlines()
     return "\n".join([head, f"    {found.line}", kind, *rest])

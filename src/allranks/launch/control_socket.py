@@ -17,7 +17,7 @@ from allranks.launch.events import Joined, Joining, RankFailed, RankFailing, Ran
 
 LARGEST = 1 << 20
 LONGEST_PATH = 90  # bytes; a socket's path may have 107
-Report = Joining | Joined | SaveReport | RankFailing | RankFailed | RankLeft
+AgentReport = Joining | Joined | SaveReport | RankFailing | RankFailed | RankLeft
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class AgentStarted:
     pid: int
 
 
-class Mailbox:
+class ControlSocket:
     """The control socket of one job. ``path`` is what the ranks get; ``close`` removes it."""
 
     def __init__(self) -> None:
@@ -44,9 +44,9 @@ class Mailbox:
         """For a selector: readable when reports wait."""
         return self._sock.fileno()
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[AgentReport]:
         """Return what has come since the last call, without waiting. Raises ValueError for what no agent sends."""
-        found: list[Report] = []
+        found: list[AgentReport] = []
         while True:
             try:
                 data = self._sock.recv(LARGEST)
@@ -58,7 +58,7 @@ class Mailbox:
             elif report is not None:
                 found.append(report)
 
-    def tell(self, rank: int) -> None:
+    def notify(self, rank: int) -> None:
         """Tell a rank that another has left. One that does not listen (no JAX, or not any more) does not need it."""
         try:
             self._sock.sendto(b"left", f"{self.path}.{rank}")
@@ -74,7 +74,7 @@ class Mailbox:
         self._sock.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def __enter__(self) -> Mailbox:
+    def __enter__(self) -> ControlSocket:
         return self
 
     def __exit__(
@@ -83,7 +83,7 @@ class Mailbox:
         self.close()
 
 
-def read(data: bytes) -> Report | AgentStarted | None:
+def read(data: bytes) -> AgentReport | AgentStarted | None:
     """Return what a datagram reports, None for a kind that is not known here."""
     try:
         fields = json.loads(data)
@@ -91,7 +91,7 @@ def read(data: bytes) -> Report | AgentStarted | None:
         if kind == "started":
             return AgentStarted(rank, int(fields["pid"]))
         if kind == "answers":
-            return SaveReport(rank, answers=bool(fields["answers"]))
+            return SaveReport(rank, saves_on_sigterm=bool(fields["answers"]))
         if kind == "saved":
             return SaveReport(rank, step=int(fields["step"]))
         if kind == "joining":
@@ -111,7 +111,7 @@ def read(data: bytes) -> Report | AgentStarted | None:
 
 def _left(rank: int, fields: Mapping[str, Any], *, has_ended: bool) -> RankLeft:
     failure = fields.get("failure")
-    why, origin, where, unmet = (str(fields.get(name, "")) for name in ("why", "origin", "where", "unmet"))
+    why, origin, where, unjoined = (str(fields.get(name, "")) for name in ("why", "origin", "where", "unmet"))
     return RankLeft(
         rank,
         float(fields["time"]),
@@ -121,5 +121,5 @@ def _left(rank: int, fields: Mapping[str, Any], *, has_ended: bool) -> RankLeft:
         origin=origin,
         where=where,
         has_ended=has_ended,
-        unmet=unmet,
+        unjoined=unjoined,
     )

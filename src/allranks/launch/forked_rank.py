@@ -21,14 +21,14 @@ from typing import Any
 
 from allranks.agent import load
 from allranks.callsite import is_users
+from allranks.launch.job import Call, Command, Module, Script, Target
 from allranks.launch.preload import Plan, plan
-from allranks.launch.target import Call, Command, Module, Script, Target
 
-_kept: list[object] = []  # the keeper's own __main__: its last frame is still running below the rank's program
+_kept_alive: list[object] = []  # the fork server's __main__: its last frame still runs below the rank's program
 
 
-def become(target: Target, *, env: Mapping[str, str], path: Sequence[str]) -> None:
-    """Turn a freshly forked keeper into a rank, and run its target to the end.
+def run_as_rank(target: Target, *, env: Mapping[str, str], path: Sequence[str]) -> None:
+    """Turn a freshly forked process into a rank, and run its target to the end.
 
     Returns, or raises SystemExit, at the end of the target's main thread: the interpreter's own shutdown must follow.
     """
@@ -66,7 +66,7 @@ def run(target: Target, agent: Any) -> None:
     """Run a target as the main program. What it raises is shown and told as in a fresh interpreter."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
-    _kept.append(sys.modules["__main__"])
+    _kept_alive.append(sys.modules["__main__"])
     sys.modules["__main__"] = main
     sys.orig_argv[:] = target.argv(sys.executable)
     try:

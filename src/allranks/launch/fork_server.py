@@ -1,4 +1,4 @@
-"""The launcher's side of the keeper (`allranks.launch.keep`): start it, give it orders, read its reports."""
+"""Start the fork server (`allranks.launch.fork_server_main`) from the launcher, send it messages, read its reports."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 from types import TracebackType
 
 from allranks.errors import AllranksError
-from allranks.launch import orders
-from allranks.launch.target import Call, Target, to_json
+from allranks.launch import fork_server_messages as messages
+from allranks.launch.job import Call, Target, to_json
 
-# The ranks' sys.path is that of a fresh interpreter; the keeper's own must also hold the directory that holds us.
+# The ranks' sys.path is that of a fresh interpreter; the fork server's own must also hold the directory that holds us.
 BOOT = """\
 import sys
 path = [entry for entry in sys.path if entry]
 sys.path.append({root!r})
-from allranks.launch.keep import main
+from allranks.launch.fork_server_main import main
 main({fd}, path)
 """
 # With more threads OpenBLAS starts them while NumPy is imported, and a process with threads must not be forked.
@@ -29,8 +29,8 @@ ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 CLOSE_PATIENCE = 6.0
 
 
-class Keeper:
-    """One keeper process, for one job or for several in turn.
+class ForkServer:
+    """One fork server, for one job or for several in turn.
 
     After a ``preload``, Python targets run in forks of this process, into which the frameworks are imported; without
     one, each rank starts its own interpreter. ``env`` is the environment in which the frameworks are imported.
@@ -41,10 +41,10 @@ class Keeper:
     def __init__(self, env: Mapping[str, str], *, stdin: bool = False) -> None:
         root = str(Path(__file__).parents[2])
         self._has_ranks = False
-        self._sock, theirs = orders.pair()
+        self._sock, theirs = messages.pair()
         with theirs:
             boot = BOOT.format(root=root, fd=theirs.fileno())
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, orders.IGNORED)  # until its Python can ignore them
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, messages.IGNORED)  # until its Python can ignore them
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", boot],
@@ -67,31 +67,31 @@ class Keeper:
 
     def preload(self, target: Target, *, cwd: str) -> None:
         """Import the frameworks that a target uses, as far as can be read from its text. Answer: ``Ready``."""
-        orders.send(self._sock, orders.Preload(target=to_json(target), cwd=cwd))
+        messages.send(self._sock, messages.Preload(target=to_json(target), cwd=cwd))
 
-    def prepare(self, call: Call) -> orders.Ready:
-        """Have the keeper call a function that imports what ranks will share, and wait until it has."""
-        orders.send(self._sock, orders.Preload(call=to_json(call)))
-        got = orders.receive(self._sock)
-        if got is None or not isinstance(got[0], orders.Ready):
-            raise AllranksError(f"the keeper of the ranks ended in {call.function}; its output is above.")
+    def prepare(self, call: Call) -> messages.Ready:
+        """Have the fork server call a function that imports what ranks will share, and wait until it has."""
+        messages.send(self._sock, messages.Preload(call=to_json(call)))
+        got = messages.receive(self._sock)
+        if got is None or not isinstance(got[0], messages.Ready):
+            raise AllranksError(f"the fork server ended in {call.function}; its output is above.")
         return got[0]
 
-    def spawn(self, spawn: orders.Spawn, *, out: int, err: int) -> None:
+    def spawn(self, spawn: messages.Spawn, *, out: int, err: int) -> None:
         """Start a rank with these descriptors as its stdout and stderr; the caller still closes its own copies."""
         self._has_ranks = True
-        orders.send(self._sock, spawn, (out, err))
+        messages.send(self._sock, spawn, (out, err))
 
-    def order(self, message: orders.Kill | orders.Sweep) -> None:
-        """Send an order. Raises BrokenPipeError where the keeper is gone."""
-        orders.send(self._sock, message)
+    def order(self, message: messages.Kill | messages.Sweep) -> None:
+        """Send an order. Raises BrokenPipeError where the fork server is gone."""
+        messages.send(self._sock, message)
 
-    def reports(self) -> list[orders.Message | None]:
-        """Return what the keeper has reported since the last call, without waiting; None, last, for its end."""
-        found: list[orders.Message | None] = []
+    def reports(self) -> list[messages.Message | None]:
+        """Return what the fork server has reported since the last call, without waiting; None, last, for its end."""
+        found: list[messages.Message | None] = []
         while True:
             try:
-                got = orders.receive(self._sock, socket.MSG_DONTWAIT)
+                got = messages.receive(self._sock, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return found
             except ConnectionResetError:
@@ -101,7 +101,7 @@ class Keeper:
                 return found
 
     def close(self) -> None:
-        """End the keeper, and with it all that lives below it. Safe to repeat."""
+        """End the fork server, and with it all that lives below it. Safe to repeat."""
         self._sock.close()
         if self._process.returncode is None:
             with open(os.pidfd_open(self._process.pid), "rb") as end:
@@ -110,7 +110,7 @@ class Keeper:
                     self._process.kill()
             self._process.wait()
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> ForkServer:
         return self
 
     def __exit__(

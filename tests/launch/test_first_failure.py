@@ -11,7 +11,7 @@ import pytest
 from allranks.evidence import Weight, first_of, weight_of
 from allranks.failure import Failure
 from allranks.launch import crash
-from allranks.launch.verdict import Departure, Ending, Report, judge
+from allranks.launch.first_failure import Departure, FailureReport, RankExit, find_first_failure
 
 KILLED, ABORTED, TERMINATED = -signal.SIGKILL, -signal.SIGABRT, -signal.SIGTERM
 CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:42638."
@@ -28,16 +28,16 @@ LINES = ("Traceback (most recent call last):", CLOSED)
 class Story:
     """What is known of a job: failures that were told, ends of processes, ranks that left in order."""
 
-    told: list[Report] = field(default_factory=list)
-    ends: dict[int, Ending] = field(default_factory=dict)
+    told: list[FailureReport] = field(default_factory=list)
+    ends: dict[int, RankExit] = field(default_factory=dict)
     left: dict[int, Departure] = field(default_factory=dict)
 
     def tells(self, rank: int, what: str, at: float, *, before: str = "", lines: tuple[str, ...] = ()) -> Story:
-        self.told.append(Report(Failure(rank, "a", what, at, before=before), lines))
+        self.told.append(FailureReport(Failure(rank, "a", what, at, before=before), lines))
         return self
 
     def ends_with(self, rank: int, code: int, at: float, *, lines: tuple[str, ...] = ()) -> Story:
-        self.ends[rank] = Ending(rank, code, at, lines=lines)
+        self.ends[rank] = RankExit(rank, code, at, lines=lines)
         return self
 
     def leaves(self, rank: int, at: float, *, lines: tuple[str, ...] = ()) -> Story:
@@ -46,7 +46,7 @@ class Story:
 
     @property
     def first(self) -> tuple[int, str]:
-        found = judge(self.told, self.ends, left=self.left, host="a")
+        found = find_first_failure(self.told, self.ends, left=self.left, host="a")
         assert found is not None
         return found.rank, found.failure.what
 

@@ -1,7 +1,7 @@
 """Bytes to a terminal, a pipe or a file, without ever waiting for its reader.
 
 A pager that nobody scrolls and a terminal stopped with Ctrl-S take no bytes. Whoever waits for them cannot see that a
-rank has died, so here bytes wait instead, and ``clogged`` asks the writer to bring no more.
+rank has died, so here bytes wait instead, and ``is_full`` asks the writer to bring no more.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import BinaryIO, TextIO
 from allranks.errors import AllranksError
 from allranks.launch.merge import Stream
 
-CLOGGED = 1 << 20  # bytes
-_WHOLE = 1 << 20
+FULL = 1 << 20  # bytes
+_ALL = 1 << 20
 
 
 class OutputClosed(AllranksError):
@@ -27,7 +27,7 @@ class OutputClosed(AllranksError):
     """
 
 
-class Outlet:
+class OutputQueue:
     """A queue of bytes before a file descriptor or, where ``out`` has none (it is in memory), before ``out`` itself."""
 
     def __init__(self, out: BinaryIO | TextIO) -> None:
@@ -44,16 +44,16 @@ class Outlet:
             return
         self._poll.register(self._fd, select.POLLOUT)
         # What says that it is ready takes PIPE_BUF bytes without blocking, more perhaps not; a file always takes all.
-        self._most = _WHOLE if stat.S_ISREG(os.fstat(self._fd).st_mode) else select.PIPE_BUF
+        self._most = _ALL if stat.S_ISREG(os.fstat(self._fd).st_mode) else select.PIPE_BUF
 
     @property
-    def waits_for(self) -> int | None:
+    def full_descriptors(self) -> int | None:
         """The descriptor that must become writable before ``pump`` can send more; None while nothing waits."""
         return self._fd if self._waiting else None
 
     @property
-    def clogged(self) -> bool:
-        return self._size > CLOGGED
+    def is_full(self) -> bool:
+        return self._size > FULL
 
     def write(self, data: bytes) -> None:
         """Queue ``data`` and send what can be sent at once. Raises OutputClosed."""
@@ -86,7 +86,7 @@ class Outlet:
             raise OutputClosed(f"the launcher's output takes nothing more: {error}.") from error
 
 
-class Outlets:
+class Outputs:
     """Where the lines of a job go: what ranks write to stdout to ``out``, all else to ``err``.
 
     ``shared``: both are the same file (a terminal, ``2>&1``), or ``err`` is None. Then one queue keeps the order.
@@ -94,18 +94,18 @@ class Outlets:
 
     def __init__(self, out: BinaryIO | TextIO, err: BinaryIO | TextIO | None) -> None:
         self.shared = err is None or is_same_file(out, err)
-        first = Outlet(out)
-        self._all = [first] if err is None or self.shared else [first, Outlet(err)]
-        self._of: dict[Stream, Outlet] = {"out": first, "err": self._all[-1]}
+        first = OutputQueue(out)
+        self._all = [first] if err is None or self.shared else [first, OutputQueue(err)]
+        self._of: dict[Stream, OutputQueue] = {"out": first, "err": self._all[-1]}
 
     @property
-    def waits_for(self) -> frozenset[int]:
+    def full_descriptors(self) -> frozenset[int]:
         """The descriptors that must become writable before ``pump`` can send more."""
-        return frozenset(one.waits_for for one in self._all if one.waits_for is not None)
+        return frozenset(one.full_descriptors for one in self._all if one.full_descriptors is not None)
 
     @property
-    def clogged(self) -> bool:
-        return any(one.clogged for one in self._all)
+    def is_full(self) -> bool:
+        return any(one.is_full for one in self._all)
 
     def write(self, stream: Stream, data: bytes) -> None:
         """Queue ``data`` and send what can be sent at once. Raises OutputClosed."""

@@ -1,16 +1,17 @@
-"""The keeper: the process between the launcher and the ranks. It starts and reaps them, and none outlives the job.
+"""Run the fork server, the process between launcher and ranks: it starts and reaps them, and none outlives the job.
 
 Why a process of its own:
 - It is single-threaded and imports next to nothing, so it can fork a rank at any time: with the frameworks already
   imported (a *zygote*), or to exec a command.
-- It is a subreaper: whatever a rank starts and leaves behind becomes the keeper's child, so it can always be found.
-- When the launcher goes, even by SIGKILL, the keeper sees the end of their socket and kills everything. When the keeper
-  itself is killed, the kernel kills the ranks (PR_SET_PDEATHSIG).
+- It is a subreaper: whatever a rank starts and leaves behind becomes the fork server's child, so it can always be
+  found.
+- When the launcher goes, even by SIGKILL, the fork server sees the end of their socket and kills everything. When the
+  fork server itself is killed, the kernel kills the ranks (PR_SET_PDEATHSIG).
 - It ignores SIGTERM, SIGINT and SIGHUP: a scheduler sends them to every process of a job (Slurm, systemd), and the
   ranks still have to save.
 
 It runs until its socket ends. A forked rank leaves ``serve`` with what it is to run, and becomes that: nothing of the
-keeper's state is in use there.
+server's state is in use there.
 """
 
 from __future__ import annotations
@@ -33,30 +34,31 @@ from typing import Any
 import allranks
 from allranks.agent import load
 from allranks.failure import text_of
-from allranks.launch import orders, zygote
+from allranks.launch import fork_server_messages as messages
+from allranks.launch import forked_rank
+from allranks.launch.job import Call, Command, from_json
 from allranks.launch.preload import Plan
-from allranks.launch.target import Call, Command, from_json
 
 has_children = load("allranks_agent_absent").has_children
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-# What wakes the keeper is an event; this is only how often it looks whether the launcher is still its parent, because a
-# process that the launcher forked may hold the other end of the socket open.
-LOOK_FOR_PARENT = 1.0
+# What wakes the fork server is an event; this is only how often it looks whether the launcher is still its parent,
+# because a process that the launcher forked may hold the other end of the socket open.
+PARENT_CHECK_SECONDS = 1.0
 STUCK_AFTER = 5.0
 # What most ranks ask of us, each of which is imported when it is first asked for.
-OURS = ("init", "current", "main_rank", "global_batch", "describe")
+PRELOADED = ("init", "current", "main_rank", "global_batch", "describe")
 
 
 def main(fd: int, path: Sequence[str]) -> None:
     """Serve orders from a socket; in a forked rank, become the rank. ``path`` is the ``sys.path`` that ranks get."""
-    before: dict[int, Any] = {signum: signal.signal(signum, signal.SIG_IGN) for signum in orders.IGNORED}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, orders.IGNORED)  # `keeper` blocks them while Python starts
+    before: dict[int, Any] = {signum: signal.signal(signum, signal.SIG_IGN) for signum in messages.IGNORED}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, messages.IGNORED)  # `fork_server` blocks them while Python starts
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    spawn = _Keeper(socket.socket(fileno=fd), before).serve()
+    spawn = _ForkServer(socket.socket(fileno=fd), before).serve()
     if spawn is None:
         os._exit(0)  # nothing to flush, and taking the imported frameworks down would cost time
-    zygote.become(from_json(spawn.target), env=spawn.env, path=path)
+    forked_rank.run_as_rank(from_json(spawn.target), env=spawn.env, path=path)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -65,8 +67,8 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) failed")
 
 
-class _Keeper:
-    """``handlers`` are those of the signals that the keeper ignores, as its ranks get them."""
+class _ForkServer:
+    """``handlers`` are those of the signals that the fork server ignores, as its ranks get them."""
 
     def __init__(self, sock: socket.socket, handlers: Mapping[int, Any]) -> None:
         self._sock = sock
@@ -79,18 +81,18 @@ class _Keeper:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wakened, warn_on_full_buffer=False)
 
-    def serve(self) -> orders.Spawn | None:
+    def serve(self) -> messages.Spawn | None:
         """Follow orders until the launcher is gone. Returns None then, and in a forked rank what it shall become."""
         while os.getppid() == self._launcher:
-            readable = select.select([self._sock.fileno(), self._waker], [], [], LOOK_FOR_PARENT)[0]
+            readable = select.select([self._sock.fileno(), self._waker], [], [], PARENT_CHECK_SECONDS)[0]
             self._reap()
             if self._sock.fileno() not in readable:
                 continue
-            got = orders.receive(self._sock)
+            got = messages.receive(self._sock)
             if got is None:
                 break
             message, fds = got
-            if isinstance(message, orders.Spawn):
+            if isinstance(message, messages.Spawn):
                 if self._spawn(message, *fds):
                     return message
             else:
@@ -98,17 +100,17 @@ class _Keeper:
         self._sweep()
         return None
 
-    def _follow(self, message: orders.Message) -> None:
-        if isinstance(message, orders.Preload):
+    def _follow(self, message: messages.Message) -> None:
+        if isinstance(message, messages.Preload):
             loaded, obstacle = prepare(message)
             self._zygote = not obstacle
-            self._report(orders.Ready(loaded, obstacle))
-        elif isinstance(message, orders.Kill):
+            self._report(messages.Ready(loaded, obstacle))
+        elif isinstance(message, messages.Kill):
             self._signal(message)
-        elif isinstance(message, orders.Sweep):
-            self._report(orders.Swept(self._sweep()))
+        elif isinstance(message, messages.Sweep):
+            self._report(messages.Swept(self._sweep()))
 
-    def _signal(self, kill: orders.Kill) -> None:
+    def _signal(self, kill: messages.Kill) -> None:
         """Signal ranks, the last first: the others of a JAX world complain at length when rank 0 is gone."""
         living = [(rank, agent) for rank, agent in zip(kill.ranks, kill.agents, strict=True) if rank in self._pids]
         for rank, agent in reversed(living):
@@ -122,31 +124,31 @@ class _Keeper:
             else:  # no Python of ours below the command, as far as is known
                 signal_group(pid, signal.SIGTERM)
 
-    def _spawn(self, spawn: orders.Spawn, out: int, err: int) -> bool:
+    def _spawn(self, spawn: messages.Spawn, out: int, err: int) -> bool:
         """Start a rank. Returns True in the rank where it is to become Python code."""
-        keeper = os.getpid()
+        fork_server = os.getpid()
         if isinstance(from_json(spawn.target), Command):
             self._commands.add(spawn.rank)
         try:
             pid = os.fork()
         except OSError as error:
             os.write(err, f"allranks: rank {spawn.rank} could not be started: {error}\n".encode())
-            self._report(orders.Exited(spawn.rank, 1, time.time(), 0))
+            self._report(messages.Exited(spawn.rank, 1, time.time(), 0))
             pid = None
         if pid == 0:
-            return self._be_a_rank(spawn, keeper, out, err)
+            return self._become_rank(spawn, fork_server, out, err)
         os.close(out)
         os.close(err)
         if pid is not None:
             self._pids[spawn.rank] = pid
-            self._report(orders.Started(spawn.rank, pid, time.time()))
+            self._report(messages.Started(spawn.rank, pid, time.time()))
         return False
 
-    def _be_a_rank(self, spawn: orders.Spawn, keeper: int, out: int, err: int) -> bool:
+    def _become_rank(self, spawn: messages.Spawn, fork_server: int, out: int, err: int) -> bool:
         """The first steps in a forked child. Returns only where the target is Python to be run in this process."""
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:  # it died before the kernel knew our wish
+        if os.getppid() != fork_server:  # it died before the kernel knew our wish
             os._exit(1)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -183,7 +185,7 @@ class _Keeper:
             return  # an orphan of a rank
         del self._pids[rank]
         code = os.waitstatus_to_exitcode(status)
-        self._report(orders.Exited(rank, code, time.time(), usage.ru_maxrss * 1024))
+        self._report(messages.Exited(rank, code, time.time(), usage.ru_maxrss * 1024))
 
     def _sweep(self) -> tuple[int, ...]:
         """Kill every descendant and wait for their ends. Returns those that are still there after ``STUCK_AFTER``."""
@@ -199,9 +201,9 @@ class _Keeper:
             self._reap()
         return ()
 
-    def _report(self, message: orders.Message) -> None:
+    def _report(self, message: messages.Message) -> None:
         try:
-            orders.send(self._sock, message)
+            messages.send(self._sock, message)
         except (BrokenPipeError, ConnectionResetError):
             return  # the launcher is gone: the next look at the socket ends the loop
 
@@ -248,17 +250,17 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def prepare(message: orders.Preload) -> tuple[tuple[str, ...], str]:
+def prepare(message: messages.Preload) -> tuple[tuple[str, ...], str]:
     """Make ready what the ranks will share. Returns the modules, and why the process must not be forked, or ""."""
     if message.call:
         call = from_json(message.call)
         assert isinstance(call, Call)
         try:
-            zygote.call(call)
+            forked_rank.call(call)
         except Exception as error:
             return (), text_of(error)
         return (), _freeze()
-    return preload(zygote.plan_for(from_json(message.target), cwd=message.cwd))
+    return preload(forked_rank.plan_for(from_json(message.target), cwd=message.cwd))
 
 
 def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
@@ -279,7 +281,7 @@ def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
         if why := obstacle():
             return tuple(loaded), f"import {module} {why}"
     if "allranks" in loaded:
-        for name in OURS:
+        for name in PRELOADED:
             getattr(allranks, name)
     return tuple(loaded), _freeze()
 

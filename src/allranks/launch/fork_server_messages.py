@@ -1,4 +1,4 @@
-"""What the launcher tells the keeper, and what the keeper reports: frozen records over one SOCK_SEQPACKET pair.
+"""The messages between launcher and fork server: frozen records over a pair of SOCK_SEQPACKET sockets.
 
 A message is one packet of JSON. An environment may be longer than a packet, so a ``Spawn`` travels in an anonymous file
 (memfd) whose descriptor goes with the packet, next to those of the rank's stdout and stderr.
@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 PACKET = 65536
-# What the keeper ignores: a scheduler sends it to every process of a job, and the launcher decides what it means.
+# What the fork server ignores: a scheduler sends it to every process of a job, and the launcher decides what it means.
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FD = struct.Struct("i")
 
@@ -96,7 +96,7 @@ KINDS: dict[str, Callable[..., Message]] = {kind.__name__: kind for kind in get_
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Return the two ends: the launcher's and the keeper's."""
+    """Return the two ends: the launcher's and the fork server's."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 

@@ -4,58 +4,58 @@ from __future__ import annotations
 
 import pytest
 
-from allranks.launch.events import RankLeft, ShowRanks
-from allranks.launch.standstill import DEFAULT_HANG_AFTER, Standstill, patience
+from allranks.launch.events import LocateRanks, RankLeft
+from allranks.launch.stall import DEFAULT_HANG_AFTER, StallDetector, patience
 
 
-def left(rank: int, unmet: str = "") -> RankLeft:
-    return RankLeft(rank, 0.0, has_ended=True, unmet=unmet)
+def left(rank: int, unjoined: str = "") -> RankLeft:
+    return RankLeft(rank, 0.0, has_ended=True, unjoined=unjoined)
 
 
 def test_ranks_that_wait_for_others_to_join_are_reported_once() -> None:
     """From the first that waits; never where all wait, or nobody."""
-    job = Standstill(3, limit=8.0)
+    job = StallDetector(3, limit=8.0)
     assert job.due is None
     job.joining[0] = 1.0
     job.joining[2] = 4.0
     assert job.due == 9.0
     assert job.report(8.9) == []
-    assert job.report(9.5) == [ShowRanks("join", 8.5, (0, 2))]
+    assert job.report(9.5) == [LocateRanks("join", 8.5, (0, 2))]
     assert (job.due, job.report(20.0)) == (None, [])
-    all_wait = Standstill(2, limit=8.0, joining={0: 1.0}, joined={1})
+    all_wait = StallDetector(2, limit=8.0, joining={0: 1.0}, joined={1})
     assert all_wait.due is None
 
 
 def test_processes_that_do_not_come_to_their_end_are_reported_once() -> None:
     """From the last main thread that has ended; not while one goes on, nor where all have exited."""
-    job = Standstill(2, limit=8.0)
+    job = StallDetector(2, limit=8.0)
     job.leave(left(0), 1.0)
     assert job.due is None
     job.leave(left(1), 3.0)
     job.exit(0, 3.0)
     assert job.due == 11.0
-    assert job.report(11.0) == [ShowRanks("exit", 8.0, (), (0,))]
+    assert job.report(11.0) == [LocateRanks("exit", 8.0, (), (0,))]
     assert job.due is None
-    ended = Standstill(2, limit=8.0, left={0: 1.0, 1: 1.0}, exited={0: 1.0, 1: 1.0})
+    ended = StallDetector(2, limit=8.0, left={0: 1.0, 1: 1.0}, exited={0: 1.0, 1: 1.0})
     assert ended.due is None
 
 
 def test_without_a_limit_nothing_is_reported() -> None:
-    assert Standstill(2, limit=0.0, joining={0: 1.0}).due is None
-    assert Standstill(2, limit=0.0, left={0: 1.0, 1: 1.0}).due is None
+    assert StallDetector(2, limit=0.0, joining={0: 1.0}).due is None
+    assert StallDetector(2, limit=0.0, left={0: 1.0, 1: 1.0}).due is None
 
 
 @pytest.mark.parametrize(
-    ("frameworks", "unmet"),
+    ("frameworks", "unjoined"),
     [(["torch", "torch"], "torch"), (["torch", ""], ""), (["jax", None], ""), (["jax"], "")],
 )
-def test_ranks_that_never_met_are_told_from_those_that_did(frameworks: list[str | None], unmet: str) -> None:
+def test_ranks_that_never_met_are_told_from_those_that_did(frameworks: list[str | None], unjoined: str) -> None:
     """All must have ended in order, as programs of several ranks, without having met."""
-    job = Standstill(len(frameworks))
+    job = StallDetector(len(frameworks))
     for rank, framework in enumerate(frameworks):
         if framework is not None:
             job.leave(left(rank, framework), 1.0)
-    assert job.unmet == unmet
+    assert job.unjoined == unjoined
 
 
 @pytest.mark.parametrize(

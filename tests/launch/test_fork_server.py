@@ -1,4 +1,4 @@
-"""One warm keeper serves several jobs; reserved ports are the job's own."""
+"""One warm fork server serves several jobs; reserved ports are the job's own."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.launch import orders, target
+from allranks.launch import fork_server_messages as messages
 from allranks.launch.console import Console
 from allranks.launch.engines import local
-from allranks.launch.job import Job
-from allranks.launch.keeper import Keeper
+from allranks.launch.fork_server import ForkServer
+from allranks.launch.job import Call, Command, Job, Module, Script, Target, from_json, target_of, to_json
 from allranks.launch.ports import Ports
-from allranks.launch.target import Call, Command, Module, Script
 
 
-def test_a_warm_keeper_runs_one_job_after_another(tmp_path: Path) -> None:
+def test_a_warm_fork_server_runs_one_job_after_another(tmp_path: Path) -> None:
     """In forks of the same process, whose frameworks are imported once; a failed job does no harm to the next."""
     (tmp_path / "work.py").write_text(
         "import os, sys\n"
@@ -29,16 +28,16 @@ def test_a_warm_keeper_runs_one_job_after_another(tmp_path: Path) -> None:
         "def fail(): raise ValueError('bad row')\n"
     )
     path = os.pathsep.join([local.AGENT, str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with Keeper({**os.environ, "PYTHONPATH": path}) as keeper:
-        assert keeper.prepare(Call("work:load")) == orders.Ready((), "")
+    with ForkServer({**os.environ, "PYTHONPATH": path}) as fork_server:
+        assert fork_server.prepare(Call("work:load")) == messages.Ready((), "")
         results, texts = [], []
         for call in (Call("work:say", '["one"]'), Call("work:fail"), Call("work:say", '["two"]')):
             out = io.BytesIO()
             console = Console(2, out=out, color=False, live=False)
-            results.append(local.run(Job(call, 2), console, cwd=str(tmp_path), keeper=keeper))
+            results.append(local.run(Job(call, 2), console, cwd=str(tmp_path), fork_server=fork_server))
             console.close()
             texts.append(out.getvalue().decode())
-        pid = keeper.pid
+        pid = fork_server.pid
     assert [result.exit_code for result in results] == [0, 1, 0]
     assert f"one 0 {pid} True" in texts[0]
     assert results[1].first_failure is not None
@@ -72,22 +71,22 @@ TARGET = st.one_of(
 
 
 @given(TARGET, st.dictionaries(TEXT, TEXT))
-def test_an_order_arrives_as_it_was_sent(what: target.Target, env: dict[str, str]) -> None:
+def test_an_order_arrives_as_it_was_sent(what: Target, env: dict[str, str]) -> None:
     """With its descriptors, and an environment of any length."""
-    ours, theirs = orders.pair()
+    ours, theirs = messages.pair()
     env["LONG"] = "x" * 300_000
     with ours, theirs, open(os.devnull, "wb") as file:
-        spawn = orders.Spawn(3, target.to_json(what), "/", env)
-        orders.send(ours, spawn, (file.fileno(), file.fileno()))
-        got = orders.receive(theirs)
+        spawn = messages.Spawn(3, to_json(what), "/", env)
+        messages.send(ours, spawn, (file.fileno(), file.fileno()))
+        got = messages.receive(theirs)
         assert got is not None
         assert got[0] == spawn
-        assert target.from_json(spawn.target) == what
+        assert from_json(spawn.target) == what
         assert len(got[1]) == 2
         for fd in got[1]:
             os.close(fd)
         ours.close()
-        assert orders.receive(theirs) is None
+        assert messages.receive(theirs) is None
 
 
 @pytest.mark.parametrize(
@@ -102,5 +101,5 @@ def test_an_order_arrives_as_it_was_sent(what: target.Target, env: dict[str, str
         (["python"], Command(("python",))),
     ],
 )
-def test_a_command_line_is_read_as_a_target(words: list[str], expected: target.Target) -> None:
-    assert target.target_of(words, pythons=["python"]) == expected
+def test_a_command_line_is_read_as_a_target(words: list[str], expected: Target) -> None:
+    assert target_of(words, pythons=["python"]) == expected

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from allranks.errors import name_ranks
 from allranks.failure import Failure, describe_exit
-from allranks.launch.explain import told
-from allranks.launch.rank_name import text_without_rank
+from allranks.launch.explain import explanation_text
+from allranks.launch.filters import text_without_rank
+from allranks.launch.first_failure import LEFT_EARLY
 from allranks.launch.result import JobResult, RankResult
-from allranks.launch.verdict import LEFT_EARLY
 from allranks.messages.book import BOOK
 from allranks.report import table
 
@@ -23,7 +23,7 @@ _JOINS = {"jax": "jax.distributed.initialize()", "torch": "torch.distributed.ini
 _NUMBER = re.compile(r"\d+")
 
 
-def epilogue(result: JobResult, *, recent: Collection[str] = (), quiet: bool = False) -> list[str]:
+def summary(result: JobResult, *, recent: Collection[str] = (), quiet: bool = False) -> list[str]:
     """Return the lines that end a job; the cause first, the table last. ``quiet``: only the cause.
 
     ``recent`` are lines of ranks that were shown just now, without the rank's own number: they are not said again.
@@ -34,15 +34,15 @@ def epilogue(result: JobResult, *, recent: Collection[str] = (), quiet: bool = F
         lines += [*_failure(first, result, recent), *_consequences(first, result, recent), ""]
     elif result.cause:
         lines += [f"job {result.cause}", ""]
-    elif result.unmet:
-        lines += [_unmet(result), ""]
+    elif result.unjoined:
+        lines += [_unjoined(result), ""]
     return lines[:-1] if quiet else [*lines, *_table(result)]
 
 
 def _failure(first: Failure, result: JobResult, recent: Collection[str]) -> Iterator[str]:
     yield "first failure: " + replace(first, what=text_without_rank(first.rank, first.what)).headline()
     trace = [text_without_rank(first.rank, line) for line in first.traceback.rstrip().splitlines()]
-    tail = _last_words(result.ranks[first.rank].tail, trace)
+    tail = _last_lines(result.ranks[first.rank].tail, trace)
     if tail and not first.what.startswith(LEFT_EARLY) and not _is_shown(tail, recent):
         yield f"  last lines of rank {first.rank}:"  # what it prints while its peers fail is a consequence
         yield from (f"    {_cut(line)}" for line in tail)
@@ -51,7 +51,7 @@ def _failure(first: Failure, result: JobResult, recent: Collection[str]) -> Iter
     else:
         yield from (f"  {_cut(line)}" for line in trace)
     if not trace and (known := BOOK.find(first.what.encode())):
-        explanation = told(known, about=f"  rank {first.rank}").splitlines()
+        explanation = explanation_text(known, about=f"  rank {first.rank}").splitlines()
         if not all(line in recent for line in explanation[1:]):
             yield from explanation
 
@@ -67,8 +67,8 @@ def _cut(line: str) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}... ({len(line)} characters)"
 
 
-def _unmet(result: JobResult) -> str:
-    size, frameworks = len(result.ranks), result.unmet.split(", ")
+def _unjoined(result: JobResult) -> str:
+    size, frameworks = len(result.ranks), result.unjoined.split(", ")
     join = " or ".join(_JOINS.get(one, f"what joins processes in {one}") for one in frameworks)
     return (
         f"the {size} ranks never met: {size} separate programs? Each uses {' and '.join(frameworks)}, and none has "
@@ -76,7 +76,7 @@ def _unmet(result: JobResult) -> str:
     )
 
 
-def _last_words(tail: Sequence[str], trace: Sequence[str]) -> list[str]:
+def _last_lines(tail: Sequence[str], trace: Sequence[str]) -> list[str]:
     """Return the last lines of a rank before its traceback, which is printed in full anyway."""
     lines = [line for line in tail if not line.startswith(_OURS)]  # what we have said stands above already
     said = {line for line in trace if line.startswith((_FILE, *trace[:1]))}
@@ -97,17 +97,17 @@ def _consequences(first: Failure, result: JobResult, recent: Collection[str]) ->
             groups.setdefault(_NUMBER.sub("0", _how(rank)), []).append(rank)
     for ranks in groups.values():
         names = name_ranks(rank.rank for rank in ranks)
-        is_same = ranks[0].said is not None and _how(ranks[0]) == same
+        is_same = ranks[0].reported is not None and _how(ranks[0]) == same
         yield f"{names}: the same" if is_same else f"consequences: {names}: {_how(ranks[0], recent)}"
 
 
 def _how(rank: RankResult, recent: Collection[str] = ()) -> str:
     """Return how a rank ended; of an error whose text is in ``recent``, only its type."""
-    if rank.said is not None:
-        what = text_without_rank(rank.rank, rank.said.what)
+    if rank.reported is not None:
+        what = text_without_rank(rank.rank, rank.reported.what)
         if what in recent:
             what = what.partition(": ")[0]
-        return what + (f" (at {rank.said.where})" if rank.said.where else "")
+        return what + (f" (at {rank.reported.where})" if rank.reported.where else "")
     if rank.stopped:
         return "stopped by allranks"
     return "not started" if rank.wait_code is None else describe_exit(rank.wait_code)
@@ -127,6 +127,6 @@ def _table(result: JobResult) -> list[str]:
 def _exit(rank: RankResult) -> str | None:
     if rank.wait_code is None:
         return None
-    if rank.said is not None and rank.stopped:  # it had failed already, and was held until the others were down
-        return str(rank.said.exit_code)
+    if rank.reported is not None and rank.stopped:  # it had failed already, and was held until the others were down
+        return str(rank.reported.exit_code)
     return ("stopped: " if rank.stopped else "") + describe_exit(rank.wait_code).removeprefix("exit code ")

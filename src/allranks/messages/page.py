@@ -22,7 +22,7 @@ The exit code is 0 if a message was found, 1 if none was.
 it too. Causes and waits are explained so; consequences are not, since the end of the job names the first failure. It
 costs nothing that can be seen: of more than half a megabyte of output a second only a part is searched.
 
-This page is drawn from the code (`python -m allranks.launch.page > docs/explain.md`).
+This page is drawn from the code (`python -m allranks.messages.page > docs/explain.md`).
 """
 _PARTS = (
     ("XLA and JAX", known_jax.KNOWN),

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 
 from allranks.errors import name_ranks
 from allranks.failure import Failure
-from allranks.launch.events import RankLeft, ShowRanks
+from allranks.launch.events import LocateRanks, RankLeft
 
 # Below the world's own timeout, so that the report is there before a meeting gives up.
 DEFAULT_HANG_AFTER = 240.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RankLocations:
     """Where ranks are: in words, and as the failure of the rank that the others wait for, if one was found."""
 
     lines: tuple[str, ...]
@@ -29,11 +29,11 @@ class Shown:
 
 
 # Finds out where ranks are; of those whose processes live, the pids are given, by rank.
-Show = Callable[[ShowRanks, Mapping[int, int]], Shown]
+RankLocator = Callable[[LocateRanks, Mapping[int, int]], RankLocations]
 
 
 def patience(hang_after: float | None, env: Mapping[str, str]) -> float:
-    """Return after how many seconds a standstill is reported: as asked, else as the environment of a rank says."""
+    """Return after how many seconds a stall is reported: as asked, else as the environment of a rank says."""
     try:
         return float(env.get("ALLRANKS_HANG_AFTER", DEFAULT_HANG_AFTER)) if hang_after is None else hang_after
     except ValueError:
@@ -41,7 +41,7 @@ def patience(hang_after: float | None, env: Mapping[str, str]) -> float:
 
 
 @dataclass(slots=True)
-class Standstill:
+class StallDetector:
     """What is known of one job of ``size`` ranks; each kind is reported once, after ``limit`` seconds (0: never)."""
 
     size: int
@@ -66,10 +66,10 @@ class Standstill:
     def leave(self, event: RankLeft, now: float) -> None:
         """Take note that a rank's main thread has ended."""
         self.left[event.rank] = now
-        self.frameworks[event.rank] = event.unmet
+        self.frameworks[event.rank] = event.unjoined
 
     @property
-    def unmet(self) -> str:
+    def unjoined(self) -> str:
         """The framework of ranks of which none has met another; "" where one has, or that is not known."""
         alone = self.size > 1 and len(self.frameworks) == self.size and all(self.frameworks.values())
         return self.frameworks[0] if alone else ""
@@ -80,15 +80,15 @@ class Standstill:
         due = min(self._join_due, self._exit_due)
         return due if due < math.inf else None
 
-    def report(self, now: float) -> list[ShowRanks]:
+    def report(self, now: float) -> list[LocateRanks]:
         """Return what is to be reported now."""
         found = []
         if now >= self._join_due:
             since = now - min(self.joining.values())
-            found.append(ShowRanks("join", since, tuple(sorted(self.joining)), tuple(sorted(self.exited))))
+            found.append(LocateRanks("join", since, tuple(sorted(self.joining)), tuple(sorted(self.exited))))
         if now >= self._exit_due:
             since = now - max(self.left.values())
-            found.append(ShowRanks("exit", since, (), tuple(sorted(self.exited))))
+            found.append(LocateRanks("exit", since, (), tuple(sorted(self.exited))))
         self._is_reported.update(one.reason for one in found)
         return found
 
@@ -99,7 +99,7 @@ class Standstill:
             return None
         return max(min(absent), min(self.joining.values())) + patience
 
-    def stranding(self) -> tuple[int, str]:
+    def first_absent(self) -> tuple[int, str]:
         """Return the rank that exited first without joining, and in words who waits for it."""
         rank = min((at, rank) for rank, at in self.exited.items() if rank not in self.joined)[1]
         verb = "waits" if len(self.joining) == 1 else "wait"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from allranks.failure import Failure
-from allranks.launch.epilogue import epilogue
 from allranks.launch.result import JobResult, RankResult
+from allranks.launch.summary import summary
 
 TRACE = "Traceback (most recent call last):\n  File ...\nValueError: bad row\n"
 
@@ -14,9 +14,9 @@ TRACE = "Traceback (most recent call last):\n  File ...\nValueError: bad row\n"
 def ranks(*, tail: tuple[str, ...]) -> tuple[RankResult, ...]:
     lost = [Failure(rank, "a", f"Gloo: closed by 127.0.0.1:{4000 + rank}", 2.0, where="train.py:9") for rank in (0, 2)]
     return (
-        RankResult(0, "a", 2, 1, said=lost[0], seconds=1.26, peak_bytes=100 << 20),
+        RankResult(0, "a", 2, 1, reported=lost[0], seconds=1.26, peak_bytes=100 << 20),
         RankResult(1, "a", 2, 1, seconds=1.0, peak_bytes=100 << 20, tail=tail),
-        RankResult(2, "a", 2, 1, said=lost[1], seconds=1.3, peak_bytes=100 << 20),
+        RankResult(2, "a", 2, 1, reported=lost[1], seconds=1.3, peak_bytes=100 << 20),
         RankResult(3, "a", 2, -9, stopped=True, seconds=2.0, peak_bytes=99 << 20),
         RankResult(4, "a", 2, None),
     )
@@ -26,7 +26,7 @@ def test_the_first_failure_is_on_top_then_what_it_brought_about_then_a_table() -
     """The traceback once, its own lines before it, and one line for ranks that differ only by a port."""
     first = Failure(1, "a", "ValueError: bad row", 1.0, where="train.py:88", traceback=TRACE)
     tail = ("step 1", "allranks: HANG", "allranks:", "step 2", *TRACE.splitlines())
-    assert epilogue(JobResult(1, ranks(tail=tail), first, seconds=2.34)) == [
+    assert summary(JobResult(1, ranks(tail=tail), first, seconds=2.34)) == [
         "first failure: rank 1 (host a) failed at train.py:88: ValueError: bad row",
         "  last lines of rank 1:",
         "    step 1",
@@ -52,9 +52,9 @@ def test_the_first_failure_is_on_top_then_what_it_brought_about_then_a_table() -
 def test_an_explanation_that_has_just_been_shown_is_not_given_again() -> None:
     what = "killed by SIGABRT: op.preamble.length <= op.nbytes. 8 vs 4"
     result = JobResult(134, (RankResult(0, "a", None, 134),), Failure(0, "a", what, 1.0))
-    (headline, title, *explained), table = epilogue(result)[:-5], 5
+    (headline, title, *explained), table = summary(result)[:-5], 5
     assert "[gloo-size-mismatch]" in title
-    assert epilogue(result, recent=["allranks: what rank 0 said above", *explained])[:-table] == [headline]
+    assert summary(result, recent=["allranks: what rank 0 said above", *explained])[:-table] == [headline]
 
 
 def test_what_has_just_been_shown_is_not_said_again() -> None:
@@ -64,10 +64,10 @@ def test_what_has_just_been_shown_is_not_said_again() -> None:
     said = [Failure(1, "a", ours[1], 1.0, where="train.py:9"), Failure(2, "a", "RemoteError: lost", 2.0)]
     shown = ["step 1", "Traceback:", "allranks.errors.Mismatch: agree: 0 and 1", "RemoteError: lost"]
     ended = (
-        RankResult(0, "a", None, 1, said=first, tail=tuple(shown[:3])),
-        *(RankResult(one.rank, "a", None, 1, said=one) for one in said),
+        RankResult(0, "a", None, 1, reported=first, tail=tuple(shown[:3])),
+        *(RankResult(one.rank, "a", None, 1, reported=one) for one in said),
     )
-    assert epilogue(JobResult(1, ended, first), recent=shown, quiet=True) == [
+    assert summary(JobResult(1, ended, first), recent=shown, quiet=True) == [
         "first failure: rank 0 (host a) failed at train.py:9: allranks.errors.Mismatch: agree: 0 and 1",
         "  (its traceback is above)",
         "rank 1: the same",
@@ -81,22 +81,22 @@ def test_a_traceback_that_is_longer_than_what_is_kept_of_the_output_is_not_said_
     trace = "\n".join(["Traceback (most recent call last):", *frames, "ValueError: bad row"])
     first = Failure(1, "a", "ValueError: bad row", 1.0, traceback=trace)
     tail = (*frames[2:], "ValueError: bad row", "a note")
-    assert epilogue(JobResult(1, ranks(tail=tail), first))[1] == "  Traceback (most recent call last):"
+    assert summary(JobResult(1, ranks(tail=tail), first))[1] == "  Traceback (most recent call last):"
 
 
 def test_a_job_that_we_were_asked_to_stop_has_no_failure_on_top() -> None:
-    lines = epilogue(JobResult(130, ranks(tail=()), cause="interrupted by Ctrl-C"))
+    lines = summary(JobResult(130, ranks(tail=()), cause="interrupted by Ctrl-C"))
     assert lines[0] == "job interrupted by Ctrl-C"
     assert not any("failure" in line or "consequences" in line for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("unmet", "join"), [("torch", "init_process_group()"), ("jax, torch", "initialize() or torch")]
+    ("unjoined", "join"), [("torch", "init_process_group()"), ("jax, torch", "initialize() or torch")]
 )
-def test_ranks_that_never_met_are_said_to_be_separate_programs(unmet: str, join: str) -> None:
+def test_ranks_that_never_met_are_said_to_be_separate_programs(unjoined: str, join: str) -> None:
     """One line above the table, with what to do; nothing where they met."""
     ranks = (RankResult(0, "a", None, 0), RankResult(1, "a", None, 0))
-    first, *_ = epilogue(JobResult(0, ranks, unmet=unmet))
+    first, *_ = summary(JobResult(0, ranks, unjoined=unjoined))
     assert first.startswith("the 2 ranks never met: 2 separate programs?")
     assert join in first
-    assert not any("never met" in line for line in epilogue(JobResult(0, ranks)))
+    assert not any("never met" in line for line in summary(JobResult(0, ranks)))

@@ -1,0 +1,91 @@
+"""Filter the lines of ranks that are shown: library noise, the rank's number, lines of the peers of a failed rank.
+
+The log files of ``--log-dir`` keep every line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Container
+
+from allranks.errors import rank_list
+
+SHOWN = 10  # lines of each peer of a rank that failed, from the time on when the failure is known
+
+# gloo, as jaxlib 0.10 has it: std::cout for every device, at the first collective (Context::printConnectivityInfo in
+# transport/tcp/context.cc). Later versions of gloo obey GLOO_LOG_LEVEL. A rank that lacks peers is shown.
+# The whole line is matched, down to its numbers: a line that reports trouble is no noise.
+_GLOO = rb"\[Gloo\] Rank \d+ is connected to (\d+) peer ranks\. Expected number of connected peer ranks is : "
+# The same from two devices of a rank at once: its pieces in some other order, on two lines.
+_PIECE = rb"(?:\[Gloo\] Rank | is connected to | peer ranks\. |Expected number of connected peer ranks is : )"
+_INTERLEAVED = rb"(?!%b\d+$)\d*(?:%b\d*){2,}" % (_GLOO.replace(b"(", b"(?:"), _PIECE)
+_NOISE = re.compile(rb"%b\1|%b" % (_GLOO, _INTERLEAVED))
+
+_TORCH = rb"\[rank%d\]: "  # torch's hook puts it before every line of a traceback
+_OURS = rb"(allranks\.[\w.]+: )rank %d(?: \(host [^)]*\))?: "  # an error of ours begins with its rank
+_BEGINNINGS = (b"[rank", b"allranks.")
+_patterns: dict[int, re.Pattern[bytes]] = {}
+
+
+def without_noise(lines: list[bytes]) -> list[bytes]:
+    """Return the lines without those that a library prints on every rank and that no setting turns off."""
+    return [line for line in lines if not _NOISE.fullmatch(line)]
+
+
+def without_rank(rank: int, lines: list[bytes]) -> list[bytes]:
+    """Return the lines of a rank without its number, where torch or an error of ours has put that at the front.
+
+    The console's prefix names the rank, and lines that are equal without the number can be merged.
+    """
+    if rank not in _patterns:
+        _patterns[rank] = re.compile(rb"(?:%b)?(?:%b)?" % (_TORCH % rank, _OURS % rank))
+    pattern = _patterns[rank]
+    return [pattern.sub(rb"\1", line, count=1) if line.startswith(_BEGINNINGS) else line for line in lines]
+
+
+def text_without_rank(rank: int, line: str) -> str:
+    """Return ``without_rank`` of one line of text."""
+    return without_rank(rank, [line.encode(errors="backslashreplace")])[0].decode(errors="replace")
+
+
+class PeerLimit:
+    """Show only a few lines of the other ranks after one rank has failed: they may print stacks of every thread.
+
+    Nothing is limited before ``start``; the rank that failed first is never limited.
+    """
+
+    def __init__(self) -> None:
+        self._cause: int | None = None
+        self._shown: Counter[int] = Counter()
+        self._hidden: Counter[int] = Counter()
+
+    def start(self, cause: int) -> None:
+        """Limit the ranks other than ``cause`` from now on. A later call may name a better cause."""
+        self._cause = cause
+
+    def is_unlimited(self, rank: int) -> bool:
+        """Return whether every line of a rank is shown."""
+        return self._cause is None or rank == self._cause
+
+    def visible(self, rank: int, lines: list[bytes], waiting: Container[bytes] = ()) -> list[bytes]:
+        """Return which of a rank's next lines to show; a line in ``waiting`` (of another rank) is always shown."""
+        if self.is_unlimited(rank):
+            return lines
+        shown = []
+        for line in lines:
+            is_new = line not in waiting
+            if is_new and self._shown[rank] == SHOWN:
+                self._hidden[rank] += 1
+                continue
+            self._shown[rank] += is_new
+            shown.append(line)
+        return shown
+
+    def count(self) -> str:
+        """Return how many lines of which ranks were not shown, in words; "" where all were."""
+        ranks = [rank for rank, lines in self._hidden.items() if lines]
+        if not ranks:
+            return ""
+        lines = self._hidden.total()
+        return f"{lines} more line{'s' if lines > 1 else ''} of [{rank_list(ranks)}] after the failure"
