@@ -23,7 +23,7 @@ NEEDED = (
 MISSING = [module for module in NEEDED if find_spec(module) is None]
 # Files whose helpers import it, or that run a program which does from its first line on.
 FILES = {
-    "jax": ["gate/test_stepped.py", "testing/test_plugin.py"],
+    "jax": ["gate/test_lockstep_function.py", "testing/test_plugin.py"],
     "torch": ["integrations/test_loader_contract.py"],
     "msgpack": ["loading/test_foreign_files.py"],
     "safetensors": ["cli/test_ckpt_export_formats.py"],

@@ -12,7 +12,7 @@ from told import tell
 
 import allranks
 from allranks.gate.lockstep import api
-from allranks.gate.lockstep.schedule import call as call_of
+from allranks.gate.lockstep.calls import make_call as call_of
 
 ROUNDS, QUESTIONS, LAYERS = 15, 200, 24
 framework = sys.argv[1]
@@ -38,7 +38,7 @@ def questions() -> float:
     took = []
     for i in range(QUESTIONS):
         begin = time.perf_counter()
-        sequence.ask(call_of(f"question {i}"))
+        sequence.agree(call_of(f"question {i}"))
         took.append(time.perf_counter() - begin)
     return statistics.median(took)
 
@@ -99,7 +99,7 @@ def of_torch() -> None:
     import torch.distributed as dist
 
     from allranks.gate.lockstep import torch as edge
-    from allranks.gate.lockstep.forms.torch import METHODS
+    from allranks.gate.lockstep.signatures.torch import METHODS
 
     class Done:
         def wait(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from allranks.errors import CollectiveOnOneRank
 from allranks.gate.lockstep.branches import branches, frame, reason
-from allranks.gate.lockstep.schedule import call, left_early, mismatch
+from allranks.gate.lockstep.calls import make_call, mismatch, missing_ranks_error
 
 SOURCE = """\
 def evaluate(model):
@@ -77,7 +77,7 @@ def test_a_source_that_is_none_has_no_branches() -> None:
 def test_a_call_of_one_rank_under_a_condition_on_the_rank_is_a_collective_on_one_rank() -> None:
     """Also where the others have ended; of a rank under no condition, these have left early."""
     words = [
-        {**call(what, where).words(), "step": "", "slips": False, "frames": frames}
+        {**make_call(what, where).to_message(), "step": "", "deviates": False, "frames": frames}
         for what, where, frames in [
             ("all_gather", "train.py:11", at((TRAIN, 11))),
             ("all_reduce", "train.py:9", at((TRAIN, 9))),
@@ -89,9 +89,9 @@ def test_a_call_of_one_rank_under_a_condition_on_the_rank_is_a_collective_on_one
     assert "call 5 differs: rank 0: all_gather (train.py:11); rank 1: all_reduce (train.py:9): only rank 0" in str(
         error
     )
-    made = call("all_gather", "train.py:11")
-    assert isinstance(left_early(0, [1, 2], number=6, made=made, frames=at((TRAIN, 11))), CollectiveOnOneRank)
-    left = left_early(0, [1, 2], number=6, made=made, frames=at((TRAIN, 9)))
+    made = make_call("all_gather", "train.py:11")
+    assert isinstance(missing_ranks_error(0, [1, 2], number=6, made=made, frames=at((TRAIN, 11))), CollectiveOnOneRank)
+    left = missing_ranks_error(0, [1, 2], number=6, made=made, frames=at((TRAIN, 9)))
     assert not isinstance(left, CollectiveOnOneRank)
     assert left.ranks == (1, 2)
     assert (

@@ -82,9 +82,9 @@ def run(framework: str, cases: str, how: str = "", *, size: int = 2, **variables
 
 def results(job: harness.Job) -> list[dict[str, Any]]:
     """What each rank printed last after RESULT."""
-    said = [[line for line in rank.out.splitlines() if line.startswith("RESULT ")] for rank in job.ranks]
-    assert all(said), job
-    return [json.loads(lines[-1].removeprefix("RESULT ")) for lines in said]
+    reports = [[line for line in rank.out.splitlines() if line.startswith("RESULT ")] for rank in job.ranks]
+    assert all(reports), job
+    return [json.loads(lines[-1].removeprefix("RESULT ")) for lines in reports]
 
 
 def named(words: str, size: int) -> str:
@@ -122,7 +122,7 @@ def test_ranks_that_are_about_to_part_all_raise_one_mismatch(
         assert named("; {odd}: lockstep '", size) in met, met
     assert found[0]["healthy"]["numbers"] == found[-1]["healthy"]["numbers"], job
     if how == "unknown":
-        assert "does not know the inside of jax" in job.ranks[0].err, job
+        assert "does not know the internals of jax" in job.ranks[0].err, job
 
 
 @pytest.mark.parametrize("size", SIZES)

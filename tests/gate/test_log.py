@@ -66,8 +66,8 @@ def test_log_without_configuration_goes_to_stderr(as_rank: As, capsys: pytest.Ca
 
 def test_the_filter_passes_the_main_ranks_records_and_everybodys_errors(as_rank: As) -> None:
     """INFO and WARNING come from rank 0 only, ERROR from every rank; each line has its rank."""
-    said = io.StringIO()
-    to_memory = logging.StreamHandler(said)
+    reports = io.StringIO()
+    to_memory = logging.StreamHandler(reports)
     to_memory.setFormatter(logging.Formatter("%(rank)s %(name)s %(message)s"))
     with bare_root() as root:
         root.addHandler(to_memory)
@@ -80,7 +80,7 @@ def test_the_filter_passes_the_main_ranks_records_and_everybodys_errors(as_rank:
             logging.getLogger("model").error("error")
             allranks.log("50%% of %s", "all")
     assert [type(known) for known in to_memory.filters] == [RankFilter]
-    assert said.getvalue().splitlines() == [
+    assert reports.getvalue().splitlines() == [
         "0 model info",
         "0 model warning",
         "0 model error",
@@ -122,8 +122,8 @@ def test_a_collective_hidden_in_a_value_is_refused(as_rank: As) -> None:
 
 def test_before_init_a_process_says_everything(capsys: pytest.CaptureFixture[str]) -> None:
     """It knows of no other rank; its records say so."""
-    said = io.StringIO()
-    handler = logging.StreamHandler(said)
+    reports = io.StringIO()
+    handler = logging.StreamHandler(reports)
     handler.setFormatter(logging.Formatter("%(rank)s %(message)s"))
     with bare_root() as root:
         root.addHandler(handler)
@@ -131,4 +131,4 @@ def test_before_init_a_process_says_everything(capsys: pytest.CaptureFixture[str
         allranks.print("out")
         allranks.log("in")
     assert capsys.readouterr().out == "out\n"
-    assert said.getvalue() == "? in\n"
+    assert reports.getvalue() == "? in\n"

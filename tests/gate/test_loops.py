@@ -43,10 +43,10 @@ def test_loops_belong_to_their_function_and_hold_their_bodies_only() -> None:
         for epoch in range(3):
             def step():
                 for x in range(2):
-                    call()
+                    make_call()
             step()
         else:
-            call()
+            make_call()
     """
     outer, inner = loops(textwrap.dedent(source).strip())
     assert (outer.function, outer.first, outer.last) == (0, 2, 5)
@@ -95,12 +95,12 @@ def test_elements_are_named_alike_whatever_their_order() -> None:
     grads = {"b": object(), "a": object()}
     other, names = dict(sorted(grads.items())), list(grads)
     for name in grads:
-        (label,) = position.labels(position.get_ident(), thoroughly=False)
+        (label,) = position.labels(position.get_ident(), all_collections=False)
         assert label.words == repr(name)
     for value in other.values():
-        (named,) = position.labels(position.get_ident(), thoroughly=False)
+        (named,) = position.labels(position.get_ident(), all_collections=False)
         assert other[named.words.strip("'")] is value
         assert named.elements == label.elements
     for name in names:
-        assert position.labels(position.get_ident(), thoroughly=False) == []
-        assert [one.words for one in position.labels(position.get_ident(), thoroughly=True)] == [repr(name)]
+        assert position.labels(position.get_ident(), all_collections=False) == []
+        assert [one.words for one in position.labels(position.get_ident(), all_collections=True)] == [repr(name)]

@@ -14,18 +14,18 @@ CALLS = st.sampled_from("abc")
 PROGRAMS = st.lists(CALLS, max_size=60)
 
 
-def questions(calls: str) -> list[int]:
+def queries(calls: str) -> list[int]:
     """Make the calls; return the numbers of those that were not foretold."""
     predictor: Predictor[str] = Predictor()
-    asked = []
+    merge_queries = []
     for call in calls:
         if predictor.expected is call:
             predictor.advance()
         else:
             predictor.learn(call)
-            asked.append(predictor.count)
+            merge_queries.append(predictor.count)
         assert predictor.call(predictor.count) is call
-    return asked
+    return merge_queries
 
 
 @given(before=PROGRAMS, ours=st.one_of(CALLS, st.none()), theirs=st.one_of(CALLS, st.none()))
@@ -37,16 +37,16 @@ def test_of_two_ranks_that_part_at_least_one_asks(before: list[str], ours: str |
             predictor.advance()
         else:
             predictor.learn(call)
-    asks = [call is None or predictor.expected is not call for call in (ours, theirs)]
-    assert ours == theirs or any(asks)
+    must_agree = [call is None or predictor.expected is not call for call in (ours, theirs)]
+    assert ours == theirs or any(must_agree)
 
 
 @given(PROGRAMS, PROGRAMS)
 def test_the_predictor_is_a_function_of_the_calls(one: list[str], other: list[str]) -> None:
     """Two ranks ask at the same calls as long as they make the same ones."""
     same = next((i for i, (a, b) in enumerate(zip_longest(one, other)) if a != b), len(one))
-    asked = [[n for n in questions("".join(calls)) if n <= same] for calls in (one, other)]
-    assert asked[0] == asked[1]
+    merge_queries = [[n for n in queries("".join(calls)) if n <= same] for calls in (one, other)]
+    assert merge_queries[0] == merge_queries[1]
 
 
 @pytest.mark.parametrize(
@@ -62,22 +62,22 @@ def test_the_predictor_is_a_function_of_the_calls(one: list[str], other: list[st
 )
 def test_a_loop_is_soon_foretold(loop: str, most: int) -> None:
     """Few questions in the first rounds, none later, in 10,000 calls."""
-    asked = questions(loop * (10_000 // len(loop)))
-    assert len(asked) <= most
-    assert asked[-1] <= 3 * len(loop)
+    merge_queries = queries(loop * (10_000 // len(loop)))
+    assert len(merge_queries) <= most
+    assert merge_queries[-1] <= 3 * len(loop)
 
 
 def test_an_irregular_loop_costs_a_few_questions_where_it_turns() -> None:
     """Evaluation after 97, 103, 100, ... steps: the calls between are free."""
     runs = [97, 103, 100, 90, 110, 95, 105, 101, 99, 100] * 4
-    asked = questions("".join("s" * steps + "eee" for steps in runs))
-    assert len(asked) <= 3 * len(runs)
+    merge_queries = queries("".join("s" * steps + "eee" for steps in runs))
+    assert len(merge_queries) <= 3 * len(runs)
 
 
 def test_a_rare_call_in_a_loop_of_many_is_asked_for_alone() -> None:
     loop = "".join(chr(200 + i) for i in range(50))
     calls = (loop * 20 + "L") * 5
-    later = [n for n in questions(calls) if n > 2 * len(loop) + 2]
+    later = [n for n in queries(calls) if n > 2 * len(loop) + 2]
     assert len(later) <= 2 * 5
 
 
@@ -87,7 +87,7 @@ def test_a_call_that_is_taken_back_is_as_if_it_had_not_been(before: list[str], c
     predictor: Predictor[str] = Predictor()
     for made in before:
         predictor.advance() if predictor.expected is made else predictor.learn(made)
-    predictor.take_back()
+    predictor.undo()
     assert (predictor.count, predictor.expected) == (len(before) - 1, None)
     predictor.learn(call)
     assert predictor.call(len(before)) is call

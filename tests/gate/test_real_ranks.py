@@ -40,9 +40,9 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def results(program: str, *arguments: str, size: int = 2) -> list[dict[str, Any]]:
     """Run a program on real ranks; return what each printed after ``RESULT``, last."""
     job = harness.run(size, [str(PROGRAMS / program), *arguments])
-    said = [[line for line in rank.out.splitlines() if line.startswith("RESULT ")] for rank in job.ranks]
-    assert all(said), job
-    return [json.loads(lines[0].removeprefix("RESULT ")) for lines in said]
+    reports = [[line for line in rank.out.splitlines() if line.startswith("RESULT ")] for rank in job.ranks]
+    assert all(reports), job
+    return [json.loads(lines[0].removeprefix("RESULT ")) for lines in reports]
 
 
 @EACH_FRAMEWORK
@@ -51,10 +51,10 @@ def test_every_entrance_to_a_collective_is_refused_on_one_rank(framework: str) -
     main, other = results(f"{framework}_guard.py")
     refused = main.pop("refused")
     assert len(refused) == ENTRANCES[framework]
-    for entrance, said in refused.items():
-        assert said is not None, entrance
-        assert f"at tests/gate/programs/{framework}_guard.py:" in said, (entrance, said)
-        assert "needs every rank, but only rank 0 runs this code (opened at tests/gate/programs/" in said, entrance
+    for entrance, reports in refused.items():
+        assert reports is not None, entrance
+        assert f"at tests/gate/programs/{framework}_guard.py:" in reports, (entrance, reports)
+        assert "needs every rank, but only rank 0 runs this code (opened at tests/gate/programs/" in reports, entrance
     expected = EXPECTED[framework]
     assert {name: main[name] for name in expected[0]} == expected[0]
     assert {name: other[name] for name in expected[1]} == expected[1]
@@ -134,5 +134,5 @@ def test_in_a_jax_that_we_do_not_know_a_warning_says_what_is_left() -> None:
     job = harness.run_commands([([*command, how], harness.clean_environ()) for how in ("moved", "idle")])
     for rank in job.ranks:
         assert rank.code == 0, job
-        assert "inside of jax" in rank.out
+        assert "internals of jax" in rank.out
         assert "sync_global_devices" in rank.out

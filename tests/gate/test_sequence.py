@@ -12,10 +12,10 @@ import threads
 
 from allranks.errors import BarrierTimeout, Mismatch
 from allranks.gate.lockstep import monitor as monitor_module
-from allranks.gate.lockstep import pace
+from allranks.gate.lockstep import outcome
+from allranks.gate.lockstep.calls import Call, make_call
 from allranks.gate.lockstep.monitor import Monitor
-from allranks.gate.lockstep.pace import Pace, calls_until_next
-from allranks.gate.lockstep.schedule import Call, call
+from allranks.gate.lockstep.outcome import CallRate, calls_until_next
 from allranks.gate.lockstep.steps import Label
 
 
@@ -24,11 +24,11 @@ def make(monitor: Monitor, words: str, members: tuple[int, ...] | None = None, w
     sequence = monitor.sequence(members or tuple(range(monitor.world.size)))
     for word in words:
         line = where or f"train.py:{ord(word)}"
-        made = sequence.same(call(f"all_reduce {word}", line, key=line))
+        made = sequence.canonical(make_call(f"all_reduce {word}", line, key=line))
         if sequence.predictor.expected is made:
             sequence.predictor.advance()
         else:
-            sequence.take(made)
+            sequence.enter(made)
 
 
 def exchanges(monitor: Monitor) -> int:
@@ -55,16 +55,16 @@ def test_ranks_that_agree_meet_a_few_times_and_go_on(size: int) -> None:
 
 def test_values_are_compared_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the questions that calls ask by themselves, and in those on which the ranks agree as time goes by."""
-    monkeypatch.setattr(pace, "_SECONDS", 0.0)
-    monkeypatch.setattr(pace, "_SHARE", 1.0)
+    monkeypatch.setattr(outcome, "_SECONDS", 0.0)
+    monkeypatch.setattr(outcome, "_SHARE", 1.0)
 
     def program(monitor: Monitor) -> int:
-        monitor.look_at("values")
+        monitor.set_check("values")
         sequence = monitor.sequence(range(monitor.world.size))
-        made = sequence.same(call("step", "train.py:8"))
+        made = sequence.canonical(make_call("step", "train.py:8"))
         for step in range(2000):
             rate = 0.1 if step > 1000 and monitor.world.rank == 1 else 0.5
-            sequence.take(made, values=partial(list, [Label("argument 2", str(rate), "")]))
+            sequence.enter(made, values=partial(list, [Label("argument 2", str(rate), "")]))
         return sequence.exchanges
 
     for error in threads.run(2, program):
@@ -74,16 +74,16 @@ def test_values_are_compared_now_and_then(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("paces", "calls"),
+    ("rates", "calls"),
     [
-        ([Pace(5.0, 500, 0.001), Pace(5.0, 500, 0.004)], 500),  # one in five seconds
-        ([Pace(5.0, 500, 0.050), Pace(5.0, 500, 0.090)], 5000),  # a thousandth of the time
-        ([Pace(9.0, 1, 0.0), Pace(1.0, 1, 0.0)], 64),  # never at every call
-        ([Pace(0.0, 0, 0.0)], 5_000_000),
+        ([CallRate(5.0, 500, 0.001), CallRate(5.0, 500, 0.004)], 500),  # one in five seconds
+        ([CallRate(5.0, 500, 0.050), CallRate(5.0, 500, 0.090)], 5000),  # a thousandth of the time
+        ([CallRate(9.0, 1, 0.0), CallRate(1.0, 1, 0.0)], 64),  # never at every call
+        ([CallRate(0.0, 0, 0.0)], 5_000_000),
     ],
 )
-def test_questions_cost_next_to_nothing(paces: list[Pace], calls: int) -> None:
-    assert calls_until_next(paces) == calls
+def test_questions_cost_next_to_nothing(rates: list[CallRate], calls: int) -> None:
+    assert calls_until_next(rates) == calls
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_ranks_that_part_get_one_error(ours: str, theirs: str, number: int) -> N
         make(monitor, theirs if monitor.world.rank == 1 else ours)
         sequence = monitor.sequence(range(3))
         assert monitor_module.threading.Event().wait(0) is False
-        while sequence.verdict is None:  # the call in which it stands
+        while sequence.pending_error is None:  # the call in which it stands
             monitor_module.time.sleep(0.01)
-        raise sequence.verdict
+        raise sequence.pending_error
 
     found = threads.run(3, program)
     for rank, error in enumerate(found):
@@ -117,9 +117,9 @@ def test_a_rank_that_leaves_early_is_told_who_goes_on() -> None:
             monitor.leave("train.py:9", None)
         make(monitor, "a")
         sequence = monitor.sequence(range(2))
-        while sequence.verdict is None:
+        while sequence.pending_error is None:
             monitor_module.time.sleep(0.01)
-        raise sequence.verdict
+        raise sequence.pending_error
 
     for error in threads.run(2, program):
         assert "call 21 differs: rank 0: no more calls, the region ends (train.py:9); rank 1: all_reduce a" in str(
@@ -147,7 +147,7 @@ def test_a_rank_that_leaves_while_its_group_goes_on_is_told() -> None:
         make(monitor, "a" * 5, (0, 1) if monitor.world.rank < 2 else (2,))
         if monitor.world.rank == 1:
             make(monitor, "a", (0, 1))
-            while monitor.sequence((0, 1, 2)).verdict is None:
+            while monitor.sequence((0, 1, 2)).pending_error is None:
                 monitor_module.time.sleep(0.01)
         monitor.leave("train.py:9", None)
 
@@ -220,8 +220,8 @@ class Collectives:
         sequence = monitor.sequence(range(self.size))
         self.entered.setdefault(number, {})[monitor.world.rank] = what
         while len(self.entered[number]) < self.size:
-            if sequence.verdict is not None:
-                raise sequence.verdict
+            if sequence.pending_error is not None:
+                raise sequence.pending_error
             monitor_module.time.sleep(0.001)
 
 
@@ -258,7 +258,7 @@ def test_nobody_ever_enters_with_somebody_who_enters_something_else(seed: int) -
 def test_the_first_difference_of_two_programs_is_a_line() -> None:
     def program(monitor: Monitor) -> None:
         second = "all-gather bf16[4]" if monitor.world.rank else "all-reduce f32[4]"
-        monitor.sequence(range(2)).take(call("jit(step)", "train.py:8", lines=["argument 1: f32[8]", second]))
+        monitor.sequence(range(2)).enter(make_call("jit(step)", "train.py:8", lines=["argument 1: f32[8]", second]))
 
     error = threads.run(2, program)[0]
     assert "jit(step): rank 0: all-reduce f32[4] (train.py:8); rank 1: all-gather bf16[4] (train.py:8)" in str(error)
@@ -266,7 +266,7 @@ def test_the_first_difference_of_two_programs_is_a_line() -> None:
 
 def test_programs_that_differ_in_their_constants_only_are_not_one() -> None:
     def program(monitor: Monitor) -> None:
-        made: Call = call("jit(step)", "train.py:8", key=f"text {monitor.world.rank}")
-        monitor.sequence(range(2)).take(made)
+        made: Call = make_call("jit(step)", "train.py:8", key=f"text {monitor.world.rank}")
+        monitor.sequence(range(2)).enter(made)
 
     assert "is not one program" in str(threads.run(2, program)[0])

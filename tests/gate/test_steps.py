@@ -12,8 +12,8 @@ import threads
 from test_sequence import no_grace as no_grace
 
 from allranks.errors import Mismatch
+from allranks.gate.lockstep.calls import make_call
 from allranks.gate.lockstep.monitor import Monitor
-from allranks.gate.lockstep.schedule import call
 from allranks.gate.lockstep.steps import Position, compare
 
 LOOP = "k in the loop at train.py:8"
@@ -26,27 +26,27 @@ def at(**counts: int) -> Position:
 def train(monitor: Monitor, positions: Iterable[Position]) -> int:
     """Make one call at each position, as an edge does; return how many questions that took."""
     sequence = monitor.sequence(range(monitor.world.size))
-    made = sequence.same(call("all_reduce", "train.py:9"))
+    made = sequence.canonical(make_call("all_reduce", "train.py:9"))
     for position in positions:
         sequence.position = lambda position=position: position
         if sequence.predictor.expected is made and sequence.predictor.count != sequence.steps.due:
             sequence.predictor.advance()
         else:
-            sequence.take(made)
-        if sequence.verdict is not None:
-            raise sequence.verdict
+            sequence.enter(made)
+        if sequence.pending_error is not None:
+            raise sequence.pending_error
     return sequence.exchanges
 
 
 def stand(monitor: Monitor, positions: Iterable[Position]) -> Any:
     """Make the calls, and wait in the last one, which others do not join."""
-    asked = train(monitor, positions)
+    merge_queries = train(monitor, positions)
     sequence = monitor.sequence(range(monitor.world.size))
     for _ in range(500):
-        if sequence.verdict is not None:
-            raise sequence.verdict
+        if sequence.pending_error is not None:
+            raise sequence.pending_error
         threads.pause()
-    return asked
+    return merge_queries
 
 
 @pytest.mark.parametrize("at_step", [1, 2, 3, 30])

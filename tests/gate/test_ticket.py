@@ -6,7 +6,7 @@ import pytest
 
 from allranks.arrays.base import Leaf
 from allranks.errors import Mismatch
-from allranks.gate.ticket import Entry, compare, digest_of, in_words, leaf_mismatch
+from allranks.gate.ticket import Entry, compare, describe_leaves, digest_of, leaf_mismatch
 
 
 def entry(sequence: int = 1, step: int | None = 7, digest: str = "d", where: str = "a.py:1") -> Entry:
@@ -52,13 +52,13 @@ def test_10_000_tickets_are_compared() -> None:
 
 def test_groups_with_leaves_are_to_be_compared_leaf_by_leaf() -> None:
     """Where only the digests differ and all ranks can say what is behind them, the groups come back instead."""
-    told = [Entry(1, 7, digest, True, "a.py:1") for digest in "ddede"]
-    assert compare(told) == [[0, 1, 3], [2, 4]]
+    reported = [Entry(1, 7, digest, True, "a.py:1") for digest in "ddede"]
+    assert compare(reported) == [[0, 1, 3], [2, 4]]
 
 
 def test_the_first_leaf_that_differs_is_named() -> None:
-    ours = in_words([leaf("a", 3), leaf("opt/mu/0", 512, 64), leaf("z", 1)])
-    theirs = in_words([leaf("a", 3), leaf("opt/mu/0", 512, 64, pieces=(2, 1)), leaf("z", 1, dtype="int8")])
+    ours = describe_leaves([leaf("a", 3), leaf("opt/mu/0", 512, 64), leaf("z", 1)])
+    theirs = describe_leaves([leaf("a", 3), leaf("opt/mu/0", 512, 64, pieces=(2, 1)), leaf("z", 1, dtype="int8")])
     error = leaf_mismatch([([0, 1, 2], ours), ([3], theirs)])
     assert str(error).startswith(
         "leaf 'opt/mu/0' is float32[512, 64] on ranks 0-2, float32[512, 64] in 2 x 1 pieces on rank 3 (1 more leaf"
@@ -67,9 +67,9 @@ def test_the_first_leaf_that_differs_is_named() -> None:
 
 
 def test_a_missing_leaf_and_another_order_are_told() -> None:
-    both, one = in_words([leaf("a", 3), leaf("b")]), in_words([leaf("a", 3)])
+    both, one = describe_leaves([leaf("a", 3), leaf("b")]), describe_leaves([leaf("a", 3)])
     assert "leaf 'b' is float32[] on rank 0, missing on rank 1" in str(leaf_mismatch([([0], both), ([1], one)]))
-    swapped = in_words([leaf("b"), leaf("a", 3)])
+    swapped = describe_leaves([leaf("b"), leaf("a", 3)])
     assert "different orders" in str(leaf_mismatch([([0], both), ([1], swapped)]))
 
 
@@ -85,6 +85,6 @@ def test_a_missing_leaf_and_another_order_are_told() -> None:
     ],
 )
 def test_the_digest_sees_path_shape_dtype_and_split(other: list[Leaf]) -> None:
-    ours = digest_of(in_words([leaf("w", 2, 3)]))
-    assert ours == digest_of(in_words([leaf("w", 2, 3)]))
-    assert ours != digest_of(in_words(other))
+    ours = digest_of(describe_leaves([leaf("w", 2, 3)]))
+    assert ours == digest_of(describe_leaves([leaf("w", 2, 3)]))
+    assert ours != digest_of(describe_leaves(other))

@@ -37,16 +37,16 @@ class Wire:
             self.changed.notify_all()
 
     def receive(self, monitor: Monitor, source: int, form: str, tag: int = 0) -> None:
-        way = source, monitor.world.rank, tag
-        post = monitor.transfers.post(("0", *way), form, "train.py:5", sends=False)
-        told = monitor.sequence(range(monitor.world.size))
+        channel = source, monitor.world.rank, tag
+        post = monitor.transfers.post(("0", *channel), form, "train.py:5", sends=False)
+        sequence = monitor.sequence(range(monitor.world.size))
         with monitor.transfers.waiting(post), self.changed:
-            while self.sent.get(way, 0) < post.number:
+            while self.sent.get(channel, 0) < post.number:
                 self.changed.wait(0.01)
-                if told.verdict is not None:
-                    told.verdict_is_told = True
-                    raise told.verdict
-        monitor.transfers.arrived(post)
+                if sequence.pending_error is not None:
+                    sequence.error_raised = True
+                    raise sequence.pending_error
+        monitor.transfers.complete(post)
 
 
 def program(steps: Sequence[Sequence[tuple[str, int, str]]], wire: Wire) -> Any:
@@ -78,7 +78,7 @@ def test_a_form_that_differs_is_found_at_the_receiver(sent: str, received: str) 
         else:
             for form in received:
                 wire.receive(monitor, 0, form)
-            monitor.sequence((0, 1)).listen()
+            monitor.sequence((0, 1)).check_transfers()
 
     wire = Wire()
     error = threads.run(2, run)[1]

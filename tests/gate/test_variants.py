@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from allranks.gate.lockstep.variants import Known, tell_apart
+from allranks.gate.lockstep.variants import KnownCall, find_key_arguments
 
 
-def known(form: str, value: int, program: str, settings: str = "") -> Known:
+def known(form: str, value: int, program: str, settings: str = "") -> KnownCall:
     """A call ``f(x, k)``: an array of a form, and a number that is 0 by its form alone."""
-    return Known({0: form, 1: "int", "set": settings}, {0: form, 1: value, "set": settings}, program)
+    return KnownCall({0: form, 1: "int", "set": settings}, {0: form, 1: value, "set": settings}, program)
 
 
 @pytest.mark.parametrize(
-    ("variants", "static", "sees", "telling"),
+    ("variants", "static", "sees_programs", "key_arguments"),
     [
         pytest.param([known("a", 1, "p")], (), True, {}, id="one program"),
         pytest.param([known("a", 1, "p"), known("b", 2, "q")], (), True, {0: False}, id="forms are enough"),
@@ -28,8 +28,8 @@ def known(form: str, value: int, program: str, settings: str = "") -> Known:
     ],
 )
 def test_variants_are_told_apart(
-    variants: list[Known], static: tuple[int, ...] | None, sees: bool, telling: dict[int | str, bool]
+    variants: list[KnownCall], static: tuple[int, ...] | None, sees_programs: bool, key_arguments: dict[int | str, bool]
 ) -> None:
-    assert tell_apart(variants, static, sees=sees) == telling
-    programs = {known.key(telling): known.program for known in variants}
-    assert all(programs[known.key(telling)] == known.program for known in variants)
+    assert find_key_arguments(variants, static, sees_programs=sees_programs) == key_arguments
+    programs = {known.key(key_arguments): known.program for known in variants}
+    assert all(programs[known.key(key_arguments)] == known.program for known in variants)

@@ -19,7 +19,7 @@ from allranks.errors import Mismatch
 from allranks.gate.lockstep import monitor as monitor_module
 from allranks.gate.lockstep import sequence as sequence_module
 from allranks.gate.lockstep.monitor import Monitor
-from allranks.gate.lockstep.world_order import Question, asked, calls_instead, meets_instead
+from allranks.gate.lockstep.world_order import Query, is_in_later_exchange, is_past_call, merge_queries
 from allranks.world.ticket import Ticket
 
 MEETING = ""
@@ -32,7 +32,7 @@ class Rank:
 
     program: list[tuple[str, Group]]
     at: int = 0
-    meetings: int = 0
+    world_exchanges: int = 0
     current: int = 0
     places: dict[Group, int] = field(default_factory=dict)
     exchanges: dict[Group, int] = field(default_factory=dict)
@@ -42,8 +42,8 @@ class Rank:
         """Come to the next step of the program."""
         self.waits = what, group = self.program[self.at]
         if what == MEETING:
-            self.meetings += 1
-            self.current = self.meetings
+            self.world_exchanges += 1
+            self.current = self.world_exchanges
         elif what == "ask":
             self.exchanges[group] = self.exchanges.get(group, 0) + 1
         else:
@@ -62,8 +62,8 @@ class Model:
     """Ranks that call and meet, and all that any of them has ever told while it waited."""
 
     ranks: list[Rank]
-    questions: list[tuple[Group, int, Question]] = field(default_factory=list)
-    told: list[tuple[int, Group, int]] = field(default_factory=list)
+    queries: list[tuple[Group, int, Query]] = field(default_factory=list)
+    reported: list[tuple[int, Group, int]] = field(default_factory=list)
 
     def may_go_on(self, number: int) -> bool:
         """Say whether all have come to where a rank waits, for it to go on."""
@@ -71,7 +71,7 @@ class Model:
         assert me.waits is not None
         what, group = me.waits
         if what == MEETING:
-            return all(one.meetings >= me.current for one in self.ranks)
+            return all(one.world_exchanges >= me.current for one in self.ranks)
         if what == "ask":
             return all(self.ranks[one].exchanges.get(group, 0) >= me.exchanges[group] for one in group)
         return all(self.ranks[one].places.get(group, 0) >= me.places[group] for one in group)
@@ -84,18 +84,18 @@ class Model:
         what, group = me.waits
         if what == MEETING:
             groups = GROUPS[len(self.ranks)]
-            self.told += [(me.current, mine, me.places.get(mine, 0)) for mine in groups if number in mine]
-        elif what == "ask" and (question := asked([({str(group): me.places.get(group, 0)}, me.meetings)])):
-            self.questions.append((group, me.exchanges[group], question))
+            self.reported += [(me.current, mine, me.places.get(mine, 0)) for mine in groups if number in mine]
+        elif what == "ask" and (query := merge_queries([({str(group): me.places.get(group, 0)}, me.world_exchanges)])):
+            self.queries.append((group, me.exchanges[group], query))
 
     def alarms(self, number: int) -> Iterator[str]:
         """What a rank finds, of all that was ever told."""
         me = self.ranks[number]
-        for group, exchange, question in self.questions:
-            if number in group and me.exchanges.get(group, 0) < exchange and meets_instead(question, me.current):
+        for group, exchange, query in self.queries:
+            if number in group and me.exchanges.get(group, 0) < exchange and is_in_later_exchange(query, me.current):
                 yield "meets"
-        for meeting, group, place in self.told:
-            if number in group and me.meetings < meeting and calls_instead(me.places.get(group, 0), place):
+        for world_exchange, group, place in self.reported:
+            if number in group and me.world_exchanges < world_exchange and is_past_call(me.places.get(group, 0), place):
                 yield "calls"
 
 
@@ -162,7 +162,7 @@ def test_ranks_that_wait_for_each_other_in_a_call_and_a_meeting_are_found(seed: 
         for other in group if what != MEETING else ():
             them = ranks[other]
             mine_and_theirs = [(one.exchanges if what == "ask" else one.places).get(group, 0) for one in (asker, them)]
-            if them.current > asker.meetings and mine_and_theirs[1] < mine_and_theirs[0]:
+            if them.current > asker.world_exchanges and mine_and_theirs[1] < mine_and_theirs[0]:
                 event(what)
                 assert "meets" in model.alarms(other) if what == "ask" else "calls" in model.alarms(number)
 
@@ -176,7 +176,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Monitor], None]:
     monkeypatch.setattr(monitor_module, "_GRACE", 60.0)  # these ranks end when the test does
 
     def be_hasty(monitor: Monitor) -> None:
-        monitor.world.meetings._exchanger.first_look = 0.002
+        monitor.world.program_exchanges._exchanger.first_look = 0.002
 
     return be_hasty
 
@@ -185,12 +185,12 @@ def stand(monitor: Monitor) -> None:
     """Stand in a call that others do not join, until that is told."""
     while True:
         for sequence in list(monitor.sequences.values()):
-            if sequence.verdict is not None:
-                raise sequence.verdict
+            if sequence.pending_error is not None:
+                raise sequence.pending_error
         time.sleep(0.002)
 
 
-def told(found: list[Any]) -> set[str]:
+def reported(found: list[Any]) -> set[str]:
     """What all ranks were told, but for the words before it that name the rank and its own call."""
     assert all(isinstance(error, Mismatch) for error in found), found
     return {str(error).partition("the ranks came with different calls: ")[2] for error in found}
@@ -213,7 +213,7 @@ def test_a_call_where_the_others_meet_is_one_error_on_every_rank(
         stand(monitor)
 
     found = threads.run(3, program)
-    (words,) = told(found)
+    (words,) = reported(found)
     assert words.startswith("ranks 1-2: barrier 'save' (tests/gate/test_world_order.py:")
     assert f"; rank 0: lockstep 'all_reduce {call}' (train.py:{ord(call)}). Every rank" in words
     assert {error.ranks for error in found} == {(0,)}
@@ -230,7 +230,7 @@ def test_one_that_meets_is_found_through_groups_that_wait_for_each_other(hasty: 
         for number, groups in enumerate((rows, columns, rows)):
             make(monitor, "rcs"[number], next(group for group in groups if monitor.world.rank in group))
 
-    (words,) = told(threads.run(4, program))
+    (words,) = reported(threads.run(4, program))
     for each in (
         "ranks 2-3: lockstep 'all_reduce c'",
         "rank 0: barrier 'save'",
@@ -250,7 +250,7 @@ def test_a_rank_in_a_call_comes_to_the_meeting_that_another_one_is_sent_to(hasty
         make(monitor, "ac"[monitor.world.rank])
         stand(monitor)
 
-    (words,) = told(threads.run(3, program))
+    (words,) = reported(threads.run(3, program))
     for each in ("rank 0: lockstep 'all_reduce a'", "rank 1: lockstep 'all_reduce c'", "rank 2: barrier 'save'"):
         assert each in words
 
@@ -294,7 +294,7 @@ def test_ranks_in_one_order_are_never_told_so(seed: int, hasty: Callable[[Monito
                 make(monitor, loop_letter(kind), group)
         monitor.leave("train.py:9", None)
         thread.join()
-        return monitor.world.meetings.count
+        return monitor.world.program_exchanges.count
 
     found = threads.run(4, program)
     assert found == [found[0]] * 4, found
@@ -344,8 +344,8 @@ def test_nobody_waits_for_ever_whoever_parts_where(seed: int, hasty: Callable[[M
             inside = entered.setdefault(sequence.predictor.count, set())
             inside.add(monitor.world.rank)
             while len(inside) < size:  # a collective, which waits for all
-                if sequence.verdict is not None:
-                    raise sequence.verdict
+                if sequence.pending_error is not None:
+                    raise sequence.pending_error
                 time.sleep(0.001)
         monitor.leave("train.py:9", None)
 

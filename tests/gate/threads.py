@@ -51,7 +51,7 @@ def run(size: int, program: Callable[[Monitor], Any], *, timeout: float = 30.0) 
             for (
                 sequence
             ) in monitor.sequences.values():  # else the monitor's thread would end this process with the verdict
-                sequence.verdict_is_told = True
+                sequence.error_raised = True
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(live, range(size)))

@@ -31,8 +31,8 @@ from allranks.errors import (
     name_ranks,
 )
 from allranks.failure import message_of
-from allranks.gate.collective import name_the_leaf
-from allranks.gate.ticket import Entry, array_in_words, compare
+from allranks.gate.collective import raise_leaf_mismatch
+from allranks.gate.ticket import Entry, compare, describe_array
 from allranks.world.base import World
 
 _KINDS: dict[str, type[AllranksError]] = {
@@ -54,7 +54,7 @@ _KINDS: dict[str, type[AllranksError]] = {
 
 def declared_in_words(declared: Sequence[Declared], ties: Mapping[str, str]) -> dict[str, str]:
     """Return path -> ``float32[512, 64] in 4 x 1 pieces``; of what is tied, to which leaf."""
-    words = {one.path: array_in_words(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared}
+    words = {one.path: describe_array(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared}
     return words | {path: f"one memory with {other!r}" for path, other in ties.items()}
 
 
@@ -91,7 +91,7 @@ def agree(
             if error is None:
                 raise quoted(refused, who=f"rank {world.rank}: {name}", step=entry.step)
         case {"trees": parties}:
-            name_the_leaf(world, name, parties, words=words())
+            raise_leaf_mismatch(world, name, parties, words=words())
         case {"copies": groups}:
             assert claim is not None  # a rank that has none refuses
             refuse(world, name, claim, groups, step=entry.step, advice=advice)

@@ -13,7 +13,7 @@ from allranks.arrays.base import Declared, Split
 from allranks.arrays.grid import cell
 from allranks.consistency.verdict import Covered
 from allranks.digest import digest, show
-from allranks.gate.ticket import array_in_words, digest_of
+from allranks.gate.ticket import describe_array, digest_of
 
 VALUE = -1  # in the place of an array's number
 
@@ -56,8 +56,8 @@ def plan(
     covered: list[Covered] = []
     for number, (one, off) in enumerate(zip(declared, off_host, strict=True)):
         layout = seen.get(id(one.split)) or seen.setdefault(id(one.split), _layout(one.split, everyone, rank=rank))
-        what = array_in_words(one.dtype, one.shape, (), kind=one.kind)
-        pieces = array_in_words(one.dtype, one.shape, one.split.cuts, kind=one.kind)
+        what = describe_array(one.dtype, one.shape, (), kind=one.kind)
+        pieces = describe_array(one.dtype, one.shape, one.split.cuts, kind=one.kind)
         words[one.path] = f"{pieces}{' on a device' if off else ''}"
         held.append(layout.held)
         covered.append(Covered(one.path, len(one.split.holders), layout.fewest))

@@ -16,7 +16,7 @@ from allranks.consistency.placement import open_placed, settle
 from allranks.consistency.repair import repair
 from allranks.consistency.verdict import Verdict, mismatch
 from allranks.errors import AllranksError, Mismatch, name_ranks
-from allranks.gate.collective import name_the_leaf
+from allranks.gate.collective import raise_leaf_mismatch
 from allranks.world.base import World
 from allranks.world.claims import by_claim
 from allranks.world.detect import current
@@ -142,7 +142,7 @@ class _Verification:
             case {"refused": [ranks, why]}:
                 raise AllranksError(f"rank {world.rank}: verify: {name_ranks(ranks)} cannot: {why}", ranks=ranks)
             case {"trees": groups}:
-                name_the_leaf(world, f"verify {self._name}", groups, words=claim.plan.words)
+                raise_leaf_mismatch(world, f"verify {self._name}", groups, words=claim.plan.words)
             case {"odd": odd}:
                 return tree, claim, find(world, self._name, claim, odd, everything=everything)
         return tree, claim, Found(0, ())

@@ -1,4 +1,4 @@
-"""One rank acts, all ranks know; and nobody starts alone what needs everybody."""
+"""Run code on one rank and give all ranks its result; refuse collectives that not every rank makes."""
 
 from allranks.gate.collective import collective as collective
 from allranks.gate.log import RankFilter as RankFilter

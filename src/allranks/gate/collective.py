@@ -1,4 +1,4 @@
-"""The door before a collective: nobody passes until every rank is at the same one."""
+"""Implement ``allranks.collective``: a block that a rank enters only when every rank enters the same one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from weakref import WeakKeyDictionary
 
 from allranks.arrays.base import Leaf
 from allranks.callsite import call_site
-from allranks.gate.ticket import Entry, compare, digest_of, in_words, leaf_mismatch
+from allranks.gate.ticket import Entry, compare, describe_leaves, digest_of, leaf_mismatch
 from allranks.world.base import World
 from allranks.world.codec import Value
 
-# Whole trees travel, one for each group of ranks that agree: where nobody agrees with anybody, some are enough.
+# Each group of equal ranks sends its whole tree; where all ranks differ, so many groups are enough.
 _MOST_GROUPS = 8
 
 _entered: WeakKeyDictionary[World, Counter[str]] = WeakKeyDictionary()
@@ -31,34 +31,35 @@ def collective(
 ) -> Iterator[None]:
     """Enter the block only if every rank enters the same one; **every rank must call**.
 
-    The ticket is ``name``, how often this rank has entered that name, ``step`` and ``digest``: a digest of whatever
-    must be alike on all ranks, or what ``allranks.describe(tree)`` returned: shapes, dtypes and splits of all leaves.
-    Where tickets differ, every rank raises Mismatch saying who is where; where leaves do, it names the first.
-    ``timeout`` is in seconds, default: the world's own.
+    Compared are ``name``, how often this rank has entered that name, ``step``, and ``digest``: a digest of whatever
+    must be equal on all ranks, or the result of ``allranks.describe(tree)``: shapes, dtypes and shardings of all
+    leaves. Where they differ, every rank raises Mismatch saying who differs; where leaves differ, it names the first of
+    them. ``timeout`` is in seconds (default: the world's).
 
-    There is no second meeting at the end of the block. An exception that leaves it carries a note of the ticket.
+    The ranks do not wait for each other at the end of the block. An exception that leaves it carries a note of the
+    ticket.
     """
     counts = _entered.setdefault(world, Counter())
     counts[name] += 1
-    words = {} if isinstance(digest, str) else in_words(digest)
-    said = digest if isinstance(digest, str) else digest_of(words)
-    entry = Entry(counts[name], step, said, not isinstance(digest, str), call_site())
+    words = {} if isinstance(digest, str) else describe_leaves(digest)
+    digest_text = digest if isinstance(digest, str) else digest_of(words)
+    entry = Entry(counts[name], step, digest_text, not isinstance(digest, str), call_site())
     groups = world.exchange("collective", name, list(astuple(entry)), decide=_decide, timeout=timeout)
     if groups is not None:
-        name_the_leaf(world, name, groups, words=words, timeout=timeout)
+        raise_leaf_mismatch(world, name, groups, words=words, timeout=timeout)
     try:
         yield
     except Exception as error:
-        error.add_note(f"rank {world.rank}: inside collective {name!r}: {entry.tell(('sequence', 'step'))}")
+        error.add_note(f"rank {world.rank}: inside collective {name!r}: {entry.describe(('sequence', 'step'))}")
         raise
 
 
 def _decide(values: Sequence[Value]) -> Value:
-    """Return None if all ranks hold the same ticket, else the groups whose leaves must be compared."""
+    """Return None if all ranks have the same ticket, else the groups of ranks whose leaves must be compared."""
     return compare([Entry(*value) for value in values])
 
 
-def name_the_leaf(
+def raise_leaf_mismatch(
     world: World,
     name: str,
     groups: Sequence[Sequence[int]],
@@ -66,14 +67,14 @@ def name_the_leaf(
     words: Mapping[str, str],
     timeout: float | None = None,
 ) -> None:
-    """Raise, on every rank, the Mismatch that names the first leaf of which groups of ranks say different ``words``.
+    """Raise, on every rank, the Mismatch that names the first leaf whose description differs between groups of ranks.
 
-    **Every rank must call**; the first rank of each group sends its own words.
+    ``words`` has a description per path. **Every rank must call**; the first rank of each group sends its ``words``.
     """
-    told = groups[:_MOST_GROUPS]
-    leaders = [ranks[0] for ranks in told]
+    compared = groups[:_MOST_GROUPS]
+    leaders = [ranks[0] for ranks in compared]
 
     def decide(values: Sequence[Value]) -> Value:
-        raise leaf_mismatch([(ranks, values[ranks[0]]) for ranks in told])
+        raise leaf_mismatch([(ranks, values[ranks[0]]) for ranks in compared])
 
     world.exchange("collective leaves", name, words if world.rank in leaders else None, decide=decide, timeout=timeout)

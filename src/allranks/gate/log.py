@@ -1,7 +1,6 @@
-"""What the main rank says for all, and what every rank may say for itself: errors.
+"""Log and print on the main rank only; errors on every rank.
 
-Nothing here is collective: each rank decides by its own number. Before ``allranks.init()`` a process knows of no other,
-and says everything.
+Nothing here is collective: each rank decides by its number. Before ``allranks.init()`` every process logs and prints.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ def log(message: object, *args: object, level: int = logging.INFO) -> None:
     """
     rank = _rank()
     configured = _LOGGER.hasHandlers()
-    if not _may_speak(rank, level) or (configured and not _LOGGER.isEnabledFor(level)):
+    if not _may_log(rank, level) or (configured and not _LOGGER.isEnabledFor(level)):
         return
     with one_rank(rank or 0):
         text = str(message) % args if args else str(message)
     if configured:
-        # Not as a format: the text is done.
+        # Not as a format: the text is complete.
         _LOGGER.log(level, "%s", text, stacklevel=2)
     else:
         builtins.print(text, file=sys.stderr)
 
 
 def print(*values: object, **options: Any) -> None:  # noqa: A001
-    """The builtin ``print`` on the main rank, nothing elsewhere. The arguments are evaluated on every rank."""
+    """Print on the main rank only, like the builtin. The arguments are evaluated on every rank."""
     rank = _rank()
     if rank in (0, None):
         with one_rank(0):
@@ -47,21 +46,21 @@ def print(*values: object, **options: Any) -> None:  # noqa: A001
 
 
 class RankFilter(logging.Filter):
-    """Gives every record its ``rank``, and lets through the main rank's records and everybody's errors.
+    """Set ``rank`` on every record; pass the main rank's records, and errors of every rank.
 
-    A filter of handlers: one of a logger does not see what its children log.
+    Add it to handlers: a filter of a logger does not see the records of its children.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         rank = _rank()
         record.rank = "?" if rank is None else rank
-        return super().filter(record) and _may_speak(rank, record.levelno)
+        return super().filter(record) and _may_log(rank, record.levelno)
 
 
 def configure_logging(level: int = logging.INFO) -> None:
-    """Put a RankFilter on the root logger's handlers; a handler on stderr, with the rank in each line, if it has none.
+    """Add a RankFilter to the root logger's handlers, and a handler on stderr, with the rank in each line, if none.
 
-    ``level`` becomes the root logger's. Any rank may call it, any number of times.
+    Sets ``level`` on the root logger. Any rank may call it, any number of times.
     """
     root = logging.getLogger()
     root.setLevel(level)
@@ -81,5 +80,5 @@ def _rank() -> int | None:
         return None
 
 
-def _may_speak(rank: int | None, level: int) -> bool:
+def _may_log(rank: int | None, level: int) -> bool:
     return rank in (0, None) or level >= logging.ERROR

@@ -1,4 +1,4 @@
-"""A function that rank 0 runs and whose result or exception every rank gets."""
+"""Implement ``@allranks.main_rank``: rank 0 runs the function, every rank gets its result or exception."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def main_rank(
     """Make a function run on rank 0 only; **every rank must call it**, and gets its result, or raises its exception.
 
     As ``@main_rank`` or ``@main_rank(timeout=3600)``: how long the other ranks wait for rank 0, in seconds (default:
-    the world's own timeout). The result must be a JSON value or bytes. On ranks > 0 an exception arrives as
+    the world's timeout). The result must be a JSON value or bytes. On ranks > 0 an exception arrives as
     RemoteError with rank 0's traceback. A collective inside raises CollectiveOnOneRank at once, on every rank.
 
-    Called inside code that only one rank runs already, it is just the function.
+    Called inside code that only one rank runs, it calls the function.
     """
 
     def decorate(inner: Callable[P, T]) -> Callable[P, T]:

@@ -1,4 +1,4 @@
-"""What a rank believes it is about to do with the others under one name, and who disagrees."""
+"""Describe how a rank enters a named collective, and compare the ranks: who differs, and in which leaf."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _REMEDY = {
 }
 
 
-def in_words(leaves: Iterable[Leaf]) -> dict[str, str]:
-    """Return path -> ``float32[512, 64] in 4 x 1 pieces``: what must be alike on all ranks, and no values."""
-    return {leaf.path: array_in_words(leaf.dtype, leaf.shape, leaf.pieces) for leaf in leaves}
+def describe_leaves(leaves: Iterable[Leaf]) -> dict[str, str]:
+    """Return ``float32[512, 64] in 4 x 1 pieces`` by path: what must be equal on all ranks, without values."""
+    return {leaf.path: describe_array(leaf.dtype, leaf.shape, leaf.pieces) for leaf in leaves}
 
 
-def array_in_words(dtype: str, shape: Iterable[int], pieces: Sequence[int], *, kind: str = "") -> str:
+def describe_array(dtype: str, shape: Iterable[int], pieces: Sequence[int], *, kind: str = "") -> str:
     """Return ``float32[512, 64] in 4 x 1 pieces``."""
     cut = f" in {' x '.join(map(str, pieces))} pieces" if math.prod(pieces) > 1 else ""
     return f"{dtype}[{', '.join(map(str, shape))}]{f' {kind}' if kind else ''}{cut}"
 
 
 def digest_of(words: Mapping[str, str]) -> str:
-    """Return a digest that is equal if and only if all paths and what is said of them are equal, in order."""
+    """Return a digest that is equal if and only if all paths and descriptions are equal, in order."""
     return show(digest(*(part for item in words.items() for part in item)))
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A rank at the door of a named collective: its ``sequence``-th under this name, at a step, with a digest.
+    """A rank that enters a named collective: its ``sequence``-th of this name, at a step, with a digest.
 
-    ``has_leaves`` says whether the rank can tell what the digest was made of.
+    ``has_leaves``: the digest is one of leaves, which can be compared one by one.
     """
 
     sequence: int
@@ -51,8 +51,8 @@ class Entry:
         """Return which of ``sequence``, ``step`` and ``digest`` differ."""
         return {name for name in _REMEDY if getattr(self, name) != getattr(other, name)}
 
-    def tell(self, names: Iterable[str]) -> str:
-        """Return these fields in words."""
+    def describe(self, names: Iterable[str]) -> str:
+        """Return these fields as text."""
         words = {
             "sequence": f"call {self.sequence}",
             "step": "no step" if self.step is None else f"step {self.step}",
@@ -62,9 +62,9 @@ class Entry:
 
 
 def compare(entries: Sequence[Entry]) -> list[list[int]] | None:
-    """Compare what ranks 0 ... N-1 entered: None if it is the same; raise Mismatch saying who is where if it is not.
+    """Compare the entries of ranks 0 ... N-1: return None if they are equal; raise Mismatch saying who differs if not.
 
-    Where the leaves can say more than the digests that differ, return instead the groups of ranks that agree.
+    Where only digests of leaves differ, return the groups of equal ranks instead, whose leaves must be compared.
     """
     found = set().union(*(entry.differs_from(entries[0]) for entry in set(entries)))
     if not found:
@@ -72,10 +72,10 @@ def compare(entries: Sequence[Entry]) -> list[list[int]] | None:
     groups = by_claim((rank, (entry.sequence, entry.step, entry.digest)) for rank, entry in enumerate(entries))
     if found == {"digest"} and all(entry.has_leaves for entry in entries):
         return list(groups.values())
-    told = who_says_what((entries[ranks[0]].tell(found), ranks) for ranks in groups.values())
+    entered = who_says_what((entries[ranks[0]].describe(found), ranks) for ranks in groups.values())
     steps = {entry.step for entry in entries}
     raise Mismatch(
-        f"the ranks entered with different tickets: {told}.",
+        f"the ranks entered with different tickets: {entered}.",
         ranks=minority(groups.values()),
         step=steps.pop() if len(steps) == 1 else None,
         remedy=" ".join(_REMEDY[name] for name in _REMEDY if name in found),
@@ -83,21 +83,21 @@ def compare(entries: Sequence[Entry]) -> list[list[int]] | None:
 
 
 def leaf_mismatch(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]]) -> Mismatch:
-    """Return the error for ranks whose trees differ: the first leaf that does, and how each group of ranks has it."""
+    """Return the error for ranks whose trees differ: the first leaf that differs, as each group has it."""
     paths = dict.fromkeys(path for _, words in groups for path in words)
     differing = [path for path in paths if len({words.get(path) for _, words in groups}) > 1]
-    told = _tell_leaf(groups, differing) if differing else "the leaves come in different orders"
+    text = _describe_leaf(groups, differing) if differing else "the leaves come in different orders"
     return Mismatch(
-        f"{told}.",
+        f"{text}.",
         ranks=minority(ranks for ranks, _ in groups),
         leaf=differing[0] if differing else None,
         remedy=_REMEDY["digest"],
     )
 
 
-def _tell_leaf(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]], differing: Sequence[str]) -> str:
+def _describe_leaf(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]], differing: Sequence[str]) -> str:
     first, more = differing[0], len(differing) - 1
     held = by_claim((rank, words.get(first, "missing")) for ranks, words in groups for rank in ranks)
-    told = ", ".join(f"{what} on {name_ranks(ranks)}" for what, ranks in held.items())
+    listed = ", ".join(f"{what} on {name_ranks(ranks)}" for what, ranks in held.items())
     also = f" ({more} more {'leaf differs' if more == 1 else 'leaves differ'})" if more else ""
-    return f"leaf {first!r} is {told}{also}"
+    return f"leaf {first!r} is {listed}{also}"

@@ -1,4 +1,4 @@
-"""A writer (TensorBoard, wandb, a callback) that exists on rank 0 only, and that all ranks may call."""
+"""Implement ``RankWriter``: an object (TensorBoard, wandb) that exists on rank 0, and that all ranks may call."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ from allranks.world.one_rank import one_rank
 
 
 class RankWriter:
-    """Stands on every rank for the object that ``make()`` returns, which is made on rank 0 only.
+    """A proxy, on every rank, for the object that ``make()`` returns on rank 0.
 
     Examples:
         >>> writer = RankWriter(lambda: SummaryWriter("runs"))
         >>> writer.add_scalar("loss", loss.mean(), step)
 
     On rank 0, calls and assignments act on the object. Elsewhere they do nothing and return None, attributes of
-    attributes too (``run.summary["best"] = 1``). Arguments are evaluated on every rank, before anybody asks who is
-    main: so the reduction of a sharded metric in an argument runs everywhere, as it must. Only the write itself is
-    rank 0's alone, and a collective in it raises CollectiveOnOneRank. What it raises, rank 0 alone raises: for a result
-    or an error that every rank needs, use ``world.on_main``.
+    attributes too (``run.summary["best"] = 1``). Arguments are evaluated on every rank, so the reduction of
+    a sharded metric in an argument runs on all of them, as it must. Only rank 0 writes; a collective in the write
+    raises CollectiveOnOneRank. An exception of the write is raised on rank 0 only: for a result or an error that every
+    rank needs, use ``world.on_main``.
 
-    ``world`` is the one that ``allranks.init()`` made, unless given.
+    ``world`` is by default the one that ``allranks.init()`` made.
     """
 
     def __init__(self, make: Callable[[], Any], *, world: World | None = None) -> None:
         is_main = (world or current()).is_main
-        object.__setattr__(self, "_target", _alone(make)() if is_main else _NOTHING)
+        object.__setattr__(self, "_target", _on_one_rank(make)() if is_main else _NOTHING)
 
     def __getattr__(self, name: str) -> Any:
         _refuse_protocol(self, name)
         found = getattr(self._target, name)
-        return _alone(found) if callable(found) else found
+        return _on_one_rank(found) if callable(found) else found
 
     def __setattr__(self, name: str, value: object) -> None:
-        _alone(self._target.__setattr__)(name, value)
+        _on_one_rank(self._target.__setattr__)(name, value)
 
     def __getitem__(self, key: Any) -> Any:
         return self._target[key]
 
     def __setitem__(self, key: Any, value: object) -> None:
-        _alone(self._target.__setitem__)(key, value)
+        _on_one_rank(self._target.__setitem__)(key, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _alone(self._target)(*args, **kwargs)
+        return _on_one_rank(self._target)(*args, **kwargs)
 
     def __enter__(self) -> RankWriter:
-        _alone(self._target.__enter__)()
+        _on_one_rank(self._target.__enter__)()
         return self
 
     def __exit__(self, *error: Any) -> Any:
-        return _alone(self._target.__exit__)(*error)
+        return _on_one_rank(self._target.__exit__)(*error)
 
     def __repr__(self) -> str:
         return f"RankWriter({self._target!r})"
 
 
 class _Nothing:
-    """What stands on the other ranks: takes everything, does nothing, is false."""
+    """The object on the other ranks: accepts every call, does nothing, is false."""
 
     def __getattr__(self, name: str) -> Any:
         _refuse_protocol(self, name)
@@ -94,20 +94,20 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-def _alone(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the call as code that only rank 0 runs; nothing stays nothing."""
+def _on_one_rank(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``call`` wrapped as code that only rank 0 runs; a call of ``_NOTHING`` is returned as it is."""
     if call is _NOTHING or getattr(call, "__self__", None) is _NOTHING:
         return call
 
     @functools.wraps(call)
-    def on_one_rank(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         with one_rank(0):
             return call(*args, **kwargs)
 
-    return on_one_rank
+    return wrapper
 
 
 def _refuse_protocol(self: object, name: str) -> None:
-    """Keep ``copy``, ``pickle`` and the like from taking an answer for a protocol that is not there."""
+    """Raise AttributeError for special names, so that ``copy`` or ``pickle`` find no protocol that is not there."""
     if name.startswith("__") or name == "_target":
         raise AttributeError(f"{type(self).__name__} has no {name}")

@@ -73,7 +73,7 @@ class World:
         self.listener = listener or Alone()
         self.timeout = timeout
         self.fanout = fanout
-        self.meetings = ProgramExchanges(self.line("x"))
+        self.program_exchanges = ProgramExchanges(self.line("x"))
 
     def __repr__(self) -> str:
         me = self.identity
@@ -139,7 +139,7 @@ class World:
         before = progress.enter("meeting", f"{op} {name!r}")
         progress.limit = limit
         try:
-            return self.meetings.meet(ticket, value, decide=decide, timeout=limit)
+            return self.program_exchanges.exchange(ticket, value, decide=decide, timeout=limit)
         finally:
             progress.leave(before)
 

@@ -67,7 +67,7 @@ class Exchanger:
     # What the keys of its exchanges begin with: the same for all members, another for every exchanger.
     line: str = "x"
     # Called, in the thread that waits, when nobody has come after the first look of this many seconds.
-    uneasy: Callable[[], None] = lambda: None
+    on_wait: Callable[[], None] = lambda: None
     first_look: float = _FIRST_LOOK
     count: int = 0
     _mine: list[list[str]] = field(default_factory=list)
@@ -269,7 +269,7 @@ class _Call:
             try:
                 return me.store.wait(key, min(look, left))
             except KeyTimeout:
-                me.uneasy()
+                me.on_wait()
                 look = min(look * 2, _LONGEST_LOOK)
             if look_down:
                 self._look_down()

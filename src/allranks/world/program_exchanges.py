@@ -19,19 +19,21 @@ from allranks.world.ticket import Ticket
 
 
 class ProgramExchanges:
-    """``trainer`` is the thread that trains, once that is known. ``uneasy`` is called, in that thread, when it has
-    waited in a meeting for a moment, and after longer ones again."""
+    """``training_thread`` is the thread that trains, once that is known.
+
+    ``on_wait`` is called, in that thread, when it has waited in an exchange for a moment, and again after longer ones.
+    """
 
     def __init__(self, exchanger: Exchanger) -> None:
-        self.trainer: int | None = None
-        self.uneasy: Callable[[], None] = lambda: None
-        self.verdict_is_told = False
+        self.training_thread: int | None = None
+        self.on_wait: Callable[[], None] = lambda: None
+        self.error_raised = False
         self._exchanger = exchanger
-        exchanger.uneasy = lambda: self.uneasy() if self._is_in else None
+        exchanger.on_wait = lambda: self.on_wait() if self._is_in else None
         self._is_in = False
         # The first meeting at which somebody stands in, until the training thread has been told; and what it is told.
-        self._stood_in_at = 0
-        self._verdict: AllranksError | None = None
+        self._substituted_at = 0
+        self._error: AllranksError | None = None
         self._lock = threading.RLock()  # a signal's answer may meet, too
 
     @property
@@ -40,28 +42,28 @@ class ProgramExchanges:
         return self._exchanger.count
 
     @property
-    def attended(self) -> int:
+    def program_count(self) -> int:
         """How many meetings its program has come to itself."""
-        return min(self.count, self._stood_in_at - 1) if self._stood_in_at else self.count
+        return min(self.count, self._substituted_at - 1) if self._substituted_at else self.count
 
     @property
     def current(self) -> int:
         """The number of the meeting that the training thread is in, 1 for the first; 0 if it is in none."""
         return self._exchanger.count if self._is_in else 0
 
-    def meet(self, ticket: Ticket, value: Value, *, decide: Decide, timeout: float) -> Value:
+    def exchange(self, ticket: Ticket, value: Value, *, decide: Decide, timeout: float) -> Value:
         """Meet all ranks (exchange.py). Raises what was found where somebody stood in for this rank, once."""
-        return self._meet(ticket, value, decide, timeout, is_trainer=threading.get_ident() == self.trainer)
+        return self._meet(ticket, value, decide, timeout, is_training=threading.get_ident() == self.training_thread)
 
-    def cross(self, ticket: Ticket, timeout: float) -> NoReturn:
+    def join_diverged(self, ticket: Ticket, timeout: float) -> NoReturn:
         """Come to the next meeting, in which others wait, from what the training thread was about to do instead.
 
         For that thread, or one that works for it. Raises, on every rank, the Mismatch of the tickets.
         """
-        self._meet(ticket, None, _nobody_waits, timeout, is_trainer=True)
+        self._meet(ticket, None, _nobody_waits, timeout, is_training=True)
         raise AssertionError("a meeting without a result")
 
-    def stand_in(self, number: int, ticket: Ticket, timeout: float) -> AllranksError | None:
+    def substitute(self, number: int, ticket: Ticket, timeout: float) -> AllranksError | None:
         """Come to a meeting in place of the training thread, which is in ``ticket`` and cannot; return the error.
 
         None, at once, if it has come by itself meanwhile. For another thread; the training thread raises the error
@@ -69,11 +71,11 @@ class ProgramExchanges:
         """
         with self._lock:
             if self.count < number:
-                self._stood_in_at = self._stood_in_at or number
+                self._substituted_at = self._substituted_at or number
                 try:
                     self._exchanger.exchange(ticket, None, decide=_nobody_waits, timeout=timeout)
                 except AllranksError as error:
-                    self._verdict = self._verdict or error
+                    self._error = self._error or error
                     return error
         return None
 
@@ -89,13 +91,13 @@ class ProgramExchanges:
     def _key(self, number: int, key: str) -> str:
         return f"{self._exchanger.line}/{number}/{key}"
 
-    def _meet(self, ticket: Ticket, value: Value, decide: Decide, timeout: float, *, is_trainer: bool) -> Value:
+    def _meet(self, ticket: Ticket, value: Value, decide: Decide, timeout: float, *, is_training: bool) -> Value:
         with self._lock:
-            if self._verdict is not None:
-                verdict, self._verdict, self.verdict_is_told = self._verdict, None, True
-                self._stood_in_at = 0
-                raise verdict
-            self._is_in = is_trainer
+            if self._error is not None:
+                error, self._error, self.error_raised = self._error, None, True
+                self._substituted_at = 0
+                raise error
+            self._is_in = is_training
             try:
                 return self._exchanger.exchange(ticket, value, decide=decide, timeout=timeout)
             finally:

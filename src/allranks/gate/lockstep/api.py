@@ -1,4 +1,4 @@
-"""``allranks.lockstep``: around a function of JAX, or as a block around a training loop."""
+"""Implement ``allranks.lockstep``, around a function of JAX or as a block around a training loop."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from allranks.world.base import World
 from allranks.world.detect import current
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Blocks that stay open to the end of the process.
-_processes_blocks = ExitStack()
+# Blocks that stay open until the process ends.
+_process_blocks = ExitStack()
 
 
 @overload
@@ -46,29 +46,28 @@ def lockstep(
     run.
 
     ``with lockstep():`` the collectives of torch.distributed in this thread: DDP's, FSDP's and functional ones too, and
-    its sends and receives. Who leaves the block while others stay in it is told so.
+    its sends and receives. A rank that leaves the block while others stay in it raises, too.
 
-    Ranks that are about to do different things all raise the same Mismatch, before they enter: who does what, and the
-    line where. Raises BarrierTimeout if a rank does not come within ``timeout`` seconds (default: the world's), and
-    RankDied. A rank that has gone on into a collective that the others do not join cannot come back: it ends with the
-    job.
+    Ranks that are about to make different calls all raise the same Mismatch before they make them: it says who does
+    what, and at which line. Raises BarrierTimeout if a rank does not come within ``timeout`` seconds (default: the
+    world's), and RankDied. A rank that already waits in a collective that the others do not join ends with the job.
 
-    With ``lines``, the lines that start a call must be alike, too (of torch: for collectives in which all ranks have
-    one part, so not for barriers and broadcasts). ``check`` says what is compared beside calls, each with
-    what stands before it: with "calls" nothing; with "values" what JAX takes for equal on all ranks (numbers, NumPy
-    arrays) at a program's first calls and about every five seconds; with "steps" how far the loops around a call have
-    gone on since the call before, so that a rank that left a step out is found at its next call; with "content", at
-    every call in a loop over a collection, which element it is made for: a barrier of its ranks at each, for a run that
-    looks for an order that differs.
+    With ``lines``, the lines that start a call must be equal, too (in torch: for collectives in which all ranks have
+    the same role, so not for barriers and broadcasts). ``check`` says what is compared beside calls; each value
+    includes those before it. "calls": nothing. "values": the arguments that JAX takes for equal on all ranks (numbers,
+    NumPy arrays), at a program's first calls and about every five seconds. "steps": the advance of the loops around a
+    call since the call before, so that a rank that skipped a step is found at its next call. "content": at every call
+    in a loop over a collection, the element for which the call is made; this costs a barrier of its ranks at each call,
+    for a run that looks for an order that differs.
 
-    A call that comes as the calls before it foretell costs about a microsecond and no message; another one costs a
-    barrier of its ranks. ``world`` is the one that ``allranks.init()`` made, unless given.
+    A call that the calls before it predict costs about a microsecond and no message; another call costs a barrier of
+    its ranks. ``world`` is by default the one that ``allranks.init()`` made.
     """
     world = world or current()
     if world.size == 1:
         return nullcontext() if fn is None else fn
     monitor = monitor_of(world)
-    monitor.look_at(check)
+    monitor.set_check(check)
     if fn is None:
         return _block(monitor, lines, timeout)
     return cast(F, detect.wrapped(monitor, fn, same_lines=lines, timeout=timeout))
@@ -90,16 +89,16 @@ def watch_process(
 ) -> None:
     """Open the block for the rest of this process, in this thread: for a program that does not import allranks.
 
-    **Every rank must call**, in the thread that trains, as soon as the framework's processes have joined. Of JAX every
-    run of every program across processes is compared, at 30 microseconds and more for each. The end of the block is not
-    compared: a rank that ends is named where others go on.
+    **Every rank must call**, in the thread that trains, as soon as the framework's processes have joined. In JAX every
+    run of every program across processes is compared, which costs 30 microseconds and more each. The end of the block
+    is not compared: a rank that ends is reported where others go on.
     """
     world = world or current()
     if world.size == 1:
         return
     monitor = monitor_of(world)
-    monitor.look_at(check)
-    _processes_blocks.enter_context(detect.watched(monitor, same_lines=lines, timeout=timeout, unwrapped=True))
+    monitor.set_check(check)
+    _process_blocks.enter_context(detect.watched(monitor, same_lines=lines, timeout=timeout, unwrapped=True))
     show = sys.excepthook
 
     def show_cause(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -117,5 +116,5 @@ def watch_process(
 
 @functools.cache
 def monitor_of(world: World) -> Monitor:
-    """Return the groups that this rank makes calls with."""
+    """Return the monitor of this rank's groups in a world."""
     return Monitor(world)

@@ -1,7 +1,7 @@
-"""Why only some ranks make a call: conditions on the rank and loops of the user's source that not all ranks are in.
+"""Explain why only some ranks make a call: conditions on the rank, and loops that some ranks have left early.
 
-A rank reports the functions of the user's that it is in, with its line and the branches around that line in each. Of
-two ranks in one function, the one that is beyond a loop which the other is in has left it early. Values in, values out.
+A rank reports the user's functions that it is in, with its line and the branches around that line in each. Of two ranks
+in one function, the one that is past a loop in which the other is has left that loop early. Values in, values out.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ EQUAL_STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Lines ``first`` to ``last`` of a file, which ranks come to by ``text`` in ``line``.
+    """Lines ``first`` to ``last`` of a file, which run under ``text``, a statement in ``line``.
 
-    ``is_loop``, or a condition on the rank; ``function`` is the first line of the function that it is in (0: none).
+    ``is_loop``: it is a loop, else a condition on the rank. ``function`` is the first line of its function (0: none).
     """
 
     is_loop: bool
@@ -42,7 +42,7 @@ class Branch:
 
 
 def branches(source: str) -> list[Branch]:
-    """Return the loops of a source and its conditions on the rank, the outermost first; none of what has no tree."""
+    """Return the loops and the conditions on the rank in a source, the outermost first; none if it does not parse."""
     tree = parse(source)
     return [] if tree is None else list(_walk(tree, 0))
 
@@ -59,7 +59,7 @@ def _walk(node: ast.AST, function: int) -> Iterator[Branch]:
 
 
 def _of(node: ast.stmt, function: int, end: int) -> Iterator[Branch]:
-    """Yield the branches that a statement makes; ``end`` is the last line of the block that it is in."""
+    """Yield the branches of a statement; ``end`` is the last line of the block that it is in."""
     if isinstance(node, _LOOPS):
         head = f"while {ast.unparse(node.test)}" if isinstance(node, ast.While) else _for(node)
         yield Branch(True, node.lineno, head, node.lineno, node.body[-1].end_lineno or end, function)
@@ -89,16 +89,16 @@ Frames = Sequence[Sequence[Any]]
 
 
 def frame(path: str, function: int, line: int, found: Sequence[Branch]) -> list[Any]:
-    """Return a frame as it travels; ``found`` are the branches of the file."""
+    """Return a frame as JSON values; ``found`` are the branches of the file."""
     around = [one for one in found if one.function == function and one.first <= line <= one.last]
     return [path, function, line, [[one.is_loop, one.line, one.text, one.first, one.last] for one in around]]
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """``text`` says why only some ranks make a call, ``ranks`` are those that differ, ``remedy`` what to do.
+    """``text`` says why only some ranks make a call, ``ranks`` are those that differ, ``remedy`` says what to do.
 
-    ``is_guarded``: it is made by one rank, under a condition on the rank.
+    ``is_guarded``: one rank makes the call, under a condition on the rank.
     """
 
     text: str
@@ -108,7 +108,7 @@ class Reason:
 
 
 def reason(groups: Sequence[tuple[Sequence[int], Frames]]) -> Reason | None:
-    """Return why the calls of ``groups`` of ranks differ, by where these are; None where that is not known."""
+    """Return why the calls of ``groups`` of ranks differ, from their frames; None where that is not known."""
     for at, (ranks, frames) in enumerate(groups):
         others = [*groups[:at], *groups[at + 1 :]]
         for path, function, _, around in frames:
@@ -125,24 +125,26 @@ def reason(groups: Sequence[tuple[Sequence[int], Frames]]) -> Reason | None:
 
 
 def _in(function: int, path: str, frames: Frames) -> tuple[int, dict[int, int]] | None:
-    """Return the line of a rank in a function, and the first lines of the branches around it, by the lines that decide
-    them; None where it is not in that function."""
+    """Return a rank's line in a function, and the first lines of the branches around it, by their statements.
+
+    None where the rank is not in that function.
+    """
     found = (one for one in frames if one[0] == path and one[1] == function)
     return next(((line, {branch[1]: branch[3] for branch in around}) for _, _, line, around in found), None)
 
 
 def _left_early(ranks: Sequence[int], text: str, where: str) -> Reason:
-    told = f"{name_ranks(ranks)} {'has' if len(ranks) == 1 else 'have'} left the loop early, `{text}` ({where})"
-    return Reason(told, tuple(ranks), EQUAL_STEPS)
+    why = f"{name_ranks(ranks)} {'has' if len(ranks) == 1 else 'have'} left the loop early, `{text}` ({where})"
+    return Reason(why, tuple(ranks), EQUAL_STEPS)
 
 
 def _guarded(ranks: Sequence[int], text: str, where: str) -> Reason:
     verb = "makes" if len(ranks) == 1 else "make"
-    told = f"only {name_ranks(ranks)} {verb} the call, under `{text}` ({where})"
-    return Reason(told, tuple(ranks), ON_ALL_RANKS, is_guarded=len(ranks) == 1)
+    why = f"only {name_ranks(ranks)} {verb} the call, under `{text}` ({where})"
+    return Reason(why, tuple(ranks), ON_ALL_RANKS, is_guarded=len(ranks) == 1)
 
 
 def guard_of(ranks: Sequence[int], frames: Frames) -> Reason | None:
-    """Return the reason of ranks that are under a condition on the rank, while the others have ended."""
+    """Return the reason where ranks are under a condition on the rank while the others have ended."""
     found = ((path, *one) for path, _, _, around in frames for one in around if not one[0])
     return next((_guarded(ranks, text, f"{path}:{line}") for path, _, line, text, *_ in found), None)

@@ -1,4 +1,4 @@
-"""The collectives of torch.distributed: what of them must be alike on all ranks, and how they are told to people."""
+"""List the collectives of torch.distributed: what must be equal on all ranks, and how a call is described."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ _NO_DESCRIPTIONS = ("", "undefined")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A collective operation: its public ``name``, the arguments whose tensors must be alike on all ranks, and whether
-    all ranks have one part in it, so that all start it from one line."""
+    """A collective operation.
+
+    ``name`` is public; ``tensors`` are the arguments whose tensors must be equal in shape and dtype on all ranks;
+    ``is_symmetric``: all ranks have the same role in it, so that all start it from one line.
+    """
 
     name: str
     tensors: tuple[str, ...] = ()
-    one_part: bool = True
+    is_symmetric: bool = True
 
 
 KINDS = {
@@ -34,21 +37,21 @@ KINDS = {
     "reduce_scatter_tensor_coalesced_": Kind("reduce_scatter_tensor_coalesced", ("outputs", "inputs")),
     "alltoall_": Kind("all_to_all"),
     "alltoall_base_": Kind("all_to_all_single"),
-    "broadcast_": Kind("broadcast", ("tensors",), one_part=False),
-    "reduce_": Kind("reduce", ("tensors",), one_part=False),
-    "gather_": Kind("gather", ("input_tensors",), one_part=False),
-    "scatter_": Kind("scatter", ("output_tensors",), one_part=False),
-    "barrier": Kind("barrier", one_part=False),
-    "monitored_barrier_": Kind("monitored_barrier", one_part=False),
+    "broadcast_": Kind("broadcast", ("tensors",), is_symmetric=False),
+    "reduce_": Kind("reduce", ("tensors",), is_symmetric=False),
+    "gather_": Kind("gather", ("input_tensors",), is_symmetric=False),
+    "scatter_": Kind("scatter", ("output_tensors",), is_symmetric=False),
+    "barrier": Kind("barrier", is_symmetric=False),
+    "monitored_barrier_": Kind("monitored_barrier", is_symmetric=False),
 }
 
 
-def in_words(
+def describe(
     name: str, reduction: str, root: int | None, tensors: Sequence[Any], *, among: str
 ) -> tuple[str, list[str]]:
     """Return ``all_reduce sum float32[17]`` for an operation, and a line for each tensor where there are many.
 
-    ``tensors`` are dtype and shape, dtype and shape, ...; ``among`` are the words for a group that is not the world.
+    ``tensors`` are dtype and shape in turn; ``among`` describes a group that is not the world.
     """
     shapes = [_tensor(dtype, shape) for dtype, shape in zip(tensors[::2], tensors[1::2], strict=True)]
     many = len(shapes) > 2
@@ -63,7 +66,7 @@ def in_words(
     return " ".join(filter(None, words)), listed
 
 
-def group_in_words(name: str, description: str, ranks: Iterable[int]) -> str:
+def describe_group(name: str, description: str, ranks: Iterable[int]) -> str:
     """Return ``group 2 'tensor parallel' (ranks 0-1)``: torch numbers groups in the order in which they are made."""
     number = f"group {name}" if name.isdigit() else "a group"
     words = [number, "" if description in _NO_DESCRIPTIONS else repr(description), f"({name_ranks(sorted(ranks))})"]

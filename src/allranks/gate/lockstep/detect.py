@@ -1,4 +1,4 @@
-"""Which frameworks lockstep has to look at: those that are in use by then."""
+"""Choose the frameworks that lockstep watches: those that are in use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from allranks.gate.lockstep.monitor import Monitor
 
 
 def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None) -> Callable[..., Any]:
-    """Return a function whose calls, or the collectives in them, all ranks make alike."""
+    """Return ``fn`` wrapped: its calls (JAX), or the collectives in them (torch), are compared over ranks."""
     if _uses_jax():
         import allranks.gate.lockstep.jax as jax_edge
 
-        return jax_edge.Stepped(lambda: jax_edge.programs_of(monitor), fn, same_lines=same_lines, timeout=timeout)
+        return jax_edge.LockstepFunction(
+            lambda: jax_edge.programs_of(monitor), fn, same_lines=same_lines, timeout=timeout
+        )
     import allranks.gate.lockstep.torch as torch_edge
 
     return torch_edge.wrapped(monitor, fn, same_lines=same_lines, timeout=timeout)
@@ -23,7 +25,7 @@ def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeo
 
 @contextmanager
 def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None, unwrapped: bool = False) -> Iterator[None]:
-    """Watch the collectives of this thread for the length of a block; of JAX, with ``unwrapped``, every program."""
+    """Compare the collectives of this thread in a block; in JAX, with ``unwrapped``, those of every program."""
     with ExitStack() as stack:
         if _uses_jax():
             import allranks.gate.lockstep.jax as jax_edge

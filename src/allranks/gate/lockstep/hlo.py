@@ -1,4 +1,4 @@
-"""The collectives of a compiled program, read from XLA's text of it, in the order in which they are scheduled."""
+"""Read the collectives of a compiled program from XLA's text, in the order in which they are scheduled."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def collectives(text: str) -> list[str]:
     ``text`` is as HloPrintOptions.fingerprint() prints it: what a reduction applies stands below it.
     """
     lines = iter(text.splitlines())
-    return [_in_words(line, found, lines) for line in lines if (found := _COLLECTIVE.search(line))]
+    return [_describe(line, found, lines) for line in lines if (found := _COLLECTIVE.search(line))]
 
 
-def _in_words(line: str, found: re.Match[str], below: Iterator[str]) -> str:
+def _describe(line: str, found: re.Match[str], below: Iterator[str]) -> str:
     shape = _LAYOUT.sub("", line[: found.start()].partition("= ")[2])
     among = _AMONG.search(line, found.end())
     words = [found[1], _reduction(below) if "to_apply=" in line else "", shape, f"among {among[1]}" if among else ""]
@@ -32,5 +32,5 @@ def _in_words(line: str, found: re.Match[str], below: Iterator[str]) -> str:
 
 
 def _reduction(below: Iterator[str]) -> str:
-    """Return the name of the last operation of what a reduction applies."""
+    """Return the name of the operation that a reduction applies last."""
     return next((root[1] for line in below if (root := _ROOT.search(line))), "")

@@ -1,12 +1,12 @@
-"""Lockstep of JAX: a program across processes is compared before its first run, a wrapped function before every run.
+"""Compare programs of JAX across processes: any program before its first run, a wrapped function before every run.
 
-Only the first run of a compiled program passes Python, and there it is seen whole (world/guards/jax.py). Later runs are
-made by C++ alone. So a function is wrapped: ``Stepped`` knows by what C++ goes by (the forms of arguments, the values
-of static ones, JAX's settings) which of its programs is going to run, and takes that for the call. It has a cache of
-C++ for itself; so where another program turns up after all, it passes Python, and is compared within the call.
+Only the first run of a compiled program passes Python, where it is seen completely (world/guards/jax.py). Later runs
+are made by C++ alone. So a function is wrapped: ``LockstepFunction`` knows by what C++ goes by (the forms of arguments,
+the values of static ones, JAX's settings) which of its programs is going to run, and takes that for the call. It has a
+cache of C++ for itself; so where another program turns up after all, it passes Python, and is compared within the call.
 
-In a JAX whose inside we do not know, no program is seen. Then a wrapped function is lowered by public means for
-arguments of a new form, and compared as it is before compilation.
+In a JAX version whose internals we do not know, no program is seen. Then a wrapped function is lowered through the
+public API for arguments of a new signature, and compared as it is before compilation.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ import jax
 
 from allranks.callsite import call_site
 from allranks.errors import ContradictingSigns
-from allranks.gate.lockstep import lines
-from allranks.gate.lockstep.forms import jax as forms
+from allranks.gate.lockstep import call_sites
+from allranks.gate.lockstep.calls import Call, make_call
 from allranks.gate.lockstep.hlo import collectives
 from allranks.gate.lockstep.monitor import Monitor
 from allranks.gate.lockstep.predictor import Predictor
-from allranks.gate.lockstep.schedule import Call, call
 from allranks.gate.lockstep.sequence import CallSequence, Values
-from allranks.gate.lockstep.variants import Form, Known, Telling, tell_apart
+from allranks.gate.lockstep.signatures import jax as signatures
+from allranks.gate.lockstep.variants import KeyArguments, KnownCall, Signature, find_key_arguments
 from allranks.world.guards import jax as inside
 from allranks.world.progress import progress
 
-# A call from a line, with what is needed to make it; and the code that must live as long as its place is remembered.
+# A call from a line, with what is needed to make it; and the code that must live as long as its key is kept.
 _Site = tuple[Call, CallSequence, Predictor[Call], "Programs", tuple[CodeType, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled program as all its ranks must have it: a call without the line that starts it."""
+    """A compiled program, which must be the same on all its ranks: a call without the line that starts it."""
 
     sequence: CallSequence
     name: str
@@ -53,108 +53,113 @@ class Program:
     def call(self, where: str = "", line: str = "") -> Call:
         """Return the call of this program from ``where``, which is compared as ``line``."""
         details = self.source.lines if self.source else tuple
-        return call(self.name, where, lines=self.lines, key=f"{self.key} {line}", details=details)
+        return make_call(self.name, where, lines=self.lines, key=f"{self.key} {line}", details=details)
 
 
 class Programs:
-    """What this process runs together with others in one thread: that which made this object.
+    """The programs that this process runs together with others in one thread: the one that made this object.
 
-    ``calling`` is the wrapped function that runs now. ``sees`` says whether programs are seen at all.
+    ``current_function`` is the wrapped function that runs now. ``sees_programs`` says whether programs can be seen.
     """
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
-        self.calling: Stepped | None = None
+        self.current_function: LockstepFunction | None = None
         self.thread = get_ident()
-        monitor.trains_here()
-        # What was seen of the programs that ran here; None of those of this process alone.
+        monitor.set_training_thread()
+        # The programs that ran here; None for those of this process only.
         self._seen: WeakKeyDictionary[Any, Program | None] = WeakKeyDictionary()
-        # Where every run passes Python: programs, and their calls by the lines that start them.
+        # Programs and their calls by line, where every run passes Python (``follow``).
         self._programs: WeakKeyDictionary[Any, _Variant] | None = None
         self._agreed: set[str] = set()
-        self._has_said = False
+        self._has_warned = False
         _check_ranks(monitor)
-        self.sees = inside.on_programs(self._look)
+        self.sees_programs = inside.on_programs(self._look)
         # Chooses the cache of JAX's C++ that this thread uses, and returns the one before.
-        self.switch: Callable[[Any], Any] = inside.cache_switch() if self.sees else lambda _: None
-        if not self.sees:
-            _say_what_is_left()
+        self.switch: Callable[[Any], Any] = inside.cache_switch() if self.sees_programs else lambda _: None
+        if not self.sees_programs:
+            _warn_unknown_version()
 
     def follow(self) -> None:
         """Have every run of a program compared from now on, whether its function is wrapped or not."""
-        if self.sees and self._programs is None:
+        if self.sees_programs and self._programs is None:
             self._programs = WeakKeyDictionary()
             inside.pass_python_always()
 
     def _look(self, program: Any, *arguments: Any) -> None:
-        """Compare a program with the other processes' before it runs here, for the first time or where all are."""
-        if self._programs is not None and self.calling is None and get_ident() == self.thread:
+        """Compare a program with those of the other processes before its first run, or before each run (``follow``)."""
+        if self._programs is not None and self.current_function is None and get_ident() == self.thread:
             self._call(self._programs, program, arguments)
-        elif program not in self._seen or self.calling is not None:
+        elif program not in self._seen or self.current_function is not None:
             members = inside.processes_of(program)
             if len(members) > 1 and get_ident() != self.thread:
-                self._say_what_is_not_compared(program.name)
+                self._warn_other_thread(program.name)
                 return
             known = self._seen.get(program)
             if len(members) > 1:
                 known = known or self._read(program, arguments, members)
-                self._compare(known, functools.partial(forms.replicated, arguments))
+                self._compare(known, functools.partial(signatures.replicated, arguments))
             self._seen[program] = known
 
-    def _say_what_is_not_compared(self, name: str) -> None:
-        """Say, once, that a program across processes runs in another thread."""
-        if not self._has_said:
-            self._has_said = True
+    def _warn_other_thread(self, name: str) -> None:
+        """Warn, once, that a program across processes runs in another thread and is not compared."""
+        if not self._has_warned:
+            self._has_warned = True
             warnings.warn(
                 f"rank {self.monitor.world.rank}: lockstep: {name} runs across processes in another thread, "
-                f"{current_thread().name!r} ({call_site()}): what that thread runs is not compared.",
+                f"{current_thread().name!r} ({call_site()}): the programs of that thread are not compared.",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
     def _call(self, programs: WeakKeyDictionary[Any, _Variant], program: Any, arguments: Sequence[Any]) -> None:
-        """Make a call of a program that no wrapped function runs."""
+        """Compare a call of a program that no wrapped function runs."""
         variant = programs.get(program)
         if variant is None:
             members = inside.processes_of(program)
             if len(members) == 1:
                 return
             variant = programs[program] = _Variant(self._read(program, arguments, members))
-        frame = lines.users_frame(_getframe(2))
+        frame = call_sites.users_frame(_getframe(2))
         site = variant.site(frame, self)
         made, sequence, *_ = site
-        sequence.take(made, values=functools.partial(forms.replicated, arguments))
+        sequence.enter(made, values=functools.partial(signatures.replicated, arguments))
 
     def _read(self, program: Any, arguments: Sequence[Any], members: Sequence[int]) -> Program:
         sequence, text = self.monitor.sequence(members), inside.text_of(program)
         sequence.executing = self._is_executing
-        told = [*_numbered("argument", map(forms.in_words, arguments)), *_numbered("collective", collectives(text))]
-        return Program(sequence, program.name, tuple(told), inside.form_of(program, text), inside.source_of(program))
+        reported = [
+            *_numbered("argument", map(signatures.describe, arguments)),
+            *_numbered("collective", collectives(text)),
+        ]
+        return Program(
+            sequence, program.name, tuple(reported), inside.form_of(program, text), inside.source_of(program)
+        )
 
     def _compare(self, program: Program, values: Values) -> None:
-        calling, made = self.calling, program.call(call_site())
-        if calling is None:
+        current_function, made = self.current_function, program.call(call_site())
+        if current_function is None:
             if made.digest not in self._agreed:
-                program.sequence.ask(made, values=values())
-        elif calling.unknown is not None and calling.unknown.site is None:
-            calling.resolve(program, values)
-        elif not calling.is_taken_for(program):
-            program.sequence.ask(made, calling.timeout, values=values())
-            calling.surprise = program
+                program.sequence.agree(made, values=values())
+        elif current_function.unknown_call is not None and current_function.unknown_call.site is None:
+            current_function.resolve(program, values)
+        elif not current_function.is_taken_for(program):
+            program.sequence.agree(made, current_function.timeout, values=values())
+            current_function.unexpected_program = program
         self._agreed.add(made.digest)
 
     def explain(self, error: BaseException) -> None:
-        """Raise the Mismatch that is the cause of an error in a call, if there is one."""
+        """Raise the Mismatch that caused an error in a call, if there is one."""
         if isinstance(error, Exception):
             self.monitor.explain(error)
 
     def _is_executing(self) -> bool:
-        return inside.is_in_compiled_code(self.thread, Stepped.__call__.__code__)
+        return inside.is_in_compiled_code(self.thread, LockstepFunction.__call__.__code__)
 
 
 @functools.cache
 def programs_of(monitor: Monitor) -> Programs:
-    """Return what this process runs together with others; from now on its programs are seen."""
+    """Return the programs that this process runs together with others, and see them from now on."""
     return Programs(monitor)
 
 
@@ -163,24 +168,27 @@ class _Variant:
     """One of the programs of a function; its calls, by the lines that start them."""
 
     program: Program
-    sites: dict[lines.Spot, _Site] = field(default_factory=dict)
+    sites: dict[call_sites.FrameKey, _Site] = field(default_factory=dict)
 
     def site(self, frame: FrameType, programs: Programs, *, same_lines: bool = True) -> _Site:
         """Return the call of this program from a frame's line."""
-        spot = lines.spot(frame)
-        site = self.sites.get(spot)
+        frame_key = call_sites.frame_key(frame)
+        site = self.sites.get(frame_key)
         if site is None:
             sequence = self.program.sequence
-            line = lines.to_compare(frame) if same_lines else ""
-            made = sequence.same(self.program.call(lines.in_words(frame), line))
-            site = self.sites[spot] = made, sequence, sequence.predictor, programs, lines.codes(frame)
+            line = call_sites.comparable_text(frame) if same_lines else ""
+            made = sequence.canonical(self.program.call(call_sites.describe(frame), line))
+            site = self.sites[frame_key] = made, sequence, sequence.predictor, programs, call_sites.codes(frame)
         return site
 
 
 @dataclass(slots=True)
 class _Unknown:
-    """A call under way from ``frame``, given ``values`` if what it is given can be named; its program and what it is,
-    once its program is seen."""
+    """A running call from ``frame`` whose program is not known yet.
+
+    ``values`` returns its arguments, None where they have no names; ``variant`` and ``site`` are set when its program
+    is seen.
+    """
 
     frame: FrameType
     values: Values | None
@@ -188,31 +196,31 @@ class _Unknown:
     site: _Site | None = None
 
 
-class Stepped:
+class LockstepFunction:
     """A function of JAX of which every call is made by all ranks of its devices, or by none.
 
-    ``unknown`` is a call under way that runs nobody knows what program; ``surprise`` is a program that turned up in a
-    call that was taken for another one's.
+    ``unknown_call`` is a running call whose program is not known yet; ``unexpected_program`` is a program that ran in a
+    call that was taken for another program's.
     """
 
     def __init__(
         self, programs: Callable[[], Programs], fn: Callable[..., Any], *, same_lines: bool, timeout: float | None
     ) -> None:
         functools.update_wrapper(self, fn)
-        self._name = getattr(fn, "__name__", type(fn).__name__)  # what was compiled ahead of time has none
+        self._name = getattr(fn, "__name__", type(fn).__name__)  # a function that was compiled ahead of time has none
         self.timeout = timeout
-        self.unknown: _Unknown | None = None
-        self.surprise: Program | None = None
+        self.unknown_call: _Unknown | None = None
+        self.unexpected_program: Program | None = None
         self._programs = functools.cache(programs)  # the backend starts when the first function is called
         self._fn = fn
         self._same_lines = same_lines
-        # The calls of the only variant, while there is one: then the line is all that is looked at.
-        self._sites: dict[lines.Spot, _Site] = {}
+        # The calls of the only variant, while there is one: then the line is the whole key.
+        self._sites: dict[call_sites.FrameKey, _Site] = {}
         self._variants: dict[Hashable, _Variant] = {}
-        self._known: list[Known] = []
-        # The arguments that tell the variants apart, and the variants by these arguments.
-        self._telling: Telling = {}
-        self._told: dict[Form, _Variant] = {}
+        self._known: list[KnownCall] = []
+        # The arguments that distinguish the variants, and the variants by these arguments.
+        self._key_arguments: KeyArguments = {}
+        self._variants_by_key: dict[Signature, _Variant] = {}
         self._static = inside.static_arguments(fn)
         self._is_local = False
         self._cache = inside.new_cache()
@@ -230,26 +238,26 @@ class Stepped:
         if get_ident() != programs.thread:
             return self._fn(*args, **kwargs)
         if predictor.expected is made and predictor.count != sequence.steps.due:
-            sequence.inside = True  # first, so that the place is never beyond where this rank is
+            sequence.inside = True  # first, so that the reported place is never past the real one
             predictor.advance()
         else:
-            sequence.take(made, self.timeout, inside=True, values=self._values(args, kwargs) or list)
-        programs.calling = self
+            sequence.enter(made, self.timeout, inside=True, values=self._values(args, kwargs) or list)
+        programs.current_function = self
         before, cache = progress.enter("collective", made.what), programs.switch(self._cache)
         if cache is True:
             programs.switch(cache)
         try:
             result = self._fn(*args, **kwargs)
         except BaseException as error:
-            predictor.take_back()
+            predictor.undo()
             programs.explain(error)
             raise
         finally:
             programs.switch(cache)
-            sequence.inside, programs.calling = False, None
+            sequence.inside, programs.current_function = False, None
             progress.leave(before)
-        if self.surprise is not None:
-            self._learn(args, kwargs, _Variant(self.surprise))
+        if self.unexpected_program is not None:
+            self._learn(args, kwargs, _Variant(self.unexpected_program))
         return result
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -260,45 +268,47 @@ class Stepped:
 
     def _values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Values | None:
         """Return the arguments that JAX takes for equal on all ranks; None if this is not what ``jax.jit`` returned."""
-        return None if self._static is None else functools.partial(forms.replicated, args, kwargs)
+        return None if self._static is None else functools.partial(signatures.replicated, args, kwargs)
 
     def resolve(self, program: Program, values: Values) -> None:
-        """Take the call that is under way for this program's, which is about to run."""
-        assert self.unknown is not None
+        """Take the running call for a call of this program, which is about to run."""
+        assert self.unknown_call is not None
         variant = self._variants.get(program) or _Variant(program)
-        site = self._site(variant, self.unknown.frame)
+        site = self._site(variant, self.unknown_call.frame)
         made, sequence, *_ = site
-        sequence.take(made, self.timeout, inside=True, values=self.unknown.values or values)
-        self.unknown.variant, self.unknown.site = variant, site
+        sequence.enter(made, self.timeout, inside=True, values=self.unknown_call.values or values)
+        self.unknown_call.variant, self.unknown_call.site = variant, site
 
     def is_taken_for(self, program: Program) -> bool:
-        """Say whether the call under way was taken for this program's."""
+        """Return whether the running call was taken for a call of this program."""
         variant, last = self._variants.get(program), program.sequence.last_call
         return variant is not None and any(site[0] is last for site in variant.sites.values())
 
     def _variant(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Variant | None:
-        """Return which program runs for such arguments; None if that is not known."""
-        found = self._told.get(self._forms(args, kwargs))
-        if found is None and not self._programs().sees:
+        """Return the program that runs for these arguments; None if it is not known."""
+        found = self._variants_by_key.get(self._forms(args, kwargs))
+        if found is None and not self._programs().sees_programs:
             found = _Variant(_lowered(self._programs().monitor, self._fn, args, kwargs))
             self._learn(args, kwargs, found)
         return found
 
-    def _forms(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Form, ...]:
-        return tuple(forms.read(name, args, kwargs, by_value=by_value) for name, by_value in self._telling.items())
+    def _forms(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Signature, ...]:
+        return tuple(
+            signatures.read(name, args, kwargs, by_value=by_value) for name, by_value in self._key_arguments.items()
+        )
 
     def _site(self, variant: _Variant, frame: FrameType) -> _Site:
         site = variant.site(frame, self._programs(), same_lines=self._same_lines)
-        if self._told and not self._telling:
-            self._sites[lines.spot(frame)] = site
+        if self._variants_by_key and not self._key_arguments:
+            self._sites[call_sites.frame_key(frame)] = site
         return site
 
     def _first(self, frame: FrameType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Make a call of which the program is not known: it passes Python, and is seen before it runs."""
+        """Make a call whose program is not known: it passes Python, and is seen before it runs."""
         programs, unknown = self._programs(), _Unknown(frame, self._values(args, kwargs))
         if get_ident() != programs.thread:
             return self._fn(*args, **kwargs)
-        self.unknown, programs.calling = unknown, self
+        self.unknown_call, programs.current_function = unknown, self
         before = progress.enter("compile", self._name)
         cache = programs.switch(self._cache if self._is_local else inside.new_cache())
         if cache is True:
@@ -307,14 +317,14 @@ class Stepped:
             result = self._fn(*args, **kwargs)
         except BaseException as error:
             if unknown.site is not None:
-                unknown.site[2].take_back()
+                unknown.site[2].undo()
             programs.explain(error)
             raise
         finally:
             programs.switch(cache)
             if unknown.site is not None:
                 unknown.site[1].inside = False
-            self.unknown = programs.calling = None
+            self.unknown_call = programs.current_function = None
             progress.leave(before)
         self._is_local = unknown.variant is None
         if unknown.variant is not None:
@@ -322,19 +332,21 @@ class Stepped:
         return result
 
     def _learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], variant: _Variant) -> None:
-        """Remember for what arguments a program runs, and what tells it from the others."""
-        self.surprise = None
-        names = (*range(len(args)), *kwargs, forms.SETTINGS)
+        """Record for which arguments a program runs, and which arguments distinguish it from the others."""
+        self.unexpected_program = None
+        names = (*range(len(args)), *kwargs, signatures.SETTINGS)
         by_form, by_value = (
-            {name: forms.read(name, args, kwargs, by_value=reads_value) for name in names}
+            {name: signatures.read(name, args, kwargs, by_value=reads_value) for name in names}
             for reads_value in (False, True)
         )
-        self._known.append(Known(by_form, by_value, variant.program))
+        self._known.append(KnownCall(by_form, by_value, variant.program))
         self._variants.setdefault(variant.program, variant)
-        self._telling = tell_apart(self._known, self._static, sees=self._programs().sees)
-        self._told = {}
+        self._key_arguments = find_key_arguments(
+            self._known, self._static, sees_programs=self._programs().sees_programs
+        )
+        self._variants_by_key = {}
         for known in self._known:
-            self._told.setdefault(known.key(self._telling), self._variants[known.program])
+            self._variants_by_key.setdefault(known.key(self._key_arguments), self._variants[known.program])
         self._sites.clear()
 
 
@@ -343,27 +355,28 @@ def _numbered(what: str, lines: Iterable[str]) -> Iterable[str]:
 
 
 def _lowered(monitor: Monitor, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
-    """Return what a function would run, by public means: for all ranks, and as it is before compilation."""
-    lower = getattr(fn, "lower", None) or jax.jit(fn).lower  # what shard_map returns has none
-    told = _numbered("argument", map(forms.in_words, jax.tree.leaves((args, kwargs))))
+    """Return the program of a function through the public API: for all ranks, and as it is before compilation."""
+    lower = getattr(fn, "lower", None) or jax.jit(fn).lower  # a function of shard_map has none
+    reported = _numbered("argument", map(signatures.describe, jax.tree.leaves((args, kwargs))))
     name = f"jit({getattr(fn, '__name__', type(fn).__name__)})"
     text = fn.as_text() if isinstance(fn, jax.stages.Compiled) else lower(*args, **kwargs).as_text()
-    return Program(monitor.sequence(range(monitor.world.size)), name, tuple(told), text or "")
+    return Program(monitor.sequence(range(monitor.world.size)), name, tuple(reported), text or "")
 
 
 def _check_ranks(monitor: Monitor) -> None:
     mine, world = (jax.process_index(), jax.process_count()), monitor.world
     if mine != (world.rank, world.size):
         raise ContradictingSigns(
-            f"rank {world.rank} of {world.size} is process {mine[0]} of {mine[1]} in JAX.",
+            f"rank {world.rank}: lockstep: JAX and the world disagree: expected process {world.rank} of {world.size} "
+            f"in JAX, found process {mine[0]} of {mine[1]}.",
             remedy="Give jax.distributed.initialize the ranks of the world, or call allranks.init() instead.",
         )
 
 
-def _say_what_is_left() -> None:
+def _warn_unknown_version() -> None:
     warnings.warn(
-        f"allranks does not know the inside of jax {jax.__version__}: lockstep compares the functions that are "
-        "wrapped, before compilation and for all ranks, and no other program.",
+        f"lockstep: allranks does not know the internals of jax {jax.__version__}: it compares only wrapped functions, "
+        "before compilation and for all ranks, and no other program.",
         RuntimeWarning,
         stacklevel=2,
     )

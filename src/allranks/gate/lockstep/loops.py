@@ -1,4 +1,4 @@
-"""The loops of a program that count: which variable says how far a loop around a line is, read from its source."""
+"""Read the loops around a line from the source: the variable that counts, and the collection of each loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import CodeType
 
 from allranks.source import parse
 
-# An endless ``count()`` is none: each rank may go through it at its own pace.
+# An endless ``count()`` is left out: each rank may go through it at its own speed.
 _COUNTING = {"range", "trange", "arange"}
 # Calls that hand on what they are given, one by one: progress bars and the like.
 _PASSING = {"tqdm", "track", "reversed", "iter", "list", "tuple", "progress_bar"}
@@ -20,8 +20,10 @@ _UNORDERED = {"set", "frozenset", "list", "tuple", "iter"}
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop in a file, by its line; ``counter`` is the variable that counts, "" where none does, ``targets`` are all
-    variables that it sets, ``over`` is the collection that it goes through (``self.grads``), "" where that has no name.
+    """A loop in a file, by its line.
+
+    ``counter`` is the variable that counts ("" for none), ``targets`` are all variables that the loop sets, ``over`` is
+    its collection (``self.grads``), "" where that has no name.
     """
 
     line: int
@@ -48,7 +50,7 @@ def around(code: CodeType, line: int) -> Sequence[Loop]:
 
 
 def loops(source: str) -> list[_Placed]:
-    """Return the loops of a source, by their lines; none of what cannot be parsed."""
+    """Return the loops of a source, by their lines; none if it does not parse."""
     tree = parse(source)
     return [] if tree is None else list(_walk(tree, function=0))
 
@@ -95,7 +97,7 @@ def _collection(iterated: ast.expr) -> str:
 
 
 def _of_while(node: ast.While) -> Loop:
-    """A loop that adds 1 to a variable of its condition, whatever else it does."""
+    """Return a while loop; its counter is a variable of the condition to which the body adds 1."""
     named = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
     for step in node.body:
         if isinstance(step, ast.AugAssign) and isinstance(step.target, ast.Name) and step.target.id in named:

@@ -1,10 +1,10 @@
-"""All groups of one rank, and the threads that answer for the one that trains where that cannot any more.
+"""Monitor all groups of one rank; answer other ranks while the training thread waits in a call and cannot.
 
-One thread lives while there is a question or a meeting that this rank has not come to, or a rank has left. Who answers,
-or stands in at a meeting, waits there for ranks that may wait for another answer of this one: so each has its own.
+One thread runs while there is a query, or an exchange of the world that this rank has not entered, or a departure. Each
+answer has a thread of its own: it waits for ranks that may wait for another answer of this rank.
 
-Keys: ``lockstep/left/<rank>`` how far a rank was in each group when its program ended, if it had not left before with
-all others; ``lockstep/any_left`` that there are any.
+Keys: ``lockstep/left/<rank>`` the places of a rank in its groups when its program ended, unless it left the region with
+all others; ``lockstep/any_left`` is set where there are any.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Literal
 
 from allranks import agent
 from allranks.errors import AllranksError, Mismatch, RankDied, StoreError
-from allranks.gate.lockstep import lines, position
+from allranks.gate.lockstep import call_sites, position
 from allranks.gate.lockstep.branches import Frames
-from allranks.gate.lockstep.schedule import Call, leaving, left_early
-from allranks.gate.lockstep.sequence import CallSequence, introduction
+from allranks.gate.lockstep.calls import Call, end_of_region, missing_ranks_error
+from allranks.gate.lockstep.sequence import CallSequence, group_key
 from allranks.gate.lockstep.steps import Label, Position
 from allranks.gate.lockstep.transfers import Transfers
-from allranks.gate.lockstep.world_order import Question, meets_instead
+from allranks.gate.lockstep.world_order import Query, is_in_later_exchange
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
 from allranks.world.ticket import Ticket
@@ -33,10 +33,10 @@ from allranks.world.ticket import Ticket
 # how far loops have gone on, what each call is made for.
 Check = Literal["calls", "values", "steps", "content"]
 _LOOPS = ("steps", "content")
-# Between two looks at how far the training thread is, in seconds; what is seen twice counts. The second is for ranks
-# for which others wait in a meeting: that is often long, and nothing is wrong.
-_LOOK, _LOOK_AT_MEETING = 0.05, 0.25
-# How long the rank that asked has to end the job, or the training thread to come free, until this thread raises.
+# Seconds between two checks of the training thread's place; what is seen twice counts. The second is for a rank for
+# which others wait in an exchange of the world: that often takes long, and nothing is wrong.
+_INTERVAL, _EXCHANGE_INTERVAL = 0.05, 0.25
+# How long the querying rank has to end the job, or the training thread to return from its call, until we raise.
 _GRACE = 3.0
 # The same where ranks wait for each other's transfers: nobody else will end the job.
 _GRACE_OF_TRANSFERS = 0.1
@@ -53,88 +53,90 @@ class Monitor:
         self.sequences: dict[tuple[object, ...], CallSequence] = {}
         self.check: Check = "steps"
         self._everybody = tuple(range(world.size))
-        self._meetings = world.meetings
-        self._questions: dict[CallSequence, tuple[int, Question]] = {}
-        # Meetings to which this rank has not come: how far those are that wait there.
-        self._awaited: dict[int, dict[CallSequence, int]] = {}
-        self._told_at = self._introduced = 0
+        self._program_exchanges = world.program_exchanges
+        self._queries: dict[CallSequence, tuple[int, Query]] = {}
+        # Exchanges of the world that this rank has not entered: the places of the ranks that wait there.
+        self._awaited_exchanges: dict[int, dict[CallSequence, int]] = {}
+        self._reported_at = self._groups_read = 0
         self._answers: list[threading.Thread] = []
-        self._gone: dict[int, dict[str, int]] = {}
+        self._departures: dict[int, dict[str, int]] = {}
         self._ended: dict[str, int] | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._judged = threading.Event()
+        self._error_found = threading.Event()
         self._seen: set[object] = set()
         self.transfers = Transfers(world, self._end)
         self.sequence(self._everybody)
-        self.trains_here()
-        self._meetings.uneasy = self._tell_places
+        self.set_training_thread()
+        self._program_exchanges.on_wait = self._report_places
         world.listener.on_ring(self._scan)
-        atexit.register(self._abandon)
+        atexit.register(self._report_departure)
 
     def sequence(self, members: Sequence[int]) -> CallSequence:
         """Return the sequence of these ranks, of which this is one."""
         key = tuple(members)
-        sequence = self.sequences.get(key)  # in one operation each: a thread that listens may be here, too
+        sequence = self.sequences.get(key)  # one operation each: the listening thread may be here, too
         if sequence is None:
             members = self._everybody if len(key) == self.world.size else key
             sequence = self.sequences.setdefault(key, CallSequence(self.world, members, self._position))
-            sequence.labels, sequence.listen = self._labels, self._listen
+            sequence.labels, sequence.check_transfers = self._labels, self._check_transfers
             sequence.frames, sequence.departure = self._frames, self._departure
             self._prepare(sequence)
         return sequence
 
     def _prepare(self, sequence: CallSequence) -> None:
-        sequence.steps.looks_always = self.check == "content"
+        sequence.steps.checks_every_call = self.check == "content"
         sequence.compares_values = self.check != "calls"
 
-    def beside(self, members: Sequence[int], group: str) -> CallSequence:
-        """Return the sequence of the calls that threads beside the one that trains make with a group."""
+    def side_sequence(self, members: Sequence[int], group: str) -> CallSequence:
+        """Return the sequence of the calls that other threads than the one that trains make with a group."""
         key = (group, *members)
         return self.sequences.get(key) or self.sequences.setdefault(
-            key, CallSequence(self.world, members, beside=f"in other threads, {group}")
+            key, CallSequence(self.world, members, side_label=f"in other threads, {group}")
         )
 
     def _position(self) -> Position:
-        """Return how far the training thread is in the program's loops."""
-        thread = self._meetings.trainer
+        """Return the position of the training thread in the program's loops."""
+        thread = self._program_exchanges.training_thread
         return position.read(thread) if self.check in _LOOPS and thread else Position()
 
     def _labels(self) -> list[Label]:
-        thread = self._meetings.trainer
-        return position.labels(thread, thoroughly=self.check == "content") if self.check in _LOOPS and thread else []
+        thread = self._program_exchanges.training_thread
+        return (
+            position.labels(thread, all_collections=self.check == "content") if self.check in _LOOPS and thread else []
+        )
 
     def _frames(self) -> Frames:
-        thread = self._meetings.trainer
-        return lines.frames_of(thread) if thread else []
+        thread = self._program_exchanges.training_thread
+        return call_sites.frames_of(thread) if thread else []
 
     def _departure(self, error: RankDied, number: int, call: Call) -> AllranksError:
-        """Return what explains that ranks have ended which this one waits for: they make no more calls."""
+        """Return the error that explains why ranks have ended for which this one waits: their programs are over."""
         try:
             for rank in error.ranks:
                 self.world.store.wait(f"{_LEFT}{rank}", _MOMENT)
-        except StoreError:  # they have failed, or make their last words wait
+        except StoreError:  # they have failed, or have not reported their departure yet
             return error
-        return left_early(self.world.rank, error.ranks, number=number, made=call, frames=self._frames())
+        return missing_ranks_error(self.world.rank, error.ranks, number=number, made=call, frames=self._frames())
 
-    def _listen(self) -> None:
-        """Raise Mismatch if this rank has received what another one did not send."""
-        if error := self.transfers.hear():
+    def _check_transfers(self) -> None:
+        """Raise Mismatch if this rank received something else than another one sent."""
+        if error := self.transfers.read_announcements():
             raise error
 
-    def look_at(self, check: Check) -> None:
-        """Have this compared beside calls, from now on."""
+    def set_check(self, check: Check) -> None:
+        """Compare this beside calls, from now on."""
         self.check = check
         for sequence in self._all():
             self._prepare(sequence)
 
-    def trains_here(self) -> None:
-        """Take the meetings of this thread for those of the one whose calls are compared."""
-        self._meetings.trainer = threading.get_ident()
+    def set_training_thread(self) -> None:
+        """Make this thread the training thread: the one whose calls and exchanges are compared."""
+        self._program_exchanges.training_thread = threading.get_ident()
 
     def is_training_thread(self) -> bool:
-        """Say whether this thread is the one whose calls are compared."""
-        return threading.get_ident() == self._meetings.trainer
+        """Return whether this thread is the one whose calls are compared."""
+        return threading.get_ident() == self._program_exchanges.training_thread
 
     def leave(self, where: str, timeout: float | None) -> None:
         """Return when all ranks leave, after as many calls in every group; **every rank must leave**."""
@@ -143,25 +145,25 @@ class Monitor:
             for sequence in self._all()
             if len(sequence.members) < self.world.size
         }
-        self.sequence(self._everybody).ask(leaving(where), timeout, elsewhere=elsewhere)
+        self.sequence(self._everybody).agree(end_of_region(where), timeout, elsewhere=elsewhere)
         self._ended = self._places()
 
     def explain(self, error: Exception) -> None:
-        """Raise the Mismatch that is the cause of an error in a collective, if that is known or will be in a moment."""
+        """Raise the Mismatch that caused an error in a collective, if one is known, or is found in a moment."""
         answers = any(answer.is_alive() for answer in self._answers)
-        if self._questions or self._awaited or answers or self._gone:
-            self._judged.wait(_MOMENT)
+        if self._queries or self._awaited_exchanges or answers or self._departures:
+            self._error_found.wait(_MOMENT)
         for sequence in self._all():
-            if sequence.verdict is not None and error is not sequence.verdict:
-                sequence.verdict_is_told = True
-                raise sequence.verdict from error
+            if sequence.pending_error is not None and error is not sequence.pending_error:
+                sequence.error_raised = True
+                raise sequence.pending_error from error
 
-    def _abandon(self) -> None:
-        """Tell the others that this rank has ended in order and makes no more calls, unless it last left with them."""
+    def _report_departure(self) -> None:
+        """Report that this rank has ended in order and makes no more calls, unless all ranks left together."""
         places = self._places()
         if places == self._ended or agent.load().has_failed():
             return
-        with contextlib.suppress(StoreError):  # then the others have learnt of worse
+        with contextlib.suppress(StoreError):  # then the others have learnt of a failure
             self.world.store.set(f"{_LEFT}{self.world.rank}", dumps(places))
             self.world.store.set(_ANY_LEFT, b"1")
             self.world.listener.ring()
@@ -169,98 +171,103 @@ class Monitor:
     def _places(self) -> dict[str, int]:
         return {sequence.name: sequence.place for sequence in self._all() if sequence.place}
 
-    def _tell_places(self) -> None:
-        """Tell those for whom this rank waits in a meeting how far it is, once. Where no call is foretold, nobody can
-        have gone on without asking."""
-        if self._told_at == self._meetings.count:
+    def _report_places(self) -> None:
+        """Report this rank's places, once, to the ranks for which it waits in an exchange of the world.
+
+        Groups without a predicted call are left out: no rank can have gone on there without an agreement.
+        """
+        if self._reported_at == self._program_exchanges.count:
             return
-        self._told_at = self._meetings.count
-        ordered = [sequence for sequence in self._all() if not sequence.beside]
-        news = [sequence.tell_place() for sequence in ordered if sequence.predictor.expected is not None]
+        self._reported_at = self._program_exchanges.count
+        ordered = [sequence for sequence in self._all() if not sequence.side_label]
+        news = [sequence.report_place() for sequence in ordered if sequence.predictor.expected is not None]
         if any(news):
             self.world.listener.ring()
 
     def _scan(self) -> None:
-        """Look for questions to this rank, and for ranks that have left; in the thread that hears the bell."""
-        store, meeting = self.world.store, self._meetings.count + 1
-        while members := store.get(f"{introduction(self.world.rank)}{self._introduced}"):
+        """Look for queries to this rank and for departures; in the thread that the wake-up key wakes."""
+        store, world_exchange = self.world.store, self._program_exchanges.count + 1
+        while members := store.get(f"{group_key(self.world.rank)}{self._groups_read}"):
             self.sequence(loads(members))
-            self._introduced += 1
+            self._groups_read += 1
         for sequence in self._all():
             number = sequence.exchanges + 1
-            if question := sequence.question(number):
+            if query := sequence.query(number):
                 with self._lock:
-                    self._questions[sequence] = number, question
-            if (told := sequence.told_place(meeting)) is not None:
+                    self._queries[sequence] = number, query
+            if (reported := sequence.reported_place(world_exchange)) is not None:
                 with self._lock:
-                    self._awaited.setdefault(meeting, {})[sequence] = told
-        if error := self.transfers.hear():
-            self.sequence(self._everybody).judge(error)
+                    self._awaited_exchanges.setdefault(world_exchange, {})[sequence] = reported
+        if error := self.transfers.read_announcements():
+            self.sequence(self._everybody).set_error(error)
         if store.get(_ANY_LEFT) is not None:
             for key, text in store.list(_LEFT).items():
-                self._gone[int(key.removeprefix(_LEFT))] = loads(text)
+                self._departures[int(key.removeprefix(_LEFT))] = loads(text)
         with self._lock:
-            if self._thread is None and (self._questions or self._awaited or self._gone):
+            if self._thread is None and (self._queries or self._awaited_exchanges or self._departures):
                 self._thread = _thread(self._watch)
 
     def _watch(self) -> None:
         while True:
-            for sequence, (number, question) in list(self._questions.items()):
-                self._consider(sequence, number, question)
-            for meeting, told in list(self._awaited.items()):
-                self._consider_meeting(meeting, dict(told))
-            for rank, places in list(self._gone.items()):
-                self._consider_gone(rank, places)
+            for sequence, (number, query) in list(self._queries.items()):
+                self._handle_query(sequence, number, query)
+            for world_exchange, reported in list(self._awaited_exchanges.items()):
+                self._handle_exchange(world_exchange, dict(reported))
+            for rank, places in list(self._departures.items()):
+                self._handle_departure(rank, places)
             with self._lock:
-                if not (self._questions or self._awaited or self._gone):
+                if not (self._queries or self._awaited_exchanges or self._departures):
                     self._thread = None
                     return
-            time.sleep(_LOOK if self._questions or self._gone else _LOOK_AT_MEETING)
+            time.sleep(_INTERVAL if self._queries or self._departures else _EXCHANGE_INTERVAL)
 
-    def _consider(self, sequence: CallSequence, number: int, question: Question) -> None:
-        current = self._meetings.current  # first: where it was before it came to the exchange, it has come from
+    def _handle_query(self, sequence: CallSequence, number: int, query: Query) -> None:
+        current = self._program_exchanges.current  # read it before sequence.exchanges: the thread may go on meanwhile
         if sequence.exchanges < number:
-            meeting = current if not sequence.beside and meets_instead(question, current) else 0
-            beyond = next((one for one in self._all() if one.is_beyond(question.places)), None)
-            if not self._twice((sequence, number), bool(meeting or beyond)):
+            world_exchange = current if not sequence.side_label and is_in_later_exchange(query, current) else 0
+            past_group = next((one for one in self._all() if one.is_past(query.places)), None)
+            if not self._seen_twice((sequence, number), bool(world_exchange or past_group)):
                 return
-            self._start(self._answer, sequence, number, meeting, beyond or sequence)
+            self._start(self._answer, sequence, number, world_exchange, past_group or sequence)
         with self._lock:
-            if self._questions[sequence][0] == number:
-                del self._questions[sequence]
+            if self._queries[sequence][0] == number:
+                del self._queries[sequence]
 
-    def _answer(self, sequence: CallSequence, number: int, meeting: int, within: CallSequence) -> None:
-        """Answer in a group. If all have to come to a meeting because of it, and the training thread is not in it, but
-        in a call ``within`` a group, stand in there."""
-        target = sequence.answer(number, meeting)
-        if target > meeting:
-            self._stand_in(target, within, within.last())
-        self._see_to(sequence)
+    def _answer(self, sequence: CallSequence, number: int, world_exchange: int, within: CallSequence) -> None:
+        """Answer a query of a group.
 
-    def _consider_meeting(self, meeting: int, told: Mapping[CallSequence, int]) -> None:
-        # In this order: what this rank had begun before it came there, it had begun without coming.
-        begun = [(sequence, made) for sequence, place in told.items() if (made := sequence.calls_instead(place))]
-        if self._meetings.count < meeting:
-            if not self._twice(meeting, bool(begun)):
+        If all ranks have to go to an exchange of the world because of it, and the training thread is in a call of the
+        group ``within`` instead, enter that exchange for it.
+        """
+        target = sequence.answer(number, world_exchange)
+        if target > world_exchange:
+            self._substitute(target, within, within.last())
+        self._end_unless_raised(sequence)
+
+    def _handle_exchange(self, world_exchange: int, reported: Mapping[CallSequence, int]) -> None:
+        # In this order: a call that this rank started before it entered the exchange was started without entering.
+        begun = [(sequence, made) for sequence, place in reported.items() if (made := sequence.started_call(place))]
+        if self._program_exchanges.count < world_exchange:
+            if not self._seen_twice(world_exchange, bool(begun)):
                 return
-            self._start(self._stand_in, meeting, *begun[0])
+            self._start(self._substitute, world_exchange, *begun[0])
         with self._lock:
-            self._awaited.pop(meeting, None)
+            self._awaited_exchanges.pop(world_exchange, None)
 
-    def _stand_in(self, meeting: int, sequence: CallSequence, made: Ticket) -> None:
-        """Come to a meeting in the training thread's place, which is in a call, and have it raise the outcome."""
-        error = self._meetings.stand_in(meeting, made, self.world.timeout)
+    def _substitute(self, world_exchange: int, sequence: CallSequence, made: Ticket) -> None:
+        """Enter an exchange of the world for the training thread, which is in a call, and keep the error that comes."""
+        error = self._program_exchanges.substitute(world_exchange, made, self.world.timeout)
         if error is not None:
-            sequence.judge(error)
-            self._see_to(sequence)
+            sequence.set_error(error)
+            self._end_unless_raised(sequence)
 
-    def _consider_gone(self, rank: int, places: dict[str, int]) -> None:
+    def _handle_departure(self, rank: int, places: dict[str, int]) -> None:
         for sequence in self._all():
             place = places.get(sequence.name, 0)
-            if rank in sequence.members and self._twice((sequence, rank), sequence.place > place):
+            if rank in sequence.members and self._seen_twice((sequence, rank), sequence.place > place):
                 number = place // 2 + 1
-                sequence.judge(
-                    left_early(
+                sequence.set_error(
+                    missing_ranks_error(
                         self.world.rank,
                         [rank],
                         number=number,
@@ -268,31 +275,31 @@ class Monitor:
                         frames=self._frames(),
                     )
                 )
-                self._see_to(sequence)
+                self._end_unless_raised(sequence)
 
     def _start(self, answer: Callable[..., None], *arguments: object) -> None:
         self._answers.append(_thread(answer, *arguments))
 
     def _end(self, error: Mismatch) -> None:
-        """End the job: the training thread waits in a call, and cannot be told there."""
+        """End the job: the training thread waits in a call, and cannot raise the error."""
         sequence = self.sequence(self._everybody)
-        sequence.judge(error)
-        self._see_to(sequence, _GRACE_OF_TRANSFERS)
+        sequence.set_error(error)
+        self._end_unless_raised(sequence, _GRACE_OF_TRANSFERS)
 
-    def _see_to(self, sequence: CallSequence, grace: float | None = None) -> None:
-        """End the job, which this rank holds up from within its call, unless somebody else does."""
-        if sequence.verdict is None:
+    def _end_unless_raised(self, sequence: CallSequence, grace: float | None = None) -> None:
+        """Raise the error in this thread, which ends the job, unless the training thread or another rank raised it."""
+        if sequence.pending_error is None:
             return
-        self._judged.set()
+        self._error_found.set()
         time.sleep(_GRACE if grace is None else grace)
-        if not (sequence.verdict_is_told or self._meetings.verdict_is_told):
-            raise sequence.verdict
+        if not (sequence.error_raised or self._program_exchanges.error_raised):
+            raise sequence.pending_error
 
     def _all(self) -> list[CallSequence]:
         return list(self.sequences.values())
 
-    def _twice(self, what: object, seen: bool) -> bool:
-        """Say whether something is seen now, and was seen at the look before."""
+    def _seen_twice(self, what: object, seen: bool) -> bool:
+        """Return whether something is seen now, and was seen at the check before."""
         before = what in self._seen
         (self._seen.add if seen else self._seen.discard)(what)
         return seen and before

@@ -1,8 +1,8 @@
-"""What becomes of a question: the ranks of a group agree, differ, or have to come to a meeting where others wait.
+"""Compare the reports of the ranks of a group: they agree, diverge, or have to go to an exchange of the world.
 
-all ranks at one place, with one call, loops alike   Agreed     they make the call
-one is in a meeting instead                          Elsewhere  all who ask come to that meeting
-places or calls differ                               Different  they tell each other what they do, and raise
+all ranks at one place, with one call, loops alike   Agreed        they make the call
+one is in an exchange of the world instead           GoToExchange  all of them go to that exchange
+places or calls differ                               Divergence    they send each other their calls, and raise
 loops, or calls in other groups, differ              a Mismatch, raised at once
 """
 
@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from allranks.errors import Mismatch
 from allranks.gate.lockstep import steps
-from allranks.gate.lockstep.pace import Pace, calls_until_next
-from allranks.gate.lockstep.schedule import LEFT_OUT, ONE_ORDER
+from allranks.gate.lockstep.calls import LEFT_OUT, ONE_ORDER
 from allranks.world.claims import by_claim, minority, mismatch, who_says_what
 from allranks.world.codec import Value
 
@@ -27,27 +26,47 @@ _REPLICATED = (
 _SORTED = "A set, or a dict that was filled in another order: go through sorted(...), alike on all ranks."
 
 
+# Predicted calls are compared now and then all the same, for values and orders that no call shows. At most this share
+# of the time goes into that, and at least so many seconds and calls lie between two such agreements.
+_SHARE, _SECONDS, _CALLS = 0.001, 5.0, 64
+NEVER = 1 << 60
+
+
+class CallRate(NamedTuple):
+    """How fast one rank makes calls: seconds and calls since the last agreement, and how many seconds that took."""
+
+    seconds: float
+    calls: float
+    query: float
+
+
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a rank brings: its place (schedule.py), the digest of its call ("" if it only answers), its places in other
-    groups with their ranks, the meeting that it is in instead (0: none), by how much its loops have gone on since all
-    ranks agreed, how far they are and their strides (steps.py), the elements that loops are at, the values that the
-    call is given, and how fast it makes calls (pace.py)."""
+class RankReport:
+    """What a rank reports.
+
+    ``place`` (calls.py); ``form``, the digest of its call ("" if it only answers); ``elsewhere``, its places in other
+    groups with their ranks; ``world_exchange``, the one that it is in instead (0: none); ``loops``: their advance since
+    all ranks agreed, their counts and strides (steps.py); ``labels``, the elements at which loops are; ``values``, the
+    arguments of the call; ``rate``, how fast it makes calls.
+    """
 
     place: int
     form: str
     elsewhere: Mapping[str, Any]
-    meeting: int
+    world_exchange: int
     loops: Mapping[str, Sequence[int | None]]
     labels: Sequence[Sequence[str]]
     values: Sequence[Sequence[str]] = ()
-    pace: Sequence[float] = (0.0, 0, 0.0)
+    rate: Sequence[float] = (0.0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """All ranks are about to make the same call; ``unequal`` are the loops that are not equally far on all of them,
-    ``calls`` how many calls they make before they ask again."""
+    """All ranks are about to make the same call.
+
+    ``unequal`` are the loops whose counts differ over ranks; ``calls`` is how many calls they make until the next
+    check.
+    """
 
     unequal: Sequence[str]
     calls: int
@@ -57,17 +76,17 @@ class Agreed:
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """All ranks have to come to this meeting, where others wait."""
+class GoToExchange:
+    """All ranks have to go to this exchange of the world, where others wait."""
 
-    meeting: int
+    world_exchange: int
 
     def value(self) -> Value:
-        return self.meeting
+        return self.world_exchange
 
 
 @dataclass(frozen=True, slots=True)
-class Different:
+class Divergence:
     """The calls of this number differ; ``groups`` agree among themselves, by position in the group."""
 
     number: int
@@ -77,44 +96,48 @@ class Different:
         return [self.number, [list(group) for group in self.groups]]
 
 
-Outcome = Agreed | Elsewhere | Different
+Outcome = Agreed | GoToExchange | Divergence
 
 
 def outcome_of(value: Value) -> Outcome:
     """Return the outcome whose ``value()`` travelled."""
     if isinstance(value, dict):
         return Agreed(**value)
-    return Elsewhere(value) if isinstance(value, int) else Different(*value)
+    return GoToExchange(value) if isinstance(value, int) else Divergence(*value)
 
 
-def compare(said: Sequence[Said], members: Sequence[int]) -> Outcome:
-    """Compare what the ranks of a group brought. Raises Mismatch where only loops or calls in other groups differ."""
-    if meeting := max(one.meeting for one in said):
-        return Elsewhere(meeting)
-    groups = by_claim((position, (one.place, one.form)) for position, one in enumerate(said))
+def compare(reports: Sequence[RankReport], members: Sequence[int]) -> Outcome:
+    """Compare the reports of the ranks of a group. Raises Mismatch where only loops or calls of other groups differ."""
+    if world_exchange := max(one.world_exchange for one in reports):
+        return GoToExchange(world_exchange)
+    groups = by_claim((position, (one.place, one.form)) for position, one in enumerate(reports))
     if len(groups) > 1:
-        return Different(min(place for place, _ in groups) // 2 + 1, list(groups.values()))
-    _compare_loops(said, members)
-    call = f"call {said[0].place // 2 + 1}"
-    _compare_told([one.labels for one in said], members, f"{call} is made for different elements", _SORTED)
-    _compare_told([one.values for one in said], members, f"{call} is given different values:", _REPLICATED)
-    _compare_ends([one.elsewhere for one in said])
-    return Agreed(steps.unequal([one.loops for one in said]), calls_until_next([Pace(*one.pace) for one in said]))
+        return Divergence(min(place for place, _ in groups) // 2 + 1, list(groups.values()))
+    _compare_loops(reports, members)
+    call = f"call {reports[0].place // 2 + 1}"
+    _compare_labels([one.labels for one in reports], members, f"{call} is made for different elements", _SORTED)
+    _compare_labels([one.values for one in reports], members, f"{call} is given different values:", _REPLICATED)
+    _compare_ends([one.elsewhere for one in reports])
+    return Agreed(
+        steps.unequal([one.loops for one in reports]), calls_until_next([CallRate(*one.rate) for one in reports])
+    )
 
 
-def _compare_loops(said: Sequence[Said], members: Sequence[int]) -> None:
-    found = steps.compare([(rank, one.loops) for rank, one in zip(members, said, strict=True)])
+def _compare_loops(reports: Sequence[RankReport], members: Sequence[int]) -> None:
+    found = steps.compare([(rank, one.loops) for rank, one in zip(members, reports, strict=True)])
     if found is not None:
         words, odd = found
-        number = said[0].place // 2 + 1
+        number = reports[0].place // 2 + 1
         raise Mismatch(
             f"call {number} comes at different steps since all ranks agreed, {words}.", ranks=odd, remedy=LEFT_OUT
         )
 
 
-def _compare_told(told: Sequence[Sequence[Sequence[str]]], members: Sequence[int], what: str, remedy: str) -> None:
-    """Raise Mismatch if the labels that each rank has brought are not alike."""
-    labels = [(rank, [steps.Label(*label) for label in one]) for rank, one in zip(members, told, strict=True)]
+def _compare_labels(
+    reported: Sequence[Sequence[Sequence[str]]], members: Sequence[int], what: str, remedy: str
+) -> None:
+    """Raise Mismatch if the labels that the ranks report differ."""
+    labels = [(rank, [steps.Label(*label) for label in one]) for rank, one in zip(members, reported, strict=True)]
     if found := steps.compare_labels(labels):
         name, ranks = found
         raise mismatch(f"{what} {name}", ranks, remedy=remedy)
@@ -122,13 +145,21 @@ def _compare_told(told: Sequence[Sequence[Sequence[str]]], members: Sequence[int
 
 def _compare_ends(places: Sequence[Mapping[str, Any]]) -> None:
     """Raise Mismatch if ranks leave that have not made equally many calls with one of their groups."""
-    groups = {name: members for said in places for name, (_, members) in said.items()}
+    groups = {name: members for reports in places for name, (_, members) in reports.items()}
     for name, members in groups.items():
         made = by_claim((rank, places[rank].get(name, (0,))[0] // 2) for rank in members)
         if len(made) > 1:
-            told = who_says_what((f"{count} calls", ranks) for count, ranks in made.items())
+            reported = who_says_what((f"{count} calls", ranks) for count, ranks in made.items())
             raise Mismatch(
-                f"the ranks leave after different numbers of calls of {name}: {told}.",
+                f"the ranks leave after different numbers of calls of {name}: {reported}.",
                 ranks=minority(made.values()),
                 remedy=ONE_ORDER,
             )
+
+
+def calls_until_next(rates: Sequence[CallRate]) -> int:
+    """Return how many calls the ranks make before they compare values again."""
+    # The rank that came last waited least: its time is what an agreement costs.
+    seconds = max(_SECONDS, min(rate.query for rate in rates) / _SHARE)
+    a_call = max(rate.seconds / max(rate.calls, 1) for rate in rates)
+    return max(_CALLS, int(seconds / max(a_call, 1e-6)))

@@ -1,4 +1,4 @@
-"""Where this rank's training thread is in its loops: read from the frames of the user's code that are running."""
+"""Read where the training thread is in its loops, from the running frames of the user's code."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from allranks.digest import digest, show
 from allranks.gate.lockstep.loops import Loop, around
 from allranks.gate.lockstep.steps import Label, Position
 
-# Returns the number of the batch that a value of a loop is, if it is one.
-numbered: list[Callable[[Any], int | None]] = []
+# Hooks that return the number of the batch that a loop variable holds, None if it holds none.
+batch_number_hooks: list[Callable[[Any], int | None]] = []
 
-# Returns what names a value on every rank, "" if nothing does.
-labelled: list[Callable[[Any], str]] = []
+# Hooks that return a name of a value that is the same on every rank, "" for none.
+label_hooks: list[Callable[[Any], str]] = []
 # Collections of more elements are not compared.
 _MOST_ELEMENTS = 10_000
 
@@ -30,7 +30,7 @@ _Named = Sequence[tuple[str, Loop]]
 
 
 def read(thread: int) -> Position:
-    """Return where a thread is, which must be this one or wait."""
+    """Return the loop counts of a thread, which must be this one or wait."""
     found: list[tuple[str, int]] = []
     for frame, named in _frames(thread):
         variables = frame.f_locals
@@ -38,35 +38,37 @@ def read(thread: int) -> Position:
     return Position(tuple(found))
 
 
-def labels(thread: int, *, thoroughly: bool) -> list[Label]:
-    """Return the elements that loops of a thread are at, which must be this one or wait: of sets and dicts, by their
-    strings; ``thoroughly`` of all collections, and parameters too."""
+def labels(thread: int, *, all_collections: bool) -> list[Label]:
+    """Return the elements at which the loops of a thread are, which must be this one or wait.
+
+    Only loops over sets and dicts of strings; with ``all_collections`` over any collection, of parameters too.
+    """
     found = []
     for frame, named in _frames(thread):
         for name, loop in named:
             collection = _collection(loop, frame) if loop.over and loop.targets else None
-            if not isinstance(collection, Collection if thoroughly else set | frozenset | Mapping):
+            if not isinstance(collection, Collection if all_collections else set | frozenset | Mapping):
                 continue
-            words = _element(collection, frame.f_locals.get(loop.targets[0]), thoroughly)
+            words = _element(collection, frame.f_locals.get(loop.targets[0]), all_collections)
             if words and len(collection) <= _MOST_ELEMENTS:
-                elements = sorted(filter(None, (_label(one, thoroughly) for one in collection)))
+                elements = sorted(filter(None, (_label(one, all_collections) for one in collection)))
                 where = name.partition(" ")[2]
                 found.append(Label(where, words, show(digest(*elements))))
     return found
 
 
-def _element(collection: Any, value: Any, thoroughly: bool) -> str:
-    """Return what names an element of a collection on every rank: of a dict's value its key."""
-    if isinstance(collection, Mapping) and not _label(value, thoroughly):
+def _element(collection: Any, value: Any, all_collections: bool) -> str:
+    """Return a name of an element that is the same on every rank; for a value of a dict that of its key."""
+    if isinstance(collection, Mapping) and not _label(value, all_collections):
         value = next((key for key, one in collection.items() if one is value), None)
-    return _label(value, thoroughly)
+    return _label(value, all_collections)
 
 
-def _label(value: Any, thoroughly: bool) -> str:
-    """Return what names an element on every rank; "" if nothing does."""
+def _label(value: Any, all_collections: bool) -> str:
+    """Return a name of an element that is the same on every rank; "" for none."""
     if isinstance(value, str | bytes | Enum):
         return repr(value)
-    found = (label(value) for label in labelled) if thoroughly else ()
+    found = (label(value) for label in label_hooks) if all_collections else ()
     return next(filter(None, found), "")
 
 
@@ -104,7 +106,7 @@ def _count(loop: Loop, variables: Any) -> int | None:
         return value if type(value) is int else None
     for target in loop.targets:
         value = variables.get(target)
-        for number_of in numbered:
+        for number_of in batch_number_hooks:
             if (number := number_of(value)) is not None:
                 return number
     return None

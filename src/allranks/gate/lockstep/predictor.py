@@ -1,14 +1,14 @@
-"""What a group of ranks will call next, foretold from what it has called: why ranks that ask nobody cannot part.
+"""Predict the next call of a group of ranks from its past calls: why ranks need no message for a predicted call.
 
-All ranks of a group foretell the next call by one rule from the calls that all of them have made: so all foretell the
-same. A rank that is about to make the call that was foretold goes on without a word. A rank that is not asks the others
-first (sequence.py). Of two ranks that part, at most one makes the call that was foretold: the other one asks before it
-enters, and whoever has gone elsewhere is found. So no call is made with a rank that makes another one, however the loop
-branches; a good rule only makes questions rare.
+All ranks of a group predict the next call by one rule from the calls that all of them have made: so all predict the
+same call. A rank that is about to make the predicted call makes it at once. A rank that is about to make another call
+agrees with the others first (sequence.py). Of two ranks that diverge, at most one makes the predicted call: the other
+one comes to agree before it makes its call, and the divergence is found. So no two ranks ever make different calls with
+each other, however the loop branches; a good rule only makes agreements rare.
 
-The rule: after a call that was not foretold, find the place in the past that is most like now, and foretell that what
-came after it comes again, round and round. A loop is foretold from its third round on at the latest, an irregular one
-costs a question or two where it turns.
+The rule: after a call that was not predicted, find the place in the past that is most like now, and predict that the
+calls after it come again, in a cycle. A loop is predicted from its third iteration on at the latest; an irregular loop
+costs an agreement or two where it changes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _MEMORY, _LIKENESS = 8192, 64
 
 
 class Predictor(Generic[T]):
-    """The calls of one group so far, and the next. Calls are compared by identity.
+    """The calls of one group so far, and the predicted next one. Calls are compared by identity.
 
-    ``count`` is how many calls were made, ``expected`` the one that is foretold, None where none is.
+    ``count`` is how many calls were made, ``expected`` the predicted call, None where there is no prediction.
     """
 
     __slots__ = ("_learnt", "_next", "_past", "_round", "count", "expected")
@@ -34,25 +34,25 @@ class Predictor(Generic[T]):
         self.count = 0
         self.expected: T | None = None
         self._past: list[T] = []
-        # What comes round, and after which call it began to.
+        # The predicted cycle of calls, and the number of the call after which it began.
         self._round: Sequence[T] = ()
         self._learnt = 0
         self._next: Callable[[], T]
 
     def advance(self) -> None:
-        """The call that was foretold is made."""
+        """Count the predicted call as made."""
         self.count += 1
         self.expected = self._next()
 
     def learn(self, call: T) -> None:
-        """Another call than the one that was foretold is made, and all ranks have agreed to it."""
+        """Count a call as made that was not predicted, on which all ranks have agreed."""
         self._remember()
         self._past.append(call)
         self.count += 1
         self._predict(_like_of_now(self._past))
 
-    def take_back(self) -> None:
-        """The last call was not made after all; the next one is not foretold, whatever it is."""
+    def undo(self) -> None:
+        """Uncount the last call, which failed; no call is predicted next."""
         if self.count > self._learnt:
             self.count -= 1
             self._remember()
@@ -62,13 +62,13 @@ class Predictor(Generic[T]):
         self._predict(None)
 
     def call(self, number: int) -> T | None:
-        """Return the call of this number, 1 for the first; None for one of long ago or one that was not made."""
+        """Return the call of this number, 1 for the first; None for one that is forgotten or was not made."""
         if self._learnt < number <= self.count:
             return self._round[(number - self._learnt - 1) % len(self._round)]
         return self._past[-1] if number == self._learnt and self._past else None
 
     def _predict(self, place: int | None) -> None:
-        """Foretell what came after a place in the past, to its end, and that again."""
+        """Predict the calls that came after a place in the past, to its end, and then these again."""
         self._learnt = self.count
         self._round = () if place is None else self._past[place + 1 :]
         if self._round:
@@ -76,7 +76,7 @@ class Predictor(Generic[T]):
         self.expected = self._next() if self._round else None
 
     def _remember(self) -> None:
-        """Write down the last of the calls that came as foretold."""
+        """Append the last of the calls that came as predicted to the past."""
         went = self.count - self._learnt
         first = max(0, went - _MEMORY // 2)
         self._past.extend(self._round[i % len(self._round)] for i in range(first, went))

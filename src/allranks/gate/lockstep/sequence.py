@@ -1,15 +1,16 @@
-"""One group of ranks that make the same calls: each goes on by itself as foretold, and asks the others first if not.
+"""Check that one group of ranks makes the same calls: predicted calls go on at once, others need an agreement first.
 
-A rank that asks announces it by coming to an exchange (world/exchange.py): the k-th of this group. The others come to
-it as well, because the call surprises all of them, or they have parted already. A rank that has parted without asking
-stands in its call, and cannot come. Therefore whoever waits puts up a question after a moment, how far it has come, and
-rings. The monitor of a rank that is beyond that place, or in a meeting instead (world_order.py, monitor.py), comes to
-the exchange in its training thread's place. So the ranks that wait learn at once what it does instead. Where it is in a
-meeting, all that asked come to that meeting with what they were about to do: its outcome is everybody's.
+To agree, the ranks enter an exchange (world/exchange.py), the k-th of this group. The others enter it too, because the
+call is unpredicted for all of them, or they have diverged already. A rank that diverged with a predicted call waits in
+that call and cannot come. Therefore a rank that waits posts a query after a moment, with its place, and wakes the
+others. The monitor of a rank that is past that place, or in an exchange of the world instead (world_order.py,
+monitor.py), enters the exchange for its training thread. So the waiting ranks learn at once what that rank does
+instead. Where it is in an exchange of the world, all ranks that wait go to that exchange with the call that they were
+about to make: they all get its outcome, a Mismatch.
 
-Keys, below ``lockstep/<group>/``: ``x/...`` the exchanges, ``open/<k>/<i>`` the questions, ``i`` from 0 on: one for all
-ranks that have come equally far. Below those of a meeting, ``lockstep/<group>/<i>``: how far ranks are that wait there.
-``lockstep/group/<rank>/<i>``: the groups of a rank that it may not know.
+Keys, below ``lockstep/<group>/``: ``x/...`` the exchanges, ``open/<k>/<i>`` the queries, ``i`` from 0 on: one for all
+ranks at one place. Below those of an exchange of the world, ``lockstep/<group>/<i>``: the places of ranks that wait
+there. ``lockstep/group/<rank>/<i>``: the groups of a rank that it may not know.
 """
 
 from __future__ import annotations
@@ -22,12 +23,11 @@ from typing import Any
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, RankDied, name_ranks
 from allranks.gate.lockstep.branches import Frames
-from allranks.gate.lockstep.outcome import Agreed, Different, Elsewhere, Said, compare, outcome_of
-from allranks.gate.lockstep.pace import NEVER
+from allranks.gate.lockstep.calls import Call, call_ticket, mismatch
+from allranks.gate.lockstep.outcome import NEVER, Agreed, Divergence, GoToExchange, RankReport, compare, outcome_of
 from allranks.gate.lockstep.predictor import Predictor
-from allranks.gate.lockstep.schedule import Call, mismatch, ticket
-from allranks.gate.lockstep.steps import Label, Position, Steps, in_words
-from allranks.gate.lockstep.world_order import Question, asked, calls_instead
+from allranks.gate.lockstep.steps import Label, Position, Steps, describe
+from allranks.gate.lockstep.world_order import Query, is_past_call, merge_queries
 from allranks.world import main_rank_section
 from allranks.world.base import World
 from allranks.world.codec import Value, dumps, loads
@@ -37,66 +37,66 @@ from allranks.world.ticket import Ticket
 
 # How far ranks are in groups, by the group's name: the place, and the group's ranks.
 Places = Mapping[str, tuple[int, Sequence[int]]]
-# Returns the values that all ranks should give to a call alike, by their names.
+# Returns the arguments of a call that must be equal on all ranks, by their names.
 Values = Callable[[], Sequence[Label]]
-# How long a rank waits for the others before it puts up its question, in seconds.
+# How long a rank waits for the others before it posts a query, in seconds.
 _PATIENCE = 0.1
 _LONGEST_NAME = 40
 
 
 def _name_of(members: Sequence[int]) -> str:
-    """Return ``ranks 0-3``; of a group that is long in words its size, and a digest that makes it the only one."""
+    """Return ``ranks 0-3``; of a group whose list is long, its size and a digest that makes the name unique."""
     name = name_ranks(members)
     return name if len(name) <= _LONGEST_NAME else f"{len(members)} ranks {show(digest(name))[:8]}"
 
 
-def introduction(rank: int) -> str:
-    """Return what the keys begin with that tell a rank of its groups."""
+def group_key(rank: int) -> str:
+    """Return the prefix of the keys that announce its groups to a rank."""
     return f"lockstep/group/{rank}/"
 
 
 class CallSequence:
-    """One rank's side. ``predictor`` and ``inside`` are for the thread that trains; ``ask`` also for the monitor's.
+    """One rank's side. ``predictor`` and ``inside`` are for the thread that trains; ``agree`` also for the monitor's.
 
-    ``inside`` says that the rank is within its last call, ``executing()`` that it is in there without anything left to
-    ask. ``known`` are the calls by digest, so that equal ones are one object. ``beside`` names what other threads than
-    the one that trains do: such calls have no order with meetings and other groups.
+    ``inside`` says that the rank is within its last call, ``executing()`` that nothing in that call is left to agree
+    on. ``known`` are the calls by digest, so that equal ones are one object. ``side_label`` names the calls of other
+    threads than the one that trains: they have no order with exchanges of the world and calls of other groups.
     """
 
     def __init__(
-        self, world: World, members: Sequence[int], position: Callable[[], Position] = Position, *, beside: str = ""
+        self, world: World, members: Sequence[int], position: Callable[[], Position] = Position, *, side_label: str = ""
     ) -> None:
         self.members = members
-        self.beside = beside
+        self.side_label = side_label
         self.name = "all ranks" if len(members) == world.size else _name_of(members)
-        self.name += f", {beside}" if beside else ""
+        self.name += f", {side_label}" if side_label else ""
         self.predictor: Predictor[Call] = Predictor()
         self.inside = False
         self.executing: Callable[[], bool] = lambda: False
         self.steps = Steps()
-        # How far the training thread is in the program's loops, and the elements that they are at.
+        # The position of the training thread in the program's loops, and the elements at which these are.
         self.position = position
         self.labels: Callable[[], Sequence[Label]] = list
-        # Where in the program it is; the error of a call in which ranks that have ended do not take part, if that is
-        # how they ended.
+        # Its frames in the program; and the error of a call for which ranks are missing, because their programs have
+        # ended in order.
         self.frames: Callable[[], Frames] = list
         self.departure: Callable[[RankDied, int, Call], AllranksError] = lambda error, *_: error
-        # Whether there is more to compare than calls; the call at which ranks ask, though it comes as foretold; when
-        # and at which they asked last, and how long that took.
+        # Whether values are compared beside calls; the number of the next call on which the ranks agree though it is
+        # predicted; when and at which call they agreed last, and how long that took.
         self.compares_values = False
-        self.next_question = NEVER
-        self._last_question = (world.clock.now(), 0, 0.0)
-        # Called before a question: raises what is known by then to be wrong beside calls.
-        self.listen: Callable[[], None] = lambda: None
-        # What is unusual about the call that this rank asks for though it was foretold.
-        self._slip = ""
+        self.next_agreement = NEVER
+        self._last_agreement = (world.clock.now(), 0, 0.0)
+        # Called before the ranks agree: raises Mismatch where a transfer is known to be wrong.
+        self.check_transfers: Callable[[], None] = lambda: None
+        # How the loop position of a predicted call deviates from the predicted position, in words.
+        self._deviation = ""
         self.known: dict[str, Call] = {}
-        self.verdict: AllranksError | None = None
-        self.verdict_is_told = False
+        self.pending_error: AllranksError | None = None
+        self.error_raised = False
         self._world = world
         self._prefix = f"lockstep/{self.name.replace(' ', '-')}/"
         self._lock = threading.Lock()
-        # What this rank asks, and the key of the question that asks it.
+        # The places at which this rank waits, and the key of the query that it has posted.
         self._places: dict[str, int] = {}
         self._mine = ""
         self._exchanger = Exchanger(
@@ -108,20 +108,20 @@ class CallSequence:
             host_of=lambda rank: world.hosts[rank],
             locate=world.listener.locate,
             line=f"{self._prefix}x",
-            uneasy=self._put_question,
+            on_wait=self._post_query,
             first_look=_PATIENCE,
         )
 
     @property
     def place(self) -> int:
-        """How far this rank has come, in halves of a call (schedule.py)."""
+        """This rank's progress in halves of a call (calls.py)."""
         return 2 * self.predictor.count - self.inside
 
-    def same(self, call: Call) -> Call:
-        """Return the call that stands for all that are equal to this one."""
+    def canonical(self, call: Call) -> Call:
+        """Return the one object that stands for all calls that are equal to this one."""
         return self.known.setdefault(call.digest, call)
 
-    def take(
+    def enter(
         self,
         call: Call,
         timeout: float | None = None,
@@ -129,30 +129,30 @@ class CallSequence:
         inside: bool = False,
         values: Values = list,
     ) -> None:
-        """Make a call the next one that was not foretold, or that is due to be looked at. It must be ``same``.
+        """Make ``call`` the next call of this group; it must be ``canonical``.
 
-        Asks the others first, unless it was foretold, comes as far on in the program's loops as foretold, and the ranks
-        have not agreed to ask by now. ``values()`` are what all ranks should give to it alike.
+        The ranks agree on it first, unless it was predicted, the program's loops are where they were predicted to be,
+        and no check is due. ``values()`` returns the arguments that must be equal on all ranks.
         """
         number, steps, now = self.predictor.count, self.steps, self.position()
-        foretold, due = self.predictor.expected is call, number == steps.due
-        usual = foretold and (not due or steps.is_expected(now))
-        self._slip = steps.slip(now) if foretold and not usual else ""
-        agreed_on = due and number >= self.next_question
-        labels = [] if usual and not steps.looks_always and not agreed_on else self.labels()
-        asks = bool(not usual or agreed_on or labels)
-        if asks:
-            self.ask(call, timeout, now=now, labels=labels, values=values())
+        predicted, due = self.predictor.expected is call, number == steps.due
+        usual = predicted and (not due or steps.is_expected(now))
+        self._deviation = steps.deviation(now) if predicted and not usual else ""
+        agreed_on = due and number >= self.next_agreement
+        labels = [] if usual and not steps.checks_every_call and not agreed_on else self.labels()
+        must_agree = bool(not usual or agreed_on or labels)
+        if must_agree:
+            self.agree(call, timeout, now=now, labels=labels, values=values())
         # In this order, so that the place is never beyond where this rank is.
         self.inside = inside
-        if foretold:
+        if predicted:
             self.predictor.advance()
         else:
             self.predictor.learn(call)
-        if asks or number == steps.due:
-            steps.look(number, now, agreed=asks)
+        if must_agree or number == steps.due:
+            steps.record(number, now, agreed=must_agree)
 
-    def ask(
+    def agree(
         self,
         call: Call,
         timeout: float | None = None,
@@ -162,25 +162,27 @@ class CallSequence:
         labels: Sequence[Label] = (),
         values: Sequence[Label] = (),
     ) -> None:
-        """Return when all ranks of the group are at this place with this call; **every one of them must ask**.
+        """Return when all ranks of the group are at this place with this call; **every rank of the group must call**.
 
-        ``elsewhere`` are the places in other groups, by name, with their ranks: compared too. ``now`` is how far the
-        loops around the call are, ``labels`` the elements that they are at, ``values`` what it is given. Raises, on
-        every rank, Mismatch saying who does what, BarrierTimeout, or RankDied.
+        ``elsewhere`` has the places in other groups, by name, with their ranks: compared too. ``now`` is the position
+        of the loops around the call, ``labels`` the elements at which they are, ``values`` the arguments of the call.
+        Raises, on every rank, Mismatch saying who does what, BarrierTimeout, or RankDied.
         """
         main_rank_section.refuse(call.what)
-        self.listen()
+        self.check_transfers()
         with self._lock:
-            if self.verdict is not None:
-                self.verdict_is_told = True
-                raise self.verdict
-            before = None if self.beside else progress.enter("meeting", f"all ranks before {call}")
+            if self.pending_error is not None:
+                self.error_raised = True
+                raise self.pending_error
+            before = None if self.side_label else progress.enter("meeting", f"all ranks before {call}")
             begin = self._world.clock.now()
             try:
-                steps = [self.steps.gone_on(now) if now else {}, list(map(list, labels)), list(map(list, values))]
-                self._meet(call, self.place, elsewhere or {}, timeout=timeout, steps=[*steps, self._pace(begin)])
+                steps = [self.steps.loop_progress(now) if now else {}, list(map(list, labels)), list(map(list, values))]
+                self._exchange_reports(
+                    call, self.place, elsewhere or {}, timeout=timeout, steps=[*steps, self._rate(begin)]
+                )
                 ended = self._world.clock.now()
-                self._last_question = ended, self.predictor.count, ended - begin
+                self._last_agreement = ended, self.predictor.count, ended - begin
             except AllranksError as error:
                 number = self.place // 2 + 1
                 known = self.departure(error, number, call) if isinstance(error, RankDied) else error
@@ -192,20 +194,20 @@ class CallSequence:
                 if before is not None:
                     progress.leave(before)
 
-    def question(self, number: int) -> Question | None:
-        """Return what those who wait in an exchange of this group tell; None if nobody waits."""
-        told = map(loads, self._questions(number))
-        return asked((one["places"], one["meetings"]) for one in told)
+    def query(self, number: int) -> Query | None:
+        """Return the query of the ranks that wait in an exchange of this group; None if no rank waits."""
+        reported = map(loads, self._queries(number))
+        return merge_queries((one["places"], one["world_exchanges"]) for one in reported)
 
-    def _questions(self, number: int) -> Iterator[bytes]:
+    def _queries(self, number: int) -> Iterator[bytes]:
         for i in count():
             text = self._world.store.get(f"{self._prefix}open/{number}/{i}")
             if text is None:
                 return
             yield text
 
-    def is_beyond(self, places: Mapping[str, int]) -> bool:
-        """Say whether this rank will not ask any more at the place of this group, if it is among these places."""
+    def is_past(self, places: Mapping[str, int]) -> bool:
+        """Return whether this rank is past the place of this group in ``places`` (False where that has none)."""
         place = places.get(self.name)
         if place is None:
             return False
@@ -213,152 +215,160 @@ class CallSequence:
 
     @property
     def last_call(self) -> Call | None:
-        """The call that this rank made last."""
+        """The call that this rank made last, None for none."""
         return self.predictor.call(self.predictor.count)
 
     def last(self) -> Ticket:
-        """Return the call that this rank made last."""
-        return ticket(self.last_call)
+        """Return the ticket of the call that this rank made last."""
+        return call_ticket(self.last_call)
 
-    def answer(self, number: int, meeting: int) -> int:
-        """Come to an exchange in the training thread's place, which is beyond where the others ask, or in ``meeting``.
+    def answer(self, number: int, world_exchange: int) -> int:
+        """Come to an exchange for the training thread, which is past the place of the others, or in ``world_exchange``.
 
-        Returns the meeting to which all have to come because of it, or 0; keeps the verdict, if that is there already.
-        Does nothing if the thread has come by itself meanwhile. For the monitor's threads.
+        Returns the number of the world's exchange to which all ranks have to go because of it, or 0. Keeps the error
+        that comes of it. Does nothing if the training thread has come meanwhile. For the monitor's threads.
         """
         with self._lock:
-            if self.verdict is None and self._exchanger.count < number:
+            if self.pending_error is None and self._exchanger.count < number:
                 try:
-                    return self._meet(None, self.place, {}, timeout=None, meeting=meeting)
+                    return self._exchange_reports(None, self.place, {}, timeout=None, world_exchange=world_exchange)
                 except AllranksError as error:
-                    self.verdict = error
+                    self.pending_error = error
         return 0
 
-    def tell_place(self) -> bool:
-        """Tell, in the meeting in which this rank waits, how far it is, unless one that is no farther has; return
-        whether so. For the thread that waits there."""
-        meetings = self._world.meetings
+    def report_place(self) -> bool:
+        """Report this rank's place in the exchange of the world in which it waits; return whether it did.
+
+        It does not where a rank that is no farther has reported. For the thread that waits there.
+        """
+        world_exchanges = self._world.program_exchanges
         for i in count():
-            there = meetings.claim(f"{self._prefix}{i}", [self._world.rank, self.place])
+            there = world_exchanges.claim(f"{self._prefix}{i}", [self._world.rank, self.place])
             if there is None or there[1] <= self.place:
                 return there is None
         raise AssertionError
 
-    def told_place(self, meeting: int) -> int | None:
-        """Return the first place in this group at which ranks wait in a meeting, if any told it."""
-        told = (self._world.meetings.read(meeting, f"{self._prefix}{i}") for i in count())
-        return min((one[1] for one in iter(lambda: next(told), None)), default=None)
+    def reported_place(self, world_exchange: int) -> int | None:
+        """Return the first place in this group that ranks which wait in an exchange of the world have reported."""
+        reported = (self._world.program_exchanges.read(world_exchange, f"{self._prefix}{i}") for i in count())
+        return min((one[1] for one in iter(lambda: next(reported), None)), default=None)
 
-    def calls_instead(self, told: int) -> Ticket | None:
-        """Return what this rank has begun that one in a meeting, which told its place, has not; None if nothing."""
-        number = told // 2 + 1
-        return ticket(self.predictor.call(number)) if calls_instead(self.place, told) else None
+    def started_call(self, reported: int) -> Ticket | None:
+        """Return the call that this rank has started and a rank at the ``reported`` place has not; None if none."""
+        number = reported // 2 + 1
+        return call_ticket(self.predictor.call(number)) if is_past_call(self.place, reported) else None
 
-    def judge(self, verdict: AllranksError) -> None:
-        """Have the training thread raise this where it asks next, unless there is a verdict."""
+    def set_error(self, pending_error: AllranksError) -> None:
+        """Have the training thread raise this error when the ranks agree next, unless it has one to raise."""
         with self._lock:
-            self.verdict = self.verdict or verdict
+            self.pending_error = self.pending_error or pending_error
 
     @property
     def exchanges(self) -> int:
-        """How many exchanges this rank has come to."""
+        """How many exchanges of the group this rank has entered."""
         return self._exchanger.count
 
-    def _meet(
+    def _exchange_reports(
         self,
         call: Call | None,
         place: int,
         elsewhere: Places,
         *,
         timeout: float | None,
-        meeting: int = 0,
+        world_exchange: int = 0,
         steps: Sequence[Any] = ({}, (), (), (0.0, 0, 0.0)),
     ) -> int:
-        """Meet the group; return the meeting, if there is one, to which a rank that makes no ``call`` has to come."""
+        """Compare this rank's report with those of the group; raise Mismatch where they differ.
+
+        Returns the number of the world's exchange to which a rank without a ``call`` has to go, or 0.
+        """
         limit = self._world.timeout if timeout is None else timeout
         entry = Ticket("lockstep", self.name, call.where if call else "")
         form, others = call.digest if call else "", {name: list(there) for name, there in elsewhere.items()}
-        if call is not None:  # who answers need not ask
+        if call is not None:  # a rank that only answers waits for nobody
             self._places = {self.name: place, **{name: there[0] for name, there in elsewhere.items()}}
         try:
             value = self._exchanger.exchange(
-                entry, [place, form, others, meeting, *steps], decide=self._compare, timeout=limit
+                entry, [place, form, others, world_exchange, *steps], decide=self._compare, timeout=limit
             )
         finally:
-            self._take_question_down()
+            self._withdraw_query()
         found = outcome_of(value)
-        if isinstance(found, Elsewhere):
+        if isinstance(found, GoToExchange):
             if call is not None:
-                self._world.meetings.cross(ticket(call), limit)
-            return found.meeting
+                self._world.program_exchanges.join_diverged(call_ticket(call), limit)
+            return found.world_exchange
         if isinstance(found, Agreed):
             self.steps.unshared.update(found.unequal)
             if self.compares_values:
-                self.next_question = self.predictor.count + found.calls
-        if isinstance(found, Different):
-            self._tell(call, place, found, timeout=limit)
+                self.next_agreement = self.predictor.count + found.calls
+        if isinstance(found, Divergence):
+            self._raise_divergence(call, place, found, timeout=limit)
         return 0
 
-    def _pace(self, now: float) -> list[float]:
-        at, number, took = self._last_question
+    def _rate(self, now: float) -> list[float]:
+        at, number, took = self._last_agreement
         return [now - at, self.predictor.count - number, took]
 
     def _compare(self, values: Sequence[Value]) -> Value:
-        return compare([Said(*value) for value in values], self.members).value()
+        return compare([RankReport(*value) for value in values], self.members).value()
 
-    def _tell(self, call: Call | None, place: int, found: Different, *, timeout: float) -> None:
-        """Raise, on every rank, what differs; the first rank of each group of ranks that agree tells what it does."""
+    def _raise_divergence(self, call: Call | None, place: int, found: Divergence, *, timeout: float) -> None:
+        """Raise, on every rank, what differs; the first rank of each group of equal ranks sends its call."""
         number, groups = found.number, found.groups
         ranks = [[self.members[position] for position in positions] for positions in groups]
         leads = any(group[0] == self._world.rank for group in ranks)
         mine = call if place // 2 + 1 == number else None
         words = None
         if leads:
-            words = self._words(mine or self.predictor.call(number))
-            words |= {"step": (mine and self._slip) or self._place_in_words(), "slips": bool(mine and self._slip)}
+            words = self._message_of(mine or self.predictor.call(number))
+            words |= {
+                "step": (mine and self._deviation) or self._describe_place(),
+                "deviates": bool(mine and self._deviation),
+            }
             words |= {"frames": self.frames()}
 
         def decide(values: Sequence[Value]) -> Value:
-            told = [(group, values[positions[0]]) for group, positions in zip(ranks, groups, strict=True)]
-            raise mismatch(number, told)
+            reported = [(group, values[positions[0]]) for group, positions in zip(ranks, groups, strict=True)]
+            raise mismatch(number, reported)
 
         self._exchanger.exchange(Ticket("lockstep", self.name, ""), words, decide=decide, timeout=timeout)
 
-    def _place_in_words(self) -> str:
+    def _describe_place(self) -> str:
         last = self.steps.last
-        return in_words(last) if last and self.predictor.count == self.steps.due else ""
+        return describe(last) if last and self.predictor.count == self.steps.due else ""
 
-    def _words(self, call: Call | None) -> dict[str, Any]:
-        gone = {"what": "a call of long ago", "where": "", "lines": [], "details": [], "digest": ""}
-        return call.words() if call else gone
+    def _message_of(self, call: Call | None) -> dict[str, Any]:
+        unknown = {"what": "a call of long ago", "where": "", "lines": [], "details": [], "digest": ""}
+        return call.to_message() if call else unknown
 
-    def _put_question(self) -> None:
-        """Nobody has come for a moment: put up the question, unless another rank has put up the same, and ring."""
+    def _post_query(self) -> None:
+        """Post a query, since no rank has come for a moment, unless another rank posted the same; wake the others."""
         if self._mine or not self._places:
             return
-        meetings = self._world.meetings.attended
-        document = dumps({"rank": self._world.rank, "places": self._places, "meetings": meetings})
+        world_exchanges = self._world.program_exchanges.program_count
+        document = dumps({"rank": self._world.rank, "places": self._places, "world_exchanges": world_exchanges})
         for i in count():
             key = f"{self._prefix}open/{self._exchanger.count}/{i}"
             there = self._world.store.claim(key, document)
             if there == document:
                 self._mine = key
-                self._introduce()
+                self._announce_group()
                 self._world.listener.ring()
             if loads(there)["places"].items() >= self._places.items():
                 break
 
-    def _introduce(self) -> None:
-        """At the first question in this group, tell its ranks that there is such a group: they may not know it yet."""
-        if self._exchanger.count > 1 or len(self.members) == self._world.size or self.beside:
+    def _announce_group(self) -> None:
+        """Announce the group to its ranks at the first query in it: they may not know it yet."""
+        if self._exchanger.count > 1 or len(self.members) == self._world.size or self.side_label:
             return
         mine = dumps(list(self.members))
         for rank in self.members:
             for i in count():
-                if self._world.store.claim(f"{introduction(rank)}{i}", mine) == mine:
+                if self._world.store.claim(f"{group_key(rank)}{i}", mine) == mine:
                     break
 
-    def _take_question_down(self) -> None:
+    def _withdraw_query(self) -> None:
         self._places = {}
         if self._mine:
             self._world.store.delete(self._mine)

@@ -1,15 +1,15 @@
-"""How far a rank's loops go on from call to call: a rank that has left a step out has gone farther.
+"""Compare how far loops advance from call to call: a rank that skipped a step has advanced farther.
 
-Ranks that leave out different steps make the same calls: only the loops around the calls tell. So a rank foretells
-how far on it will come to its next call, by the rule by which it foretells the call (predictor.py). Where it comes as
-far as that, it goes on without a word. Where not, it asks, as for a call that was not foretold: if all ranks left out
-the same, all ask, and agree; if not, the others have gone on.
+Ranks that skip different steps make the same calls: only the loops around the calls differ. So a rank predicts the
+advance of its loops at the next call, by the rule by which it predicts the call (predictor.py). Where the advance is as
+predicted, it makes the call at once. Where not, the ranks agree first, as for a call that was not predicted: if all
+ranks skipped the same step, they all come and agree; if not, the others have gone on.
 
-A loop may count what a rank has for itself (the samples of its own stream, of which it drops some; attempts), and then
-nothing is wrong. So a loop is compared while it counts steps that the ranks share: where all ranks asked, it was
-equally far on all; when it first went on, all asked, and since then it has gone on by one stride, or the ranks agreed
-on another one; and a rank that left something out has gone on by a whole number of strides. The outermost loop may
-start again, at different times on different ranks: nothing around it counts, so nothing says that this is wrong.
+A loop may count something rank-local (the samples of one rank's stream, of which it drops some; attempts), and then
+nothing is wrong. So a loop is compared only while it counts steps that the ranks share: its count was equal wherever
+all ranks agreed; it advances by one increment, or by another one on which they agreed; and a rank that skipped
+something has advanced by a multiple of the increment. The outermost loop may start again, at different times on
+different ranks: nothing around it counts, so this is not compared.
 """
 
 from __future__ import annotations
@@ -35,31 +35,33 @@ _MOST_ASKED = 32
 
 
 class Position(NamedTuple):
-    """How far the loops around a call are."""
+    """The counts of the loops around a call."""
 
     loops: Counts = ()
 
     def since(self, before: Position) -> Position:
-        """Return by how much all has gone on; without loops where the outermost one has started again."""
+        """Return the advance of all loops since ``before``; without loops where the outermost one has started again."""
         loops = _difference(self.loops, before.loops)
         return Position(() if loops and loops[0][1] < 0 else loops)
 
 
 class Label(NamedTuple):
-    """The element that a loop is at: the loop, the element in words, and a digest of all elements, in no order."""
+    """The element at which a loop is: the loop, a description of the element, a digest of all elements in no order."""
 
     loop: str
     words: str
     elements: str
 
 
-def compare_labels(told: Iterable[tuple[int, Iterable[Label]]]) -> tuple[str, dict[str, list[int]]] | None:
-    """Return a loop in which ranks are at different ones of the same elements, and the ranks by their elements.
+def compare_labels(reported: Iterable[tuple[int, Iterable[Label]]]) -> tuple[str, dict[str, list[int]]] | None:
+    """Return a loop over equal elements in which ranks are at different ones, and the ranks by element.
 
-    None if there is none. Ranks that go through elements of their own are not compared.
+    None if there is none. Ranks that go through different elements are not compared.
     """
     ranks: dict[tuple[str, str], dict[str, list[int]]] = {}
-    for (loop, words, elements), those in by_claim((rank, label) for rank, labels in told for label in labels).items():
+    for (loop, words, elements), those in by_claim(
+        (rank, label) for rank, labels in reported for label in labels
+    ).items():
         ranks.setdefault((loop, elements), {})[words] = those
     return next(((loop, by_words) for (loop, _), by_words in ranks.items() if len(by_words) > 1), None)
 
@@ -73,12 +75,13 @@ class Steps:
     """The positions of one group's calls on this rank.
 
     ``due`` is how many calls are made before the next one that is looked at, though it was foretold; ``agreed`` the
-    position where all ranks agreed last, None where loops cannot be compared with it any more. With ``looks_always``
-    every call is due. ``unshared`` are the loops that were not equally far on all ranks where all asked.
+    position where all ranks agreed last, None where loops cannot be compared with it any more. With
+    ``checks_every_call`` every call is due. ``unshared`` are the loops that were not equally far on all ranks where all
+    asked.
     """
 
     __slots__ = (
-        *("_asked", "_before", "_compared", "_known", "_paces", "_predictor", "_regular", "_shared", "_stride"),
+        *("_asked", "_before", "_compared", "_known", "_increments", "_predictor", "_regular", "_shared", "_stride"),
         *("agreed", "due", "last", "looks_always", "unshared"),
     )
 
@@ -94,21 +97,21 @@ class Steps:
         # A position that was compared with the last one, and what came of it.
         self._compared: tuple[Position, Position] | None = None
         # By how much a loop goes on, each time that it does (0: not always by as much).
-        self._paces: dict[Key, int] = {}
+        self._increments: dict[Key, int] = {}
         self._shared: set[Key] = set()
         self._stride = 1
         self._asked = 0
         # How many calls have come as foretold since one did not, of which nothing could be said.
         self._regular = _SETTLED
-        self.looks_always = False
+        self.checks_every_call = False
 
     @property
     def expected(self) -> Position | None:
-        """How far on the next call that is looked at will come."""
+        """The predicted advance at the next call that is checked."""
         return self._predictor.expected or self._before
 
     def since(self, now: Position) -> Position:
-        """Return how far on a call comes; as expected, as far as loops go, where the outermost has started again."""
+        """Return the advance at a call; the expected advance where the outermost loop has started again."""
         if self._compared is None or self._compared[0] is not now:
             found, expected = now.since(self.last or now), self.expected
             if expected and not found.loops:
@@ -117,20 +120,20 @@ class Steps:
         return self._compared[1]
 
     def is_expected(self, now: Position) -> bool:
-        """Say whether a call that was foretold, and is due, comes as far on as foretold, as far as that can be said."""
+        """Return whether the advance at a predicted call that is due is as predicted, as far as that can be known."""
         if self._regular < _SETTLED:
             return True
-        found = (self._is_whole_steps(key, by) for key, by, _ in self._deviations(now))
+        found = (self._is_multiple_of_increment(key, by) for key, by, _ in self._deviations(now))
         return self.expected is not None and not any(found)
 
-    def slip(self, now: Position) -> str:
-        """Return ``k = 3 in the loop at train.py:8, without a call at k = 2`` for a call that is not expected."""
+    def deviation(self, now: Position) -> str:
+        """Return ``k = 3 in the loop at train.py:8, without a call at k = 2`` for a call with an unexpected advance."""
         return next((_unusual(*one, dict(now.loops)) for one in self._deviations(now)), "")
 
     def _deviations(self, now: Position) -> list[tuple[Key, int, int]]:
-        """Return the loops that have not gone on as foretold, the outermost first: by how much, and what is usual.
+        """Return the loops that have not advanced as predicted, the outermost first: their advance, and the usual one.
 
-        Empty where a loop around them has gone on as foretold: those within it have begun anew.
+        Empty where a loop around them has advanced as predicted: the loops within it have started again.
         """
         since, expected = self.since(now), self.expected
         if expected is None or since is expected:
@@ -143,28 +146,30 @@ class Steps:
                 return []
         return found
 
-    def _is_whole_steps(self, key: Key, by: int) -> bool:
-        """Say whether this is a whole number of steps of a loop that the ranks share."""
-        pace = self._paces.get(key, 0)
-        return pace > 0 and by % pace == 0 and key in self._shared
+    def _is_multiple_of_increment(self, key: Key, by: int) -> bool:
+        """Return whether this is a multiple of the increment of a loop that the ranks share."""
+        increment = self._increments.get(key, 0)
+        return increment > 0 and by % increment == 0 and key in self._shared
 
-    def gone_on(self, now: Position) -> dict[Key, list[int | None]]:
-        """Return, of each loop: by how much it has gone on since all ranks agreed, None where that cannot be compared;
-        how far it is; and its stride, 0 where it has not gone on yet."""
+    def loop_progress(self, now: Position) -> dict[Key, list[int | None]]:
+        """Return the advance of each loop since all ranks agreed (None: not comparable), its count, and its increment.
+
+        The increment is 0 where the loop has not advanced yet.
+        """
         by = dict(now.since(self.agreed).loops) if self.agreed else {}
         found: dict[Key, list[int | None]] = {}
         for key, at in now.loops:
-            pace = self._paces.get(key)
-            found[key] = [by.get(key) if key in self._shared and pace != 0 else None, at, pace or 0]
+            increment = self._increments.get(key)
+            found[key] = [by.get(key) if key in self._shared and increment != 0 else None, at, increment or 0]
         return found
 
-    def look(self, count: int, now: Position, *, agreed: bool) -> None:
-        """Remember the position of a call, which is made after ``count`` others; ``agreed``: all ranks asked."""
+    def record(self, count: int, now: Position, *, agreed: bool) -> None:
+        """Record the position of a call, which is made after ``count`` others; ``agreed``: all ranks agreed on it."""
         if self.last is not None and (count == self.due or self._stride == 1):
             since = self.since(now)
             self._regular = self._regular + 1 if agreed or since is self.expected else 0
             if self._stride == 1:
-                self._keep_pace(now.since(self.last), agreed=agreed)
+                self._update_increments(now.since(self.last), agreed=agreed)
             if self._predictor.expected is since:
                 self._predictor.advance()
             else:
@@ -177,60 +182,60 @@ class Steps:
             self.agreed = None
         self.last, self._compared = now, None
         least = max((stride for calls, stride in _STRIDES.items() if count >= calls), default=1)
-        if least > 1 and not self.looks_always:
+        if least > 1 and not self.checks_every_call:
             self._thin_out(least, is_asked=agreed and count == self.due)
         self.due = count + self._stride
 
-    def _keep_pace(self, since: Position, *, agreed: bool) -> None:
+    def _update_increments(self, since: Position, *, agreed: bool) -> None:
         for key, by in since.loops:
             if by > 0:
-                pace = self._paces.setdefault(key, by if agreed else 0)
-                if by != pace:
-                    self._paces[key] = gcd(by, pace) if agreed and pace else 0
+                increment = self._increments.setdefault(key, by if agreed else 0)
+                if by != increment:
+                    self._increments[key] = gcd(by, increment) if agreed and increment else 0
 
     def _thin_out(self, least: int, *, is_asked: bool) -> None:
-        """Look at fewer calls from now on; at ever fewer where they are asked for because they cannot be foretold."""
+        """Check fewer calls from now on; ever fewer where their advance cannot be predicted."""
         self._asked += is_asked
         if self._stride < least or self._asked >= _MOST_ASKED:
             self._stride = max(least, 2 * self._stride + 1)
             self._asked, self._predictor, self._before = 0, Predictor(), None
 
 
-def unequal(told: Sequence[Mapping[Key, Sequence[Any]]]) -> list[Key]:
-    """Return the loops that are not equally far on all ranks: each counts by itself, and nothing can be compared."""
-    keys = dict.fromkeys(key for loops in told for key in loops)
-    return [key for key in keys if len({loops[key][1] if key in loops else None for loops in told}) > 1]
+def unequal(reported: Sequence[Mapping[Key, Sequence[Any]]]) -> list[Key]:
+    """Return the loops whose counts differ over ranks: each rank counts by itself, and nothing can be compared."""
+    keys = dict.fromkeys(key for loops in reported for key in loops)
+    return [key for key in keys if len({loops[key][1] if key in loops else None for loops in reported}) > 1]
 
 
-def compare(told: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]) -> tuple[str, Sequence[int]] | None:
-    """Compare how far loops have gone on since all ranks agreed: (rank, ``Steps.gone_on`` of it).
+def compare(reported: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]) -> tuple[str, Sequence[int]] | None:
+    """Compare the advance of loops since all ranks agreed: pairs of a rank and its ``Steps.loop_progress``.
 
-    Return None if they have gone on alike, as far as ranks can tell. Else say how not, for the first loop from the
-    outermost on, and which ranks left a call out, or made one more.
+    Returns None if the advance is equal, as far as the ranks know. Else a description for the first loop that differs,
+    from the outermost on, and the ranks that skipped a call, or made one more.
     """
-    said = list(told)
-    for key in dict.fromkeys(key for _, loops in said for key in loops):
+    reports = list(reported)
+    for key in dict.fromkeys(key for _, loops in reports for key in loops):
         ranks: dict[tuple[int, int], list[int]] = {}
         strides = set()
-        for rank, loops in said:
+        for rank, loops in reports:
             if key in loops and loops[key][0] is not None:
                 by, at, stride = loops[key]
                 ranks.setdefault((by, at), []).append(rank)
                 strides.add(stride)
-        gone_on = [by for by, _ in ranks]
-        if len(set(gone_on)) == 1 and gone_on[0]:
+        loop_progress = [by for by, _ in ranks]
+        if len(set(loop_progress)) == 1 and loop_progress[0]:
             return None  # the loops within this one have begun anew
-        stride = max(strides, default=0) or min(gone_on, default=0)
-        if len(set(gone_on)) > 1 and stride > 0 and not any(by % stride for by in gone_on):
+        stride = max(strides, default=0) or min(loop_progress, default=0)
+        if len(set(loop_progress)) > 1 and stride > 0 and not any(by % stride for by in loop_progress):
             variable, _, where = key.partition(" ")
             words = who_says_what((f"{variable} = {at}, {by} on", those) for (by, at), those in ranks.items())
-            odd = max(gone_on) if min(gone_on) > 0 else min(gone_on)
+            odd = max(loop_progress) if min(loop_progress) > 0 else min(loop_progress)
             return f"{where}: {words}", sorted(rank for (by, _), those in ranks.items() if by == odd for rank in those)
     return None
 
 
-def in_words(now: Position) -> str:
-    """Return ``k = 3 in the loop at train.py:8``: how far the innermost loop is; "" where there is none."""
+def describe(now: Position) -> str:
+    """Return ``k = 3 in the loop at train.py:8``, the count of the innermost loop; "" where there is none."""
     return "".join(_at(key, count) for key, count in now.loops[-1:])
 
 

@@ -1,11 +1,11 @@
-"""Lockstep of torch.distributed: every collective is seen as it is issued, and compared before it starts.
+"""Compare the collectives of torch.distributed over ranks: each is seen when it is issued, before it starts.
 
 All collectives (``torch.distributed``, functional, DTensor, FSDP, DDP's C++ reducer) end as dispatcher operations that
 take a process group. A dispatch key that nobody else uses, included for the watched thread only, brings them here
-first; it follows the backward pass into autograd's threads. That way costs some 20 microseconds. So what Python issues
-by the methods of ProcessGroup (as most do) is seen there, and goes on with the key left out.
+first; it follows the backward pass into autograd's threads. That costs some 20 microseconds. So collectives that Python
+issues through methods of ProcessGroup (most of them) are seen there, and go on without the key.
 
-Sends and receives are seen by the methods of ProcessGroup and Work (transfers.py). Not seen: threads that the user
+Sends and receives are seen in the methods of ProcessGroup and Work (transfers.py). Not seen: threads that the user
 starts.
 """
 
@@ -27,13 +27,13 @@ import torch.distributed as dist
 from torch.distributed.algorithms import join
 
 from allranks.errors import ContradictingSigns
-from allranks.gate.lockstep import lines
-from allranks.gate.lockstep.c10d import KINDS, group_in_words, in_words
-from allranks.gate.lockstep.forms.torch import METHODS, Form, Shape, form_of
+from allranks.gate.lockstep import call_sites
+from allranks.gate.lockstep.c10d import KINDS, describe, describe_group
+from allranks.gate.lockstep.calls import Call, make_call
 from allranks.gate.lockstep.monitor import Monitor
 from allranks.gate.lockstep.predictor import Predictor
-from allranks.gate.lockstep.schedule import Call, call
 from allranks.gate.lockstep.sequence import CallSequence
+from allranks.gate.lockstep.signatures.torch import METHODS, Shape, Signature, signature_of
 from allranks.gate.lockstep.training import torch as training
 from allranks.gate.lockstep.transfers import Post
 from allranks.world.progress import progress
@@ -47,38 +47,38 @@ _BETWEEN = training.__file__
 _DEEPEST = 12
 _c10d: Any = dist.distributed_c10d
 
-# A call from a line, with what is needed to make it; and what must live as long as it is remembered.
+# A call from a line, with what is needed to make it; and the objects that must live as long as its key is kept.
 _Site = tuple[Call, CallSequence, Predictor[Call], tuple[Any, ...]]
 
 
 class _Watch:
-    """The collectives of one thread, and of autograd for it."""
+    """The collectives of one thread, and of autograd's threads for it."""
 
     def __init__(self, monitor: Monitor, same_lines: bool) -> None:
         self.timeout: float | None = None
         self._monitor = monitor
         self._same_lines = same_lines
         self._sites: dict[tuple[Any, ...], _Site] = {}
-        # The same, of other threads than the one that trains.
-        self.beside: dict[Any, _Site] = {}
+        # The same for other threads than the one that trains.
+        self.side_sites: dict[Any, _Site] = {}
 
-    def is_beside(self) -> bool:
-        """Say whether this thread is another one than that which trains."""
+    def is_side_thread(self) -> bool:
+        """Return whether this thread is not the one that trains."""
         return not self._monitor.is_training_thread()
 
     def begin(
-        self, form: Form, group: Any, frame: FrameType | None, sites: dict[Any, _Site] | None = None
+        self, form: Signature, group: Any, frame: FrameType | None, sites: dict[Any, _Site] | None = None
     ) -> _Site | None:
-        """Return when this rank may start a collective: as the calls foretell, or as all ranks agree.
+        """Return when this rank may start a collective: it was predicted, or all ranks agree on it.
 
-        None for one in which no other rank that torch.distributed knows takes part. ``sites`` are those of other
-        threads than the one that trains.
+        Returns None for a collective of this rank only. ``sites`` are the known calls of this kind of thread (default:
+        of the thread that trains).
         """
         line = None if _joins else _line(frame)
-        key = (id(group), *form) if line is None else (id(group), *lines.spot(line), *form)
+        key = (id(group), *form) if line is None else (id(group), *call_sites.frame_key(line), *form)
         site = (self._sites if sites is None else sites).get(key)
         if site is None:
-            site = self._site(form, group, line, beside=sites is not None)
+            site = self._site(form, group, line, is_side=sites is not None)
             if site is None:
                 return None
             (self._sites if sites is None else sites)[key] = site
@@ -86,7 +86,7 @@ class _Watch:
         if predictor.expected is made and predictor.count != sequence.steps.due:
             predictor.advance()
         else:
-            sequence.take(made, self.timeout)
+            sequence.enter(made, self.timeout)
         return site
 
     def transfer(self, original: Any, group: Any, tensors: Any, peer: int, tag: int, *, sends: bool) -> Any:
@@ -98,7 +98,7 @@ class _Watch:
         ends = (dist.get_rank(), globally) if sends else (globally, dist.get_rank())
         form = f"{tensors[0].numel()} x {str(tensors[0].dtype).removeprefix('torch.')}"
         line = _line(_getframe(2))
-        where = "" if line is None else lines.in_words(line)
+        where = "" if line is None else call_sites.describe(line)
         post = self._monitor.transfers.post((group.group_name, *ends, tag), form, where, sends=sends)
         work = original(group, tensors, peer, tag)
         if work is not None:
@@ -109,42 +109,46 @@ class _Watch:
         """Wait for a send or receive."""
         with self._monitor.transfers.waiting(post):
             result = go_on()
-        self._monitor.transfers.arrived(post)
+        self._monitor.transfers.complete(post)
         return result
 
-    def _site(self, form: Form, group: Any, line: FrameType | None, *, beside: bool = False) -> _Site | None:
+    def _site(self, form: Signature, group: Any, line: FrameType | None, *, is_side: bool = False) -> _Site | None:
         members = sorted(_c10d._world.pg_group_ranks.get(group, ()))
         if len(members) < 2:
             return None
         monitor = self._monitor
-        sequence = monitor.beside(members, f"group {group.group_name}") if beside else monitor.sequence(members)
-        where = "" if line is None else lines.in_words(line)
-        compared = "" if line is None or not (KINDS[form[0]].one_part and self._same_lines) else lines.to_compare(line)
+        sequence = monitor.side_sequence(members, f"group {group.group_name}") if is_side else monitor.sequence(members)
+        where = "" if line is None else call_sites.describe(line)
+        compared = (
+            ""
+            if line is None or not (KINDS[form[0]].is_symmetric and self._same_lines)
+            else call_sites.comparable_text(line)
+        )
         name, reduction, root, *tensors = form
         reduced = "" if reduction is None else _c10d.ReduceOp.RedOpType(reduction).name.lower()
-        among = "" if group is dist.group.WORLD else group_in_words(group.group_name, group.group_desc, members)
-        what, listed = in_words(name, reduced, root, tensors, among=among)
-        made = sequence.same(call(what, where, lines=listed, key=f"{group.group_name} {compared}"))
-        return made, sequence, sequence.predictor, (group, *(() if line is None else lines.codes(line)))
+        among = "" if group is dist.group.WORLD else describe_group(group.group_name, group.group_desc, members)
+        what, listed = describe(name, reduced, root, tensors, among=among)
+        made = sequence.canonical(make_call(what, where, lines=listed, key=f"{group.group_name} {compared}"))
+        return made, sequence, sequence.predictor, (group, *(() if line is None else call_sites.codes(line)))
 
 
 _watch: _Watch | None = None
-# The blocks of ``DistributedDataParallel.join`` that are open: in them, a rank that has no more data makes the others'
-# collectives from a line of its own.
+# The open blocks of ``DistributedDataParallel.join``: in them, a rank without data makes the collectives of the others
+# from another line.
 _joins: list[Any] = []
-# Sends and receives under way, by their Work.
+# In-flight sends and receives, by their Work.
 _posts: WeakKeyDictionary[Any, Post] = WeakKeyDictionary()
 
 
 @contextmanager
 def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None) -> Iterator[None]:
-    """Have the collectives of this thread compared, for the length of a block."""
+    """Compare the collectives of this thread in a block."""
     global _watch
     if not (dist.is_available() and dist.is_initialized()):
         yield
         return
     _check_ranks(monitor)
-    monitor.trains_here()
+    monitor.set_training_thread()
     training.number_batches(monitor.is_training_thread)
     mode, before = _installed(), _watch
     was_on = mode.is_on()
@@ -162,11 +166,11 @@ def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeo
     """Return a function whose collectives are compared."""
 
     @functools.wraps(fn)
-    def in_step(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         with watched(monitor, same_lines=same_lines, timeout=timeout):
             return fn(*args, **kwargs)
 
-    return in_step
+    return wrapper
 
 
 @functools.cache
@@ -184,11 +188,11 @@ class _Mode:
 
 @functools.cache
 def _installed() -> _Mode:
-    """Put our kernels ahead of torch's, once for this process; they stay, and are passed by while the mode is off."""
+    """Put our kernels before torch's, once for this process; they stay, and are skipped while the mode is off."""
     try:
         mode = _dispatched()
     except (AttributeError, RuntimeError):
-        _say_what_is_left()
+        _warn_unknown_version()
         of_thread = threading.local()
         mode = _Mode(lambda: getattr(of_thread, "is_on", False), functools.partial(setattr, of_thread, "is_on"))
     for name, shape in METHODS.items():
@@ -245,7 +249,7 @@ def _dispatched() -> _Mode:
 
 
 def _kernel(operation: Any, below: Any) -> Callable[..., Any]:
-    """Return what the dispatcher calls ahead of an operation."""
+    """Return the kernel that the dispatcher calls before an operation."""
     name = operation._schema.name.partition("::")[2]
     arguments = [argument.name for argument in operation._schema.arguments]
 
@@ -257,7 +261,7 @@ def _kernel(operation: Any, below: Any) -> Callable[..., Any]:
             return go_on()
         given = {**dict(zip(arguments, args, strict=False)), **kwargs}
         group = dist.ProcessGroup.unbox(given["process_group"])
-        return _run(_watch.begin(form_of(name, given), group, _getframe().f_back), go_on)
+        return _run(_watch.begin(signature_of(name, given), group, _getframe().f_back), go_on)
 
     return kernel
 
@@ -269,14 +273,14 @@ def _run(site: _Site | None, go_on: Callable[[], Any]) -> Any:
     try:
         return go_on()
     except BaseException:
-        site[2].take_back()
+        site[2].undo()
         raise
     finally:
         progress.leave(before)
 
 
 def _method(original: Callable[..., Any], shape: Shape, mode: _Mode) -> Callable[..., Any]:
-    """Return what Python calls for a method of ProcessGroup."""
+    """Return the replacement of a collective method of ProcessGroup."""
     is_on, turn, options, read = mode.is_on, mode.turn, shape.options, shape.form
     count = read.__code__.co_argcount
 
@@ -286,8 +290,8 @@ def _method(original: Callable[..., Any], shape: Shape, mode: _Mode) -> Callable
         if _watch is None or len(args) != count or type(args[-1]) is not options:
             return original(group, *args, **kwargs)
         if not is_on():
-            if _watch.is_beside():
-                _watch.begin(read(*args), group, _getframe().f_back, _watch.beside)
+            if _watch.is_side_thread():
+                _watch.begin(read(*args), group, _getframe().f_back, _watch.side_sites)
             return original(group, *args)
         site = _watch.begin(read(*args), group, _getframe().f_back)
         if site is None:
@@ -297,7 +301,7 @@ def _method(original: Callable[..., Any], shape: Shape, mode: _Mode) -> Callable
         try:
             return original(group, *args)
         except BaseException:
-            site[2].take_back()
+            site[2].undo()
             raise
         finally:
             turn(True)
@@ -307,7 +311,7 @@ def _method(original: Callable[..., Any], shape: Shape, mode: _Mode) -> Callable
 
 
 def _transfer(original: Callable[..., Any], mode: _Mode, *, sends: bool) -> Callable[..., Any]:
-    """Return what Python calls for ``send`` and ``recv`` of ProcessGroup."""
+    """Return the replacement of ``send`` or ``recv`` of ProcessGroup."""
 
     @functools.wraps(original)
     def method(group: Any, *args: Any) -> Any:
@@ -319,7 +323,7 @@ def _transfer(original: Callable[..., Any], mode: _Mode, *, sends: bool) -> Call
 
 
 def _wait(original: Callable[..., Any], mode: _Mode) -> Callable[..., Any]:
-    """Return what Python calls for ``wait`` of Work."""
+    """Return the replacement of ``wait`` of Work."""
 
     @functools.wraps(original)
     def wait(work: Any, *args: Any) -> Any:
@@ -331,13 +335,13 @@ def _wait(original: Callable[..., Any], mode: _Mode) -> Callable[..., Any]:
     return wait
 
 
-# The files of code seen so far: torch's own, and others.
+# The files of code seen so far: of torch, and others.
 _torchs: set[str] = set()
 _others: set[str] = set()
 
 
 def _line(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame that is not torch's own; None if it is far away, or there is none (autograd's)."""
+    """Return the innermost frame outside torch; None if it is far away, or there is none (in autograd's threads)."""
     for _ in range(_DEEPEST):
         if frame is None:
             return None
@@ -355,14 +359,15 @@ def _check_ranks(monitor: Monitor) -> None:
     mine, world = (dist.get_rank(), dist.get_world_size()), monitor.world
     if mine != (world.rank, world.size):
         raise ContradictingSigns(
-            f"rank {world.rank} of {world.size} is rank {mine[0]} of {mine[1]} in torch.distributed.",
+            f"rank {world.rank}: lockstep: torch.distributed and the world disagree: expected rank {world.rank} of "
+            f"{world.size} in torch.distributed, found rank {mine[0]} of {mine[1]}.",
             remedy="Give init_process_group the ranks of the world, or call allranks.init() instead.",
         )
 
 
-def _say_what_is_left() -> None:
+def _warn_unknown_version() -> None:
     warnings.warn(
-        f"allranks does not know the dispatcher of torch {torch.__version__}: lockstep compares the most used "
+        f"lockstep: allranks does not know the dispatcher of torch {torch.__version__}: it compares the most used "
         "collectives that Python starts, not those of DDP's reducer and functional ones.",
         RuntimeWarning,
         stacklevel=2,

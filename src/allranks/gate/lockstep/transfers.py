@@ -1,16 +1,16 @@
-"""Sends and receives: the n-th send of a rank to another one, by group and tag, is the n-th that this one receives.
+"""Compare sends with receives: the n-th send on a channel (group, sender, receiver, tag) is its n-th receive.
 
-A pair does not ask: either may come first, in any order with other pairs, and go on. Each side foretells its next form
-(dtype and number of elements) by one rule from the forms before (predictor.py). A sender whose next one was not
-foretold announces it before it sends. A receiver whose next one was not foretold looks for the announcement when the
-data has come; none means that the sender sent what was foretold. Where the receiver's was foretold, its monitor
-compares what is announced. So forms that differ are found, and a loop sends no message.
+A pair needs no agreement: either side may come first, in any order with other pairs, and go on. Each side predicts its
+next form (dtype and number of elements) by one rule from the forms before (predictor.py). A sender whose next form was
+not predicted announces it before it sends. A receiver whose next form was not predicted looks for the announcement when
+the data has come; without one, the sender sent the predicted form. Where the receiver's form was predicted, its monitor
+compares announcements. So forms that differ are found, and a loop sends no message.
 
-A rank that waits for a transfer for a moment tells for which, and how many it has posted itself. Ranks that wait for
-each other in a ring, each for what its next has not posted, wait for ever.
+A rank that waits for a transfer for a moment reports for which, and how many it has posted itself. Ranks that wait for
+each other in a cycle, each for what its next has not posted, wait for ever.
 
-Keys, below ``lockstep/transfers/``: ``<rank>/<i>`` what is announced to a receiver, ``waits/<rank>`` what a rank waits
-for.
+Keys, below ``lockstep/transfers/``: ``<rank>/<i>`` what is announced to a receiver, ``waits/<rank>`` the transfer
+for which a rank waits.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from allranks.gate.lockstep.predictor import Predictor
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
 
-# A transfer's way: the group's name, sender, receiver, tag.
-Way = tuple[str, int, int, int]
-# How long a wait lasts before it is told, and between two looks, in seconds; what is seen twice counts.
-_PATIENCE, _LOOK = 0.5, 0.25
+# A channel: the group's name, sender, receiver, tag.
+Channel = tuple[str, int, int, int]
+# How long a wait lasts before it is reported, and seconds between two checks; what is seen twice counts.
+_PATIENCE, _INTERVAL = 0.5, 0.25
 _KEYS = "lockstep/transfers/"
 _REMEDY = "Every send needs one receive of the same form, group and tag, and both ranks the same order of them."
 _REMEMBERED = 1024
@@ -40,50 +40,51 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A send or receive that this rank has begun: the ``number``-th on its way."""
+    """A send or receive that this rank has posted: the ``number``-th on its way."""
 
-    way: Way
+    channel: Channel
     number: int
     sends: bool
     form: str
-    foretold: bool
+    predicted: bool
     expected: str | None
     where: str
 
     @property
-    def key(self) -> tuple[Way, bool]:
-        return self.way, self.sends
+    def key(self) -> tuple[Channel, bool]:
+        return self.channel, self.sends
 
-    def words(self) -> str:
-        _, sender, receiver, tag = self.way
+    def describe(self) -> str:
+        _, sender, receiver, tag = self.channel
         verb = f"sends {self.form} to rank {receiver}" if self.sends else f"receives {self.form} from rank {sender}"
         details = [f"number {self.number}", f"tag {tag}" if tag else "", self.where]
         return f"{verb} ({', '.join(filter(None, details))})"
 
 
 class Transfers:
-    """All sends and receives of one rank. ``judge`` is called, in a thread of ours, with the error of a rank that is in
-    a call in which it cannot be told."""
+    """All sends and receives of one rank.
 
-    def __init__(self, world: World, judge: Callable[[Mismatch], None]) -> None:
+    ``on_deadlock`` is called, in a thread of ours, with the error of a rank that waits in a call and cannot raise it.
+    """
+
+    def __init__(self, world: World, on_deadlock: Callable[[Mismatch], None]) -> None:
         self._world = world
-        self._judge = judge
-        self._forms: dict[tuple[Way, bool], Predictor[str]] = {}
-        self._received: dict[tuple[Way, int], str] = {}
-        self._announced: dict[tuple[Way, int], str] = {}
-        self._told = [0] * world.size
-        self._heard = 0
+        self._on_deadlock = on_deadlock
+        self._forms: dict[tuple[Channel, bool], Predictor[str]] = {}
+        self._received: dict[tuple[Channel, int], str] = {}
+        self._announced: dict[tuple[Channel, int], str] = {}
+        self._announced_count = [0] * world.size
+        self._read_count = 0
         self._waits: tuple[Post, float] | None = None
         self._lock = threading.Lock()
-        self._watches = False
+        self._is_watching = False
 
-    def post(self, way: Way, form: str, where: str, *, sends: bool) -> Post:
-        """Begin a send or receive: call it before it starts. Raises Mismatch for a receive of another form than was
-        announced."""
+    def post(self, channel: Channel, form: str, where: str, *, sends: bool) -> Post:
+        """Post a send or receive; call it before that starts. Raises Mismatch where another form was announced."""
         form = sys.intern(form)
-        forms = self._forms.setdefault((way, sends), Predictor())
+        forms = self._forms.setdefault((channel, sends), Predictor())
         expected = forms.expected
-        post = Post(way, forms.count + 1, sends, form, expected is form, expected, where)
+        post = Post(channel, forms.count + 1, sends, form, expected is form, expected, where)
         if expected is form:
             forms.advance()
         elif sends:
@@ -92,67 +93,67 @@ class Transfers:
         else:
             forms.learn(form)
         if not sends:
-            self._received[way, post.number] = form
-            self._received.pop((way, post.number - _REMEMBERED), None)
-            self._compare(way, post.number)
+            self._received[channel, post.number] = form
+            self._received.pop((channel, post.number - _REMEMBERED), None)
+            self._compare(channel, post.number)
         return post
 
-    def arrived(self, post: Post) -> None:
+    def complete(self, post: Post) -> None:
         """Compare a receive, whose data has come, with what was sent. Raises Mismatch where that has another form."""
-        if post.foretold or post.sends:
+        if post.predicted or post.sends:
             return
-        self.hear()
-        sent = self._announced.pop((post.way, post.number), None) or post.expected
+        self.read_announcements()
+        sent = self._announced.pop((post.channel, post.number), None) or post.expected
         if sent is not None and sent != post.form:
-            raise self._mismatch(post.way, post.number, sent, post.form)
+            raise self._mismatch(post.channel, post.number, sent, post.form)
 
     @contextmanager
     def waiting(self, post: Post) -> Iterator[None]:
         """Wait for a transfer in this block."""
         self._waits = post, time.monotonic()
-        if not self._watches:
-            self._watches = True
+        if not self._is_watching:
+            self._is_watching = True
             threading.Thread(target=self._watch, name="allranks-lockstep-transfers", daemon=True).start()
         try:
             yield
         finally:
             self._waits = None
 
-    def hear(self) -> Mismatch | None:
-        """Read what was announced to this rank; return the error of what it has received otherwise. Any thread may."""
+    def read_announcements(self) -> Mismatch | None:
+        """Read the announcements to this rank; return the Mismatch that one shows, None for none. For any thread."""
         if not self._forms:
             return None
         with self._lock:
-            while text := self._world.store.get(f"{_KEYS}{self._world.rank}/{self._heard}"):
-                *way, number, form = loads(text)
-                self._announced[tuple(way), number] = form
-                self._heard += 1
-        for way_, number_ in list(self._announced):
+            while text := self._world.store.get(f"{_KEYS}{self._world.rank}/{self._read_count}"):
+                *channel, number, form = loads(text)
+                self._announced[tuple(channel), number] = form
+                self._read_count += 1
+        for channel_, number_ in list(self._announced):
             try:
-                self._compare(way_, number_)
+                self._compare(channel_, number_)
             except Mismatch as error:
                 return error
         return None
 
     def _announce(self, post: Post) -> None:
-        receiver = post.way[2]
-        document = dumps([*post.way, post.number, post.form])
-        for i in count(self._told[receiver]):
+        receiver = post.channel[2]
+        document = dumps([*post.channel, post.number, post.form])
+        for i in count(self._announced_count[receiver]):
             if self._world.store.claim(f"{_KEYS}{receiver}/{i}", document) == document:
-                self._told[receiver] = i + 1
+                self._announced_count[receiver] = i + 1
                 break
         self._world.listener.ring()
 
-    def _compare(self, way: Way, number: int) -> None:
-        """Raise Mismatch if what was announced is not what is received; what agrees is forgotten."""
-        sent, received = self._announced.get((way, number)), self._received.get((way, number))
+    def _compare(self, channel: Channel, number: int) -> None:
+        """Raise Mismatch if another form was announced than is received."""
+        sent, received = self._announced.get((channel, number)), self._received.get((channel, number))
         if sent is None or received is None:
             return
         if sent != received:
-            raise self._mismatch(way, number, sent, received)
+            raise self._mismatch(channel, number, sent, received)
 
-    def _mismatch(self, way: Way, number: int, sent: str, received: str) -> Mismatch:
-        _, sender, receiver, tag = way
+    def _mismatch(self, channel: Channel, number: int, sent: str, received: str) -> Mismatch:
+        _, sender, receiver, tag = channel
         return Mismatch(
             f"rank {self._world.rank}: lockstep: transfer {number} from rank {sender} to rank {receiver} (tag {tag}) "
             f"differs: rank {sender} sends {sent}; rank {receiver} receives {received}.",
@@ -161,60 +162,60 @@ class Transfers:
         )
 
     def _watch(self) -> None:
-        """Tell for what this rank waits, and look whether those that it waits for wait for it."""
+        """Report the transfer for which this rank waits, and find ranks that wait for each other in a cycle."""
         seen: list[tuple[int, Any]] = []
-        key, beat = f"{_KEYS}waits/{self._world.rank}", 0
+        key, looks = f"{_KEYS}waits/{self._world.rank}", 0
         while True:
-            time.sleep(_LOOK)
+            time.sleep(_INTERVAL)
             waits = self._waits
             if waits is None or time.monotonic() - waits[1] < _PATIENCE:
-                if beat:
+                if looks:
                     self._world.store.delete(key)
-                beat, seen = 0, []
+                looks, seen = 0, []
                 continue
-            post, beat = waits[0], beat + 1
-            posted = [[*way, sends, forms.count] for (way, sends), forms in list(self._forms.items())]
-            document = [list(post.way), post.number, post.sends, post.words(), posted, beat]
+            post, looks = waits[0], looks + 1
+            posted = [[*channel, sends, forms.count] for (channel, sends), forms in list(self._forms.items())]
+            document = [list(post.channel), post.number, post.sends, post.describe(), posted, looks]
             self._world.store.set(key, dumps(document))
-            ring = self._ring()
-            if [(rank, wait[:-1]) for rank, wait in ring] != [(rank, wait[:-1]) for rank, wait in seen]:
-                seen = ring
-            elif ring and self._waits == waits and _have_all_said_so_since(ring, seen):
-                self._judge(self._deadlock(ring))
+            cycle = self._cycle()
+            if [(rank, wait[:-1]) for rank, wait in cycle] != [(rank, wait[:-1]) for rank, wait in seen]:
+                seen = cycle
+            elif cycle and self._waits == waits and _all_repeated(cycle, seen):
+                self._on_deadlock(self._deadlock(cycle))
                 return
 
-    def _ring(self) -> list[tuple[int, Any]]:
-        """Return the ranks, with what they wait for, that wait for each other in a ring that this one is in."""
-        rank, ring = self._world.rank, list[tuple[int, Any]]()
-        while all(rank != one for one, _ in ring):
+    def _cycle(self) -> list[tuple[int, Any]]:
+        """Return the ranks, with what they wait for, that wait for each other in a cycle that this one is in."""
+        rank, cycle = self._world.rank, list[tuple[int, Any]]()
+        while all(rank != one for one, _ in cycle):
             text = self._world.store.get(f"{_KEYS}waits/{rank}")
             if text is None:
                 return []
             wait = loads(text)
-            way, number, sends, *_ = wait
-            peer = way[2] if sends else way[1]
+            channel, number, sends, *_ = wait
+            peer = channel[2] if sends else channel[1]
             other = self._world.store.get(f"{_KEYS}waits/{peer}")
-            if other is None or _posted(loads(other)[4], way, not sends) >= number:
+            if other is None or _posted(loads(other)[4], channel, not sends) >= number:
                 return []
-            ring.append((rank, wait))
+            cycle.append((rank, wait))
             rank = peer
-        return ring if ring[0][0] == rank else []
+        return cycle if cycle[0][0] == rank else []
 
-    def _deadlock(self, ring: Sequence[tuple[int, Any]]) -> Mismatch:
-        told = "; ".join(f"rank {rank} {wait[3]}" for rank, wait in sorted(ring))
+    def _deadlock(self, cycle: Sequence[tuple[int, Any]]) -> Mismatch:
+        reported = "; ".join(f"rank {rank} {wait[3]}" for rank, wait in sorted(cycle))
         return Mismatch(
-            f"rank {self._world.rank}: lockstep: ranks wait for each other: {told}. None of them has posted what "
+            f"rank {self._world.rank}: lockstep: ranks wait for each other: {reported}. None of them has posted what "
             "the other one waits for.",
-            ranks=sorted(rank for rank, _ in ring),
+            ranks=sorted(rank for rank, _ in cycle),
             remedy=_REMEDY,
         )
 
 
-def _have_all_said_so_since(ring: Sequence[tuple[int, Any]], seen: Sequence[tuple[int, Any]]) -> bool:
-    return all(wait[-1] > before[-1] for (_, wait), (_, before) in zip(ring, seen, strict=True))
+def _all_repeated(cycle: Sequence[tuple[int, Any]], seen: Sequence[tuple[int, Any]]) -> bool:
+    return all(wait[-1] > before[-1] for (_, wait), (_, before) in zip(cycle, seen, strict=True))
 
 
-def _posted(posted: Sequence[Sequence[Any]], way: Sequence[Any], sends: bool) -> int:
+def _posted(posted: Sequence[Sequence[Any]], channel: Sequence[Any], sends: bool) -> int:
     """Return how many transfers a rank has posted on its side of a way."""
     known: Mapping[tuple[Any, ...], int] = {tuple(one[:-1]): one[-1] for one in posted}
-    return known.get((*way, sends), 0)
+    return known.get((*channel, sends), 0)

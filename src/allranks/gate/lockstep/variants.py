@@ -1,8 +1,8 @@
-"""Which program of a function of JAX runs for given arguments: what tells its variants apart.
+"""Find which program of a JAX function runs for given arguments: the arguments that distinguish its variants.
 
-A program is compiled for the forms of arguments (shape, dtype, sharding) and the values of static ones; JAX's settings
-are an argument more. Which arguments are static is not always known: so values of others count where programs differ
-that the forms do not tell apart.
+A program is compiled for the signatures of arguments (shape, dtype, sharding) and the values of static ones; JAX's
+settings are one argument more. Which arguments are static is not always known: so values of other arguments count where
+programs differ and signatures do not.
 """
 
 from __future__ import annotations
@@ -10,41 +10,43 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-Form = Hashable
+Signature = Hashable
 # A positional argument's number, or a keyword's name.
 Name = str | int
-# The arguments to look at: True where the value counts, False where the form does.
-Telling = Mapping[Name, bool]
+# The arguments that distinguish variants: True where the value counts, False where the signature does.
+KeyArguments = Mapping[Name, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCall:
     """Arguments for which ``program`` is known to run: their forms and their values."""
 
-    forms: Mapping[Name, Form]
-    values: Mapping[Name, Form]
+    forms: Mapping[Name, Signature]
+    values: Mapping[Name, Signature]
     program: Hashable
 
-    def key(self, telling: Telling) -> tuple[Form, ...]:
-        """Return what these arguments have of what tells variants apart."""
-        return tuple((self.values if by_value else self.forms).get(name) for name, by_value in telling.items())
+    def key(self, key_arguments: KeyArguments) -> tuple[Signature, ...]:
+        """Return the signatures or values of the key arguments."""
+        return tuple((self.values if by_value else self.forms).get(name) for name, by_value in key_arguments.items())
 
 
-def tell_apart(variants: Sequence[Known], static: Collection[Name] | None, *, sees: bool) -> Telling:
-    """Return the arguments that tell the variants apart.
+def find_key_arguments(
+    variants: Sequence[KnownCall], static: Collection[Name] | None, *, sees_programs: bool
+) -> KeyArguments:
+    """Return the arguments that distinguish the variants.
 
-    ``static`` are the static arguments, None where that is not known. ``sees`` says whether a program is seen that runs
-    for the first time: if not, every argument must be looked at.
+    ``static`` are the static arguments, None where that is not known. ``sees_programs`` says whether the first run of a
+    program is seen: if not, every argument counts.
     """
     names = dict.fromkeys(name for known in variants for name in known.forms)
-    if not sees:
+    if not sees_programs:
         by_value = names if static is None else static
         return {name: name in by_value for name in dict.fromkeys((*names, *by_value))}
-    telling = {name: False for name in names if len({known.forms.get(name) for known in variants}) > 1}
-    telling.update(dict.fromkeys(static or (), True))
-    programs: dict[tuple[Form, ...], set[Hashable]] = {}
+    key_arguments = {name: False for name in names if len({known.forms.get(name) for known in variants}) > 1}
+    key_arguments.update(dict.fromkeys(static or (), True))
+    programs: dict[tuple[Signature, ...], set[Hashable]] = {}
     for known in variants:
-        programs.setdefault(known.key(telling), set()).add(known.program)
+        programs.setdefault(known.key(key_arguments), set()).add(known.program)
     if any(len(alike) > 1 for alike in programs.values()):
-        telling.update((name, True) for name in names if len({known.values.get(name) for known in variants}) > 1)
-    return telling
+        key_arguments.update((name, True) for name in names if len({known.values.get(name) for known in variants}) > 1)
+    return key_arguments

@@ -1,4 +1,4 @@
-"""What a program of torch does between its collectives: batches of its loaders, and what names its parameters."""
+"""Number the batches of torch's DataLoaders, and name parameters the same way on every rank."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from allranks.gate.lockstep import position
 
 # How many elements of a parameter, from either end, tell it from others.
 _SHOWN = 2
-# What each loader gave last: the batch with its parts, by identity, and its number.
+# The last batch of each loader: the ids of the batch and its parts, and its number.
 _given: WeakKeyDictionary[Any, tuple[tuple[int, ...], int]] = WeakKeyDictionary()
 
 
 @functools.cache
-def number_batches(trains_here: Callable[[], bool]) -> None:
+def number_batches(is_training_thread: Callable[[], bool]) -> None:
     """Number the batches that the training thread takes from now on."""
     iterator: Any = dataloader._BaseDataLoaderIter
     take: Callable[..., Any] = iterator.__next__
@@ -27,18 +27,18 @@ def number_batches(trains_here: Callable[[], bool]) -> None:
     @functools.wraps(take)
     def numbered(loader: Any) -> Any:
         batch = take(loader)
-        if trains_here():
+        if is_training_thread():
             parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
             _given[loader] = (id(batch), *map(id, parts)), loader._num_yielded
         return batch
 
     iterator.__next__ = numbered
-    position.numbered.append(_number_of)
-    position.labelled.append(_label_of)
+    position.batch_number_hooks.append(_number_of)
+    position.label_hooks.append(_label_of)
 
 
 def _number_of(value: Any) -> int | None:
-    """Return the number of the batch that a value is, or is a part of."""
+    """Return the number of the batch that a value is, or is a part of; None for another value."""
     for parts, number in list(_given.values()):
         if id(value) in parts:
             return number
@@ -46,7 +46,7 @@ def _number_of(value: Any) -> int | None:
 
 
 def _label_of(value: Any) -> str:
-    """Return the form and a few elements of a parameter: alike on all replicas of it."""
+    """Return the shape and a few elements of a parameter: equal on all replicas; "" for another value."""
     if not isinstance(value, torch.nn.Parameter):
         return ""
     flat = value.detach().reshape(-1)

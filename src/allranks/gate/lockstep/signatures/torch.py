@@ -1,4 +1,4 @@
-"""The form of a collective of torch.distributed, from the arguments of its operation or its method."""
+"""Read the signature of a collective of torch.distributed from the arguments of its operation or its method."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from allranks.gate.lockstep.c10d import KINDS
 
 _c10d: Any = dist.distributed_c10d
 
-# What must be alike on all ranks: operation, reduction, root, then dtype and shape of every tensor. Flat, to be hashed.
-Form = tuple[Any, ...]
+# What must be equal on all ranks: operation, reduction, root, then dtype and shape of every tensor; flat, hashable.
+Signature = tuple[Any, ...]
 
 
-def form_of(name: str, given: Mapping[str, Any]) -> Form:
-    """Return the form of an operation from its arguments by name."""
+def signature_of(name: str, given: Mapping[str, Any]) -> Signature:
+    """Return the signature of an operation from its arguments by name."""
     reduction = int(given["reduce_op"].op()) if "reduce_op" in given else None
     if name == "alltoall_base_":
         even = not (given["output_split_sizes"] or given["input_split_sizes"])
@@ -33,31 +33,31 @@ def form_of(name: str, given: Mapping[str, Any]) -> Form:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How torch.distributed calls a method of ProcessGroup: tensors, then options; and the form that this has."""
+    """How torch.distributed calls a method of ProcessGroup: the type of its options; ``form`` makes the signature."""
 
     options: type
-    form: Callable[..., Form]
+    form: Callable[..., Signature]
 
 
-def _allreduce(tensors: Any, options: Any) -> Form:
+def _allreduce(tensors: Any, options: Any) -> Signature:
     return "allreduce_", int(options.reduceOp.op), None, *_shapes(tensors)
 
 
-def _broadcast(tensors: Any, options: Any) -> Form:
+def _broadcast(tensors: Any, options: Any) -> Signature:
     return "broadcast_", None, options.rootRank, *_shapes(tensors)
 
 
-def _allgather(outputs: Any, _: Any, options: Any) -> Form:
+def _allgather(outputs: Any, _: Any, options: Any) -> Signature:
     del options
     return "allgather_", None, None, *chain.from_iterable([_shapes(one) for one in outputs])
 
 
-def _gather_into(output: Any, part: Any, options: Any) -> Form:
+def _gather_into(output: Any, part: Any, options: Any) -> Signature:
     del options
     return "_allgather_base_", None, None, output.dtype, output.shape, part.dtype, part.shape
 
 
-def _scatter_from(output: Any, part: Any, options: Any) -> Form:
+def _scatter_from(output: Any, part: Any, options: Any) -> Signature:
     reduction = int(options.reduceOp.op)
     return "_reduce_scatter_base_", reduction, None, output.dtype, output.shape, part.dtype, part.shape
 
@@ -68,7 +68,7 @@ def _shapes(tensors: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([fact for tensor in tensors for fact in (tensor.dtype, tensor.shape)])
 
 
-# The methods that training loops call most; the others come by the dispatcher.
+# The methods that training loops call most; the others are seen in the dispatcher.
 METHODS = {
     "allreduce": Shape(_c10d.AllreduceOptions, _allreduce),
     "broadcast": Shape(_c10d.BroadcastOptions, _broadcast),

@@ -1,4 +1,4 @@
-"""The arguments of a call of JAX: what a program is compiled for, and what must be equal on all processes."""
+"""Read the arguments of a call of JAX: what a program is compiled for, and what must be equal on all ranks."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 
 from allranks.digest import digest, show
 from allranks.gate.lockstep.steps import Label
-from allranks.gate.lockstep.variants import Form, Name
+from allranks.gate.lockstep.variants import Name, Signature
 from allranks.world.guards import jax as inside
 
 # The name under which JAX's settings count among a function's arguments.
 SETTINGS = "jax.config"
-# So many values of one call are told by name.
+# So many values of one call are compared by name, the rest by one digest.
 _MOST_VALUES = 256
 
 
-def read(name: Name, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_value: bool) -> Form:
-    """Return what a program is compiled for, of an argument: its form; or its form with the values of what is no array.
+def read(name: Name, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_value: bool) -> Signature:
+    """Return the signature of one argument: shapes, dtypes, shardings; with ``by_value`` also Python numbers by value.
 
-    Of JAX's settings both are the same. None for an argument that is not given.
+    For JAX's settings both are equal. None for an argument that is not given.
     """
     if name == SETTINGS:
         return tuple(inside.settings())
@@ -35,11 +35,11 @@ def read(name: Name, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_value
     return tree, *map(_value_of_leaf if by_value else _form_of_leaf, leaves)
 
 
-def _value_of_leaf(leaf: Any) -> Form:
+def _value_of_leaf(leaf: Any) -> Signature:
     return (type(leaf), leaf) if isinstance(leaf, bool | int | float | complex) else _form_of_leaf(leaf)
 
 
-def _form_of_leaf(leaf: Any) -> Form:
+def _form_of_leaf(leaf: Any) -> Signature:
     if isinstance(leaf, jax.Array):
         return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), leaf.sharding  # (keys have none)
     if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
@@ -50,14 +50,16 @@ def _form_of_leaf(leaf: Any) -> Form:
 
 
 def replicated(args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> list[Label]:
-    """Return the arguments that a program across processes takes for equal on all of them: what lies in this process
-    alone. Random keys are left out: ranks may have their own."""
+    """Return the arguments that a program across processes takes for equal on all ranks: those of this process only.
+
+    Random keys are left out: they may be rank-local.
+    """
     given = jax.tree_util.tree_leaves_with_path((tuple(args), dict(kwargs)))
-    found = [Label(_name(path), _words(leaf), "") for path, leaf in given if _is_replicated(leaf)]
+    found = [Label(_name(path), _describe(leaf), "") for path, leaf in given if _is_replicated(leaf)]
     rest = found[_MOST_VALUES:]
     if rest:
-        told = show(digest(*(word for label in rest for word in label[:2])))[:8]
-        found[_MOST_VALUES:] = [Label(f"{len(rest)} more from {rest[0].loop} on", f"with the digest {told}", "")]
+        reported = show(digest(*(word for label in rest for word in label[:2])))[:8]
+        found[_MOST_VALUES:] = [Label(f"{len(rest)} more from {rest[0].loop} on", f"with the digest {reported}", "")]
     return found
 
 
@@ -74,8 +76,8 @@ def _name(path: Sequence[Any]) -> str:
     return name + jax.tree_util.keystr(tuple(rest))
 
 
-def _words(leaf: Any) -> str:
-    """Return ``0.1``, or of an array that is no scalar its form and a digest of its elements."""
+def _describe(leaf: Any) -> str:
+    """Return ``0.1``, or for an array that is no scalar its shape, its dtype and a digest of its elements."""
     value = np.asarray(leaf)
     if value.ndim == 0:
         return str(value[()])
@@ -83,8 +85,8 @@ def _words(leaf: Any) -> str:
     return f"{value.dtype}{list(value.shape)} with the digest {show(elements)[:8]}"
 
 
-def in_words(argument: Any) -> str:
-    """Return ``float32[8, 128] P('data', None)``; of an array of one process not where it lies: elsewhere in each."""
+def describe(argument: Any) -> str:
+    """Return ``float32[8, 128] P('data', None)``; without the sharding of an array of one process, which differs."""
     sharding = getattr(argument, "sharding", None)
     split = getattr(sharding, "spec", None) or (None if getattr(sharding, "is_fully_addressable", True) else sharding)
     shape = ", ".join(map(str, getattr(argument, "shape", ())))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allranks.gate.lockstep.jax import Program, Programs, Stepped
+from allranks.gate.lockstep.calls import Call
+from allranks.gate.lockstep.jax import LockstepFunction, Program, Programs
 from allranks.gate.lockstep.predictor import Predictor
-from allranks.gate.lockstep.schedule import Call
 from allranks.world.progress import PYTHON, progress
 
 
@@ -21,27 +21,27 @@ class CallSequence:
     def __init__(self) -> None:
         self.predictor: Predictor[Call] = Predictor()
         self.inside = False
-        self.asked: list[str] = []
+        self.merge_queries: list[str] = []
         self.steps = SimpleNamespace(due=-1)
         self.calls: dict[str, Call] = {}
 
-    def same(self, call: Call) -> Call:
+    def canonical(self, call: Call) -> Call:
         return self.calls.setdefault(call.digest, call)
 
-    def take(self, call: Call, timeout: float | None, *, inside: bool, values: Any) -> None:
+    def enter(self, call: Call, timeout: float | None, *, inside: bool, values: Any) -> None:
         del values
         assert (timeout, inside) == (5.0, True)
         self.inside = inside
         if self.predictor.expected is call:
             self.predictor.advance()
             return
-        self.asked.append(f"{call.what} {call.lines}")
+        self.merge_queries.append(f"{call.what} {call.lines}")
         self.predictor.learn(call)
 
-    def ask(self, call: Call, timeout: float | None, *, values: Any) -> None:
+    def agree(self, call: Call, timeout: float | None, *, values: Any) -> None:
         assert values == []
         assert timeout == 5.0
-        self.asked.append(f"new {call.lines}")
+        self.merge_queries.append(f"new {call.lines}")
 
     @property
     def last_call(self) -> Call | None:
@@ -52,7 +52,7 @@ class Compiled(Programs):
     """Stands for JAX: a function's program is seen when it runs for the first time with a cache."""
 
     def __init__(self) -> None:
-        self.calling, self.sees, self.thread = None, True, threading.get_ident()
+        self.current_function, self.sees_programs, self.thread = None, True, threading.get_ident()
         self.monitor: Any = SimpleNamespace(explain=lambda _: None)
         self.sequence: Any = CallSequence()
         self.cache: Any = None
@@ -82,67 +82,67 @@ def compiled() -> Compiled:
 
 
 @pytest.fixture
-def step(compiled: Compiled, monkeypatch: pytest.MonkeyPatch) -> Stepped:
+def step(compiled: Compiled, monkeypatch: pytest.MonkeyPatch) -> LockstepFunction:
     monkeypatch.setattr(progress, "mark", (PYTHON, "", 0.0))  # whatever other tests' ranks are still in
-    return Stepped(lambda: compiled, compiled.step, same_lines=True, timeout=5.0)
+    return LockstepFunction(lambda: compiled, compiled.step, same_lines=True, timeout=5.0)
 
 
 SMALL, LARGE = np.ones((2, 4)), np.ones((8, 4))
 
 
-def test_a_loop_is_asked_for_twice(step: Stepped, compiled: Compiled) -> None:
+def test_a_loop_is_asked_for_twice(step: LockstepFunction, compiled: Compiled) -> None:
     """The first call and the second, which is as well the first to come after another."""
     before = progress.mark[:2]
     for _ in range(10):
         assert step(SMALL) is SMALL
-    assert len(compiled.sequence.asked) == 2
+    assert len(compiled.sequence.merge_queries) == 2
     assert compiled.sequence.predictor.count == 10
-    assert (progress.mark[:2], compiled.sequence.inside, compiled.calling) == (before, False, None)
+    assert (progress.mark[:2], compiled.sequence.inside, compiled.current_function) == (before, False, None)
 
 
 def test_a_new_program_is_compared_within_the_call_and_told_apart_from_then_on(
-    step: Stepped, compiled: Compiled
+    step: LockstepFunction, compiled: Compiled
 ) -> None:
     """By the argument in which it differs: a call of the one is never taken for the other again."""
     predictor = compiled.sequence.predictor
     for batch in (SMALL, SMALL, SMALL, LARGE):
         step(batch, scale=2.0)
-    assert compiled.sequence.asked[-1] == "new ('(8, 4)',)"
+    assert compiled.sequence.merge_queries[-1] == "new ('(8, 4)',)"
     for batch in (SMALL, LARGE, LARGE, SMALL):
         step(batch, scale=2.0)
         assert predictor.call(predictor.count).lines == (str(batch.shape),)
 
 
-def test_lines_are_different_calls(step: Stepped, compiled: Compiled) -> None:
+def test_lines_are_different_calls(step: LockstepFunction, compiled: Compiled) -> None:
     for _ in range(3):
         step(SMALL)
         step(SMALL)
     assert len(compiled.sequence.calls) == 2
-    assert all("test_stepped.py:" in call.where for call in compiled.sequence.calls.values())
+    assert all("test_lockstep_function.py:" in call.where for call in compiled.sequence.calls.values())
 
 
 @pytest.mark.usefixtures("step")
 def test_lines_do_not_count_if_they_are_not_to(compiled: Compiled) -> None:
-    loose = Stepped(lambda: compiled, compiled.step, same_lines=False, timeout=5.0)
+    loose = LockstepFunction(lambda: compiled, compiled.step, same_lines=False, timeout=5.0)
     for _ in range(3):
         loose(SMALL)
         loose(SMALL)
     assert len(compiled.sequence.calls) == 1
 
 
-def test_a_call_that_raises_was_not_made(step: Stepped, compiled: Compiled) -> None:
+def test_a_call_that_raises_was_not_made(step: LockstepFunction, compiled: Compiled) -> None:
     """And nothing is left of it: the next one is asked for."""
     for _ in range(4):
         step(SMALL)
     with pytest.raises(ValueError, match="bad row"):
         step("bad row")
-    assert (compiled.sequence.predictor.count, compiled.sequence.inside, compiled.calling) == (4, False, None)
-    asked = len(compiled.sequence.asked)
+    assert (compiled.sequence.predictor.count, compiled.sequence.inside, compiled.current_function) == (4, False, None)
+    merge_queries = len(compiled.sequence.merge_queries)
     step(SMALL)
-    assert len(compiled.sequence.asked) == asked + 1
+    assert len(compiled.sequence.merge_queries) == merge_queries + 1
 
 
-def test_it_passes_for_the_function(step: Stepped) -> None:
+def test_it_passes_for_the_function(step: LockstepFunction) -> None:
     """Its name, its attributes, and as a method."""
     assert step.__name__ == "step"
     assert step.__self__ is not None

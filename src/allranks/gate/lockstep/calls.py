@@ -1,8 +1,8 @@
-"""What a rank is about to call together with others, and who disagrees: the first difference, as a person asks for it.
+"""Describe a call that ranks make together, and make the Mismatch of calls that differ: who does what, and where.
 
 A rank's place is counted in halves: ``2 n`` is after its n-th call with a group and before the next, ``2 n - 1`` within
-the n-th (a JAX function that runs a program which is new). A rank that asks at a place has not gone beyond it, and
-another one that has is not going to ask there.
+the n-th (a JAX function that runs a new program). A rank that waits at a place has not gone past it, and another rank
+that has is not going to wait there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from allranks.world.ticket import Ticket
 
 # How many lines of a call travel where ranks differ: the first difference is most often among the first.
 _MOST_LINES = 2000
-_LEAVING = "leaving"
+_END_OF_REGION = "leaving"
 ONE_ORDER = "Every rank must make the same calls in one order."
 _CODE = "Do all ranks run the same code, with the same constants?"
 LEFT_OUT = (
@@ -33,9 +33,9 @@ _LINES = "If it is meant that two lines start one call, say lockstep(lines=False
 class Call:
     """A call that all ranks of a group make together.
 
-    ``what`` and ``lines`` are its form in words, in one line and in full; ``where`` is the user's line that starts it;
-    ``digest`` is equal on two ranks if and only if they mean the same call. ``details()`` returns more lines, made only
-    where ranks differ.
+    ``what`` and ``lines`` describe it, in one line and in full; ``where`` is the user's line that starts it; ``digest``
+    is equal on two ranks if and only if they make the same call. ``details()`` returns more lines, computed only where
+    ranks differ.
     """
 
     what: str
@@ -47,13 +47,13 @@ class Call:
     def __str__(self) -> str:
         return self.what + (f" ({self.where})" if self.where else "")
 
-    def words(self) -> dict[str, Any]:
-        """Return what travels to the other ranks where they differ."""
+    def to_message(self) -> dict[str, Any]:
+        """Return the JSON value that is sent to the other ranks where calls differ."""
         lines, details = list(self.lines[:_MOST_LINES]), list(self.details())[:_MOST_LINES]
         return {"what": self.what, "where": self.where, "lines": lines, "details": details, "digest": self.digest}
 
 
-def call(
+def make_call(
     what: str,
     where: str = "",
     *,
@@ -61,34 +61,34 @@ def call(
     key: str = "",
     details: Callable[[], Iterable[str]] = tuple,
 ) -> Call:
-    """Return a call. ``key`` counts as well, unseen: what must be alike on all ranks beside what they are told."""
+    """Return a call. ``key`` is compared too, and never shown."""
     listed = tuple(lines)
     return Call(what, where, listed, show(digest(what, key, *listed)), details)
 
 
-def leaving(where: str) -> Call:
-    """Return the last call of a region: no more of them."""
-    return Call("no more calls, the region ends", where, (), _LEAVING)
+def end_of_region(where: str) -> Call:
+    """Return the call that stands for the end of a lockstep block."""
+    return Call("no more calls, the region ends", where, (), _END_OF_REGION)
 
 
-def ticket(made: Call | None) -> Ticket:
-    """Return what a rank brings to a meeting in which others wait, while it is in this call, or about to make it."""
+def call_ticket(made: Call | None) -> Ticket:
+    """Return the ticket with which a rank enters an exchange of the world while it is in this call, or about to be."""
     return Ticket("lockstep", made.what, made.where) if made else Ticket("lockstep", "a call of long ago", "")
 
 
 def mismatch(number: int, groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> Mismatch:
-    """Return the error for ranks whose ``number``-th calls differ; ``groups`` are ranks with their call's words.
+    """Return the error for ranks whose ``number``-th calls differ; ``groups`` are ranks with their call's message.
 
-    Beside those of a call there are ``step``, where in its loops a rank makes it, ``slips``: that is not as usual, and
-    ``frames``, where in the program it is.
+    Beside the keys of a call, a message has ``step`` (where in its loops a rank makes it), ``deviates`` (that is not as
+    usual) and ``frames`` (where in the program the rank is).
     """
-    told, remedy = _difference(groups)
-    slipped = [rank for ranks, words in groups for rank in ranks if words["slips"]]
-    is_usual = not slipped and all(words["digest"] != _LEAVING for _, words in groups)
+    reported, remedy = _difference(groups)
+    deviating = [rank for ranks, words in groups for rank in ranks if words["deviates"]]
+    is_usual = not deviating and all(words["digest"] != _END_OF_REGION for _, words in groups)
     if is_usual and (why := reason([(ranks, words["frames"]) for ranks, words in groups])):
-        return _error(f"call {number} differs: {told}: {why.text}.", why)
+        return _error(f"call {number} differs: {reported}: {why.text}.", why)
     return Mismatch(
-        f"call {number} differs: {told}.", ranks=slipped or minority(ranks for ranks, _ in groups), remedy=remedy
+        f"call {number} differs: {reported}.", ranks=deviating or minority(ranks for ranks, _ in groups), remedy=remedy
     )
 
 
@@ -103,18 +103,18 @@ def _difference(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> tu
             groups, lambda words: ", ".join(filter(None, [f"{words['what']}{_at(words)}", words["step"]]))
         ), LEFT_OUT
     if any(words["what"] != first["what"] for _, words in groups):
-        left = any(words["digest"] == _LEAVING for _, words in groups)
+        left = any(words["digest"] == _END_OF_REGION for _, words in groups)
         return _each(groups, lambda words: f"{words['what']}{_at(words)}"), EQUAL_STEPS if left else ONE_ORDER
-    if told := _first_line(groups, "lines"):
-        return f"{first['what']}: {told}", ONE_ORDER
+    if reported := _first_line(groups, "lines"):
+        return f"{first['what']}: {reported}", ONE_ORDER
     if any(words["where"] != first["where"] for _, words in groups):
-        told = _each(groups, lambda words: words["where"] or "no line")
-        return f"{first['what']} starts from different lines: {told}", f"{ONE_ORDER} {_LINES}"
-    if told := _first_line(groups, "details"):
-        return f"{first['what']} is not one program: {told}", _CODE
-    told = _each(groups, lambda words: f"program {words['digest'][:8]}")
+        reported = _each(groups, lambda words: words["where"] or "no line")
+        return f"{first['what']} starts from different lines: {reported}", f"{ONE_ORDER} {_LINES}"
+    if reported := _first_line(groups, "details"):
+        return f"{first['what']} is not one program: {reported}", _CODE
+    reported = _each(groups, lambda words: f"program {words['digest'][:8]}")
     same = "all but its large constants" if first["details"] else "its arguments and collectives"
-    return f"{first['what']}{_at(first)} is not one program, though {same} are alike: {told}", _CODE
+    return f"{first['what']}{_at(first)} is not one program, though {same} are alike: {reported}", _CODE
 
 
 def _first_line(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], key: str) -> str:
@@ -126,8 +126,8 @@ def _first_line(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], key: 
 
 
 def _each(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], words: Any) -> str:
-    said = by_claim((rank, words(call_words)) for ranks, call_words in groups for rank in ranks)
-    return who_says_what(said.items())
+    reports = by_claim((rank, words(call_words)) for ranks, call_words in groups for rank in ranks)
+    return who_says_what(reports.items())
 
 
 def _line(lines: Sequence[str], index: int) -> str:
@@ -138,12 +138,13 @@ def _at(words: Mapping[str, Any]) -> str:
     return f" ({words['where']})" if words["where"] else ""
 
 
-def left_early(rank: int, gone: Sequence[int], *, number: int, made: Call | None, frames: Frames) -> Mismatch:
-    """Return the error of a rank that is in a call, or about to make it, which ranks ``gone`` will not make: their
-    programs have ended."""
+def missing_ranks_error(
+    rank: int, departures: Sequence[int], *, number: int, made: Call | None, frames: Frames
+) -> Mismatch:
+    """Return the error of a rank that is in a call, or about to make it, while ``departures`` have ended."""
     mine = f"call {number}" + (f", {made}" if made else "")
-    left = f"{name_ranks(gone)} {'has' if len(gone) == 1 else 'have'} ended after {number - 1} calls"
+    left = f"{name_ranks(departures)} {'has' if len(departures) == 1 else 'have'} ended after {number - 1} calls"
     begin = f"rank {rank}: lockstep: {left}; rank {rank} is in {mine}"
     if why := guard_of([rank], frames):
         return _error(f"{begin}: {why.text}.", why)
-    return Mismatch(f"{begin}: {name_ranks(gone)} left early.", ranks=gone, remedy=EQUAL_STEPS)
+    return Mismatch(f"{begin}: {name_ranks(departures)} left early.", ranks=departures, remedy=EQUAL_STEPS)

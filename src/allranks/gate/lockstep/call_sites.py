@@ -1,4 +1,4 @@
-"""The lines of the user's program that start a call: found once for every pair of code places, then looked up."""
+"""Find the lines of the user's program that start a call: computed once per pair of frames, then looked up."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from typing import Any
 from allranks.callsite import is_users, short_path
 from allranks.gate.lockstep import branches
 
-# Where two frames stand, for a dictionary: cheaper than their lines. The codes must be kept alive with it.
-Spot = tuple[int, int, int, int]
+# A key for the places of two frames, cheaper than their lines. Their codes must be kept alive with it.
+FrameKey = tuple[int, int, int, int]
 _MOST_FRAMES = 50
 
 
-def spot(frame: FrameType) -> Spot:
-    """Return where a frame and its caller stand."""
+def frame_key(frame: FrameType) -> FrameKey:
+    """Return the key of a frame and its caller."""
     caller = frame.f_back or frame
     return id(frame.f_code), frame.f_lasti, id(caller.f_code), caller.f_lasti
 
 
 def users_frame(frame: FrameType) -> FrameType:
-    """Return the innermost frame from this one outwards that is the user's; this one if there is none."""
+    """Return the innermost frame of the user's code, from this one outwards; this one if there is none."""
     found: FrameType | None = frame
     while found is not None and not _is_users(found.f_code.co_filename):
         found = found.f_back
     return found or frame
 
 
-def in_words(frame: FrameType) -> str:
-    """Return ``model.py:5, from train.py:80``: the frame's line and its caller's, as far as they are the user's."""
+def describe(frame: FrameType) -> str:
+    """Return ``model.py:5, from train.py:80``: the line of the frame and of its caller, of the user's code only."""
     places = [(short_path(one.f_code.co_filename), one.f_lineno) for one in _users(frame)]
     if len(places) == 2 and places[0][0] == places[1][0]:
         return f"{places[0][0]}:{places[0][1]}" + (f", from line {places[1][1]}" if places[0] != places[1] else "")
     return ", from ".join(f"{path}:{line}" for path, line in places)
 
 
-def to_compare(frame: FrameType) -> str:
-    """Return what is alike on hosts that keep the program in different folders."""
+def comparable_text(frame: FrameType) -> str:
+    """Return the lines without folders: equal on hosts that keep the program in different folders."""
     return " ".join(f"{os.path.basename(one.f_code.co_filename)}:{one.f_lineno}" for one in _users(frame))
 
 
@@ -70,7 +70,7 @@ def codes(frame: FrameType) -> tuple[CodeType, ...]:
 
 
 def _users(frame: FrameType) -> Sequence[FrameType]:
-    """The frame and its caller, if they are the user's: a wrapper that only one rank has must make no difference."""
+    """Return the frame and its caller as far as they are the user's: a wrapper on one rank must make no difference."""
     if not _is_users(frame.f_code.co_filename):
         return []
     caller = frame.f_back
