@@ -118,7 +118,7 @@ def test_a_rank_that_exits_while_another_waits_to_join_has_left_early(tmp_path: 
         """
         import os, time, allranks_agent
         if os.environ["RANK"] == "0":
-            allranks_agent.tell("joining", backend="torch")
+            allranks_agent.report("joining", backend="torch")
             time.sleep(1000)
         """,
     )

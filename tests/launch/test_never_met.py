@@ -27,35 +27,35 @@ PROGRAMS = {
 
 
 @pytest.fixture
-def meeting(monkeypatch: pytest.MonkeyPatch) -> Any:
+def joins(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The agent's file, in a process that uses torch alone and has met nobody."""
-    module = agent.load("allranks_agent_meeting")
+    module = agent.load("allranks_agent_joins")
     monkeypatch.setattr(module, "_sizes", set())
     monkeypatch.setattr(module, "FRAMEWORKS", ("a_framework",))
     monkeypatch.setitem(sys.modules, "a_framework", ModuleType("a_framework"))
     return module
 
 
-def test_a_program_that_has_met_nobody_says_its_framework(meeting: Any) -> None:
+def test_a_program_that_has_met_nobody_says_its_framework(joins: Any) -> None:
     """Also where its framework has made a world of one."""
-    assert meeting.unmet() == "a_framework"
-    meeting.heard("joined", backend="a_framework", size=1)
-    assert meeting.unmet() == "a_framework"
-    meeting.heard("joined", backend="a_framework", size=2)
-    assert meeting.unmet() == ""
+    assert joins.unjoined_frameworks() == "a_framework"
+    joins.on_report("joined", backend="a_framework", size=1)
+    assert joins.unjoined_frameworks() == "a_framework"
+    joins.on_report("joined", backend="a_framework", size=2)
+    assert joins.unjoined_frameworks() == ""
 
 
-def test_ranks_that_met_by_mpi_or_at_the_launchers_port_have_met(meeting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_met_by_mpi_or_at_the_launchers_port_have_met(joins: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An MPI world of two; a connection that this process holds, of a program of its own."""
     world = SimpleNamespace(Get_size=lambda: 2)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(COMM_WORLD=world, Is_initialized=lambda: True))
-        assert meeting.unmet() == ""
+        assert joins.unjoined_frameworks() == ""
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
-        assert meeting.unmet() == "a_framework"
+        assert joins.unjoined_frameworks() == "a_framework"
         with socket.create_connection(server.getsockname()):
-            assert meeting.unmet() == ""
+            assert joins.unjoined_frameworks() == ""
 
 
 @pytest.mark.soak

@@ -37,11 +37,11 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def xla_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     for name in ("NPROC", "PJRT_NPROC", "XLA_FLAGS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
-    return agent.load("allranks_agent_pool")
+    return agent.load("allranks_agent_xla_threads")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,11 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     ],
 )
 def test_the_pool_gets_two_threads_a_device_and_never_fewer_than_was_asked_for(
-    pool: ModuleType, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], asked: int | None, seen: str | None
+    xla_threads: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: dict[str, str],
+    asked: int | None,
+    seen: str | None,
 ) -> None:
     """XLA reads the larger number; the program's own environment is as before."""
     for name, value in environ.items():
@@ -67,8 +71,8 @@ def test_the_pool_gets_two_threads_a_device_and_never_fewer_than_was_asked_for(
     before = dict(os.environ)
     jaxlib = ModuleType("jaxlib.xla_client")
     jaxlib.make_cpu_client = lambda **_: os.environ.get("PJRT_NPROC", os.environ.get("NPROC"))  # type: ignore[attr-defined]
-    pool._watch(jaxlib)
-    pool._watch(jaxlib)
+    xla_threads._watch(jaxlib)
+    xla_threads._watch(jaxlib)
     assert jaxlib.make_cpu_client(num_devices=asked) == (seen or environ.get("NPROC"))
     assert dict(os.environ) == before
 

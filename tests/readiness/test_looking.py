@@ -14,8 +14,8 @@ import pytest
 from allranks.errors import AllranksError
 from allranks.launch.environment import rendezvous_flags
 from allranks.readiness import code, values
-from allranks.readiness.flags import accepted, read_by_a_child
-from allranks.readiness.installed import contains
+from allranks.readiness.flags import known_flags, read_in_child
+from allranks.readiness.name_search import contains
 
 
 def test_the_programs_files_are_known_by_content_wherever_they_lie(tmp_path: Path) -> None:
@@ -76,11 +76,11 @@ def test_the_commit_is_that_of_git(tmp_path: Path) -> None:
         file.write_text("a")
     git("add", ".")
     git("commit", "-q", "-m", "y")
-    assert code.changed(files[:2], tmp_path / "repo") == 0
+    assert code.changed_count(files[:2], tmp_path / "repo") == 0
     for file in files[1:]:
         file.write_text("b")
-    assert code.changed(files, tmp_path / "repo") == 2
-    assert code.changed(files, tmp_path) is None
+    assert code.changed_count(files, tmp_path / "repo") == 2
+    assert code.changed_count(files, tmp_path) is None
 
 
 def test_the_files_of_this_test_are_the_users_and_versions_are_known() -> None:
@@ -108,18 +108,18 @@ def test_names_that_jax_reads_are_found_in_its_files_and_the_seeds_is_not() -> N
 @pytest.mark.needs("jax")
 def test_a_child_says_what_xla_thinks_of_flags() -> None:
     """Unknown ones by name; a value it cannot read; a file that is not there; what it made of good ones."""
-    assert read_by_a_child("--xla_foo=1").unknown == ("--xla_foo=1",)
-    assert "cannot read the value 'abc'" in read_by_a_child("--xla_cpu_collective_timeout_seconds=abc").refused
-    assert "does not begin with --" in read_by_a_child("xla_foo").refused
-    one, same, other = (read_by_a_child(f"--xla_cpu_collective_timeout_seconds={n}") for n in (3, 3, 4))
+    assert read_in_child("--xla_foo=1").unknown == ("--xla_foo=1",)
+    assert "cannot read the value 'abc'" in read_in_child("--xla_cpu_collective_timeout_seconds=abc").refused
+    assert "does not begin with --" in read_in_child("xla_foo").refused
+    one, same, other = (read_in_child(f"--xla_cpu_collective_timeout_seconds={n}") for n in (3, 3, 4))
     assert one.digest == same.digest != other.digest
 
 
 @pytest.mark.needs("jax")
 def test_only_flags_that_this_jaxlib_knows_are_set() -> None:
     flags = rendezvous_flags(60)
-    assert set(accepted((*flags, "--xla_of_tomorrow=1"))) <= set(flags)
-    assert "--xla_cpu_collective_timeout_seconds=60" in accepted(flags)
+    assert set(known_flags((*flags, "--xla_of_tomorrow=1"))) <= set(flags)
+    assert "--xla_cpu_collective_timeout_seconds=60" in known_flags(flags)
 
 
 class Kind(enum.Enum):
@@ -136,13 +136,13 @@ class Config:
 
 def test_configurations_are_described_as_json_values() -> None:
     config = Namespace(model=Config(Kind.FAST, Path("a/b"), (0.1, 0.2), frozenset("xy")), act=abs, seed=np.int64(3))
-    assert values.described(config, what="config") == {
+    assert values.to_json_value(config, what="config") == {
         "model": {"kind": "Kind.FAST", "path": "a/b", "rates": [0.1, 0.2], "names": ["x", "y"]},
         "act": "abs",
-        "seed": values.described(np.int64(3), what=""),
+        "seed": values.to_json_value(np.int64(3), what=""),
     }
     with pytest.raises(AllranksError, match=r"config.model is a object"):
-        values.described({"model": object()}, what="config")
+        values.to_json_value({"model": object()}, what="config")
 
 
 @pytest.mark.needs("jax", "torch")
@@ -152,7 +152,7 @@ def test_keys_and_generators_are_taken_apart() -> None:
     import torch
 
     def count(value: object) -> tuple[int, int]:
-        parts = values.parts(value, what="keys")
+        parts = values.element_digests(value, what="keys")
         return len(parts), len(set(parts))
 
     key, old = jax.random.key(0), jax.random.PRNGKey(0)

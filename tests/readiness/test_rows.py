@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from allranks.arrays.batch import BatchPlan
 from allranks.findings import Row, error, notes, ok, warning
-from allranks.readiness.batch import LoaderFacts, first_rows, global_rows, loader, planned
-from allranks.readiness.facts import Fact, difference, differing, distinct, leaders, merged
-from allranks.readiness.variables import decisive, others, unread
+from allranks.readiness.batch import LoaderSettings, first_rows, global_rows, loader, plan_row
+from allranks.readiness.comparison import NamedValue, difference, distinct, find_differences, leaders, merge_rows
+from allranks.readiness.variables import decisive_variables, other_variables, unread_row
 from allranks.report.readiness import Readiness
 
 PLAN = BatchPlan(64, ranks=2, devices=2, accumulation=2)
 
 
 def test_a_batch_that_cannot_be_cut_is_wrong_and_names_those_that_can() -> None:
-    row, plan = planned(62, 2, 2, 1)
+    row, plan = plan_row(62, 2, 2, 1)
     assert (row.verdict, plan) == ("error", None)
     assert row.remedy == "The nearest batch sizes are 60 and 64."
-    row, plan = planned(64, 2, 2, 2)
+    row, plan = plan_row(64, 2, 2, 2)
     assert (row.verdict, plan) == ("ok", PLAN)
     assert row.texts[0] == "64 = 2 ranks x 2 devices x 8 x 2 accumulation"
 
@@ -67,9 +67,9 @@ def test_rows_that_may_be_a_micro_batch_or_one_rank_s_are_told_as_both() -> None
     assert row.texts[0] == "global arrays of 32 rows: those of a micro-batch, or of one rank, taken for all"
 
 
-def facts(**changes) -> LoaderFacts:
+def loader_settings(**changes) -> LoaderSettings:
     good = {"batch_size": 16, "drop_last": True, "samples": 100, "replicas": 2, "replica": 1, "workers": 0}
-    return LoaderFacts(**{**good, "forks": True, **changes})
+    return LoaderSettings(**{**good, "forks": True, **changes})
 
 
 @pytest.mark.parametrize(
@@ -82,53 +82,53 @@ def facts(**changes) -> LoaderFacts:
         ({"replicas": None, "replica": None}, "each rank its own rows", "error", "every rank reads the whole"),
         ({"replica": 0}, "each rank its own rows", "error", "rank 0 of 2, this is rank 1 of 2"),
         ({"replicas": 4}, "each rank its own rows", "error", "num_replicas=2, rank=1"),
-        ({"replicas": None, "samples": None}, "each rank its own rows", "warning", "cannot be seen"),
+        ({"replicas": None, "samples": None}, "each rank its own rows", "warning", "is unknown"),
         ({"workers": 2}, "loader workers", "warning", "spawn"),
     ],
 )
 def test_a_loader(changes: dict[str, object], check: str, verdict: str, says: str) -> None:
-    rows = {row.topic: row for row in loader(facts(**changes), PLAN, rank=1, ranks=2, jax=True)}
+    rows = {row.topic: row for row in loader(loader_settings(**changes), PLAN, rank=1, ranks=2, jax=True)}
     assert rows[check].verdict == verdict
     assert says in f"{rows[check].texts[0]} {rows[check].remedy}"
     assert [row.topic for row in rows.values() if row.verdict != "ok"] == ([check] if verdict != "ok" else [])
 
 
-CONFIG = Fact("same: config", {"lr": 0.1, "layers": [1, 2]}, "equal", "Broadcast it.")
+CONFIG = NamedValue("same: config", {"lr": 0.1, "layers": [1, 2]}, "equal", "Broadcast it.")
 
 
-def test_a_fact_that_differs_is_told_by_its_first_different_places() -> None:
-    """Who has what, at which place; what is equal is not told."""
+def test_a_value_that_differs_is_reported_by_its_first_different_paths() -> None:
+    """Who has what, at which place; equal elements are left out."""
     values = [CONFIG.value, {"lr": 0.2, "layers": [1, 2]}, CONFIG.value, {"lr": 0.2, "layers": [1, 2]}]
-    said = [{"a": "x", CONFIG.check: Fact("", value, "", "").digest} for value in values]
-    groups = differing(said)
+    reports = [{"a": "x", CONFIG.check: NamedValue("", value, "", "").digest} for value in values]
+    groups = find_differences(reports)
     assert groups == {CONFIG.check: [[0, 2], [1, 3]]}
     assert leaders(groups[CONFIG.check]) == [0, 1]
     row = difference(CONFIG, groups[CONFIG.check], dict(enumerate(values)))
     assert (row.verdict, row.texts[0]) == ("error", "lr: ranks 0, 2: 0.1; ranks 1, 3: 0.2")
 
 
-def test_what_only_some_ranks_have_counts_unless_a_fact_is_partial() -> None:
+def test_what_only_some_ranks_have_counts_unless_a_value_is_partial() -> None:
     """Rank 0 may have imported more; a file that all have must be equal."""
     there = {0: {"a.py": "1", "plots.py": "9"}, 1: {"a.py": "1"}}
-    assert difference(Fact("code", {}, "2 files", "", partial=True), [[0], [1]], there) == ok("code", "2 files")
-    row = difference(Fact("code", {}, "2 files", "Copy."), [[0], [1]], there)
+    assert difference(NamedValue("code", {}, "2 files", "", partial=True), [[0], [1]], there) == ok("code", "2 files")
+    row = difference(NamedValue("code", {}, "2 files", "Copy."), [[0], [1]], there)
     assert row.texts[0] == 'plots.py: rank 0: "9"; rank 1: (none)'
     there[1]["a.py"] = "2"
     assert (
         'a.py: rank 0: "1"; rank 1: "2"'
-        in difference(Fact("code", {}, "", "", partial=True), [[0], [1]], there).texts[0]
+        in difference(NamedValue("code", {}, "", "", partial=True), [[0], [1]], there).texts[0]
     )
 
 
 def test_a_check_that_only_some_ranks_made_differs() -> None:
-    assert differing([{"a": "1"}, {}]) == {"a": [[0], [1]]}
+    assert find_differences([{"a": "1"}, {}]) == {"a": [[0], [1]]}
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=3), min_size=1, max_size=6))
-def test_distinct_means_no_two_anywhere(said: list[list[str]]) -> None:
+def test_distinct_means_no_two_anywhere(reports: list[list[str]]) -> None:
     """Neither on one rank nor on two."""
-    everything = [part for parts in said for part in parts]
-    row = distinct("keys", said)
+    everything = [part for parts in reports for part in parts]
+    row = distinct("keys", reports)
     assert (row.verdict == "ok") == (len(everything) == len(set(everything)))
 
 
@@ -148,19 +148,19 @@ def test_variables_that_nothing_reads_are_named_with_what_was_meant() -> None:
         "MY_OWN": "1",
         "JAX_PROCESS_COUNT": "4",
     }
-    row = unread(environ, lambda name: name == "JAX_OF_TOMORROW")
+    row = unread_row(environ, lambda name: name == "JAX_OF_TOMORROW")
     assert row.verdict == "warning"
     assert row.texts[0] == "nothing reads JAX_PROCESS_COUNT, NCCL_DEBUGG, XLA_RENDEZVOUS_WAIT_SECONDS"
     assert "did you mean NCCL_DEBUG" in row.remedy
     assert "allranks run --rendezvous-timeout" in row.remedy
     ours = {"JAX_PROCESS_COUNT": "4", "JAX_PROCESS_INDEX": "0", "ALLRANKS_RANK": "0"}
-    assert unread(ours, lambda _: False).verdict == "ok"
+    assert unread_row(ours, lambda _: False).verdict == "ok"
 
 
 def test_what_is_each_ranks_own_is_not_compared() -> None:
     environ = {"JAX_PLATFORMS": "cpu", "JAX_PROCESS_INDEX": "3", "NCCL_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "2"}
-    assert decisive(environ) == {"JAX_PLATFORMS": "cpu"}
-    assert others(environ) == {"OMP_NUM_THREADS": "2"}
+    assert decisive_variables(environ) == {"JAX_PLATFORMS": "cpu"}
+    assert other_variables(environ) == {"OMP_NUM_THREADS": "2"}
 
 
 def test_rows_of_all_ranks_become_one_table() -> None:
@@ -173,7 +173,7 @@ def test_rows_of_all_ranks_become_one_table() -> None:
         (2, error("b", "worse", remedy="Mend it.")),
         (0, warning("d", "all say so", remedy="")),
     ]
-    found = merged(rows, {"a": 2, "c": 2})
+    found = merge_rows(rows, {"a": 2, "c": 2})
     assert found == [
         ok("a", "fine"),
         Row("b", "error", notes("bad"), "Mend it.", (0, 1)),

@@ -1,7 +1,7 @@
-"""The agent inside a rank: it sees the rank end, before anything can hang.
+"""Load the modules of the agent, which reports to the launcher how a rank ends, before anything can hang.
 
-Its files import nothing of allranks and know each other by plain names: `allranks run` puts this folder on the path of
-ranks whose Python may not have allranks. Whoever came first, there is one copy of each in a process.
+The modules import nothing of allranks and each other by plain names: `allranks run` puts this folder on the path of
+ranks whose Python may not have allranks. A process has one copy of each, whoever imported it first.
 """
 
 from __future__ import annotations

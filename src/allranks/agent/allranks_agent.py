@@ -1,32 +1,32 @@
-"""The agent inside a rank: it tells the launcher how the rank fares, and lets a failed rank end at once.
+"""Report to the launcher how this rank starts, joins, fails and ends; let a failed rank end at once.
 
 Standard library only: it must run in whatever environment the rank's Python comes from, without allranks.
 
-`sitecustomize` calls `activate_at_start()` in a rank that was spawned. A process that forks ranks (the zygote) calls,
-in the forked child (the second ends it; SystemExit(0) must pass through the zygote's own frames):
+`sitecustomize` calls `activate_at_start()` in a rank that was spawned. A process that forks ranks (the fork server)
+calls, in the forked child (the second ends it; SystemExit(0) must pass through the fork server's frames):
 
     allranks_agent.activate(environ)        # environ: what `environment.for_rank` made; os.environ becomes it
     allranks_agent.run(main)                # main: no arguments, runs the user's program as __main__
 
-`run` is these two, for who has to do something in between:
+`run` is these two, for a caller that has to do something in between:
 
     code = allranks_agent.report_failure(error)     # an exception that ended the main thread; 0 for SystemExit(0)
     allranks_agent.finish(code)                     # ends the process, by SystemExit(0) if the code is 0
 
-What the launcher hears (one JSON object a datagram, each with rank, pid and time):
-    started; joining (backend); joined (backend, size: how many have joined one another);
-    failed (failure, waits): the rank waits to be released, unless a thread of it has failed alone, or it hangs;
+The messages to the launcher (one JSON object a datagram, each with kind, rank, pid and time):
+    started; joining (backend); joined (backend, size: how many ranks have joined);
+    failed (failure, waits): the rank waits to be released, unless only a thread of it has failed, or it hangs;
     failing (failure, explains: the cause of those before), exiting (failure, or null and where, with exit code 0): an
-    exception is shown, the process ends (os._exit, os.abort). The launcher acts on what follows: these say who failed;
-    left (exit_code, why, origin, where, unmet): the main thread has ended, in order; the first three are 0 and "", or
-    those of `part`; where is the line of sys.exit(); unmet is the framework of a program that has met no other rank;
-    answers (answers): whether SIGTERM leads to a save from now on; saved (step): all ranks have saved it;
-    leaving (failure or null): the program called jax.distributed.shutdown itself, perhaps while the exception
-    `failure` was on its way up. It is no failure yet, but if the job fails from here on, it came first.
+    exception is shown, or the process ends (os._exit, os.abort). The launcher acts on the end itself;
+    left (exit_code, why, origin, where, unjoined): the main thread has ended, in order; the first three are 0 and "",
+    or those of `leave_in_order`; where is the line of sys.exit(); unjoined: frameworks, if no other rank was joined;
+    sigterm (saves): whether SIGTERM leads to a save from now on; saved (step): all ranks have saved this step;
+    leaving (failure or null): the program called jax.distributed.shutdown, perhaps while the exception `failure` was
+    being raised. It is no failure yet, but if the job fails from here on, it came first.
 
 A failed rank must not wait in JAX's shutdown barrier (300 s): once its traceback is printed and reported, it runs its
 other atexit functions and ends by os._exit. Before that it waits for the launcher to stop the others and to release it
-by a SIGTERM: who sees its sockets close first would fail as well, and say much that is only a consequence.
+by a SIGTERM: a peer that sees its sockets close before would fail as well, and print errors that are consequences.
 
 A rank that ends in order does wait in that barrier, as JAX wants, but first leaves the collectives, so that a peer that
 still needs it gets an error at once (see allranks_agent_jax).
@@ -55,11 +55,11 @@ import allranks_agent_frames as frames  # type: ignore[import-not-found]
 import allranks_agent_guard as guard  # type: ignore[import-not-found]
 import allranks_agent_hang as hang  # type: ignore[import-not-found]
 import allranks_agent_jax as jax  # type: ignore[import-not-found]
-import allranks_agent_meeting as meeting  # type: ignore[import-not-found]
-import allranks_agent_pool as pool  # type: ignore[import-not-found]
+import allranks_agent_joins as joins  # type: ignore[import-not-found]
 import allranks_agent_stacks as stacks  # type: ignore[import-not-found]
 import allranks_agent_stdin as stdin  # type: ignore[import-not-found]
 import allranks_agent_torch as torch  # type: ignore[import-not-found]
+import allranks_agent_xla_threads as xla_threads  # type: ignore[import-not-found]
 
 PR_SET_PDEATHSIG = 1
 SEND_SECONDS = 5.0
@@ -70,13 +70,13 @@ Listener = Callable[..., None]
 
 
 class _Rank:
-    """What the agent knows of this process; `pid` is None until it is active."""
+    """The state of the agent in this process; `pid` is None until it is active."""
 
     pid: int | None = None
     listeners: tuple[Listener, ...] = ()
     failed_with: int = 0
-    ending: failures.Failure | None = None
-    parting: tuple[int, str, str] = (0, "", "")
+    exit_failure: failures.Failure | None = None
+    departure: tuple[int, str, str] = (0, "", "")
     rescue: Callable[[BaseException], bool] = staticmethod(lambda _: False)
     is_rescued = False
     unfinished: list[Callable[[], object]] = []  # noqa: RUF012  one rank a process
@@ -96,25 +96,25 @@ def activate_at_start() -> None:
 
 
 def activate(environ: Mapping[str, str]) -> None:
-    """Make this process speak for the rank that `environ` describes. Call it in the main thread, once a process."""
+    """Make this process report for the rank that `environ` describes. Call it in the main thread, once a process."""
     if environ is not os.environ:
         os.environ.clear()
         os.environ.update(environ)
     os.environ["ALLRANKS_AGENT_PID"] = str(os.getpid())
-    _watch(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], _tell_launcher)
-    _Rank.listeners += (hang.heard, meeting.heard, guard.heard)
+    _watch(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], _send_to_launcher)
+    _Rank.listeners += (hang.on_report, joins.on_report, guard.on_report)
     stacks.register()
-    stdin.attach(*failures.SPEAKER, int(environ["ALLRANKS_SIZE"]))
-    torch.attach(tell, is_active)
+    stdin.attach(*failures.RANK, int(environ["ALLRANKS_SIZE"]))
+    torch.attach(report, is_active)
     if not faulthandler.is_enabled():
         faulthandler.enable(file=2)  # a crash in C says where Python was
-    tell("started")
+    report("started")
 
 
 def listen(rank: int, host: str, listener: Listener) -> None:
-    """Have `listener(kind, **fields)` called with all that a launcher hears, also where no launcher of ours is there.
+    """Call `listener(kind, **fields)` with every message, also without a launcher of ours.
 
-    It is called in the thread where it happens, after the launcher was told. `allranks.init()` does this.
+    It is called in the thread where the event happens, after the launcher got the message. `allranks.init()` does this.
     """
     if is_active():
         _Rank.listeners += (listener,)
@@ -123,29 +123,29 @@ def listen(rank: int, host: str, listener: Listener) -> None:
 
 
 def _watch(rank: int, host: str, listener: Listener) -> None:
-    failures.SPEAKER = rank, host
-    _Rank.pid, _Rank.failed_with, _Rank.ending, _Rank.listeners = os.getpid(), 0, None, (listener,)
-    _watch_the_main_thread()
+    failures.RANK = rank, host
+    _Rank.pid, _Rank.failed_with, _Rank.exit_failure, _Rank.listeners = os.getpid(), 0, None, (listener,)
+    _watch_main_thread()
     _watch_other_threads()
     frames.attach()
-    exits.attach(_tell_of_exit)
-    jax.attach(tell, is_active, fail=_fail_late)
-    pool.attach()
+    exits.attach(_report_exit)
+    jax.attach(report, is_active, fail=_fail_late)
+    xla_threads.attach()
 
 
 def is_active() -> bool:
-    """Return whether this process speaks for its rank: forked children (DataLoader workers) do not."""
+    """Return whether this process reports for its rank: forked children (DataLoader workers) do not."""
     return _Rank.pid == os.getpid()
 
 
-def tell(kind: str, **fields: object) -> None:
-    """Tell whoever listens."""
+def report(kind: str, **fields: object) -> None:
+    """Send a message to all listeners."""
     for listener in _Rank.listeners:
         listener(kind, **fields)
 
 
-def _tell_launcher(kind: str, **fields: object) -> None:
-    """Send one datagram; a launcher that cannot be reached is said on stderr, and the program goes on."""
+def _send_to_launcher(kind: str, **fields: object) -> None:
+    """Send one datagram to the launcher; where that fails, print a line on stderr, and let the program go on."""
     rank = int(os.environ["ALLRANKS_RANK"])
     message = {"kind": kind, "rank": rank, "pid": os.getpid(), "time": time.time(), **fields}
     try:
@@ -153,57 +153,57 @@ def _tell_launcher(kind: str, **fields: object) -> None:
             channel.settimeout(SEND_SECONDS)
             channel.sendto(json.dumps(message).encode(), os.environ["ALLRANKS_CONTROL"])
     except OSError as error:
-        print(f"allranks: rank {rank} could not tell its launcher {kind!r}: {error}", file=sys.stderr)
+        print(f"allranks: rank {rank}: cannot send {kind!r} to the launcher: {error}", file=sys.stderr)
 
 
 def before_end(finish: Callable[[], object]) -> Callable[[], None]:
-    """Have `finish` called when the main thread ends in order, while this rank is still there for the others.
+    """Call `finish` when the main thread ends in order, while this rank is still there for the others.
 
-    What it raises is a failure of this rank. Returns what takes it back.
+    An exception of it is a failure of this rank. Returns a function that undoes this.
     """
     _Rank.unfinished.append(finish)
     return functools.partial(_Rank.unfinished.remove, finish)
 
 
-def rescue_by(rescue: Callable[[BaseException], bool]) -> None:
-    """Have `rescue(error)` called with the exception that ends the main thread, before it is a failure.
+def set_rescue(rescue: Callable[[BaseException], bool]) -> None:
+    """Call `rescue(error)` with the exception that ends the main thread, before it counts as a failure.
 
-    If it returns True, after a `part`, this rank ends in order.
+    If it returns True, after `leave_in_order`, this rank ends in order.
     """
     _Rank.rescue = staticmethod(rescue)
 
 
-def accuse(failure: Mapping[str, object]) -> None:
-    """Tell the launcher of the failure of any rank, which that one cannot tell itself: it hangs, or is stopped."""
-    _tell_launcher("failed", failure=failure, waits=False)
+def report_peer_failure(failure: Mapping[str, object]) -> None:
+    """Report the failure of any rank to the launcher, for a rank that cannot: it hangs, or is stopped."""
+    _send_to_launcher("failed", failure=failure, waits=False)
 
 
-def part(code: int, why: str, origin: str) -> None:
-    """Take note that this rank is about to leave in order by SystemExit(code), with all others: that is no failure.
+def leave_in_order(code: int, why: str, origin: str) -> None:
+    """Record that this rank is about to leave in order by SystemExit(code), with all others: that is no failure.
 
     `why` says what they have done, `origin` what made them leave.
     """
-    _Rank.parting = code, why, origin
+    _Rank.departure = code, why, origin
 
 
-def _parts(error: BaseException) -> bool:
-    return isinstance(error, SystemExit) and error.code == _Rank.parting[0] != 0
+def _is_departure(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code == _Rank.departure[0] != 0
 
 
 def has_failed() -> bool:
-    """Return whether this rank has reported a failure of its own."""
+    """Return whether this rank has reported a failure of itself."""
     return bool(_Rank.failed_with)
 
 
 def report_failure(error: BaseException, *, thread: str = "") -> int:
-    """Tell the launcher about an exception nobody caught (the first of this rank only); return the exit code."""
-    failure = noted[1] if (noted := _Rank.failing) and noted[0] is error else failures.of(error, thread=thread)
-    if failure["exit_code"] and not _parts(error):
+    """Report an uncaught exception to the launcher (only the first of this rank); return the exit code."""
+    failure = known[1] if (known := _Rank.failing) and known[0] is error else failures.of(error, thread=thread)
+    if failure["exit_code"] and not _is_departure(error):
         if not thread and _is_rescued(error):
-            return _Rank.parting[0]
+            return _Rank.departure[0]
         _report(failure)
-    elif rider := getattr(error, "_allranks_ending", None):
-        _Rank.ending = rider.failure
+    elif probe := getattr(error, "_allranks_exit", None):
+        _Rank.exit_failure = probe.failure
     return int(failure["exit_code"])
 
 
@@ -214,17 +214,17 @@ def _is_rescued(error: BaseException) -> bool:
 
 
 def show(error: BaseException) -> None:
-    """Tell of an exception that nobody caught, then show it as Python does: a hook may end the process."""
+    """Report an uncaught exception, then show it as Python does: a hook may end the process."""
     if is_active() and _Rank.failing is None and not _Rank.failed_with:
         _Rank.failing = error, failures.of(error)
-        tell("failing", failure=_Rank.failing[1])
+        report("failing", failure=_Rank.failing[1])
     sys.excepthook(type(error), error, error.__traceback__)
 
 
 def explain(error: BaseException, cause: BaseException) -> None:
-    """Report `cause` in the place of `error`, which ends the main thread, at the line where that was raised."""
+    """Report `cause` in place of `error`, which ends the main thread, at the line where `error` was raised."""
     _Rank.failing = error, {**failures.of(cause), "where": failures.of(error)["where"]}
-    tell("failing", failure=_Rank.failing[1], explains=True)
+    report("failing", failure=_Rank.failing[1], explains=True)
 
 
 def run(main: Callable[[], object]) -> NoReturn:
@@ -244,7 +244,7 @@ def run(main: Callable[[], object]) -> NoReturn:
 
 def finish(code: int) -> NoReturn:
     """End the process: at once if it failed, else by a SystemExit that must reach the top, so that Python ends it."""
-    if code and not _parts(SystemExit(code)):
+    if code and not _is_departure(SystemExit(code)):
         _end_now(code)
     raise SystemExit(code)
 
@@ -255,13 +255,13 @@ def _report(failure: failures.Failure) -> None:
         _expect_release()
     with _Rank.reporting:
         if is_active() and not _Rank.failed_with:
-            tell("failed", failure=failure, waits=waits)
+            report("failed", failure=failure, waits=waits)
             _Rank.failed_with = failure["exit_code"]
 
 
 def _expect_release() -> None:
-    """Take SIGTERM as the launcher's word that this rank, which has failed, may go."""
-    if _tell_launcher in _Rank.listeners:
+    """Treat SIGTERM as the launcher's release of this failed rank."""
+    if _send_to_launcher in _Rank.listeners:
         signal.signal(signal.SIGTERM, lambda *_: _Rank.released.set())
     else:
         _Rank.released.set()
@@ -273,7 +273,7 @@ def _fail_late(error: BaseException) -> NoReturn:
 
 
 def _end_now(code: int) -> NoReturn:
-    """Run the atexit functions, flush what Python would have flushed, and end, waiting for nobody but the launcher."""
+    """Run the atexit functions, flush what Python would flush, wait for the launcher's release only, and end."""
     try:
         _expect_release()
         jax.forget_shutdown()
@@ -288,11 +288,11 @@ def _end_now(code: int) -> NoReturn:
 _join_threads = threading._shutdown  # type: ignore[attr-defined]
 
 
-def _watch_the_main_thread() -> None:
-    """Take note when the main thread ends, before Python joins threads and runs atexit functions.
+def _watch_main_thread() -> None:
+    """Notice the end of the main thread, before Python joins threads and runs atexit functions.
 
-    Python then calls threading._shutdown, after sys.excepthook, whoever has replaced that: the program's own hook is
-    neither called late nor able to hide a failure from us.
+    Python then calls threading._shutdown, after sys.excepthook, whoever replaced that: so the program's hook is not
+    called late, and cannot hide a failure from us.
     """
     threading._shutdown = _main_thread_ended  # type: ignore[attr-defined]
     sys.exit = _exit
@@ -306,8 +306,8 @@ def _main_thread_ended() -> None:
         return _join_threads()  # type: ignore[no-any-return]
     if (error := failures.that_ended_main()) is not None:
         report_failure(error)
-    elif _Rank.ending is not None and _Rank.ending["exit_code"]:
-        _report(_Rank.ending)
+    elif _Rank.exit_failure is not None and _Rank.exit_failure["exit_code"]:
+        _report(_Rank.exit_failure)
     if _Rank.failed_with:
         _end_now(_Rank.failed_with)
     try:
@@ -315,9 +315,9 @@ def _main_thread_ended() -> None:
             finish()
     except Exception as error:
         _fail_late(error)
-    code, why, origin = _Rank.parting
-    where = _Rank.ending["where"] if _Rank.ending else ""
-    tell("left", exit_code=code, why=why, origin=origin, where=where, unmet=meeting.unmet())
+    code, why, origin = _Rank.departure
+    where = _Rank.exit_failure["where"] if _Rank.exit_failure else ""
+    report("left", exit_code=code, why=why, origin=origin, where=where, unjoined=joins.unjoined_frameworks())
     _join_threads()
     if _Rank.is_rescued:  # Python would end with 1, as after any exception
         exits.finish_as_python()
@@ -325,11 +325,11 @@ def _main_thread_ended() -> None:
     return None
 
 
-class _Ending:
-    """Rides on a SystemExit that sys.exit raised, and sees it die.
+class _ExitProbe:
+    """An attribute of a SystemExit that sys.exit raised: it notices when that exception is freed.
 
     A SystemExit that ends the program is freed with no Python frame below; one that was caught is freed in a frame.
-    There is no hook for SystemExit, and the interpreter does not say its code before JAX's shutdown barrier.
+    There is no hook for SystemExit, and the interpreter does not report its code before JAX's shutdown barrier.
     """
 
     def __init__(self, failure: failures.Failure) -> None:
@@ -337,10 +337,10 @@ class _Ending:
 
     def __del__(self) -> None:
         if _caller() is None:
-            _Rank.ending = self.failure
+            _Rank.exit_failure = self.failure
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        return type(None), ()  # the exception may be pickled and travel; its rider stays here
+        return type(None), ()  # the exception may be pickled and sent; its probe stays here
 
 
 def _caller() -> FrameType | None:
@@ -351,12 +351,12 @@ def _caller() -> FrameType | None:
 
 
 def _exit(code: Any = None) -> NoReturn:
-    """Stand in for sys.exit."""
+    """Replace sys.exit."""
     error = SystemExit() if code is None else SystemExit(code)
     if is_active() and threading.current_thread() is threading.main_thread():
         failure = failures.of(error, frame=sys._getframe(1), handling=sys.exc_info()[1])
-        if not _parts(error):
-            error._allranks_ending = _Ending(failure)  # type: ignore[attr-defined]
+        if not _is_departure(error):
+            error._allranks_exit = _ExitProbe(failure)  # type: ignore[attr-defined]
     try:
         raise error
     finally:
@@ -364,37 +364,37 @@ def _exit(code: Any = None) -> NoReturn:
 
 
 def _watch_other_threads() -> None:
-    """Report an exception that ended a thread: no hook of the program can replace this one, and it prints as ever."""
+    """Report an exception that ended a thread; no hook of the program can replace ours, and Python prints as usual."""
     make = threading._make_invoke_excepthook  # type: ignore[attr-defined]
-    if getattr(make, "__name__", "") == "_telling":
+    if getattr(make, "__name__", "") == "_make_hook":
         return
 
-    def _telling() -> Callable[[threading.Thread], None]:
+    def _make_hook() -> Callable[[threading.Thread], None]:
         invoke = make()
 
-        def show_then_tell(thread: threading.Thread) -> None:
+        def show_then_report(thread: threading.Thread) -> None:
             error = sys.exc_info()[1]
             invoke(thread)
             if error is not None and not isinstance(error, SystemExit) and is_active():
                 report_failure(error, thread=thread.name)
 
-        return show_then_tell
+        return show_then_report
 
-    threading._make_invoke_excepthook = _telling  # type: ignore[attr-defined]
+    threading._make_invoke_excepthook = _make_hook  # type: ignore[attr-defined]
 
 
-def _tell_of_exit(error: SystemExit, frame: FrameType, what: str = "") -> None:
-    """Tell of the end of this process, which follows at once; where a failure was told, that is the reason."""
-    if not is_active() or _Rank.failing is not None or _Rank.failed_with or _parts(error):
+def _report_exit(error: SystemExit, frame: FrameType, what: str = "") -> None:
+    """Report the end of this process, which follows at once, unless a failure was reported, which is the reason."""
+    if not is_active() or _Rank.failing is not None or _Rank.failed_with or _is_departure(error):
         return
     handling = sys.exc_info()[1] or failures.that_ended_main()
     thread = threading.current_thread()
     name = "" if thread is threading.main_thread() else thread.name
     failure = failures.of(error, thread=name, frame=frame, handling=handling)
     if not failure["exit_code"]:
-        tell("exiting", failure=None, where=failure["where"])
+        report("exiting", failure=None, where=failure["where"])
         return
     if what:
         failure["what"] = what
     _Rank.failing = error, failure
-    tell("exiting", failure=failure)
+    report("exiting", failure=failure)

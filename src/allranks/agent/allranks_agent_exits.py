@@ -1,7 +1,7 @@
-"""See what ends the process at once, past every handler of Python: os._exit and os.abort, in an excepthook, too.
+"""Report os._exit and os.abort, which end the process at once, past every handler of Python.
 
-Who ends so says nothing, and its peers fail before the process is gone: what is told here, before the sockets close,
-is how the launcher knows who was first.
+A rank that ends so reports nothing by itself, and its peers fail before its process is gone: the message that is sent
+here, before the sockets close, is how the launcher knows which rank was first.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from types import FrameType
 from typing import NoReturn
 
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
-leave, _abort = os._exit, os.abort  # for our own use: they end this process without a word
+leave, _abort = os._exit, os.abort  # for our own use: they end this process without a report
 
 
 def finish_as_python() -> None:
-    """Run the atexit functions, and flush what is open."""
+    """Run the atexit functions, and flush all open streams, as Python does at its end."""
     atexit._run_exitfuncs()
-    # The type is asked, not the thing: isinstance would wake lazy proxies, which warn or import.
+    # The type, not isinstance: that would load lazy proxies, which warn or import.
     for stream in (thing for thing in gc.get_objects() if issubclass(type(thing), _FILES)):
         try:
             stream.flush()
@@ -32,22 +32,22 @@ def finish_as_python() -> None:
 
 
 class _Listener:
-    """Whom to tell; nobody before `attach`."""
+    """Who gets the report; nobody before `attach`."""
 
     exits: Callable[[SystemExit, FrameType, str], None] = staticmethod(lambda *_: None)
 
 
 def attach(exits: Callable[[SystemExit, FrameType, str], None]) -> None:
-    """Have `exits(error, frame, what)` called before the process ends at once.
+    """Call `exits(error, frame, what)` before the process ends at once.
 
-    `error` bears the exit code, `frame` is where, `what` is "" for os._exit.
+    `error` has the exit code, `frame` is the caller, `what` describes the end ("" for os._exit).
     """
     _Listener.exits = staticmethod(exits)
     os._exit, os.abort = _leave_at_once, _abort_at_once
 
 
 def _leave_at_once(status: int) -> NoReturn:
-    """Stand in for os._exit."""
+    """Replace os._exit."""
     try:
         _Listener.exits(SystemExit(status), sys._getframe(1), "")
     finally:
@@ -55,7 +55,7 @@ def _leave_at_once(status: int) -> NoReturn:
 
 
 def _abort_at_once() -> NoReturn:
-    """Stand in for os.abort."""
+    """Replace os.abort."""
     try:
         _Listener.exits(SystemExit(128 + signal.SIGABRT), sys._getframe(1), "killed by SIGABRT: os.abort() was called")
     finally:

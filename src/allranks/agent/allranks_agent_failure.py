@@ -1,7 +1,7 @@
-"""An exception, put into the fields of `allranks.failure.Failure`.
+"""Turn an exception into the fields of `allranks.failure.Failure`.
 
-The one place where an exception of the program becomes text: its `__str__` may raise, its message may have three
-million characters, or lone surrogates (of a file name), which no stream and no store takes.
+The only place where an exception of the program becomes text: its `__str__` may raise, its message may have three
+million characters, or lone surrogates (of a file name), which no stream and no store accepts.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import allranks_agent_frames as frames  # type: ignore[import-not-found]
 
 T = TypeVar("T")
 
-# A datagram holds about 200 kB, and JSON makes six bytes of some: the two ends of a longer traceback say what happened.
+# A datagram holds about 200 kB, and JSON makes six bytes of some: of a longer traceback both ends are kept.
 HEAD, TAIL = 8_000, 24_000  # bytes
-LONGEST_LINE = 1_000  # characters of what an exception says
+LONGEST_LINE = 1_000  # characters of an exception's message
 MOST_BEFORE = 8  # exceptions of a chain
 GROUP = frames.GROUP
 START = os.getcwd()
-# The rank and the host's name that this process fails as.
-SPEAKER = 0, ""
+# The rank and the host's name in this process' failures.
+RANK = 0, ""
 
 
 # What the names of our own threads begin with.
@@ -47,9 +47,10 @@ class Failure(TypedDict):
 def of(
     error: BaseException, *, thread: str = "", frame: FrameType | None = None, handling: BaseException | None = None
 ) -> Failure:
-    """Return the failure that an exception is. Never raises, whatever the program's exception does.
+    """Return an exception as a failure. Never raises, whatever the program's exception does.
 
-    `frame` is where the exception is about to be raised, if it has not been yet, and `handling` what is handled there.
+    `frame` is where the exception is about to be raised, if it has not been yet; `handling` is the exception that is
+    handled there.
     """
     chain = _chain(error, handling)
     # A program that catches an error and leaves by sys.exit(1) has failed where the error was raised.
@@ -57,10 +58,10 @@ def of(
     raised = _leaf(shown) if _leaf(shown).__traceback__ is not None else shown
     steps = _called_from(frame) if frame is not None and shown is error else _raised_through(raised)
     if thread.startswith(_OUR_THREADS):
-        thread, steps = "", iter(())  # what it says names the place
+        thread, steps = "", iter(())  # its message names the place
     return {
-        "rank": SPEAKER[0],
-        "host": SPEAKER[1],
+        "rank": RANK[0],
+        "host": RANK[1],
         "what": _what(error) if shown is error else f"{_what(error)} after {text_of(shown)}",
         "when": time.time(),
         "where": _guarded(lambda: printable(_where(raised, list(steps))), ""),
@@ -74,17 +75,17 @@ def of(
 def text_of(error: BaseException) -> str:
     """Return an exception as one printable line of bounded length: "ValueError: bad row". Never raises.
 
-    Of a group, the first exception in it is said as well.
+    For a group, the first exception in it is added.
     """
     name = _guarded(lambda: _name_of(type(error)), "an exception")
-    says = _guarded(lambda: _says(error), "(its __str__ raises)")
+    says = _guarded(lambda: _message_line(error), "(its __str__ raises)")
     leaf = _leaf(error)
     inner = "" if leaf is error else f": {text_of(leaf)}"
     return printable(f"{name}: {says}{inner}" if says else name + inner)
 
 
 def message_of(error: BaseException) -> str:
-    """Return what an exception says, all its lines, as printable text of bounded length. Never raises."""
+    """Return the message of an exception, all its lines, as printable text of bounded length. Never raises."""
     return _bounded(_guarded(lambda: str.__str__(str(error)), "(its __str__ raises)"))
 
 
@@ -103,7 +104,7 @@ def _bounded(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text as one line that every stream takes: control characters and lone surrogates are escaped."""
+    """Return a text as one line that every stream accepts: control characters and lone surrogates are escaped."""
     text = str.__str__(text)
     if len(text) > LONGEST_LINE:
         text = f"{text[:LONGEST_LINE]}... ({len(text)} characters)"
@@ -112,17 +113,17 @@ def printable(text: str) -> str:
 
 
 def _name_of(kind: type[BaseException]) -> str:
-    own = kind.__module__ in ("builtins", "__main__")
-    return kind.__qualname__ if own else f"{kind.__module__}.{kind.__name__}"
+    is_local = kind.__module__ in ("builtins", "__main__")
+    return kind.__qualname__ if is_local else f"{kind.__module__}.{kind.__name__}"
 
 
-def _says(error: BaseException) -> str:
+def _message_line(error: BaseException) -> str:
     says = str.__str__(str(error.msg if isinstance(error, SyntaxError) else error)).strip()
     return says.partition("\n")[0]
 
 
 def _guarded(make: Callable[[], T], otherwise: T) -> T:
-    """Call what may run the program's own code (an exception's `__str__`, a loader's `get_source`)."""
+    """Return `make()`, or `otherwise` where it raises: it may run the program's code (an exception's `__str__`)."""
     try:
         return make()
     except BaseException:
@@ -207,7 +208,7 @@ def _called_from(frame: FrameType | None) -> Iterator[tuple[CodeType, int]]:
 
 
 def _where(error: BaseException, steps: list[tuple[CodeType, int]]) -> str:
-    """Return the innermost line of the user's code, or of any code but ours where there is none of his."""
+    """Return the innermost line of the user's code, or of any code but ours where there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
     places = [(code.co_filename, line) for code, line in steps if not code.co_filename.startswith(frames.OURS)]
@@ -218,5 +219,5 @@ def _where(error: BaseException, steps: list[tuple[CodeType, int]]) -> str:
 
 
 def _shown(filename: str) -> str:
-    """Return a path as the user would type it, where he started the job."""
+    """Return a path relative to the folder in which the job was started, if it is below that."""
     return os.path.relpath(filename, START) if filename.startswith(START + os.sep) else filename

@@ -1,7 +1,7 @@
-"""Tracebacks without our own frames, where these say nothing to the user: they lead from his line to his line.
+"""Show tracebacks without the frames of allranks, which do not help the user.
 
-Under `allranks run` they also lack another rank's traceback, which that rank itself shows. Ours stay where they may be
-at fault: an exception that is not ours, raised in our own code or in a library that it called.
+Under `allranks run` they also lack another rank's traceback, which that rank itself shows. Our frames stay where they
+may be at fault: an exception that is not ours, raised in our code or in a library that it called.
 ALLRANKS_FULL_TRACEBACK=1 keeps all.
 """
 
@@ -20,7 +20,7 @@ GROUP = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.11
 
 
 def is_users(filename: str) -> bool:
-    """Return whether a file of code is the user's own: neither of the standard library nor installed."""
+    """Return whether a file of code is the user's: neither of the standard library nor installed."""
     installed = f"{os.sep}site-packages{os.sep}" in filename or f"{os.sep}dist-packages{os.sep}" in filename
     return not (installed or filename.startswith(("<frozen ", STANDARD_LIBRARY)))
 
@@ -33,7 +33,7 @@ class RemoteTraceback(str):
 
 @contextlib.contextmanager
 def hidden(error: BaseException) -> Iterator[None]:
-    """While it lasts, the tracebacks of an exception and of those before it lack our frames."""
+    """Hide our frames in the tracebacks of an exception and of those before it, within a ``with``."""
     kept = [(one, one.__traceback__, getattr(one, "__notes__", None)) for one in _family(error)]
     try:
         if not os.environ.get("ALLRANKS_FULL_TRACEBACK"):
@@ -50,7 +50,7 @@ def hidden(error: BaseException) -> Iterator[None]:
 
 
 def attach() -> None:
-    """Have Python show exceptions without our frames, unless the program has a hook of its own."""
+    """Show exceptions without our frames, unless the program has set sys.excepthook."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _show
 

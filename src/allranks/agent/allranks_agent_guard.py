@@ -1,4 +1,4 @@
-"""Begin to guard a program that has joined the other ranks, where `allranks run --guard` asks for it."""
+"""Start the guard of a program that has joined the other ranks, under `allranks run --guard`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 import allranks_agent_hang as hang  # type: ignore[import-not-found]
 
-_begun = False
+_has_begun = False
 
 
 def is_wanted() -> bool:
     return os.environ.get("ALLRANKS_GUARD", "") in ("1", "any-line")
 
 
-def heard(kind: str, **fields: Any) -> None:
-    """Take note of what the agent tells the launcher; begin once this rank has joined all others."""
-    global _begun
-    if not is_wanted() or kind != "joined" or _begun or not fields["size"] == int(os.environ["ALLRANKS_SIZE"]) > 1:
+def on_report(kind: str, **fields: Any) -> None:
+    """Take a message of the agent; start the guard once this rank has joined all others."""
+    global _has_begun
+    if not is_wanted() or kind != "joined" or _has_begun or not fields["size"] == int(os.environ["ALLRANKS_SIZE"]) > 1:
         return
-    _begun = True
+    _has_begun = True
     try:
         hang.package("allranks.guard.start").begin(fields["backend"], lines=os.environ["ALLRANKS_GUARD"] != "any-line")
     except Exception:
         rank = os.environ["ALLRANKS_RANK"]
-        print(f"allranks: rank {rank}: --guard has failed:\n{traceback.format_exc()}", file=sys.stderr)
+        print(f"allranks: rank {rank}: --guard failed to start:\n{traceback.format_exc()}", file=sys.stderr)
         raise

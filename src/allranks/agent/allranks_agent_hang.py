@@ -1,7 +1,7 @@
-"""Begin allranks' hang watch in a program that joins the other ranks and does not import allranks.
+"""Start the hang watch in a program that joins the other ranks and does not import allranks.
 
 The watch is a part of the package allranks, which is imported in a thread, a moment after the program has joined, so
-that its start is not held up. Where the rank's Python does not have the package, it is taken from where this file is.
+that its start is not delayed. Where the rank's Python does not have the package, the one around this file is used.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Any
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 START_SECONDS = 1.0  # the program compiles and reads its first data meanwhile
 _OVER = threading.Event()
-_begun = False
+_has_begun = False
 
 
-def heard(kind: str, **fields: Any) -> None:
-    """Take note of what the agent tells the launcher; begin the watch once this rank has joined all others."""
-    global _begun
+def on_report(kind: str, **fields: Any) -> None:
+    """Take a message of the agent; start the watch once this rank has joined all others."""
+    global _has_begun
     if kind in ("left", "failed"):
         _OVER.set()
-    elif kind == "joined" and is_wanted() and not _begun and fields["size"] == int(os.environ["ALLRANKS_SIZE"]) > 1:
-        _begun = True
-        _leave_pid()
+    elif kind == "joined" and is_wanted() and not _has_begun and fields["size"] == int(os.environ["ALLRANKS_SIZE"]) > 1:
+        _has_begun = True
+        _publish_pid()
         threading.Thread(target=_begin, args=(fields["backend"],), name="allranks-start", daemon=True).start()
 
 
 def is_wanted() -> bool:
-    """Return whether the launcher wants a watch; what is no number of seconds is for the watch to refuse."""
+    """Return whether the launcher wants a watch; the watch itself refuses a value that is no number."""
     return os.environ.get("ALLRANKS_HANG_AFTER", "").strip() not in ("0", "0.0")
 
 
-def _leave_pid() -> None:
-    """Leave this process' id for the others' watches, which may have to judge this rank before its own has begun."""
+def _publish_pid() -> None:
+    """Write this process' id for the other ranks' watches, which may have to judge this rank before its own starts."""
     folder = f"{os.environ['ALLRANKS_CONTROL']}.watch/pid"
     os.makedirs(folder, exist_ok=True)
     with open(f"{folder}/{os.environ['ALLRANKS_RANK']}", "w") as file:
@@ -44,7 +44,7 @@ def _leave_pid() -> None:
 
 
 def _begin(backend: str) -> None:
-    """The thread. A fault in here must not end the program that it watches."""
+    """Run the thread that starts the watch; an error in it must not end the program."""
     try:
         if not _OVER.wait(START_SECONDS):
             watch = package("allranks.hang.launched")
@@ -53,7 +53,10 @@ def _begin(backend: str) -> None:
     except Exception as error:
         if not _OVER.is_set():
             rank = os.environ["ALLRANKS_RANK"]
-            print(f"allranks: rank {rank}: there is no hang watch: {type(error).__name__}: {error}", file=sys.stderr)
+            print(
+                f"allranks: rank {rank}: the hang watch failed to start: {type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
 
 
 def package(name: str) -> Any:

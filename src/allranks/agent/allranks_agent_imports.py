@@ -1,4 +1,4 @@
-"""Act on a module when it is imported, or now if it has been."""
+"""Call a function on a module when it is imported, or now if it has been."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 class _Finder:
-    """Stands first on sys.meta_path; finds nothing itself, but follows up what the others find."""
+    """The first entry of sys.meta_path; it finds nothing itself, and adds our action to what the others find."""
 
     def __init__(self) -> None:
         self.actions: dict[str, Callable[[ModuleType], None]] = {}
@@ -38,7 +38,7 @@ def _follow(spec: ModuleSpec, action: Callable[[ModuleType], None]) -> None:
 
 
 def _act(action: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Our hooks reach into private parts of other libraries; where one no longer fits, the program still runs."""
+    """Run an action; where it fails (it uses private parts of a library), print a line and let the program run."""
     try:
         action(module)
     except Exception as error:

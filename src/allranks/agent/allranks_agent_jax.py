@@ -1,8 +1,8 @@
-"""Join JAX's world without arguments, and leave it so that nobody waits for us.
+"""Let jax.distributed.initialize() join without arguments, and let a rank leave so that no peer waits for it.
 
 A JAX rank that ends early waits in JAX's shutdown barrier with its connections open, so its peers wait too: for 300 s,
-or for ever. Nothing is guessed here to end that. When the program is over, and the computations it dispatched have run,
-this rank will take part in no collective any more, so it says so in the words of XLA's CPU backend:
+or for ever. When the program is over, and the computations that it dispatched have run, this rank takes part in no
+collective any more. It tells XLA's CPU backend of its peers so:
 
 - it half-closes its gloo connections (they are known from the addresses that gloo publishes in JAX's key-value store);
   what was sent still arrives, and a peer blocked on us gets "connection closed by peer";
@@ -11,9 +11,9 @@ this rank will take part in no collective any more, so it says so in the words o
 - before there is a backend at all, it publishes an empty description of its devices.
 
 That leaves the connections between the devices of one peer: one device fails, and the next one waits for it for ever.
-So the launcher tells the peers that a rank has left, and one that is stuck from then on half-closes its own ends too.
+So the launcher tells the peers that a rank has left, and a peer that is stuck from then on half-closes its ends too.
 
-A rank that computes alone is not touched by any of this, and the barrier is still waited for.
+A rank that computes without the others is not affected, and still waits in the barrier.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-import allranks_agent_absent as absent  # type: ignore[import-not-found]
 import allranks_agent_failure as failures  # type: ignore[import-not-found]
+import allranks_agent_missing_ranks as missing_ranks  # type: ignore[import-not-found]
 import allranks_agent_preemption as preemption  # type: ignore[import-not-found]
 from allranks_agent_imports import after_import  # type: ignore[import-not-found]
 
@@ -49,17 +49,17 @@ Endpoint = tuple[bytes, int]
 
 
 def attach(
-    tell: Callable[..., None], is_active: Callable[[], bool], *, fail: Callable[[BaseException], object]
+    report: Callable[..., None], is_active: Callable[[], bool], *, fail: Callable[[BaseException], object]
 ) -> None:
-    """Watch JAX joining and leaving, of the JAX imported already or later.
+    """Report when JAX joins and leaves, for a JAX that is imported already or later.
 
     `fail` is called with the error of a computation that the program dispatched, never awaited, and that failed after
     the program's end: JAX would drop it, and the program end as if all were well.
     """
     if os.environ.get("ALLRANKS_STYLE") == "default":
         after_import("jax._src.clusters", _offer_cluster)
-    after_import("jax._src.distributed", lambda module: _watch(module.State, tell, is_active))
-    after_import("jax.experimental.multihost_utils", preemption.watch_question)
+    after_import("jax._src.distributed", lambda module: _watch(module.State, report, is_active))
+    after_import("jax.experimental.multihost_utils", preemption.watch_queries)
     # After JAX has registered its own clean_up, hence run before it, while there still is a backend.
     after_import("jax", lambda _: atexit.register(_leave_at_exit, is_active, fail))
 
@@ -82,7 +82,7 @@ def _leave_at_exit(is_active: Callable[[], bool], fail: Callable[[BaseException]
 
 
 def _offer_cluster(clusters: ModuleType) -> None:
-    """Put our cluster first in JAX's list, before one that a login node's stray variables would suggest."""
+    """Put our cluster first in JAX's list, before one that leftover variables of a login node would select."""
     base: Any = clusters.ClusterEnv
 
     class AllranksCluster(base):  # type: ignore[misc]
@@ -108,35 +108,37 @@ def _offer_cluster(clusters: ModuleType) -> None:
     base._cluster_types.insert(0, AllranksCluster)
 
 
-def _watch(state: type[Any], tell: Callable[..., None], is_active: Callable[[], bool]) -> None:
+def _watch(state: type[Any], report: Callable[..., None], is_active: Callable[[], bool]) -> None:
     initialize, shutdown = state.initialize, state.shutdown
 
     @functools.wraps(initialize)
-    def telling(self: Any, coordinator_address: str | None = None, *args: Any, **kwargs: Any) -> None:
+    def initialize_and_report(self: Any, coordinator_address: str | None = None, *args: Any, **kwargs: Any) -> None:
         if is_active():
             if (coordinator_address or "").startswith(("localhost:", "127.0.0.1:")):
-                absent.refuse("jax.distributed.initialize", (args[0] if args else kwargs.get("num_processes")) or 0)
-            tell("joining", backend="jax")
+                missing_ranks.refuse(
+                    "jax.distributed.initialize", (args[0] if args else kwargs.get("num_processes")) or 0
+                )
+            report("joining", backend="jax")
             if os.environ["ALLRANKS_RANK"] != "0":
                 await_coordinator(coordinator_address or os.environ["ALLRANKS_COORDINATOR"])
         initialize(self, coordinator_address, *args, **kwargs)
         if is_active():
             _listen()
             _DEPARTURE.prepare()
-            tell("joined", backend="jax", size=self.num_processes)
+            report("joined", backend="jax", size=self.num_processes)
 
     @functools.wraps(shutdown)
-    def leaving(self: Any) -> None:
+    def shutdown_and_report(self: Any) -> None:
         if is_active() and self.client is not None and not _DEPARTURE.left:
             error = sys.exc_info()[1]
-            tell("leaving", failure=failures.of(error) if error and failures.exit_code_of(error) else None)
+            report("leaving", failure=failures.of(error) if error and failures.exit_code_of(error) else None)
             _DEPARTURE.leave()
         try:
             shutdown(self)
         finally:
             _DEPARTURE.over()
 
-    state.initialize, state.shutdown = telling, leaving
+    state.initialize, state.shutdown = initialize_and_report, shutdown_and_report
     preemption.watch(state, is_active)
 
 
@@ -158,7 +160,7 @@ def await_coordinator(address: str, seconds: float = COORDINATOR_SECONDS) -> boo
 
 
 class _Departure:
-    """This rank's way out of the collectives: once, and then until JAX's barrier lets it go."""
+    """This rank leaves the collectives: once, and then until JAX's barrier releases it."""
 
     def __init__(self) -> None:
         self._begin()
@@ -177,7 +179,7 @@ class _Departure:
             self._watcher.start()
 
     def leave(self) -> None:
-        """Finish what was dispatched, then fail whoever waits for us, now and until `over`.
+        """Finish the dispatched computations, then make the waits of peers for us fail, now and until `over`.
 
         Raises the JaxRuntimeError of a computation that was still pending, and failed.
         """
@@ -191,7 +193,7 @@ class _Departure:
             array.block_until_ready()
 
     def over(self) -> None:
-        """Take note that this world is gone; there may be another."""
+        """Record that this world has ended; there may be another."""
         if self._watcher is not None:
             self._over.set()
             self._work.put(None)
@@ -214,7 +216,7 @@ class _Departure:
 
     @staticmethod
     def _watch(work: queue.SimpleQueue[tuple[Any, list[int]] | None], over: threading.Event) -> None:
-        """Refuse cliques that peers begin while we wait in the barrier; the store has no event for a new key."""
+        """Refuse cliques that peers set up while we wait in the barrier; the store has no event for a new key."""
         found = work.get()
         if found is None:
             return
@@ -230,7 +232,7 @@ _DEPARTURE = _Departure()
 
 
 def _listen() -> None:
-    """Wait in a thread for the launcher's word that a rank has left: at ALLRANKS_CONTROL, a dot, and our rank."""
+    """Wait in a thread for the launcher's message that a rank has left, at the socket ALLRANKS_CONTROL.<rank>."""
     path = f"{os.environ['ALLRANKS_CONTROL']}.{os.environ['ALLRANKS_RANK']}"
     if os.path.exists(path):
         return  # an earlier world of this process
@@ -240,7 +242,7 @@ def _listen() -> None:
 
 
 def _free_ourselves(channel: socket.socket) -> None:
-    """Once a rank has left, fail whatever collective this rank is stuck in: it includes one that will never come."""
+    """Once a rank has left, make the collective fail in which this rank is stuck: that rank will never join it."""
     channel.recv(1)
     world, bridge = sys.modules["jax._src.distributed"].global_state, sys.modules["jax._src.xla_bridge"]
     while True:
@@ -249,7 +251,7 @@ def _free_ourselves(channel: socket.socket) -> None:
 
 
 def _is_stuck(bridge: Any) -> bool:
-    """Watch for STUCK_SECONDS: is the same result awaited all the time, while the process does nothing?"""
+    """Return whether the same result stays pending for STUCK_SECONDS while the process does nothing."""
     before, used = _pending(bridge), time.process_time()
     time.sleep(STUCK_SECONDS)
     return bool(before & _pending(bridge)) and time.process_time() - used < STUCK_LOAD * STUCK_SECONDS
@@ -270,12 +272,12 @@ def _finish_dispatched(devices: list[Any]) -> None:
 
 def _publish_no_devices(client: Any, process_id: int) -> None:
     client.key_value_set_bytes(f"cpu:local_topology/cpu/{process_id}", NO_DEVICES)
-    if process_id == 0:  # who alone gathers the parts and publishes the whole
+    if process_id == 0:  # it gathers the parts and publishes the result
         client.key_value_set_bytes("cpu:global_topology/cpu", NO_DEVICES)
 
 
 def _publish_no_address(client: Any, devices: Iterable[int]) -> None:
-    """Answer for our devices in each clique that waits for them; its key is cpu:gloo/<device ids>/<place in them>."""
+    """Publish no address for our devices in each clique that waits for them: cpu:gloo/<device ids>/<index>."""
     published = {key for key, _ in client.key_value_dir_get_bytes(GLOO)}
     for clique in {key.rpartition("/")[0] for key in published}:
         members = [int(device) for device in clique.removeprefix(GLOO).split(",")]
@@ -285,12 +287,12 @@ def _publish_no_address(client: Any, devices: Iterable[int]) -> None:
 
 
 def _gloo_endpoints(client: Any) -> set[Endpoint]:
-    """Return where each process of this world listens for gloo connections."""
+    """Return the address at which each process of this world listens for gloo connections."""
     return {_gloo_endpoint(value) for _, value in client.key_value_dir_get_bytes(GLOO) if value != NO_ADDRESS}
 
 
 def _gloo_endpoint(value: bytes) -> Endpoint:
-    """Read what gloo publishes: a length and a host name, a length and a sockaddr_storage, and more."""
+    """Return the address that gloo publishes: a length and a host name, a length and a sockaddr_storage, and more."""
     start = 8 + int.from_bytes(value[:8], "little") + 8
     family, port = int.from_bytes(value[start : start + 2], "little"), value[start + 2 : start + 4]
     ip = value[start + 4 : start + 8] if family == socket.AF_INET else value[start + 8 : start + 24]
@@ -298,10 +300,10 @@ def _gloo_endpoint(value: bytes) -> Endpoint:
 
 
 def _half_close(listeners: set[Endpoint]) -> None:
-    """Send no more on each connection of this process that one of these listeners is an end of.
+    """Shut down sending on each connection of this process that has one of these listeners as an end.
 
-    Gloo's own threads close connections meanwhile. What they close needs nothing more of us: its number may be gone, or
-    be another file's, before it is held here.
+    Gloo's threads close connections meanwhile. A descriptor that they close needs nothing more; its number may belong
+    to no file, or to another one, by the time we duplicate it.
     """
     wanted = {inode for inode, *ends in _connections() if not listeners.isdisjoint(ends)}
     for descriptor in os.listdir("/proc/self/fd"):
@@ -343,7 +345,7 @@ def _connections() -> Iterator[tuple[str, Endpoint, Endpoint]]:
 
 
 def _endpoint(text: str) -> Endpoint:
-    """Read "0100007F:1F90": each word of the address in the machine's byte order, the port in hex."""
+    """Return the endpoint in "0100007F:1F90": words of the address in the machine's byte order, the port in hex."""
     words, _, port = text.partition(":")
     raw = bytes.fromhex(words)
     ip = b"".join(raw[at : at + 4][:: -1 if sys.byteorder == "little" else 1] for at in range(0, len(raw), 4))

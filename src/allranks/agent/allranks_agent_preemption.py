@@ -1,8 +1,8 @@
-"""Keep JAX from swallowing SIGTERM, unless the program asks JAX whether to save.
+"""Keep JAX from ignoring SIGTERM, unless the program queries JAX whether to save.
 
-jax.distributed.initialize() sets a C handler for SIGTERM that only takes note of it, for programs that ask
+jax.distributed.initialize() sets a C handler for SIGTERM that only records it, for programs that query
 `multihost_utils.reached_preemption_sync_point` at each step whether to save (Orbax does). Any other program would live
-on until it is killed. So SIGTERM does after initialize() what it did before, until the program first asks.
+on until it is killed. So SIGTERM does after initialize() what it did before, until the program first queries.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ _LIBC = ctypes.CDLL(None)
 
 
 class _State:
-    """`jax` is JAX's action for SIGTERM, put aside; `before` is the one that is in force in its place."""
+    """`jax` is JAX's action for SIGTERM, saved; `before` is the action that is in force instead."""
 
-    is_asked: bool = False
+    is_queried: bool = False
     jax: bytes | None = None
     before: bytes = b""
 
 
 def leave_to_jax() -> None:
-    """Give SIGTERM to JAX's handler, if there is one, or once there is one."""
-    _State.is_asked = True
-    if _State.jax is not None and _handler(_action()) == _handler(_State.before):  # nobody has set another since
+    """Let JAX's handler handle SIGTERM, now or as soon as JAX sets it."""
+    _State.is_queried = True
+    if _State.jax is not None and _handler(_action()) == _handler(_State.before):  # no other handler was set since
         _set_action(_State.jax)
     _State.jax = None
 
 
 def watch(state: type[Any], is_active: Callable[[], bool]) -> None:
-    """Have JAX's handler put aside when JAX joins its processes, in a process that speaks for its rank."""
+    """Save JAX's handler and restore the one before, when JAX joins its processes, in a process of a rank."""
     begin = state.initialize_preemption_sync_manager
 
     @functools.wraps(begin)
-    def beginning(self: Any) -> None:
+    def begin_and_restore(self: Any) -> None:
         before = _action()
         begin(self)
-        if is_active() and not _State.is_asked:
+        if is_active() and not _State.is_queried:
             _State.jax, _State.before = _action(), before
             _set_action(before)
 
-    state.initialize_preemption_sync_manager = beginning
+    state.initialize_preemption_sync_manager = begin_and_restore
 
 
-def watch_question(utils: ModuleType) -> None:
-    """Have SIGTERM be JAX's from the first time on that the program asks JAX whether to save."""
+def watch_queries(utils: ModuleType) -> None:
+    """Let JAX handle SIGTERM from the first time on that the program queries JAX whether to save."""
     ask = utils.reached_preemption_sync_point
 
     @functools.wraps(ask)
-    def asking(*args: Any, **kwargs: Any) -> Any:
-        if not _State.is_asked:
+    def query(*args: Any, **kwargs: Any) -> Any:
+        if not _State.is_queried:
             leave_to_jax()
         return ask(*args, **kwargs)
 
-    utils.reached_preemption_sync_point = asking  # type: ignore[attr-defined]
+    utils.reached_preemption_sync_point = query  # type: ignore[attr-defined]
 
 
 def _action() -> bytes:

@@ -1,9 +1,9 @@
-"""Let others of this machine read the Python stacks of this process, also while no Python of it can run.
+"""Let other processes of this machine read the Python stacks of this one, also while its Python cannot run.
 
-`register` has CPython itself write the stacks of all threads on SIGURG, from within the signal handler: a call in C
-that holds Python's lock, an exit handler or a destructor does not stop it. The stacks go to a file in memory that has
-no name anywhere; whoever may read this process' descriptors finds it (`read`). Where a process has none, it is not
-signalled; SIGURG is ignored by default.
+`register` makes CPython write the stacks of all threads on SIGURG, from within the signal handler: a call in C that
+holds the GIL, an exit handler or a destructor does not prevent it. The stacks go to an anonymous file in memory, which
+a process that may read this process' descriptors finds (`read`). A process without one is not signalled; SIGURG is
+ignored by default.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import time
 from collections.abc import Iterable, Iterator
 
 NAME = "allranks-stacks"
-_FOUND_AS = f"/memfd:{NAME} (deleted)"
-_LOOK_SECONDS, _QUIET_SECONDS = 0.01, 0.03  # between two looks; without news a file is whole
+_LINK = f"/memfd:{NAME} (deleted)"
+_POLL_SECONDS, _QUIET_SECONDS = 0.01, 0.03  # between two reads; a file that does not change for so long is complete
 _FAR = 900
 _descriptor: int | None = None
 
 
 def register() -> None:
-    """Have this process write its stacks whenever SIGURG comes. Again is harmless; elsewhere than on Linux, nothing."""
+    """Make this process write its stacks on SIGURG. May be called again; does nothing but on Linux."""
     global _descriptor
     if _descriptor is None and hasattr(os, "memfd_create"):
         file = os.memfd_create(NAME)
@@ -35,30 +35,30 @@ def register() -> None:
 
 
 def read(pids: Iterable[int], seconds: float = 1.0) -> dict[int, str]:
-    """Return, by pid, what `faulthandler` writes of processes that have registered and answer within `seconds`."""
-    asked = {pid: place for pid in pids if (place := _file_of(pid))}
-    before = {pid: _text(place) for pid, place in asked.items()}
-    for pid in asked:
+    """Return the output of `faulthandler` by pid, of processes that have registered and answer within `seconds`."""
+    readable = {pid: place for pid in pids if (place := _file_of(pid))}
+    before = {pid: _text(place) for pid, place in readable.items()}
+    for pid in readable:
         _signal(pid)
     deadline, found, since = time.monotonic() + seconds, dict(before), time.monotonic()
     while time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
-        now = {pid: _text(place) for pid, place in asked.items()}
+        time.sleep(_POLL_SECONDS)
+        now = {pid: _text(place) for pid, place in readable.items()}
         if now != found:
             found, since = now, time.monotonic()
-        elif all(found[pid] != before[pid] for pid in asked) and time.monotonic() - since >= _QUIET_SECONDS:
+        elif all(found[pid] != before[pid] for pid in readable) and time.monotonic() - since >= _QUIET_SECONDS:
             break
     return {pid: text[len(before[pid]) :] for pid, text in found.items() if text != before[pid]}
 
 
 def has_registered(pid: int) -> bool:
-    """Return whether a process can be read."""
+    """Return whether the stacks of a process can be read."""
     return bool(_file_of(pid))
 
 
 def _file_of(pid: int) -> str:
     folder = f"/proc/{pid}/fd"
-    return next((path for path in _listed(folder) if _target(path) == _FOUND_AS), "")
+    return next((path for path in _listed(folder) if _target(path) == _LINK), "")
 
 
 def _listed(folder: str) -> Iterator[str]:

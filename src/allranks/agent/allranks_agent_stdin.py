@@ -1,4 +1,4 @@
-"""Standard input of a rank that has none, since several ranks cannot share one: whoever reads it gets the reason."""
+"""Raise NoStandardInput where a rank reads standard input that it does not have: several ranks cannot share one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NoStandardInput(io.UnsupportedOperation):
 
 
 class _NoInput(io.RawIOBase):
-    """Raises where /dev/null would end: an empty input, or `breakpoint()` that quits, says nothing."""
+    """An input that raises: /dev/null would be an empty input, or end `breakpoint()`, without a reason."""
 
     name = "<stdin>"
 
@@ -34,7 +34,7 @@ class _NoInput(io.RawIOBase):
 
 
 def attach(rank: int, host: str, size: int) -> None:
-    """Have `sys.stdin` raise when it is read, and `breakpoint()`, where several ranks were given /dev/null."""
+    """Make reads of `sys.stdin` and `breakpoint()` raise, where several ranks were given /dev/null."""
     if size == 1 or sys.stdin is None or not _is_null(0):
         return
     why = (

@@ -1,6 +1,6 @@
-"""Tell when torch.distributed joins; have it wait in collectives as long as the launcher was told.
+"""Report when torch.distributed joins; set its timeout of collectives to the launcher's.
 
-A rank that ends needs no help here: its sockets close with the process.
+The end of a rank needs no care here: its sockets close with the process.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
-import allranks_agent_absent as absent  # type: ignore[import-not-found]
+import allranks_agent_missing_ranks as missing_ranks  # type: ignore[import-not-found]
 from allranks_agent_imports import after_import  # type: ignore[import-not-found]
 
 _ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank", "store")  # of init_process_group
 _ARGUMENTS_TO_TIMEOUT = 3
 
 
-def attach(tell: Callable[..., None], is_active: Callable[[], bool]) -> None:
-    """Watch init_process_group, of the torch imported already or later."""
+def attach(report: Callable[..., None], is_active: Callable[[], bool]) -> None:
+    """Wrap init_process_group, of a torch that is imported already or later."""
 
     def watch_joining(c10d: ModuleType) -> None:
         join = c10d.init_process_group
 
         @functools.wraps(join)
-        def telling(*args: Any, **kwargs: Any) -> Any:
+        def join_and_report(*args: Any, **kwargs: Any) -> Any:
             if not is_active():
                 return join(*args, **kwargs)
-            wanted = _size_asked_for(dict(zip(_ARGUMENTS, args, strict=False)) | kwargs)
-            absent.refuse("init_process_group", wanted, hint=" (Lightning: Trainer(devices={size}))")
-            tell("joining", backend="torch")
+            wanted = _requested_size(dict(zip(_ARGUMENTS, args, strict=False)) | kwargs)
+            missing_ranks.refuse("init_process_group", wanted, hint=" (Lightning: Trainer(devices={size}))")
+            report("joining", backend="torch")
             if len(args) < _ARGUMENTS_TO_TIMEOUT and (seconds := os.environ.get("ALLRANKS_RENDEZVOUS_TIMEOUT")):
                 kwargs.setdefault("timeout", timedelta(seconds=float(seconds)))
             result = join(*args, **kwargs)
-            tell("joined", backend="torch", size=c10d.get_world_size())
+            report("joined", backend="torch", size=c10d.get_world_size())
             return result
 
         for module in (c10d, sys.modules.get("torch.distributed")):
             if module is not None and getattr(module, "init_process_group", None) is join:
-                module.init_process_group = telling  # type: ignore[attr-defined]
+                module.init_process_group = join_and_report  # type: ignore[attr-defined]
 
     after_import("torch.distributed.distributed_c10d", watch_joining)
 
 
-def _size_asked_for(arguments: Mapping[str, Any]) -> int:
+def _requested_size(arguments: Mapping[str, Any]) -> int:
     """Return how many processes init_process_group would wait for; 0 where they need not be of this job."""
     if arguments.get("store") is not None or arguments.get("init_method") not in (None, "env://"):
         return 0

@@ -1,7 +1,7 @@
-"""Runs at the start of every Python of a rank: first the sitecustomize we stand in front of, then the agent.
+"""Activate the agent at the start of every Python of a rank, after the sitecustomize that would be imported else.
 
 Python imports one `sitecustomize`, the first on its path, and the launcher puts this folder first. An exception in the
-other one is shown as Python would have shown it, after the agent is active.
+other one is shown as Python would show it, after the agent is active.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def run_the_next_one() -> None:
 try:
     run_the_next_one()
 finally:
-    # The rank's first Python speaks for it. Those it starts find its mark and stay silent; one it execs is itself.
+    # The rank's first Python reports for it. Those it starts find its pid and stay silent; one it execs is itself.
     if "ALLRANKS_CONTROL" in os.environ and os.environ.get("ALLRANKS_AGENT_PID") in (None, str(os.getpid())):
         from allranks_agent import activate_at_start  # type: ignore[import-not-found]
 

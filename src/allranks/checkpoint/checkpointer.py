@@ -160,7 +160,7 @@ class Checkpointer:
             self._gated = False
             if restored.on_storage:
                 progress.saved = restored[1]
-                agent.load().tell("saved", step=restored[1])
+                agent.load().report("saved", step=restored[1])
         return restored
 
     def resume_gate(

@@ -91,7 +91,7 @@ class Departure:
         """Take a Checkpointer in."""
         member.pace.grace = overdue.grace() if self._world_here().is_main and overdue.is_known() else None
         self._members.append(member)
-        agent.load().rescue_by(rescue)
+        agent.load().set_rescue(rescue)
 
     def drop(self, member: Member) -> None:
         """Let a Checkpointer go: it has saved what it had, or has failed."""

@@ -271,7 +271,7 @@ class Saver:
             handle.end(result)
             progress.saved = order.step if self._settings.durable else progress.saved
             if self._world.is_main and self._settings.durable:
-                agent.load().tell("saved", step=order.step)
+                agent.load().report("saved", step=order.step)
 
     def _renew_pools(self) -> None:
         """Begin with new memory: a save that was given up has not returned all of its blocks."""

@@ -215,25 +215,25 @@ def _xla_flags(rendezvous_timeout: float | None) -> tuple[str, ...]:
         return ()
     from allranks.launch.environment import rendezvous_flags
     from allranks.readiness.detect import has_jaxlib
-    from allranks.readiness.flags import accepted
+    from allranks.readiness.flags import known_flags
 
-    return accepted(rendezvous_flags(rendezvous_timeout)) if has_jaxlib() else ()
+    return known_flags(rendezvous_flags(rendezvous_timeout)) if has_jaxlib() else ()
 
 
 def _unread(target: Target) -> str:
     """Return a line about environment variables that neither a library nor the program reads; "" if there are none."""
     from allranks.launch.job import Command, Script
-    from allranks.readiness.variables import unread
+    from allranks.readiness.variables import unread_row
 
     def is_read(name: str) -> bool:
         from allranks.readiness.code import files_under
-        from allranks.readiness.installed import contains
+        from allranks.readiness.name_search import contains
 
         return contains(name, files_under(Path(target.path if isinstance(target, Script) else ".")))
 
     if isinstance(target, Command):
         return ""  # whatever that reads
-    row = unread(os.environ, is_read)
+    row = unread_row(os.environ, is_read)
     return "" if row.verdict == "ok" else f"{row.texts[0]} ({row.remedy.removesuffix('.')})"
 
 

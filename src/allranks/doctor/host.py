@@ -21,8 +21,8 @@ from allranks.findings import Row, error, not_determined, not_seen, ok, warning
 from allranks.hang import query
 from allranks.names.variables import NAMES
 from allranks.readiness import variables
-from allranks.readiness.flags import read_by_a_child
-from allranks.readiness.installed import contains
+from allranks.readiness.flags import read_in_child
+from allranks.readiness.name_search import contains
 
 _FRAMEWORKS = ("jax", "torch")
 # A child must not take the memory of a GPU, nor open the driver just to count.
@@ -192,7 +192,7 @@ def named_variables() -> Row:
     looked = [name for name in sorted(os.environ) if name.startswith(tuple(NAMES))]
     if not looked:
         return not_seen("variables", f"none that begins with {', '.join(NAMES)}")
-    found = variables.unread(os.environ, lambda name: contains(name, ()))
+    found = variables.unread_row(os.environ, lambda name: contains(name, ()))
     if found.verdict == "ok":
         return ok("variables", f"known, or named in what is installed: {', '.join(looked)}")
     return warning("variables", f"{found.texts[0]}, of what is installed; your program may", remedy=found.remedy)
@@ -204,7 +204,7 @@ def xla_flags(flags: str) -> Row:
     if not detect.has("jaxlib"):
         return not_determined("XLA flags", f"{flags}: there is no jaxlib to read them")
     try:
-        read = read_by_a_child(flags)
+        read = read_in_child(flags)
     except subprocess.TimeoutExpired as late:
         return not_determined("XLA flags", f"jaxlib did not read them within {late.timeout:.0f} s")
     if read.refused:

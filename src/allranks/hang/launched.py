@@ -85,7 +85,7 @@ class LauncherListener:
 
     def end_all(self, failure: Failure) -> None:
         """End the job because of the failure of any rank."""
-        agent.load().accuse(asdict(failure))
+        agent.load().report_peer_failure(asdict(failure))
 
     def at_end(self, farewell: Callable[[], None]) -> None:
         """Have ``farewell`` called when the main thread has ended."""

@@ -90,8 +90,8 @@ def read(data: bytes) -> AgentReport | AgentStarted | None:
         rank, kind = int(fields["rank"]), fields["kind"]
         if kind == "started":
             return AgentStarted(rank, int(fields["pid"]))
-        if kind == "answers":
-            return SaveReport(rank, saves_on_sigterm=bool(fields["answers"]))
+        if kind == "sigterm":
+            return SaveReport(rank, saves_on_sigterm=bool(fields["saves"]))
         if kind == "saved":
             return SaveReport(rank, step=int(fields["step"]))
         if kind == "joining":
@@ -111,7 +111,7 @@ def read(data: bytes) -> AgentReport | AgentStarted | None:
 
 def _left(rank: int, fields: Mapping[str, Any], *, has_ended: bool) -> RankLeft:
     failure = fields.get("failure")
-    why, origin, where, unjoined = (str(fields.get(name, "")) for name in ("why", "origin", "where", "unmet"))
+    why, origin, where, unjoined = (str(fields.get(name, "")) for name in ("why", "origin", "where", "unjoined"))
     return RankLeft(
         rank,
         float(fields["time"]),

@@ -39,7 +39,7 @@ from allranks.launch import forked_rank
 from allranks.launch.job import Call, Command, from_json
 from allranks.launch.preload import Plan
 
-has_children = load("allranks_agent_absent").has_children
+has_children = load("allranks_agent_missing_ranks").has_children
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # What wakes the fork server is an event; this is only how often it looks whether the launcher is still its parent,

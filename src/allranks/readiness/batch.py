@@ -1,4 +1,4 @@
-"""Rows, ranks, devices and accumulation, before the first step: the batch, its first rows, the loader. Pure."""
+"""Check rows, ranks, devices and accumulation before the first step: the batch, its first rows, the loader. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class LoaderFacts:
-    """What a torch DataLoader says of itself.
+class LoaderSettings:
+    """The settings of a torch DataLoader.
 
-    ``samples`` is None for an iterable data set; ``replicas`` and ``replica`` are those of a distributed sampler, None
-    where there is none; ``forks`` is whether its workers are forked.
+    ``samples`` is None for an iterable dataset; ``replicas`` and ``replica`` are those of a distributed sampler, None
+    without one; ``forks``: its workers are forked.
     """
 
     batch_size: int | None
@@ -29,8 +29,8 @@ class LoaderFacts:
     forks: bool
 
 
-def planned(size: int, ranks: int, devices: int, accumulation: int) -> tuple[Row, BatchPlan | None]:
-    """Return whether a global batch of ``size`` rows can be cut evenly, and how."""
+def plan_row(size: int, ranks: int, devices: int, accumulation: int) -> tuple[Row, BatchPlan | None]:
+    """Return a row that says whether a global batch of ``size`` rows divides evenly, and the plan (None if not)."""
     try:
         plan = BatchPlan(size, ranks, devices, accumulation)
     except BatchMismatch as raised:
@@ -43,7 +43,7 @@ def _refused(topic: str, raised: BatchMismatch) -> Row:
 
 
 def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int, accumulation: int) -> Row:
-    """Return whether the leading dimensions of what this rank brings fit the plan, or at least its devices."""
+    """Return a row that says whether the leading dimensions of this rank's arrays fit the plan, or its devices."""
     try:
         rows = count_rows(shapes, who="the rows")
     except BatchMismatch as raised:
@@ -67,21 +67,21 @@ def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int
 
 
 def global_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
-    """Return whether a batch that spans all ranks has the rows of the plan."""
+    """Return a row that says whether a batch of global arrays has the rows of the plan."""
     rows = {shape[0] for shape in shapes.values() if shape}
-    told = ", ".join(map(str, sorted(rows)))
+    text = ", ".join(map(str, sorted(rows)))
     remedy = "Every rank brings its own rows: allranks.global_batch(mesh, rows, global_rows=...)."
     if plan is not None and plan.accumulation > 1 and rows == {plan.rows_per_rank} == {plan.size // plan.accumulation}:
-        found = f"global arrays of {told} rows: those of a micro-batch, or of one rank, taken for all"
+        found = f"global arrays of {text} rows: those of a micro-batch, or of one rank, taken for all"
         remedy = f"If they are not of a micro-batch: {remedy[0].lower()}{remedy[1:]}"
         return warning("leading dimension", found, remedy=remedy)
     if plan is None or rows <= {plan.size, plan.size // plan.accumulation}:
-        return ok("leading dimension", f"global arrays of {told} rows")
-    return error("leading dimension", f"global arrays of {told} rows; the batch has {plan.size}", remedy=remedy)
+        return ok("leading dimension", f"global arrays of {text} rows")
+    return error("leading dimension", f"global arrays of {text} rows; the batch has {plan.size}", remedy=remedy)
 
 
 def _one_a_device(shapes: Mapping[str, Shape], rows: int, devices: int, plan: BatchPlan | None = None) -> bool:
-    """Whether the first dimension counts devices, as pmap has it, and the next ones the rows of each."""
+    """Return whether the first dimension counts devices, as for pmap, and the next one the rows of each."""
     if rows != devices or any(len(shape) < 2 for shape in shapes.values()):
         return False
     wanted = plan and {plan.rows_at_once, plan.rows_at_once * plan.accumulation, plan.accumulation}
@@ -90,19 +90,19 @@ def _one_a_device(shapes: Mapping[str, Shape], rows: int, devices: int, plan: Ba
 
 def _advice(rows: int, plan: BatchPlan) -> str:
     if rows == plan.size:
-        return "These are the rows of all ranks: bring only this rank's own, BatchPlan.rows_of(rank)."
+        return "These are the rows of all ranks: bring only those of this rank, BatchPlan.rows_of(rank)."
     return "Set the loader's batch size to the rows of one rank."
 
 
-def loader(facts: LoaderFacts, plan: BatchPlan | None, *, rank: int, ranks: int, jax: bool) -> Iterator[Row]:
-    """Yield what is to be said of a DataLoader on this rank; ``jax`` is whether JAX runs in the process."""
-    if plan is not None and facts.batch_size is not None:
-        yield _batch_size(facts.batch_size, plan)
-    yield _shares(facts, rank, ranks)
-    if facts.samples is not None and facts.batch_size:
-        yield _last_batch(facts, facts.samples, facts.batch_size)
-    if jax and facts.workers and facts.forks:
-        found = f"{facts.workers} workers are forked from a process in which JAX runs threads"
+def loader(settings: LoaderSettings, plan: BatchPlan | None, *, rank: int, ranks: int, jax: bool) -> Iterator[Row]:
+    """Yield the rows about a DataLoader on this rank; ``jax``: JAX runs in the process."""
+    if plan is not None and settings.batch_size is not None:
+        yield _batch_size(settings.batch_size, plan)
+    yield _shares(settings, rank, ranks)
+    if settings.samples is not None and settings.batch_size:
+        yield _last_batch(settings, settings.samples, settings.batch_size)
+    if jax and settings.workers and settings.forks:
+        found = f"{settings.workers} workers are forked from a process in which JAX runs threads"
         yield warning("loader workers", found, remedy='DataLoader(multiprocessing_context="spawn"), or num_workers=0.')
 
 
@@ -114,29 +114,28 @@ def _batch_size(size: int, plan: BatchPlan) -> Row:
     return error("loader batch size", found, remedy=f"DataLoader(batch_size={micro}).")
 
 
-def _shares(facts: LoaderFacts, rank: int, ranks: int) -> Row:
+def _shares(settings: LoaderSettings, rank: int, ranks: int) -> Row:
     check = "each rank its own rows"
-    if facts.replicas is not None:
-        if (facts.replicas, facts.replica) == (ranks, rank):
+    if settings.replicas is not None:
+        if (settings.replicas, settings.replica) == (ranks, rank):
             return ok(check, f"a sampler for {ranks} ranks")
-        found = f"the sampler is for rank {facts.replica} of {facts.replicas}, this is rank {rank} of {ranks}"
+        found = f"the sampler is for rank {settings.replica} of {settings.replicas}, this is rank {rank} of {ranks}"
         return error(check, found, remedy=f"DistributedSampler(dataset, num_replicas={ranks}, rank={rank}).")
     if ranks == 1:
         return ok(check, "one rank")
-    if facts.samples is None:
-        return warning(
-            check, "an iterable data set: what each rank reads cannot be seen", remedy="allranks.shard(dataset, world)."
-        )
-    found = "no distributed sampler: every rank reads the whole data set"
+    if settings.samples is None:
+        found = "an iterable dataset: which rows each rank reads is unknown"
+        return warning(check, found, remedy="allranks.shard(dataset, world).")
+    found = "no distributed sampler: every rank reads the whole dataset"
     return error(
         check, found, remedy="DataLoader(sampler=DistributedSampler(dataset)), or allranks.shard(dataset, world)."
     )
 
 
-def _last_batch(facts: LoaderFacts, samples: int, size: int) -> Row:
-    mine = -(-samples // (facts.replicas or 1))
+def _last_batch(settings: LoaderSettings, samples: int, size: int) -> Row:
+    mine = -(-samples // (settings.replicas or 1))
     rest = mine % size
-    if facts.drop_last or not rest:
+    if settings.drop_last or not rest:
         return ok("drop_last", f"every batch has {size} rows")
     found = f"drop_last is not set, and the last batch of an epoch has {rest} rows instead of {size}"
     return error(

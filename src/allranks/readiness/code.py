@@ -1,32 +1,33 @@
-"""Which code and which versions a rank runs."""
+"""Find the code and the versions that a rank runs: the program's files, their digests, the git commit."""
 
 from __future__ import annotations
 
+import ast
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from allranks.callsite import is_users
 from allranks.digest import digest, show
-from allranks.readiness.imports import imported_files
 
 _FRAMEWORKS = ("allranks", "jax", "jaxlib", "torch", "numpy")
 _MOST_FILES, _GIT_SECONDS = 5000, 5.0
 
 
 def loaded_files() -> list[Path]:
-    """Return the Python files of the program itself that are imported by now."""
+    """Return the program's Python files that are imported by now."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return sorted(Path(file) for file in files if file and file.endswith(".py") and is_users(file))
 
 
 def program_files(place: Path) -> list[Path]:
-    """Return the Python files of a program: those of a folder, or a script and what it imports of the user's own."""
+    """Return the Python files of a program: those of a folder, or a script and the user's files that it imports."""
     return files_under(place) if place.is_dir() else imported_files(place)
 
 
@@ -46,7 +47,7 @@ def files_under(place: Path) -> list[Path]:
 
 
 def digests(files: Iterable[Path]) -> dict[str, str]:
-    """Return a digest of each file, by its path below the folder that all are in: hosts may have it elsewhere."""
+    """Return a digest of each file by its path below their common folder, which may differ over hosts."""
     paths = [file.resolve() for file in files]
     if not paths:
         return {}
@@ -55,7 +56,7 @@ def digests(files: Iterable[Path]) -> dict[str, str]:
 
 
 def commit(place: Path) -> str:
-    """Return the git commit that is checked out around a file or folder, "" where there is none."""
+    """Return the git commit that is checked out around a file or folder, "" without one."""
     for folder in (place, *place.parents):
         git = folder / ".git"
         if git.is_file():  # a worktree of a repository that is elsewhere
@@ -65,8 +66,8 @@ def commit(place: Path) -> str:
     return ""
 
 
-def changed(files: Sequence[Path], place: Path) -> int | None:
-    """Return how many of the files are not as they were committed, untracked ones too; None if git cannot say that."""
+def changed_count(files: Sequence[Path], place: Path) -> int | None:
+    """Return how many files differ from the commit, untracked ones included; None if git cannot tell."""
     git = shutil.which("git")
     if git is None or not files:
         return None
@@ -98,7 +99,7 @@ def _resolved(head: str, git: Path) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of the frameworks that are installed, and of what else is imported."""
+    """Return the versions of Python, of the installed frameworks and of other imported libraries."""
     found = {"python": platform.python_version()}
     for name, module in sorted(sys.modules.items()):
         version = vars(module).get("__version__") if "." not in name and module is not None else None
@@ -110,3 +111,64 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def imported_files(script: Path) -> list[Path]:
+    """Return the script and the user's files that it imports, directly or through others. Nothing of them runs.
+
+    The user's files are those below the script's folder, and packages that are installed as editable. A name that is
+    computed while the program runs (``importlib.import_module(name)``) is not seen.
+    """
+    found: set[Path] = set()
+    waiting = [(script, script.parent)]
+    while waiting:
+        path, root = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += (place for name in sorted(_names(path, root)) for place in _files(name, root, script.parent))
+    return sorted(found)
+
+
+def _names(path: Path, root: Path) -> set[str]:
+    """Return the dotted names that a file imports; of ``from a import b`` both ``a`` and ``a.b``: b may be a module."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return set()  # its digest is compared all the same
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = path.relative_to(root).parent.element_digests
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*above, *filter(None, [node.module])])
+            names |= {module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)}
+    return names - {""}
+
+
+def _files(name: str, *roots: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield the files that an import of ``name`` reads, each with the folder in which its top-level package is."""
+    top, *rest = name.split(".")
+    near = [root for root in roots if (root / top).is_dir() or (root / f"{top}.py").is_file()]
+    root = near[0] if near else _root_of(top)
+    if root is None:
+        return
+    at = root
+    for part in (top, *rest):
+        at = at / part
+        for path in (at.with_name(f"{part}.py"), at / "__init__.py"):
+            if path.is_file():
+                yield path, root
+
+
+def _root_of(top: str) -> Path | None:
+    """Return the folder that holds a top-level package which is installed as editable; None for any other."""
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None or not is_users(spec.origin) or not spec.origin.endswith(".py"):
+        return None
+    here = Path(spec.origin).parent
+    return here.parent if spec.submodule_search_locations else here

@@ -1,4 +1,4 @@
-"""The frameworks of this process: only those that the program has imported are asked."""
+"""Choose the framework adapters of this process: only those of frameworks that the program has imported."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def framework(name: str) -> ModuleType | None:
 
 
 def has_jaxlib() -> bool:
-    """Whether there is a jaxlib to read flags."""
+    """Return whether jaxlib is installed, which can read XLA's flags."""
     return find_spec("jaxlib") is not None
 
 
 def array_of(value: object) -> tuple[np.ndarray[Any, Any] | None, bool]:
-    """Return what this process holds of an array (or a generator's state), and whether it holds keys of JAX."""
+    """Return this process' part of an array (or a generator's state), and whether it holds keys of JAX."""
     if isinstance(value, np.ndarray | np.generic):
-        return np.asarray(value), _words_of_keys(np.asarray(value))
+        return np.asarray(value), _is_raw_key(np.asarray(value))
     if isinstance(value, np.random.Generator):
         state = repr(value.bit_generator.state).encode()
         return np.frombuffer(state, np.uint8).reshape(1, -1), False
@@ -32,10 +32,10 @@ def array_of(value: object) -> tuple[np.ndarray[Any, Any] | None, bool]:
         adapter = framework(name)
         array = adapter.as_array(value) if adapter is not None else None
         if adapter is not None and array is not None:
-            return array, name == "jax" and (adapter.is_key(value) or _words_of_keys(array))
+            return array, name == "jax" and (adapter.is_key(value) or _is_raw_key(array))
     return None, False
 
 
-def _words_of_keys(array: np.ndarray[Any, Any]) -> bool:
-    """Whether an array looks like jax.random.PRNGKey's: words of 32 bits, two or four a key."""
+def _is_raw_key(array: np.ndarray[Any, Any]) -> bool:
+    """Return whether an array looks like one of jax.random.PRNGKey: two or four words of 32 bits a key."""
     return array.dtype == np.uint32 and array.ndim >= 1 and array.shape[-1] in (2, 4)

@@ -1,7 +1,7 @@
-"""Are the flags of XLA known to this jaxlib, and are they those that it has read?
+"""Check that this jaxlib knows the flags in XLA_FLAGS, and that XLA has read these flags.
 
-An unknown flag ends a process at once, and a flag that is set after XLA has read them does nothing, in silence. So a
-child process reads them, and what it has made of them is compared with what this process has.
+An unknown flag ends a process at once; a flag that is set after XLA has read them silently does nothing. So a child
+process reads the flags, and its options are compared with those of this process.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _VALUE = re.compile(r"Couldn't interpret value (.*) for flag (\w+)")
 _NO_FILE = re.compile(r'Could not open file "([^"]*)"')
 # Python's start, and the import of jaxlib: a second where nothing is in the page cache is a lot.
 _PATIENCE = 60.0
-# XLA's options as bytes: they hold what every flag says.
+# XLA's options as bytes: they contain every flag.
 OPTIONS = "hashlib.sha256(xla_client.CompileOptions().SerializeAsString()).hexdigest()"
 _PROGRAM = f"import hashlib; from jaxlib import xla_client; print({OPTIONS})"
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a jaxlib makes of flags: the ``digest`` of its options, or why it ``refused`` and what is ``unknown``."""
+    """How jaxlib reads flags: the ``digest`` of its options, or why it ``refused`` them and which are ``unknown``."""
 
     digest: str = ""
     refused: str = ""
     unknown: tuple[str, ...] = ()
 
 
-def read_by_a_child(flags: str, environ: Mapping[str, str] | None = None) -> Read:
-    """Have a new process of this Python read XLA_FLAGS. Takes about 0.3 s."""
+def read_in_child(flags: str, environ: Mapping[str, str] | None = None) -> Read:
+    """Return how a new process of this Python reads ``flags`` as XLA_FLAGS. Takes about 0.3 s."""
     inherited = {k: v for k, v in (environ or os.environ).items() if not k.startswith("ALLRANKS_")}
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
@@ -56,9 +56,9 @@ def read_by_a_child(flags: str, environ: Mapping[str, str] | None = None) -> Rea
     return Read(refused=f"XLA ends: {last}")
 
 
-def accepted(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the flags that the installed jaxlib knows."""
+def known_flags(flags: Sequence[str]) -> tuple[str, ...]:
+    """Return the flags that the installed jaxlib knows."""
     left = tuple(flags)
-    while left and (unknown := read_by_a_child(" ".join(left)).unknown):
+    while left and (unknown := read_in_child(" ".join(left)).unknown):
         left = tuple(flag for flag in left if flag.partition("=")[0] not in {one.partition("=")[0] for one in unknown})
     return left

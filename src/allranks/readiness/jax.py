@@ -1,4 +1,4 @@
-"""What JAX says of this process: devices, keys, and which of XLA's flags it has read."""
+"""Read JAX's state in this process: devices, keys, the thread pool, and the flags that XLA has read."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from allranks import agent
 from allranks.findings import Row, ok, warning
 
 
-def started() -> bool:
-    """Whether a backend has been made: XLA has read its flags then."""
+def is_started() -> bool:
+    """Return whether a backend exists: then XLA has read its flags."""
     return bool(xla_bridge.backends_are_initialized())
 
 
 def options_digest() -> str:
-    """Return the digest of the options that XLA has made of its flags, as ``flags.OPTIONS`` says it."""
+    """Return the digest of XLA's options, as ``flags.OPTIONS`` computes it."""
     return hashlib.sha256(xla_client.CompileOptions().SerializeAsString()).hexdigest()
 
 
 def devices() -> tuple[int, str]:
-    """Return how many devices this process has, and of what kind. Starts the backend."""
+    """Return how many devices this process has, and their kind. Starts the backend."""
     mine = jax.local_devices()
     return len(mine), mine[0].device_kind
 
 
-def pool() -> Row | None:
-    """Return whether steps that nobody awaits can deadlock: only virtual CPU devices can."""
+def thread_pool_row() -> Row | None:
+    """Return a row that says whether un-awaited steps can deadlock; None but for several virtual CPU devices."""
     count, kind = devices()
     if kind != "cpu" or count == 1:
         return None
-    sizes = agent.load("allranks_agent_pool")
+    sizes = agent.load("allranks_agent_xla_threads")
     needed = sizes.THREADS_A_DEVICE * count
     if hasattr(xla_client.make_cpu_client, "__wrapped__"):
         return ok("un-awaited steps", f"XLA's pool has {max(needed, sizes.threads())} threads for {count} devices")
     if sizes.threads() >= needed:
         return ok("un-awaited steps", f"XLA's pool has {sizes.threads()} threads for {count} devices")
-    found = f"XLA's pool has {sizes.threads()} threads for {count} devices: steps that nobody awaits can deadlock"
+    found = f"XLA's pool has {sizes.threads()} threads for {count} devices: un-awaited steps can deadlock"
     return warning("un-awaited steps", found, remedy=f"Start with NPROC={needed}, or with allranks run.")
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """Return what this process holds of a jax.Array, keys as their words in a last dimension; None for others."""
+    """Return this process' part of a jax.Array, keys as words in the last dimension; None for other values."""
     if not isinstance(value, jax.Array):
         return None
     data = jax.random.key_data(value) if _is_key_type(value.dtype) else value
@@ -58,7 +58,7 @@ def as_array(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def is_key(value: Any) -> bool:
-    """Whether an array holds keys: typed ones, or words of the older kind."""
+    """Return whether a value is an array of typed keys."""
     return isinstance(value, jax.Array) and _is_key_type(value.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Everything that can be seen to be wrong before the first step, on all ranks, in one table."""
+"""Implement ``allranks.preflight``: check all ranks before the first step, and return one table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from allranks.errors import NotReady
 from allranks.findings import Row, error, ok, warning
 from allranks.readiness import batch as batches
 from allranks.readiness import code, values, variables
+from allranks.readiness.comparison import NamedValue, difference, distinct, find_differences, leaders, merge_rows
 from allranks.readiness.detect import framework, has_jaxlib
-from allranks.readiness.facts import Fact, difference, differing, distinct, leaders, merged
-from allranks.readiness.flags import read_by_a_child
-from allranks.readiness.installed import contains
+from allranks.readiness.flags import read_in_child
+from allranks.readiness.name_search import contains
 from allranks.report.readiness import Readiness
 from allranks.world.base import World
 from allranks.world.codec import Value
@@ -29,8 +29,8 @@ _WAITS = re.compile(r"--(xla_\w*(?:terminate|termination|collective)_timeout\w*)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the user wants checked, beside what is always."""
+class _Request:
+    """What the user wants checked, beside the checks that always run."""
 
     batch: int | BatchPlan | None
     accumulation: int
@@ -49,163 +49,172 @@ def preflight(
     same: Mapping[str, object] | None = None,
     distinct: Mapping[str, object] | None = None,
 ) -> Readiness:
-    """Check before the first step what can be checked; **every rank must call it**, in the same way.
+    """Check all ranks before the first step; **every rank must call it**, with the same arguments.
 
-    Always: the program's own files, the versions of libraries, the environment and the devices are equal on all ranks;
-    XLA knows its flags, and has read them; no variable is set that nothing reads; how long collectives wait; whether
-    steps that nobody awaits can deadlock.
+    Always checked: the program's files, the versions of libraries, the environment and the devices are equal on all
+    ranks; XLA knows its flags, and has read them; no variable is set that nothing reads; how long collectives wait;
+    whether un-awaited steps can deadlock.
 
-    ``batch`` is the number of rows of a global batch, cut over all devices of all ranks and ``accumulation`` steps; a
-    BatchPlan, where only some devices are data-parallel. ``data`` is this rank's first rows (a tree of arrays), or the
-    DataLoader that brings them. ``same`` are values that must be equal on all ranks (a configuration, the key of the
-    parameters), ``distinct`` those of which all ranks and devices must have their own (keys of dropout, seeds,
-    generators): a key, or an array of them.
+    ``batch`` is the number of rows of a global batch, split over all devices of all ranks and ``accumulation`` steps,
+    or a BatchPlan, where only some devices are data-parallel. ``data`` is this rank's first rows (a tree of arrays), or
+    its DataLoader. ``same`` has values that must be equal on all ranks (a configuration, the key of the parameters);
+    ``distinct`` has values that must differ between all ranks and devices (keys of dropout, seeds, generators): a key,
+    or an array of keys.
 
     Rank 0 prints the table on stderr. Raises NotReady with its errors, on every rank.
     """
     files = code.loaded_files()
-    found = examine(world, _Asked(batch, accumulation, data, same or {}, distinct or {}, files))
+    found = examine(world, _Request(batch, accumulation, data, same or {}, distinct or {}, files))
     if world.is_main:
         print(found, file=sys.stderr, flush=True)
     if found.errors:
-        world.barrier("preflight: the table is printed")  # what a rank prints after another's error is cut short
+        world.barrier("preflight: the table is printed")  # after a rank's error the output of the others is cut short
         ranks = {rank for row in found.errors for rank in row.ranks}
         raise NotReady(f"rank {world.rank}: not ready for the first step: {found.problems}", ranks=ranks)
     return found
 
 
 def examine_files(world: World, files: Sequence[Path], *, batch: int | None, accumulation: int) -> Readiness:
-    """Check what needs no program: its files are given. **Every rank must call it.** Neither prints nor raises."""
-    return examine(world, _Asked(batch, accumulation, None, {}, {}, files))
+    """Check what needs no running program, of these files. **Every rank must call it.** Neither prints nor raises."""
+    return examine(world, _Request(batch, accumulation, None, {}, {}, files))
 
 
-def examine(world: World, asked: _Asked) -> Readiness:
+def examine(world: World, request: _Request) -> Readiness:
     """Return the rows of all ranks, the same on every rank."""
-    rows, facts = _look(world, asked)
-    parts = {f"distinct: {name}": values.parts(value, what=name) for name, value in asked.distinct.items()}
+    rows, named_values = _check_rank(world, request)
+    parts = {f"distinct: {name}": values.element_digests(value, what=name) for name, value in request.distinct.items()}
     mine: Value = {
         "rows": [row.to_json() for row in rows if world.is_main or row.verdict != "ok"],
         "fine": [row.topic for row in rows if not world.is_main and row.verdict == "ok"],
-        "facts": {fact.check: fact.digest for fact in facts},
+        "facts": {one.check: one.digest for one in named_values},
         "parts": parts,
     }
-    met = world.exchange("preflight", "preflight", mine, decide=lambda said: _decide(said, facts))
-    told = {fact.check: fact for fact in facts}
-    differ: dict[str, list[list[int]]] = met["differ"]
-    found = [Row.from_json(row) for row in met["rows"]]
+    merged = world.exchange("preflight", "preflight", mine, decide=lambda reports: _decide(reports, named_values))
+    by_check = {one.check: one for one in named_values}
+    differ: dict[str, list[list[int]]] = merged["differ"]
+    found = [Row.from_json(row) for row in merged["rows"]]
     if differ:
-        found += _differences(world, differ, told)
+        found += _differences(world, differ, by_check)
     rows = sorted(found, key=lambda row: row.verdict != "error")
     return Readiness(tuple(rows), tuple(dict.fromkeys(world.hosts)), world.size)
 
 
-def _decide(said: Sequence[Value], facts: Sequence[Fact]) -> Value:
-    differ = differing([one["facts"] for one in said])
-    fine = Counter(check for one in said for check in one["fine"])
-    rows = merged(((rank, Row.from_json(row)) for rank, one in enumerate(said) for row in one["rows"]), fine)
-    rows += [ok(fact.check, fact.found) for fact in facts if fact.check not in differ]
-    names = {name: None for one in said for name in one["parts"]}
-    rows += [distinct(name, [one["parts"].get(name, []) for one in said]) for name in names]
+def _decide(reports: Sequence[Value], named_values: Sequence[NamedValue]) -> Value:
+    differ = find_differences([one["facts"] for one in reports])
+    fine = Counter(check for one in reports for check in one["fine"])
+    rows = merge_rows(((rank, Row.from_json(row)) for rank, one in enumerate(reports) for row in one["rows"]), fine)
+    rows += [ok(one.check, one.found) for one in named_values if one.check not in differ]
+    names = {name: None for one in reports for name in one["parts"]}
+    rows += [distinct(name, [one["parts"].get(name, []) for one in reports]) for name in names]
     return {"rows": [row.to_json() for row in rows], "differ": differ}
 
 
-def _differences(world: World, differ: Mapping[str, list[list[int]]], facts: Mapping[str, Fact]) -> list[Row]:
-    """Have one rank of each group say what it has."""
+def _differences(
+    world: World, differ: Mapping[str, list[list[int]]], named_values: Mapping[str, NamedValue]
+) -> list[Row]:
+    """Return the rows of values that differ: one rank of each group of equal ranks sends its values."""
     mine = {
-        check: facts[check].value
+        check: named_values[check].value
         for check, groups in differ.items()
-        if check in facts and world.rank in leaders(groups)
+        if check in named_values and world.rank in leaders(groups)
     }
 
-    def decide(said: Sequence[Value]) -> Value:
+    def decide(reports: Sequence[Value]) -> Value:
         found = []
         for check, groups in differ.items():
-            fact = facts.get(check) or Fact(check, None, "not checked here", "Every rank must check the same.")
-            there = {rank: one[check] for rank, one in enumerate(said) if one and check in one}
+            fact = named_values.get(check) or NamedValue(
+                check, None, "not checked here", "Every rank must check the same."
+            )
+            there = {rank: one[check] for rank, one in enumerate(reports) if one and check in one}
             found.append(difference(fact, groups, there).to_json())
         return found
 
     return [Row.from_json(row) for row in world.exchange("preflight", "differences", mine, decide=decide)]
 
 
-def _look(world: World, asked: _Asked) -> tuple[list[Row], list[Fact]]:
-    """Return what this rank sees by itself, and what it has to be compared."""
+def _check_rank(world: World, request: _Request) -> tuple[list[Row], list[NamedValue]]:
+    """Return this rank's rows, and the values that must be compared over ranks."""
     jax = framework("jax") if world.backend != "torch" else None
     count, kind = jax.devices() if jax is not None else (1, "")
-    rows = list(_data(world, asked, devices=count, jax=jax is not None))
+    rows = list(_data(world, request, devices=count, jax=jax is not None))
     if world.local_rank == 0:
-        rows.append(variables.unread(os.environ, lambda name: contains(name, asked.files)))
-        rows.append(_flags(jax is not None and jax.started()))
+        rows.append(variables.unread_row(os.environ, lambda name: contains(name, request.files)))
+        rows.append(_flags(jax is not None and jax.is_started()))
     rows += _waits()
-    if jax is not None and (row := jax.pool()):
+    if jax is not None and (row := jax.thread_pool_row()):
         rows.append(row)
-    facts = list(_facts(asked, main=world.is_main))
+    named_values = list(_values_to_compare(request, main=world.is_main))
     if jax is not None:
-        facts.append(
-            Fact("devices", [count, kind], f"{count} {kind} a rank", "Give every rank as many of the same kind.")
+        named_values.append(
+            NamedValue("devices", [count, kind], f"{count} {kind} a rank", "Give every rank as many of the same kind.")
         )
-    return rows, facts
+    return rows, named_values
 
 
-def _facts(asked: _Asked, *, main: bool) -> Iterator[Fact]:
-    """Yield what must be alike; what is found is told by the ``main`` rank."""
-    files = code.digests(asked.files)
-    told = f"{len(files)} file{'' if len(files) == 1 else 's'} of the program" + (_commit(asked.files) if main else "")
-    yield Fact("code", files, told, "Bring the same files to every host, and start again.", partial=True)
+def _values_to_compare(request: _Request, *, main: bool) -> Iterator[NamedValue]:
+    """Yield the values that must be equal; their descriptions are those of the ``main`` rank."""
+    files = code.digests(request.files)
+    text = f"{len(files)} file{'' if len(files) == 1 else 's'} of the program" + (
+        _commit(request.files) if main else ""
+    )
+    yield NamedValue("code", files, text, "Bring the same files to every host, and start again.", partial=True)
     versions = code.versions()
-    told = ", ".join(f"{name} {versions[name]}" for name in ("python", "jax", "torch", "numpy") if name in versions)
-    yield Fact("versions", versions, told, "Install the same versions on every host.", partial=True)
-    decisive, others = variables.decisive(os.environ), variables.others(os.environ)
+    text = ", ".join(f"{name} {versions[name]}" for name in ("python", "jax", "torch", "numpy") if name in versions)
+    yield NamedValue("versions", versions, text, "Install the same versions on every host.", partial=True)
+    decisive, others = variables.decisive_variables(os.environ), variables.other_variables(os.environ)
     advice = "Set them equally on every rank."
-    yield Fact("variables", decisive, f"{len(decisive)} that decide what is computed are equal", advice)
-    yield Fact("other variables", others, f"{len(others)} are equal", advice, if_not="warning")
-    if hasattr(getattr(asked.data, "dataset", None), "__len__"):
-        steps = len(cast(Sized, asked.data))
-        yield Fact(
-            "loader steps", steps, f"{steps} an epoch on every rank", "A rank with fewer steps leaves the others."
+    yield NamedValue("variables", decisive, f"{len(decisive)} that decide what is computed are equal", advice)
+    yield NamedValue("other variables", others, f"{len(others)} are equal", advice, if_not="warning")
+    if hasattr(getattr(request.data, "dataset", None), "__len__"):
+        steps = len(cast(Sized, request.data))
+        yield NamedValue(
+            "loader steps",
+            steps,
+            f"{steps} an epoch on every rank",
+            "Give every rank equally many steps: one with fewer leaves the others waiting.",
         )
-    for name, value in asked.same.items():
-        text = values.described(value, what=name)
-        yield Fact(f"same: {name}", text, "equal on all ranks", "Make it on rank 0, and world.broadcast() it.")
+    for name, value in request.same.items():
+        text = values.to_json_value(value, what=name)
+        yield NamedValue(f"same: {name}", text, "equal on all ranks", "Compute it on rank 0, and world.broadcast() it.")
 
 
 def _commit(files: Sequence[Path]) -> str:
-    """Return the commit of the program, and whether it has changed since; "" outside of a repository."""
+    """Return the commit of the program and how many files differ from it; "" outside of a repository."""
     place = files[0].resolve().parent if files else None
     commit = code.commit(place) if place else ""
     if place is None or not commit:
         return ""
-    changed = code.changed(files, place)
+    changed = code.changed_count(files, place)
     since = "" if changed is None else f", {changed} of them changed since" if changed else ", as committed"
     return f", git {commit[:10]}{since}"
 
 
-def _data(world: World, asked: _Asked, *, devices: int, jax: bool) -> Iterator[Row]:
+def _data(world: World, request: _Request, *, devices: int, jax: bool) -> Iterator[Row]:
     plan: BatchPlan | None = None
-    if isinstance(asked.batch, BatchPlan):
-        plan = asked.batch
+    if isinstance(request.batch, BatchPlan):
+        plan = request.batch
         yield ok("batch", str(plan))
-    elif asked.batch is not None:
-        row, plan = batches.planned(asked.batch, world.size, devices, asked.accumulation)
+    elif request.batch is not None:
+        row, plan = batches.plan_row(request.batch, world.size, devices, request.accumulation)
         yield row
-    if asked.data is None:
+    if request.data is None:
         return
-    if type(asked.data).__module__.startswith(f"{__package__.partition('.')[0]}."):
+    if type(request.data).__module__.startswith(f"{__package__.partition('.')[0]}."):
         yield ok("each rank its own rows", "planned by allranks: equal steps, every sample once")
-    elif hasattr(asked.data, "batch_sampler"):
-        yield from batches.loader(_loader_facts(asked.data), plan, rank=world.rank, ranks=world.size, jax=jax)
-    elif values.spans_ranks(asked.data):
-        yield batches.global_rows(values.shapes(asked.data), plan)
+    elif hasattr(request.data, "batch_sampler"):
+        yield from batches.loader(_loader_settings(request.data), plan, rank=world.rank, ranks=world.size, jax=jax)
+    elif values.spans_ranks(request.data):
+        yield batches.global_rows(values.shapes(request.data), plan)
     else:
-        yield batches.first_rows(values.shapes(asked.data), plan, devices, asked.accumulation)
+        yield batches.first_rows(values.shapes(request.data), plan, devices, request.accumulation)
 
 
-def _loader_facts(loader: Any) -> batches.LoaderFacts:
+def _loader_settings(loader: Any) -> batches.LoaderSettings:
     sized = hasattr(loader.dataset, "__len__")
     sampler = getattr(loader, "sampler", None)
     context = getattr(loader, "multiprocessing_context", None)
     method = context.get_start_method() if context is not None else "fork"
-    return batches.LoaderFacts(
+    return batches.LoaderSettings(
         batch_size=getattr(loader, "batch_size", None),
         drop_last=bool(getattr(loader, "drop_last", False)),
         samples=len(loader.dataset) if sized else None,
@@ -217,36 +226,36 @@ def _loader_facts(loader: Any) -> batches.LoaderFacts:
 
 
 def _flags(in_use: bool) -> Row:
-    """Return whether XLA knows its flags, and if it has read them (``in_use``) has read these."""
+    """Return a row that says whether XLA knows its flags and, if it has read flags (``in_use``), has read these."""
     flags = os.environ.get("XLA_FLAGS", "")
     if not has_jaxlib() or not (flags or in_use):
         return ok("XLA flags", "none are set")
-    read = read_by_a_child(flags)
+    read = read_in_child(flags)
     if read.refused:
         return error(
-            "XLA flags", read.refused, remedy="Take it out of XLA_FLAGS: every process that starts JAX ends there."
+            "XLA flags", read.refused, remedy="Remove it from XLA_FLAGS: every process that starts JAX ends there."
         )
     jax = framework("jax")
     if not in_use or jax is None:
         return ok("XLA flags", f"{len(flags.split())} are known to this jaxlib")
     if jax.options_digest() != read.digest:
-        found = "XLA_FLAGS was changed after XLA had read it: what is there now is not in effect"
+        found = "XLA_FLAGS was changed after XLA had read it: the flags in it now have no effect"
         return error("XLA flags", found, remedy="Set it before the program starts, or before JAX is first used.")
     return ok("XLA flags", f"{len(flags.split())} are known to this jaxlib, and in effect" if flags else "none are set")
 
 
 def _waits() -> Iterator[Row]:
-    """Yield how long ranks wait for each other in a collective, and whether that is what was asked for."""
-    asked = os.environ.get("ALLRANKS_RENDEZVOUS_TIMEOUT")
+    """Yield the row of how long ranks wait for each other in a collective, and whether that was requested."""
+    requested = os.environ.get("ALLRANKS_RENDEZVOUS_TIMEOUT")
     flags = dict(_WAITS.findall(os.environ.get("XLA_FLAGS", "")))
-    told = [", ".join(f"{name.removeprefix('xla_')} {value}" for name, value in flags.items()) or _DEFAULT_WAITS]
+    text = [", ".join(f"{name.removeprefix('xla_')} {value}" for name, value in flags.items()) or _DEFAULT_WAITS]
     torch = framework("torch")
     limit = torch.group_timeout() if torch is not None else None
     if limit is not None:
-        told.append(f"torch's group: {limit:g} s")
-    if asked is not None and limit is not None and limit != float(asked):
-        found = f"--rendezvous-timeout {asked}, and torch's group waits {limit:g} s"
-        remedy = "The program says timeout= itself; leave it out to have the launcher's."
+        text.append(f"torch's group: {limit:g} s")
+    if requested is not None and limit is not None and limit != float(requested):
+        found = f"--rendezvous-timeout {requested}, and torch's group waits {limit:g} s"
+        remedy = "The program sets timeout= itself; leave it out to use the launcher's."
         yield warning("collectives wait", found, remedy=remedy)
     else:
-        yield ok("collectives wait", "; ".join(told))
+        yield ok("collectives wait", "; ".join(text))

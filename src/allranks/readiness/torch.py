@@ -1,4 +1,4 @@
-"""What torch says of this process: generators, tensors, and how long its collectives wait."""
+"""Read torch's state in this process: generators, tensors, and how long its collectives wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """Return a generator's state, or a tensor's values; None for others."""
+    """Return a generator's state, or a tensor's values; None for other values."""
     if isinstance(value, torch.Generator):
         return np.asarray(value.get_state()).reshape(1, -1)
     if isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""What a user wants compared, as JSON values and digests: configurations, keys, generators, small arrays."""
+"""Turn values to compare (configurations, keys, generators, small arrays) into JSON values and digests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from allranks.errors import AllranksError
 from allranks.readiness.detect import array_of
 
 
-def described(value: object, *, what: str) -> Any:
+def to_json_value(value: object, *, what: str) -> Any:
     """Return a value as JSON values, an array as its shape, dtype and digest. Raises AllranksError for other things."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -30,27 +30,27 @@ def described(value: object, *, what: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): described(one, what=f"{what}.{key}") for key, one in value.items()}
+        return {str(key): to_json_value(one, what=f"{what}.{key}") for key, one in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted((described(one, what=what) for one in value), key=repr)
+        return sorted((to_json_value(one, what=what) for one in value), key=repr)
     array, _ = array_of(value)
     if array is not None:
         return f"{array.dtype}{list(array.shape)} {_digest(array)[:12]}"
     if isinstance(value, Sequence):
-        return [described(one, what=f"{what}[{at}]") for at, one in enumerate(value)]
+        return [to_json_value(one, what=f"{what}[{at}]") for at, one in enumerate(value)]
     raise AllranksError(
-        f"{what} is a {type(value).__qualname__}, which cannot be compared over ranks.",
+        f"{what}: expected a value that can be compared over ranks, found a {type(value).__qualname__}.",
         remedy="Give JSON values, dataclasses, arrays, keys or generators: vars(config), config.to_dict().",
     )
 
 
-def parts(value: object, *, what: str) -> list[str]:
-    """Return a digest of each thing that must differ from all others: of each key, seed, or row of an array."""
+def element_digests(value: object, *, what: str) -> list[str]:
+    """Return a digest of each element that must differ from all others: of each key, seed, or row of an array."""
     if isinstance(value, list | tuple):
-        return [part for at, one in enumerate(value) for part in parts(one, what=f"{what}[{at}]")]
+        return [part for at, one in enumerate(value) for part in element_digests(one, what=f"{what}[{at}]")]
     array, keys = array_of(value)
     if array is None:
-        return [show(digest(repr(described(value, what=what))))]
+        return [show(digest(repr(to_json_value(value, what=what))))]
     if keys:
         array = array.reshape(-1, array.shape[-1])
     return [_digest(row) for row in array] if array.ndim else [_digest(array)]
@@ -62,7 +62,7 @@ def shapes(tree: object) -> dict[str, tuple[int, ...]]:
 
 
 def spans_ranks(tree: object) -> bool:
-    """Whether its arrays are JAX's global ones, of which this process holds a part."""
+    """Return whether an array of the tree is a global jax.Array, of which this process holds a part."""
     return any(not getattr(leaf, "is_fully_addressable", True) for _, leaf in _arrays(tree))
 
 

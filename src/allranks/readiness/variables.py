@@ -1,4 +1,4 @@
-"""Environment variables: which nothing reads, and which must be equal on all ranks. Pure."""
+"""Check environment variables: which nothing reads, and which must be equal on all ranks. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from allranks.findings import Row, ok, warning
 from allranks.names.variables import IMAGES, MEANT, NAMES, PLUGINS, nearest
 
-# These change what is computed, or how ranks talk: they must be equal.
+# These change the result, or how ranks communicate: they must be equal.
 _DECISIVE = ("JAX_", "XLA_", "TORCH_", "NCCL_", "GLOO_", "LIBTPU_", "FLAX_", "NVTE_", "CUBLAS_", "PYTORCH_")
-# These change how fast and in which order.
+# These change speed and order.
 _OTHERS = (
     "OMP_",
     "MKL_",
@@ -22,8 +22,8 @@ _OTHERS = (
     "HF_",
     "CUDA_",
 )
-# These are each rank's or host's own.
-_OWN = frozenset(
+# These are local to a rank or host.
+_LOCAL = frozenset(
     [
         *("JAX_PROCESS_INDEX", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", "JAX_COORDINATOR_BIND_ADDRESS"),
         *("JAX_SLICE_INDEX", "JAX_PARTITION_INDEX", "JAX_CUDA_VISIBLE_DEVICES", "JAX_ROCM_VISIBLE_DEVICES"),
@@ -33,41 +33,41 @@ _OWN = frozenset(
 )
 
 
-def unread(environ: Mapping[str, str], read: Callable[[str], bool]) -> Row:
-    """Return which variables nothing reads; ``read`` says whether a name that is not known stands in what is installed.
+def unread_row(environ: Mapping[str, str], read: Callable[[str], bool]) -> Row:
+    """Return a row with the variables that nothing reads; ``read(name)``: installed code contains an unknown name.
 
-    Only names with the prefixes of JAX, XLA, torch, NCCL and Gloo are looked at.
+    Only names with the prefixes of JAX, XLA, torch, NCCL and Gloo are checked.
     """
-    found = [name for name in sorted(environ) if _strange(name, environ) and not read(name)]
+    found = [name for name in sorted(environ) if _is_unknown(name, environ) and not read(name)]
     if not found:
         return ok("environment", "every JAX_, XLA_, TORCH_, NCCL_ and GLOO_ variable is read")
-    return warning("environment", f"nothing reads {', '.join(found)}", remedy="; ".join(map(_instead, found)) + ".")
+    return warning("environment", f"nothing reads {', '.join(found)}", remedy="; ".join(map(_advice, found)) + ".")
 
 
-def _strange(name: str, environ: Mapping[str, str]) -> bool:
+def _is_unknown(name: str, environ: Mapping[str, str]) -> bool:
     if name in ("JAX_PROCESS_COUNT", "JAX_PROCESS_INDEX") and "ALLRANKS_RANK" in environ:
         return False  # `allranks run` sets them, for programs
     known = next((names for prefix, names in NAMES.items() if name.startswith(prefix)), None)
     return known is not None and name not in known and not name.startswith(PLUGINS + IMAGES)
 
 
-def _instead(name: str) -> str:
+def _advice(name: str) -> str:
     if name in MEANT:
         return f"for {name}: {MEANT[name]}"
     close = nearest(name)
-    return f"did you mean {close}" if close else f"unset {name}, or nobody will know that it does nothing"
+    return f"did you mean {close}" if close else f"unset {name}, which has no effect"
 
 
-def decisive(environ: Mapping[str, str]) -> dict[str, str]:
+def decisive_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that must be equal on all ranks."""
     return _chosen(environ, _DECISIVE)
 
 
-def others(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that had better be equal."""
+def other_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that should be equal on all ranks."""
     return _chosen(environ, _OTHERS)
 
 
 def _chosen(environ: Mapping[str, str], prefixes: Iterable[str]) -> dict[str, str]:
     start = tuple(prefixes)
-    return {name: environ[name] for name in sorted(environ) if name.startswith(start) and name not in _OWN}
+    return {name: environ[name] for name in sorted(environ) if name.startswith(start) and name not in _LOCAL}

@@ -63,7 +63,7 @@ def mark_of(item: pytest.Item) -> Mark | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
     """Have tests of one rank on virtual CPU devices, too, launch as many steps as they like without awaiting them."""
-    agent.load("allranks_agent_pool").attach()
+    agent.load("allranks_agent_xla_threads").attach()
 
 
 def pytest_configure(config: pytest.Config) -> None:

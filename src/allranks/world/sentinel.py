@@ -98,7 +98,7 @@ class Sentinel:
     def end_all(self, failure: Failure) -> None:
         """End the job, on all ranks, because of what this rank has found: the failure of any rank. Returns at once."""
         if "ALLRANKS_CONTROL" in os.environ:
-            agent.load().accuse(asdict(failure))
+            agent.load().report_peer_failure(asdict(failure))
             return
         departures.mark(self._store, failure.rank, f"has failed: {failure.what}")
         self._failure_table.post_failure(failure)

@@ -137,7 +137,7 @@ def _say_whether_answered() -> None:
     answers = bool(_answer.instead) and signal.getsignal(signal.SIGTERM) is _came
     workers.prepare()
     workers.answer(answers or _answer.is_leaving)
-    agent.load().tell("answers", answers=answers)
+    agent.load().report("sigterm", saves=answers)
 
 
 def refuse(who: str) -> None:
@@ -199,7 +199,7 @@ def expect_end(world: World, done: str, *, because: str) -> None:
     """Take note that this rank is about to end with exit code 143, in order: from now on it ignores SIGTERM."""
     _answer.is_leaving = True
     workers.answer(True)
-    agent.load().part(EXIT_CODE, done, because)
+    agent.load().leave_in_order(EXIT_CODE, done, because)
     if world.is_main and "ALLRANKS_CONTROL" not in os.environ:
         print(f"allranks: {done} ({'SIGTERM' if has_come() else because})", file=sys.stderr)
 

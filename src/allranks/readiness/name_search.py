@@ -1,4 +1,4 @@
-"""Does anything that is installed, or the program itself, contain a name? What reads a variable has its name in it."""
+"""Search the installed packages and the program for a name: code that reads a variable contains its name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
-# Where readers of a variable are, by its prefix. NCCL is a package of its own beside torch and JAX's plugins.
+# The packages that may read a variable, by its prefix. NCCL is a package beside torch and JAX's plugins.
 _PACKAGES = {
     "JAX_": ("jax", "jaxlib", "libtpu", "jax_plugins"),
     "XLA_": ("jaxlib", "jax", "libtpu", "jax_plugins", "torch_xla"),
@@ -22,14 +22,14 @@ _KINDS = (".py", ".so")
 
 
 def contains(name: str, program: Iterable[Path]) -> bool:
-    """Say whether ``name`` stands in the program's own files or in a package that could read it; reads them all if not.
+    """Return whether the program's files or a package that could read ``name`` contain it, as a whole word.
 
-    As a whole word: NCCL_TIMEOUT does not stand in _DEFAULT_PG_NCCL_TIMEOUT. JAX makes the names of its variables of
-    those of its options, in capitals.
+    NCCL_TIMEOUT is not contained in _DEFAULT_PG_NCCL_TIMEOUT. JAX derives the names of its variables from those of its
+    options, in capitals. Reads all files where the name is in none.
     """
     words = (name.encode(), name.lower().encode()) if name.startswith("JAX_") else (name.encode(),)
     packages = next(found for prefix, found in _PACKAGES.items() if name.startswith(prefix))
-    return any(_holds(path, words) for path in chain(program, _files(packages)))
+    return any(_contains_word(path, words) for path in chain(program, _files(packages)))
 
 
 def _files(packages: Iterable[str]) -> Iterator[Path]:
@@ -43,15 +43,15 @@ def _is_code(path: Path) -> bool:
     return path.suffix in _KINDS or ".so." in path.name
 
 
-def _holds(path: Path, words: tuple[bytes, ...]) -> bool:
+def _contains_word(path: Path, words: tuple[bytes, ...]) -> bool:
     with path.open("rb") as file:
         if not file.seek(0, 2):
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return any(_stands(word, data) for word in words)
+            return any(_has_word(word, data) for word in words)
 
 
-def _stands(word: bytes, data: mmap.mmap) -> bool:
+def _has_word(word: bytes, data: mmap.mmap) -> bool:
     at = data.find(word)
     while at >= 0:
         end = at + len(word)

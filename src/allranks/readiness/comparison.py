@@ -1,7 +1,7 @@
-"""What must be equal on all ranks, and what must differ: N ranks' words in, rows out. Pure.
+"""Compare values that must be equal, or must differ, over ranks: reports of N ranks in, rows out. Pure.
 
-A fact is any JSON value with a name. Digests of all facts meet first; only of those that differ, and only one rank of
-each group that agrees, the values themselves.
+A `NamedValue` is any JSON value with a name. The ranks exchange the digests of all values first; then, only for values
+that differ, one rank of each group of equal ranks sends the value itself.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _MOST_GROUPS, _MOST_PLACES, _MOST_SHOWN = 8, 4, 60
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """Something that all ranks must have equal. ``found`` says what this rank has, ``remedy`` what if they differ.
+class NamedValue:
+    """A value that must be equal on all ranks. ``found`` describes it, ``remedy`` says what to do if ranks differ.
 
-    Of a ``partial`` one only the parts count that all ranks have: one of them may have imported more.
+    Of a ``partial`` value only the parts count that all ranks have: one of them may have imported more.
     """
 
     check: str
@@ -44,23 +44,25 @@ def digest_of(value: Any) -> str:
     return show(digest(json.dumps(value, sort_keys=True)))
 
 
-def differing(said: Sequence[Mapping[str, str]]) -> dict[str, Groups]:
-    """Return the checks whose digests are not equal on all ranks, and the ranks that agree with each other.
+def find_differences(reports: Sequence[Mapping[str, str]]) -> dict[str, Groups]:
+    """Return the checks whose digests differ over ranks, each with the groups of equal ranks.
 
-    ``said`` are the ranks' digests by check, in rank order.
+    ``reports`` are the ranks' digests by check, in rank order.
     """
-    checks = dict.fromkeys(check for digests in said for check in digests)
-    groups = {check: by_claim((rank, digests.get(check, "")) for rank, digests in enumerate(said)) for check in checks}
+    checks = dict.fromkeys(check for digests in reports for check in digests)
+    groups = {
+        check: by_claim((rank, digests.get(check, "")) for rank, digests in enumerate(reports)) for check in checks
+    }
     return {check: list(by.values()) for check, by in groups.items() if len(by) > 1}
 
 
 def leaders(groups: Groups) -> list[int]:
-    """Return the ranks that say what their groups have."""
+    """Return the ranks that send the values of their groups: the first of each."""
     return [ranks[0] for ranks in groups[:_MOST_GROUPS]]
 
 
-def difference(fact: Fact, groups: Groups, values: Mapping[int, Any]) -> Row:
-    """Return the row of a fact that differs; ``values`` are those of the groups' leaders."""
+def difference(fact: NamedValue, groups: Groups, values: Mapping[int, Any]) -> Row:
+    """Return the row of a value that differs; ``values`` are those of the groups' leaders, by rank."""
     flat = {rank: dict(_flat(values.get(rank))) for rank in leaders(groups)}
     places = sorted({place for places in flat.values() for place in places})
     absent = object()
@@ -69,12 +71,12 @@ def difference(fact: Fact, groups: Groups, values: Mapping[int, Any]) -> Row:
     odd = [place for place in places if len({repr(there.get(place, absent)) for there in flat.values()}) > 1]
     if not odd:
         return ok(fact.check, fact.found)
-    told = [_told(place, groups, flat) for place in odd[:_MOST_PLACES]]
+    text = [_describe(place, groups, flat) for place in odd[:_MOST_PLACES]]
     more = f"; and {len(odd) - _MOST_PLACES} more" if len(odd) > _MOST_PLACES else ""
-    return Row(fact.check, fact.if_not, notes("; ".join(told) + more), fact.remedy)
+    return Row(fact.check, fact.if_not, notes("; ".join(text) + more), fact.remedy)
 
 
-def _told(place: str, groups: Groups, flat: Mapping[int, Mapping[str, Any]]) -> str:
+def _describe(place: str, groups: Groups, flat: Mapping[int, Mapping[str, Any]]) -> str:
     """Return ``lr: ranks 0, 2: 0.1; rank 1: 0.2``."""
     by_value: dict[str, list[int]] = {}
     for ranks in groups[:_MOST_GROUPS]:
@@ -85,7 +87,7 @@ def _told(place: str, groups: Groups, flat: Mapping[int, Mapping[str, Any]]) -> 
 
 
 def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Return the parts of a JSON value with their places: ``optimizer.lr``."""
+    """Return the elements of a JSON value with their paths: ``optimizer.lr``."""
     if isinstance(value, dict) and value:
         dot = f"{path}." if path else ""
         return [part for name in value for part in _flat(value[name], f"{dot}{name}")]
@@ -98,18 +100,18 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def distinct(check: str, said: Sequence[Sequence[str]]) -> Row:
-    """Return the row of what must differ between all ranks and their devices; ``said`` are digests, in rank order."""
+def distinct(check: str, reports: Sequence[Sequence[str]]) -> Row:
+    """Return the row of values that must differ between all ranks and devices; ``reports`` are digests by rank."""
     first: dict[str, tuple[int, int]] = {}
     clashes: list[tuple[tuple[int, int], tuple[int, int]]] = []
-    for rank, digests in enumerate(said):
+    for rank, digests in enumerate(reports):
         for at, part in enumerate(digests):
             there = first.setdefault(part, (rank, at))
             if there != (rank, at):
                 clashes.append((there, (rank, at)))
-    total = sum(map(len, said))
+    total = sum(map(len, reports))
     if not clashes:
-        return ok(check, f"{total} on {len(said)} rank{'s' if len(said) > 1 else ''}, all different")
+        return ok(check, f"{total} on {len(reports)} rank{'s' if len(reports) > 1 else ''}, all different")
     (one, i), (other, j) = clashes[0]
     same = (
         f"rank {one} holds the same value at places {i} and {j}"
@@ -121,13 +123,13 @@ def distinct(check: str, said: Sequence[Sequence[str]]) -> Row:
     return error(
         check,
         found,
-        remedy="Fold the rank (and the device's number) in: jax.random.fold_in(key, world.rank),"
+        remedy="Fold in the rank (and the device's number): jax.random.fold_in(key, world.rank),"
         " torch.Generator().manual_seed(seed + world.rank).",
     )
 
 
-def merged(rows: Iterable[tuple[int, Row]], fine: Mapping[str, int]) -> list[Row]:
-    """Return the rows of all ranks, equal ones once with their ranks (none named where all report it).
+def merge_rows(rows: Iterable[tuple[int, Row]], fine: Mapping[str, int]) -> list[Row]:
+    """Return the rows of all ranks; equal ones once, with their ranks (none where all ranks report it).
 
     ``fine`` counts, by topic, the ranks that found it ok and sent no row. Topics are in the order of their first row.
     """

@@ -1,9 +1,9 @@
-"""Give XLA's CPU client enough threads that steps which nobody awaits cannot deadlock.
+"""Give XLA's CPU client enough threads that steps which are not awaited cannot deadlock.
 
-The launch of a step waits, on a thread of XLA's pool, for its turn on each device; a step that runs needs a thread for
-each device, to meet at its collectives. With fewer than two threads a device, a run of un-awaited steps can leave none
-for the one that all others wait for: XLA's "rendezvous" message, though nothing in the program is wrong. The pool is as
-large as PJRT_NPROC or NPROC says, else as the machine has cores.
+The launch of a step waits, on a thread of XLA's pool, for its turn on each device; a running step needs a thread for
+each device, for the rendezvous of its collectives. With fewer than two threads a device, a run of un-awaited steps can
+leave no thread for the step for which all others wait: XLA prints its "rendezvous" message, though the program is
+correct. The pool has PJRT_NPROC or NPROC threads, else one per core.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _VIRTUAL_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 
 def attach() -> None:
-    """See to the pool of each CPU client that JAX makes from now on."""
+    """Enlarge the pool of each CPU client that JAX makes from now on, where it is too small."""
     after_import("jaxlib.xla_client", _watch)
 
 
-def virtual_devices(asked: int | None) -> int:
-    """Return how many devices a CPU client will have, of which JAX has ``asked`` for some number or left it open."""
+def virtual_devices(requested: int | None) -> int:
+    """Return how many devices a CPU client will have, where JAX ``requested`` a number of them, or None."""
     found = _VIRTUAL_DEVICES.findall(os.environ.get("XLA_FLAGS", ""))
-    return asked or (int(found[-1]) if found else 1)
+    return requested or (int(found[-1]) if found else 1)
 
 
 def threads() -> int:
-    """Return how large XLA would make its pool."""
-    said = next((os.environ[name] for name in VARIABLES if name in os.environ), "")
-    return int(said) if said.isdecimal() and int(said) else len(os.sched_getaffinity(0))
+    """Return how many threads XLA would give its pool."""
+    setting = next((os.environ[name] for name in VARIABLES if name in os.environ), "")
+    return int(setting) if setting.isdecimal() and int(setting) else len(os.sched_getaffinity(0))
 
 
 def _watch(xla_client: ModuleType) -> None:
@@ -46,16 +46,16 @@ def _watch(xla_client: ModuleType) -> None:
         return
 
     @functools.wraps(make)
-    def make_with_room(*args: Any, **kwargs: Any) -> Any:
+    def make_with_threads(*args: Any, **kwargs: Any) -> Any:
         with _at_least(THREADS_A_DEVICE * virtual_devices(kwargs.get("num_devices"))):
             return make(*args, **kwargs)
 
-    xla_client.make_cpu_client = make_with_room  # type: ignore[attr-defined]
+    xla_client.make_cpu_client = make_with_threads  # type: ignore[attr-defined]
 
 
 @contextmanager
 def _at_least(wanted: int) -> Iterator[None]:
-    """Have XLA read a larger number, where its own is too small; the program and its children keep theirs."""
+    """Set the variables to a larger number, where XLA's would be too small, and restore them afterwards."""
     if threads() >= wanted:
         yield
         return

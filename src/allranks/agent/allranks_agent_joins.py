@@ -1,5 +1,7 @@
-"""Whether this process has met other ranks, by any means that can be seen: a program that has not may be one of many
-copies that each believe to be alone."""
+"""Detect whether this process has joined other ranks by any means.
+
+A program that has not may be one of N copies that each run as a single process.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +10,27 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Without one of these in it, a program is no training: N copies of it are what was asked for.
+# A program without one of these is no training: N copies of it are what the user wants.
 FRAMEWORKS = ("jax", "torch", "tensorflow", "keras", "paddle", "mxnet", "mindspore")
-# What meets by ways of its own, and how many ranks it says there are.
+# Libraries that join ranks by connections of their own, and how many ranks each reports.
 SIZES: dict[str, Callable[[Any], int]] = {
     "mpi4py.MPI": lambda module: int(module.COMM_WORLD.Get_size()) if module.Is_initialized() else 1,
     "horovod.torch": lambda module: int(module.size()),
     "horovod.tensorflow": lambda module: int(module.size()),
 }
-OTHERS = ("ray", "dask.distributed", "byteps")  # they hand on work by connections of their own
+OTHERS = ("ray", "dask.distributed", "byteps")  # they distribute work by connections of their own
 _ESTABLISHED = "01"
 _sizes: set[int] = set()
 
 
-def heard(kind: str, **fields: Any) -> None:
-    """Take note of what the agent tells the launcher."""
+def on_report(kind: str, **fields: Any) -> None:
+    """Take a message of the agent."""
     if kind == "joined":
         _sizes.add(int(fields["size"]))
 
 
-def unmet() -> str:
-    """Return the frameworks of a program that has met nobody, "jax, torch"; "" if it has, or is no training."""
+def unjoined_frameworks() -> str:
+    """Return the frameworks of a program that has joined no rank, "jax, torch"; "" if it has, or is no training."""
     frameworks = [name for name in FRAMEWORKS if name in sys.modules]
     if not frameworks or max(_sizes, default=1) > 1 or any(name in sys.modules for name in OTHERS):
         return ""
@@ -41,7 +43,7 @@ def unmet() -> str:
 
 
 def _is_connected() -> bool:
-    """Say whether this process holds a connection to one of the ports at which ranks meet (rpc, a store of its own)."""
+    """Return whether this process has a connection to a port of the rendezvous (rpc, a store of the program)."""
     wanted = {int(port) for port in _ports() if port.isdecimal()}
     inodes = {inode for inode, *ends in _connections() if not wanted.isdisjoint(ends)}
     return bool(inodes) and any(_inode(number) in inodes for number in os.listdir("/proc/self/fd"))

@@ -1,4 +1,4 @@
-"""Refuse to wait for ranks that nobody starts: a program under `allranks run` that asks for more than the job has."""
+"""Raise MissingRanks where a program under `allranks run` waits for more ranks than the job has."""
 
 from __future__ import annotations
 
