@@ -10,7 +10,7 @@ from told import tell
 
 import allranks
 from allranks.errors import CollectiveOnOneRank
-from allranks.world.one_rank import one_rank
+from allranks.world.guards.detect import one_rank
 
 ROUNDS = 30
 

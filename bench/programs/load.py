@@ -126,7 +126,7 @@ if __name__ == "__main__":
         make(kind, folder)
         sys.exit()
     import allranks
-    from allranks.world.single import single_world
+    from allranks.world.detect import single_world
 
     WORLD = single_world()
     logging.getLogger("allranks").addHandler(logging.NullHandler())

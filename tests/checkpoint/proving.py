@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from allranks.checkpoint import audit, rehash, stage
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.storage.base import BLOCK, Storage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 LEAVES = 4
 

@@ -14,7 +14,7 @@ from allranks.checkpoint import keep_last, read
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import AllranksError, BadArgument
 from allranks.storage import MemoryStorage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 STATE = {"params": {"w": np.ones(3)}, "n": 1}
 # Tried for each argument; of what makes sense there, GOOD has the numbers.

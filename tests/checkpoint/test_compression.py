@@ -20,8 +20,8 @@ from allranks.errors import AllranksError, Damaged
 from allranks.storage import LocalStorage, MemoryStorage
 from allranks.storage.base import BLOCK, Storage
 from allranks.world.base import World
+from allranks.world.detect import single_world
 from allranks.world.simulated import SimulatedWorld
-from allranks.world.single import single_world
 
 
 def state(scale: int = 1) -> dict[str, Any]:

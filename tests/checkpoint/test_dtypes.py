@@ -15,7 +15,7 @@ from safetensors import SafetensorError, deserialize
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.storage import MemoryStorage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 def file_of(dtype: str, shape: tuple[int, ...], size: int) -> bytes:

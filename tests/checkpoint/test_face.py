@@ -16,7 +16,7 @@ from allranks.checkpoint.cadence import Timer
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import AllranksError, CannotStore, Damaged, Fenced, NotThere, SaveFailed, StepExists
 from allranks.storage import MemoryStorage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 @pytest.fixture

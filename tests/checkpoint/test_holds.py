@@ -21,7 +21,7 @@ from allranks.errors import AllranksError, NotThere, StepRemoved, StorageError
 from allranks.storage import MemoryStorage
 from allranks.storage.base import Storage
 from allranks.storage.local import LocalStorage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 def reader(storage: Storage) -> Checkpointer:

@@ -14,7 +14,7 @@ from allranks.checkpoint import departure
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.interrupted import comes_before_a_change
 from allranks.world import sigterm
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 def reads_from_a_worker() -> None:

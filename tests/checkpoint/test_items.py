@@ -24,8 +24,8 @@ from allranks.errors import AllranksError, Damaged, DoesNotFit, NewerFormat, Ste
 from allranks.storage import LocalStorage, MemoryStorage
 from allranks.storage.base import Storage
 from allranks.world.base import World
+from allranks.world.detect import single_world
 from allranks.world.simulated import SimulatedWorld
-from allranks.world.single import single_world
 
 ITEMS = {"params": keep_every(100), "data": keep_last(3)}
 

@@ -15,7 +15,7 @@ from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.restoring import Restored
 from allranks.errors import DoesNotFit
 from allranks.storage import MemoryStorage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 Make = Callable[[Any], torch.optim.Optimizer]
 

@@ -24,8 +24,8 @@ from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import CannotStore, DoesNotFit, Mismatch, RemoteError
 from allranks.storage import MemoryStorage
 from allranks.world.base import World
+from allranks.world.detect import single_world
 from allranks.world.simulated import SimulatedWorld
-from allranks.world.single import single_world
 
 
 class Color(enum.Enum):

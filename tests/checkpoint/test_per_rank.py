@@ -14,8 +14,8 @@ import allranks
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import DoesNotFit, Mismatch
 from allranks.world.base import World
+from allranks.world.detect import single_world
 from allranks.world.simulated import SimulatedWorld
-from allranks.world.single import single_world
 
 
 class Net(torch.nn.Module):

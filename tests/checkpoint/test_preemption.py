@@ -14,7 +14,7 @@ import pytest
 from allranks.checkpoint import audit
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.storage.detect import open_storage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 PROGRAM = Path(__file__).parent / "programs" / "preempted.py"
 

@@ -14,7 +14,7 @@ from allranks.checkpoint import stage
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.storage import MemoryStorage
 from allranks.storage.base import BLOCK
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 @pytest.fixture

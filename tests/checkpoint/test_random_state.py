@@ -18,8 +18,8 @@ from allranks.checkpoint import RandomState
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import AllranksError
 from allranks.world.base import World
+from allranks.world.detect import single_world
 from allranks.world.simulated import SimulatedWorld
-from allranks.world.single import single_world
 
 Draws = dict[str, list[float]]
 

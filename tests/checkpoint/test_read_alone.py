@@ -18,7 +18,7 @@ from allranks.checkpoint.reading import Shape, nested
 from allranks.errors import AllranksError, BarrierTimeout, Damaged, DoesNotFit, NotThere
 from allranks.storage import MemoryStorage
 from allranks.storage.local import LocalStorage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 WORLD = single_world()
 

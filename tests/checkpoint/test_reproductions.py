@@ -17,7 +17,7 @@ from safetensors.numpy import load, load_file, save, save_file
 
 import allranks
 from allranks.errors import AllranksError, DoesNotFit, Mismatch, SaveFailed
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 @pytest.mark.world(n=4, devices=2, backend="jax")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import allranks
 from allranks.checkpoint.resume_gate import compare, reasons
 from allranks.errors import AllranksError, CannotStore, NotResumed
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 def test_a_loss_that_begins_elsewhere_stops_the_job(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import DoesNotFit
 from allranks.storage import MemoryStorage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 def model(prefix: str = "", fill: float = 0.0) -> dict[str, Any]:

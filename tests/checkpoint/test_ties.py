@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 import allranks
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import Damaged, DoesNotFit, Mismatch
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 class Net(torch.nn.Module):

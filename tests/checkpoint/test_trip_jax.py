@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 import allranks
 from allranks.errors import CannotStore, DoesNotFit
 from allranks.storage import MemoryStorage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 SHAPES = {"matrix": (16, 24), "cube": (8, 16, 4), "vector": (48,), "scalar": ()}
 

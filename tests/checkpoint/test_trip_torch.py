@@ -12,7 +12,7 @@ import allranks
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import CannotStore
 from allranks.storage import MemoryStorage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 class Loader:

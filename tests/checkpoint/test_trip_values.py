@@ -18,7 +18,7 @@ from allranks.arrays import detect
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.storage import MemoryStorage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 Moments = namedtuple("Moments", ["mu", "nu"])
 

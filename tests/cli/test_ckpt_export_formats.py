@@ -20,7 +20,7 @@ import allranks
 from allranks.checkpoint import convert
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import AllranksError
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 def model() -> torch.nn.Module:

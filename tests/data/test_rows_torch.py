@@ -13,7 +13,7 @@ from allranks.data.detect import rows_of
 from allranks.data.start import compare_shared_rows, start
 from allranks.data.torch import to_torch
 from allranks.errors import BatchMismatch, DataError
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 @pytest.mark.world(n=4, backend="torch")

@@ -22,8 +22,8 @@ from allranks.data.plan import EpochPlan, layout, rows_of_rank
 from allranks.data.workers.pool import _Piece
 from allranks.readiness import preflight as preflighting
 from allranks.storage import MemoryStorage
+from allranks.world.detect import single_world
 from allranks.world.launcher_environment import Decision, Framework, LauncherEnvironment, read
-from allranks.world.single import single_world
 
 Case = Callable[[Path], object]
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "node-1", "MASTER_PORT": "29500"}

@@ -20,7 +20,7 @@ from allranks.gate.lockstep import monitor as monitor_module
 from allranks.gate.lockstep import sequence as sequence_module
 from allranks.gate.lockstep.monitor import Monitor
 from allranks.gate.lockstep.world_order import Query, is_in_later_exchange, is_past_call, merge_queries
-from allranks.world.ticket import Ticket
+from allranks.world.claims import Ticket
 
 MEETING = ""
 Group = tuple[int, ...]

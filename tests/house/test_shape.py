@@ -21,7 +21,6 @@ REASONS = {
     "data/rows.py": "public: global_batch's side of a framework",
     "guard/start.py": "the entrance for the agent",
     "topology.py": "ground: stands below what uses it",
-    "world/process_exits.py": "one protocol: who has died, told once",
 }
 # Where a library has one type for many errors, and only its words tell them apart.
 BY_WORDS = {"storage/object.py", "checkpoint/departure.py"}

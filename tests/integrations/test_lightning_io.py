@@ -19,7 +19,7 @@ from allranks.errors import AllranksError, CannotStore, Damaged, NotThere
 from allranks.integrations import document, loop
 from allranks.integrations.lightning import CheckpointIO, Ranks
 from allranks.storage.local import LocalStorage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 class Line(LightningModule):

@@ -10,7 +10,7 @@ from allranks import Checkpointer
 from allranks.errors import AllranksError
 from allranks.integrations.loop import Loop
 from allranks.world import sigterm
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 def test_sigterm_is_answered_by_one_part_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import allranks
 from allranks.errors import AllranksError, CannotStore, DoesNotFit, UnknownFormat, Unsafe
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 WORLD = single_world()
 

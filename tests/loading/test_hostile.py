@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 
 import allranks
 from allranks.errors import AllranksError, Damaged, Unsafe
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 def load(path: Path, into: Any, **known: Any) -> Any:
@@ -342,7 +342,7 @@ SPARSE = """
 import resource, sys
 import numpy as np
 import allranks
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 small = np.zeros((256, 4), np.float32)
 allranks.load(sys.argv[1], {"small": np.ones(4, np.float32)}, allow_unexpected=["large*"], world=single_world())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -16,8 +16,8 @@ from safetensors.torch import save_file as save_torch
 import allranks
 from allranks.errors import DoesNotFit, UnknownFormat
 from allranks.world.base import World
+from allranks.world.detect import single_world
 from allranks.world.simulated import SimulatedWorld
-from allranks.world.single import single_world
 
 RANDOM = np.random.default_rng(0)
 FP8 = RANDOM.normal(size=(6, 8)).astype(np.float32).astype(ml_dtypes.float8_e4m3fn)

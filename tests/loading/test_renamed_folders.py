@@ -13,7 +13,7 @@ import allranks
 from allranks.checkpoint import paths
 from allranks.cli.main import main
 from allranks.errors import Damaged, NotThere, UnknownFormat
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 WORLD = single_world()
 

@@ -141,7 +141,7 @@ def test_configurations_are_described_as_json_values() -> None:
         "act": "abs",
         "seed": values.to_json_value(np.int64(3), what=""),
     }
-    with pytest.raises(AllranksError, match=r"config.model is a object"):
+    with pytest.raises(AllranksError, match=r"config.model: expected .* found a object"):
         values.to_json_value({"model": object()}, what="config")
 
 

@@ -99,7 +99,7 @@ def test_a_loader_without_a_sampler_on_real_ranks(world: World) -> None:
         allranks.preflight(world, batch=16, data=DataLoader(data, batch_size=8))
     assert names(
         raised.value,
-        "each rank its own rows: no distributed sampler: every rank reads the whole data set. ",
+        "each rank its own rows: no distributed sampler: every rank reads the whole dataset. ",
         "drop_last: drop_last is not set, and the last batch of an epoch has 4 rows instead of 8. ",
     )
     good = DataLoader(data, batch_size=8, sampler=DistributedSampler(data), drop_last=True)

@@ -12,7 +12,7 @@ from proxy import Proxy, proxy_before
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import Damaged, DoesNotFit, Fenced, SaveFailed, StepExists
 from allranks.storage.base import BLOCK, Storage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 pytestmark = pytest.mark.needs("obstore", "moto")
 Opener = Callable[..., Storage]

@@ -13,7 +13,7 @@ from safetensors.numpy import load
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.cli.main import main
 from allranks.storage.base import BLOCK, Storage
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 pytestmark = pytest.mark.needs("obstore", "moto")
 

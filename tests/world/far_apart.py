@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 
 import allranks
-from allranks.world import process_info
+from allranks.world import processes
 
-process_info._machine = lambda: f"machine of rank {os.environ['RANK']}"
+processes._machine = lambda: f"machine of rank {os.environ['RANK']}"
 world = allranks.init("torch", timeout=60)
 for step in range(100):
     dist.all_reduce(torch.ones(1))

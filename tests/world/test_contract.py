@@ -10,7 +10,7 @@ import pytest
 from contract import CONTRACT
 
 from allranks import SimulatedWorld, World
-from allranks.world.single import single_world
+from allranks.world.detect import single_world
 
 
 def each(function: Callable[..., object]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.world.rendezvous import first_host, meeting_point
+from allranks.world.launcher_environment import first_host, meeting_point
 
 SLURM = {"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "2", "SLURM_STEP_NODELIST": "gpu[07-09]"}
 

@@ -13,10 +13,10 @@ import pytest
 from allranks import SimulatedWorld, World
 from allranks.errors import BarrierTimeout, KeyTimeout
 from allranks.world import overdue
+from allranks.world.detect import single_world
 from allranks.world.faults import Crash, Delay, Fault
 from allranks.world.notices import Notice, Notices, decide
 from allranks.world.simulated import Outcome
-from allranks.world.single import single_world
 
 STEPS = 12
 Seen = dict[int, list[tuple[int, str, int]]]

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from allranks.errors import BarrierTimeout, Mismatch, RankDied, RemoteError
 from allranks.world import outcome
-from allranks.world.claims import minority, who_says_what
+from allranks.world.claims import Ticket, difference, minority, who_says_what
 from allranks.world.codec import dumps, loads
 from allranks.world.outcome import Outcome, reveal
-from allranks.world.ticket import Ticket, difference
 
 HERE = Ticket("barrier", "epoch", "train.py:8")
 

@@ -8,8 +8,8 @@ import pytest
 
 from allranks.errors import CollectiveOnOneRank, Mismatch
 from allranks.world.base import World
+from allranks.world.detect import single_world
 from allranks.world.simulated import SimulatedWorld
-from allranks.world.single import single_world
 from allranks.world.together import Together
 
 

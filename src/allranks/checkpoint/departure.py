@@ -29,9 +29,9 @@ from allranks.failure import message_of
 from allranks.gate.log import log
 from allranks.world import overdue, sigterm
 from allranks.world.base import World
+from allranks.world.claims import Ticket
 from allranks.world.exchange import Exchanger
 from allranks.world.notices import Notice, Notices
-from allranks.world.ticket import Ticket
 
 # What the end of another process of this rank raises, and how long the SIGTERM of the rank itself may come after it.
 _ENDED = (BrokenPipeError, ConnectionResetError, EOFError, BrokenExecutor)

@@ -22,7 +22,7 @@ from allranks.errors import AlreadyThere, Damaged, Fenced, NotThere, StorageErro
 from allranks.process import started
 from allranks.storage.base import Storage
 from allranks.storage.detect import place_of
-from allranks.world import process_info
+from allranks.world import processes
 
 FORMAT = "allranks.fence"
 KEPT = 2
@@ -61,7 +61,7 @@ class Fence:
 
 def this_process() -> Owner:
     """Return this process as an owner."""
-    here = process_info.of_this_process(os.environ)
+    here = processes.of_this_process(os.environ)
     job = os.environ.get("ALLRANKS_JOB") or os.environ.get("SLURM_JOB_ID", "")
     return Owner(here.host, here.pid, here.machine, started(here.pid) or 0, job)
 

@@ -108,8 +108,7 @@ def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:
     from allranks.doctor import host, ranks
     from allranks.doctor.await_ranks import await_ranks
     from allranks.errors import AllranksError, ContradictingSigns
-    from allranks.world.detect import believe, init
-    from allranks.world.single import single_world
+    from allranks.world.detect import believe, init, single_world
 
     at_hand = host.launchers_here()
     try:

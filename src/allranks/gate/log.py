@@ -12,7 +12,7 @@ from typing import Any
 
 from allranks.errors import AllranksError
 from allranks.world.detect import current
-from allranks.world.one_rank import one_rank
+from allranks.world.guards.detect import one_rank
 
 FORMAT = "%(asctime)s rank %(rank)s %(levelname)s %(name)s: %(message)s"
 _LOGGER = logging.getLogger("allranks")

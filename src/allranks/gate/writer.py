@@ -8,7 +8,7 @@ from typing import Any
 
 from allranks.world.base import World
 from allranks.world.detect import current
-from allranks.world.one_rank import one_rank
+from allranks.world.guards.detect import one_rank
 
 
 class RankWriter:

@@ -21,9 +21,9 @@ from allranks.failure import Failure
 from allranks.hang import start
 from allranks.world import departures
 from allranks.world.base import Identity, World
+from allranks.world.failure_listener import WakeUp
 from allranks.world.files import FileStore
 from allranks.world.store import KeyValueStore
-from allranks.world.wake_up import WakeUp
 
 # Seconds between two looks for a ring.
 _POLL = 0.2

@@ -33,8 +33,8 @@ from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 from allranks.world import sigterm
 from allranks.world.base import World
+from allranks.world.detect import single_world
 from allranks.world.progress import progress
-from allranks.world.single import single_world
 
 # Each rank holds a part of the parameters, which these strategies themselves put together.
 _SHARDED = (FSDPStrategy, DeepSpeedStrategy)

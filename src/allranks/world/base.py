@@ -13,15 +13,14 @@ from allranks.callsite import call_site
 from allranks.clock import Clock, SystemClock
 from allranks.errors import AllranksError, Mismatch
 from allranks.world import main_rank_section, outcome
-from allranks.world.claims import by_claim, minority, who_says_what
+from allranks.world.claims import Ticket, by_claim, minority, who_says_what
 from allranks.world.codec import Value, pack, unpack
 from allranks.world.exchange import Decide, Exchanger
 from allranks.world.failure_listener import Alone, FailureListener
-from allranks.world.one_rank import one_rank
+from allranks.world.guards.detect import one_rank
 from allranks.world.program_exchanges import ProgramExchanges
 from allranks.world.progress import progress
 from allranks.world.store import KeyValueStore
-from allranks.world.ticket import Ticket
 
 P = ParamSpec("P")
 T = TypeVar("T")

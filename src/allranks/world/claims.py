@@ -1,8 +1,9 @@
-"""What N ranks claim, and who differs: the ranks by equal claims, in words, and those in the minority. Pure."""
+"""Compare what N ranks claim: tickets of calls, values; who differs, in words, and the ranks in the minority. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from allranks.errors import Mismatch, name_ranks
@@ -35,3 +36,32 @@ def minority(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
 def mismatch(what: str, groups: Mapping[str, Iterable[int]], *, remedy: str = "") -> Mismatch:
     """Return the error for ranks that say different things: ``what``, who says what, and the ranks in the minority."""
     return Mismatch(f"{what}: {who_says_what(groups.items())}.", ranks=minority(groups.values()), remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ticket:
+    """An exchange as one rank enters it: ``barrier 'epoch'``, called from ``where`` (which may differ over ranks)."""
+
+    op: str
+    name: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.name!r}" + (f" ({self.where})" if self.where else "")
+
+    def agrees_with(self, other: Ticket) -> bool:
+        """Say whether two ranks mean the same exchange."""
+        return (self.op, self.name) == (other.op, other.name)
+
+
+def difference(tickets: Mapping[Ticket, Iterable[int]]) -> tuple[str, tuple[int, ...]] | None:
+    """Compare the ranks' tickets: None if all agree, else who is where, and the ranks of the minority.
+
+    >>> difference({Ticket("barrier", "a", ""): [0, 2], Ticket("gather", "b", ""): [1]})
+    ("ranks 0, 2: barrier 'a'; rank 1: gather 'b'", (1,))
+    """
+    first = next(iter(tickets))
+    if all(first.agrees_with(ticket) for ticket in tickets):
+        return None
+    groups = by_claim((rank, (ticket.op, ticket.name)) for ticket, ranks in tickets.items() for rank in ranks)
+    return who_says_what((str(t), sorted(ranks)) for t, ranks in tickets.items()), minority(groups.values())

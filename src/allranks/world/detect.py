@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import sys
 import threading
 from dataclasses import dataclass, replace
@@ -13,9 +14,8 @@ from types import ModuleType
 from allranks.errors import AllranksError, ContradictingSigns
 from allranks.world.base import DEFAULT_TIMEOUT, Identity, World
 from allranks.world.launcher_environment import Decision, Framework, LauncherEnvironment, launcher_of, read
-from allranks.world.process_info import ProcessInfo, local_rank_of, of_this_process
+from allranks.world.processes import ProcessInfo, local_rank_of, of_this_process
 from allranks.world.sentinel import Sentinel
-from allranks.world.single import single_world
 from allranks.world.store import LocalStore
 
 _ALONE = (
@@ -152,3 +152,9 @@ def _meet(adapter: ModuleType, identity: Identity, decision: Decision, me: Proce
     world.identity = replace(identity, local_rank=local_rank, hosts=tuple(one.host for one in everybody))
     sentinel.watch(everybody)
     return world
+
+
+def single_world() -> World:
+    """Return a world whose only rank is this process."""
+    identity = Identity(rank=0, size=1, local_rank=0, hosts=(socket.gethostname(),), backend="single")
+    return World(identity, LocalStore())

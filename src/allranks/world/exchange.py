@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 from allranks.clock import Clock
 from allranks.errors import AllranksError, KeyTimeout
 from allranks.world import departures, outcome, tree
+from allranks.world.claims import Ticket, difference
 from allranks.world.codec import Json, Value, dumps, loads, pack
 from allranks.world.store import KeyValueStore
-from allranks.world.ticket import Ticket, difference
 
 Decide = Callable[[Sequence[Value]], Value]
 # How long a rank waits between two looks at the list of the dead: the first looks are early, later ones are rare.

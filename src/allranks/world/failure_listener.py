@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from allranks.world.store import KeyValueStore
+
 
 class FailureListener(Protocol):
     """One rank's view. Methods are for any thread, and no other rank need call them."""
@@ -51,3 +53,32 @@ class Alone:
     def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
         atexit.register(finish)
         return lambda: atexit.unregister(finish)
+
+
+class HearingStore(KeyValueStore, Protocol):
+    """A store in which a thread may listen until the process ends."""
+
+    def hear(self, key: str) -> bool:
+        """Wait for a key without a deadline. False once this process has begun to leave the store."""
+
+
+class WakeUp:
+    """One rank's ear and hand. ``hear`` is for one thread, ``ring`` for any."""
+
+    def __init__(self, store: HearingStore) -> None:
+        self._store = store
+        self._heard = 0
+
+    def hear(self) -> bool:
+        """Wait for the next ring. False when there will be none any more."""
+        if not self._store.hear(f"bell/{self._heard + 1}"):
+            return False
+        self._heard += 1
+        return True
+
+    def ring(self) -> None:
+        """Wake whoever listens, on every rank."""
+        bell = self._heard + 1
+        while self._store.get(f"bell/{bell}") is not None:
+            bell += 1
+        self._store.set(f"bell/{bell}", b"1")

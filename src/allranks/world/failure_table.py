@@ -12,7 +12,7 @@ from typing import Protocol
 
 from allranks.failure import Failure
 from allranks.world.codec import dumps, loads
-from allranks.world.wake_up import HearingStore, WakeUp
+from allranks.world.failure_listener import HearingStore, WakeUp
 
 
 class SharedStore(HearingStore, Protocol):

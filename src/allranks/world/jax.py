@@ -16,7 +16,7 @@ from jax._src import clusters, distributed, xla_bridge
 from allranks import agent
 from allranks.errors import KeyTimeout, StoreError
 from allranks.world.launcher_environment import Decision
-from allranks.world.process_info import is_taken
+from allranks.world.processes import is_taken
 
 T = TypeVar("T")
 _CLIENT_METHODS = (

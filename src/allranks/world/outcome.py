@@ -16,8 +16,8 @@ from allranks.errors import (
     name_ranks,
 )
 from allranks.failure import message_of, remote_note, traceback_of
+from allranks.world.claims import Ticket
 from allranks.world.codec import Json, Value, pack, unpack
-from allranks.world.ticket import Ticket
 
 _LATE = "Every rank must make this call. Where a rank is only slow, raise timeout=."
 _ENDED = "Look at the output of that rank first: its end is the cause."

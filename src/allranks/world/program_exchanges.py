@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from allranks.errors import AllranksError, Mismatch
+from allranks.world.claims import Ticket
 from allranks.world.codec import Json, Value, loads
 from allranks.world.exchange import Decide, Exchanger
-from allranks.world.ticket import Ticket
 
 
 class ProgramExchanges:

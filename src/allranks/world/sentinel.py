@@ -30,8 +30,7 @@ from allranks.evidence import Weight, first_of, weight_of
 from allranks.failure import Failure, describe_exit, shell_exit_code
 from allranks.world import departures, sigterm, workers
 from allranks.world.failure_table import FailureTable, SharedStore
-from allranks.world.process_exits import ExitWatch
-from allranks.world.process_info import ProcessInfo
+from allranks.world.processes import ExitWatch, ProcessInfo
 
 # How long a rank that fails waits whether it hears that another one failed: then its own failure is a consequence. The
 # second, where a rank of its machine is seen ending.

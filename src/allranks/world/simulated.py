@@ -27,9 +27,9 @@ from allranks.failure import failure_of, text_of
 from allranks.topology import Topology
 from allranks.world import departures, stall
 from allranks.world.base import DEFAULT_FANOUT, DEFAULT_TIMEOUT, Identity, World
+from allranks.world.failure_listener import WakeUp
 from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
 from allranks.world.store import LocalStore, no_key
-from allranks.world.wake_up import WakeUp
 
 T = TypeVar("T")
 MAX_OPERATIONS = 1_000_000  # of one rank: more is a loop without end

@@ -18,9 +18,9 @@ from typing import Generic, TypeVar, cast
 from allranks.callsite import call_site
 from allranks.world import main_rank_section
 from allranks.world.base import World
+from allranks.world.claims import Ticket
 from allranks.world.codec import Value
 from allranks.world.exchange import Decide
-from allranks.world.ticket import Ticket
 
 T = TypeVar("T")
 A = TypeVar("A")

@@ -20,7 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from allranks.errors import KeyTimeout, StoreError
 from allranks.world.launcher_environment import Decision
-from allranks.world.process_info import is_taken
+from allranks.world.processes import is_taken
 from allranks.world.store import no_key
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from allranks.errors import CollectiveOnOneRank
-from allranks.world.one_rank import one_rank
+from allranks.world.guards.detect import one_rank
 
 rank = int(os.environ["RANK"])
 jax.distributed.initialize(f"127.0.0.1:{os.environ['JAX_COORDINATOR_PORT']}", 2, rank)

@@ -9,7 +9,7 @@ from jax.experimental import multihost_utils
 
 from allranks.errors import CollectiveOnOneRank
 from allranks.world.guards import jax as guard
-from allranks.world.one_rank import one_rank
+from allranks.world.guards.detect import one_rank
 
 jnp.ones(2)
 # One process stands for several: the guard only asks whether there are others.

@@ -13,7 +13,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from allranks.errors import CollectiveOnOneRank
-from allranks.world.one_rank import one_rank
+from allranks.world.guards.detect import one_rank
 
 warnings.simplefilter("ignore", FutureWarning)
 rank = int(os.environ["RANK"])

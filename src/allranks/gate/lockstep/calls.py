@@ -14,8 +14,7 @@ from typing import Any
 from allranks.digest import digest, show
 from allranks.errors import CollectiveOnOneRank, Mismatch, name_ranks
 from allranks.gate.lockstep.branches import EQUAL_STEPS, Frames, Reason, guard_of, reason
-from allranks.world.claims import by_claim, minority, who_says_what
-from allranks.world.ticket import Ticket
+from allranks.world.claims import Ticket, by_claim, minority, who_says_what
 
 # How many lines of a call travel where ranks differ: the first difference is most often among the first.
 _MOST_LINES = 2000

@@ -26,8 +26,8 @@ from allranks.gate.lockstep.steps import Label, Position
 from allranks.gate.lockstep.transfers import Transfers
 from allranks.gate.lockstep.world_order import Query, is_in_later_exchange
 from allranks.world.base import World
+from allranks.world.claims import Ticket
 from allranks.world.codec import dumps, loads
-from allranks.world.ticket import Ticket
 
 # What is compared beside calls, each with those before it: nothing, values that all ranks should give to a call alike,
 # how far loops have gone on, what each call is made for.

@@ -30,10 +30,10 @@ from allranks.gate.lockstep.steps import Label, Position, Steps, describe
 from allranks.gate.lockstep.world_order import Query, is_past_call, merge_queries
 from allranks.world import main_rank_section
 from allranks.world.base import World
+from allranks.world.claims import Ticket
 from allranks.world.codec import Value, dumps, loads
 from allranks.world.exchange import Exchanger
 from allranks.world.progress import progress
-from allranks.world.ticket import Ticket
 
 # How far ranks are in groups, by the group's name: the place, and the group's ranks.
 Places = Mapping[str, tuple[int, Sequence[int]]]

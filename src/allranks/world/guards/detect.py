@@ -1,4 +1,4 @@
-"""Which frameworks' collectives must be watched while one rank runs alone: those that are imported by then.
+"""Open a section of code that only one rank runs, and guard the collectives of the imported frameworks in it.
 
 A framework that is first imported inside the section has joined no other rank yet, so it has no collective to start.
 """
@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from allranks.world.main_rank_section import MainRankSection
+from allranks.callsite import call_site
+from allranks.world.main_rank_section import MainRankSection, within
 
 
 @contextmanager
@@ -24,4 +25,12 @@ def framework_guards(section: MainRankSection) -> Iterator[None]:
             import allranks.world.guards.torch as torch_guard
 
             stack.enter_context(torch_guard.guard(section))
+        yield
+
+
+@contextmanager
+def one_rank(rank: int) -> Iterator[None]:
+    """Open a section for this thread: inside, collectives raise CollectiveOnOneRank."""
+    section = MainRankSection(rank, call_site())
+    with within(section), framework_guards(section):
         yield
