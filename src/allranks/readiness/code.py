@@ -140,7 +140,7 @@ def _names(path: Path, root: Path) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            package = path.relative_to(root).parent.element_digests
+            package = path.relative_to(root).parent.parts
             above = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*above, *filter(None, [node.module])])
             names |= {module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)}

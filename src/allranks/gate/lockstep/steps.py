@@ -82,7 +82,7 @@ class Steps:
 
     __slots__ = (
         *("_asked", "_before", "_compared", "_known", "_increments", "_predictor", "_regular", "_shared", "_stride"),
-        *("agreed", "due", "last", "looks_always", "unshared"),
+        *("agreed", "due", "checks_every_call", "last", "unshared"),
     )
 
     def __init__(self) -> None:
