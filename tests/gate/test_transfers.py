@@ -18,7 +18,7 @@ from allranks.gate.lockstep.monitor import Monitor
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfers_module, "_PATIENCE", 0.02)
-    monkeypatch.setattr(transfers_module, "_LOOK", 0.01)
+    monkeypatch.setattr(transfers_module, "_INTERVAL", 0.01)
     monkeypatch.setattr(monitor_module, "_GRACE_OF_TRANSFERS", 60.0)  # these ranks end when the test does
 
 

@@ -171,8 +171,8 @@ def test_ranks_that_wait_for_each_other_in_a_call_and_a_meeting_are_found(seed: 
 def hasty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Monitor], None]:
     """Ranks that tell where they are as soon as they wait, and look all the time."""
     monkeypatch.setattr(sequence_module, "_PATIENCE", 0.002)
-    monkeypatch.setattr(monitor_module, "_LOOK", 0.001)
-    monkeypatch.setattr(monitor_module, "_LOOK_AT_MEETING", 0.002)
+    monkeypatch.setattr(monitor_module, "_INTERVAL", 0.001)
+    monkeypatch.setattr(monitor_module, "_EXCHANGE_INTERVAL", 0.002)
     monkeypatch.setattr(monitor_module, "_GRACE", 60.0)  # these ranks end when the test does
 
     def be_hasty(monitor: Monitor) -> None:

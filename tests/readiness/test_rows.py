@@ -33,7 +33,7 @@ def test_a_batch_that_cannot_be_cut_is_wrong_and_names_those_that_can() -> None:
         ((2, 8, 7), PLAN, "ok", "2 devices x 8"),
         ((2, 16, 7), PLAN, "ok", "2 devices"),
         ((2, 7), PLAN, "error", "its part is 32 of 64, 16 at once"),
-        ((64, 7), PLAN, "error", "bring only this rank's own"),
+        ((64, 7), PLAN, "error", "bring only those of this rank"),
         ((31, 7), PLAN, "error", "Set the loader's batch size"),
         ((8, 7), None, "ok", "8 rows on 2 devices"),
         ((6, 7), None, "error", "Bring a multiple of 4 rows"),
