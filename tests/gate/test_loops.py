@@ -96,7 +96,7 @@ def test_elements_are_named_alike_whatever_their_order() -> None:
     other, names = dict(sorted(grads.items())), list(grads)
     for name in grads:
         (label,) = position.labels(position.get_ident(), all_collections=False)
-        assert label.words == repr(name)
+        assert label.element == repr(name)
     for value in other.values():
         (named,) = position.labels(position.get_ident(), all_collections=False)
         assert other[named.words.strip("'")] is value

@@ -210,7 +210,7 @@ for name in ("good", "bad"):
 """
     (tmp_path / "good.py").write_text("import atexit\natexit.register(print, 'at exit', flush=True)\nprint('good')")
     (tmp_path / "bad.py").write_text("def main():\n    return 5\nraise SystemExit(main())")
-    command = Command(("env", "-u", "ALLRANKS_CONTROL", *python(tmp_path, zygote, str(tmp_path / "control")).words))
+    command = Command(("env", "-u", "ALLRANKS_CONTROL", *python(tmp_path, zygote, str(tmp_path / "control")).arguments))
     outcome = run(Job(command, 1), tmp_path)
     assert [m["kind"] for m in outcome.said] == ["started", "left", "started", "failed"]
     assert outcome.failure(0)["what"] == "left with exit code 5"

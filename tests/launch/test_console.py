@@ -68,7 +68,7 @@ def test_the_launchers_words_come_after_what_ranks_said_before() -> None:
     """And unfinished lines come at the end, once."""
     shown, out = console(2)
     shown.feed(0, "out", b"one\ntw", 0.0)
-    shown.say("rank 1 failed")
+    shown.print_line("rank 1 failed")
     shown.feed(0, "out", b"o", 0.0)
     shown.close()
     assert out.getvalue() == b"[0]   one\nrank 1 failed\n[0]   two\n"
@@ -81,8 +81,8 @@ def test_a_job_of_one_rank_has_neither_prefix_nor_delay() -> None:
     assert out.getvalue() == b" 2%\nline\n"
     shown, out = console(1, live=True)
     shown.feed(0, "out", b"\x1b[2J 1%\r 2%", 0.0)
-    shown.say("done")
-    shown.say("bye")
+    shown.print_line("done")
+    shown.print_line("bye")
     assert out.getvalue() == b"\x1b[2J 1%\r 2%\ndone\nbye\n"
 
 
@@ -101,7 +101,7 @@ def test_bars_live_at_the_bottom_and_lines_go_above() -> None:
     shown.flush_due(2 * REDRAW)
     assert screen(out.getvalue()) == ["[0-2] hello", "(0-1)  10%", "(2)    20%"]
     shown.feed(2, "err", b"\r100%\n", 0.21)
-    shown.say("words")
+    shown.print_line("words")
     assert screen(out.getvalue()) == ["[0-2] hello", "words", "(0-1)  10%", "(2)    20%"]
     shown.feed(0, "err", b"\r    \r", 0.3)
     shown.flush_due(1.0)
@@ -118,7 +118,7 @@ def test_the_bar_of_a_rank_that_ended_becomes_a_line() -> None:
     shown.feed(1, "err", b"\r 20%", 0.0)
     shown.flush_due(REDRAW)
     shown.end(1, "err", 1.0)
-    shown.say("rank 1 failed")
+    shown.print_line("rank 1 failed")
     shown.flush_due(2.0)
     assert screen(out.getvalue()) == ["(1)    20%", "rank 1 failed", "(0)    10%"]
     shown.close()
@@ -200,7 +200,7 @@ def test_a_closed_output_is_told_once_and_the_log_goes_on(tmp_path) -> None:
         with pytest.raises(OutputClosed, match="Broken pipe"):
             shown.feed(0, "out", b"one\n", 0.0)
         shown.feed(0, "out", b"two\n", 0.0)
-        shown.say("three")
+        shown.print_line("three")
         shown.close()
     assert (tmp_path / "rank-0.log").read_bytes() == b"one\ntwo\n"
     assert shown.tail(0) == ("one", "two")

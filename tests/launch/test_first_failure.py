@@ -46,7 +46,7 @@ class Story:
 
     @property
     def first(self) -> tuple[int, str]:
-        found = find_first_failure(self.told, self.ends, left=self.left, host="a")
+        found = find_first_failure(self.told, self.ends, departures=self.left, host="a")
         assert found is not None
         return found.rank, found.failure.what
 

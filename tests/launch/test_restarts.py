@@ -42,6 +42,6 @@ def test_another_end_is_not(result: JobResult) -> None:
 def test_the_last_end_counts_and_the_failures_before_are_kept() -> None:
     ends = iter([FAILED, JobResult(0, (), seconds=5.0)])
     said: list[str] = []
-    result = run(JOB, lambda _: next(ends), say=said.append)
+    result = run(JOB, lambda _: next(ends), report=said.append)
     assert (result.exit_code, result.seconds, result.restarts) == (0, 15.0, (FAILURE,))
     assert said == ["allranks: restart 1 of 2 after 10.0 s: rank 1 (host a) failed at train.py:3: ValueError: bad row"]

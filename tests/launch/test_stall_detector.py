@@ -36,13 +36,13 @@ def test_processes_that_do_not_come_to_their_end_are_reported_once() -> None:
     assert job.due == 11.0
     assert job.report(11.0) == [LocateRanks("exit", 8.0, (), (0,))]
     assert job.due is None
-    ended = StallDetector(2, limit=8.0, left={0: 1.0, 1: 1.0}, exited={0: 1.0, 1: 1.0})
+    ended = StallDetector(2, limit=8.0, ended={0: 1.0, 1: 1.0}, exited={0: 1.0, 1: 1.0})
     assert ended.due is None
 
 
 def test_without_a_limit_nothing_is_reported() -> None:
     assert StallDetector(2, limit=0.0, joining={0: 1.0}).due is None
-    assert StallDetector(2, limit=0.0, left={0: 1.0, 1: 1.0}).due is None
+    assert StallDetector(2, limit=0.0, ended={0: 1.0, 1: 1.0}).due is None
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def agree(
             if error is None:
                 raise quoted(refused, who=f"rank {world.rank}: {name}", step=entry.step)
         case {"trees": parties}:
-            raise_leaf_mismatch(world, name, parties, words=words())
+            raise_leaf_mismatch(world, name, parties, descriptions=words())
         case {"copies": groups}:
             assert claim is not None  # a rank that has none refuses
             refuse(world, name, claim, groups, step=entry.step, advice=advice)

@@ -101,11 +101,11 @@ def _blocks(log: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _text(found: Sequence[LogMatch], logs: int) -> str:
-    from allranks.launch.log_scan import in_words
+    from allranks.launch.log_scan import describe
 
     if not found:
         return "No known message was found. If the job hangs: allranks doctor job, or the stacks of every rank."
-    return "\n\n".join(in_words(one, name_log=logs > 1) for one in found)
+    return "\n\n".join(describe(one, name_log=logs > 1) for one in found)
 
 
 def _json(found: Sequence[LogMatch]) -> str:

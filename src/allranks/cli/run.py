@@ -169,10 +169,10 @@ def main(argv: Sequence[str]) -> int:
         try:
             if unread := _unread(target):
                 console.note(f"allranks: {unread}")
-            result = restarts.run(job, start, say=console.say)
+            result = restarts.run(job, start, report=console.print_line)
             said = summary(result, recent=console.recent(), quiet=arguments.quiet)
             for line in (*said, *_options_behind(p, words, result.exit_code)):
-                console.say(line)
+                console.print_line(line)
         finally:
             console.close()
     except OutputClosed:

@@ -142,7 +142,7 @@ class _Verification:
             case {"refused": [ranks, why]}:
                 raise AllranksError(f"rank {world.rank}: verify: {name_ranks(ranks)} cannot: {why}", ranks=ranks)
             case {"trees": groups}:
-                raise_leaf_mismatch(world, f"verify {self._name}", groups, words=claim.plan.words)
+                raise_leaf_mismatch(world, f"verify {self._name}", groups, descriptions=claim.plan.words)
             case {"odd": odd}:
                 return tree, claim, find(world, self._name, claim, odd, everything=everything)
         return tree, claim, Found(0, ())

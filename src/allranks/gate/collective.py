@@ -41,12 +41,12 @@ def collective(
     """
     counts = _entered.setdefault(world, Counter())
     counts[name] += 1
-    words = {} if isinstance(digest, str) else describe_leaves(digest)
-    digest_text = digest if isinstance(digest, str) else digest_of(words)
+    descriptions = {} if isinstance(digest, str) else describe_leaves(digest)
+    digest_text = digest if isinstance(digest, str) else digest_of(descriptions)
     entry = Entry(counts[name], step, digest_text, not isinstance(digest, str), call_site())
     groups = world.exchange("collective", name, list(astuple(entry)), decide=_decide, timeout=timeout)
     if groups is not None:
-        raise_leaf_mismatch(world, name, groups, words=words, timeout=timeout)
+        raise_leaf_mismatch(world, name, groups, descriptions=descriptions, timeout=timeout)
     try:
         yield
     except Exception as error:
@@ -64,12 +64,12 @@ def raise_leaf_mismatch(
     name: str,
     groups: Sequence[Sequence[int]],
     *,
-    words: Mapping[str, str],
+    descriptions: Mapping[str, str],
     timeout: float | None = None,
 ) -> None:
     """Raise, on every rank, the Mismatch that names the first leaf whose description differs between groups of ranks.
 
-    ``words`` has a description per path. **Every rank must call**; the first rank of each group sends its ``words``.
+    ``descriptions`` has one per path. **Every rank must call**; the first rank of each group sends its own.
     """
     compared = groups[:_MOST_GROUPS]
     leaders = [ranks[0] for ranks in compared]
@@ -77,4 +77,6 @@ def raise_leaf_mismatch(
     def decide(values: Sequence[Value]) -> Value:
         raise leaf_mismatch([(ranks, values[ranks[0]]) for ranks in compared])
 
-    world.exchange("collective leaves", name, words if world.rank in leaders else None, decide=decide, timeout=timeout)
+    world.exchange(
+        "collective leaves", name, descriptions if world.rank in leaders else None, decide=decide, timeout=timeout
+    )

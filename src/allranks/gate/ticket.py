@@ -29,9 +29,9 @@ def describe_array(dtype: str, shape: Iterable[int], pieces: Sequence[int], *, k
     return f"{dtype}[{', '.join(map(str, shape))}]{f' {kind}' if kind else ''}{cut}"
 
 
-def digest_of(words: Mapping[str, str]) -> str:
+def digest_of(descriptions: Mapping[str, str]) -> str:
     """Return a digest that is equal if and only if all paths and descriptions are equal, in order."""
-    return show(digest(*(part for item in words.items() for part in item)))
+    return show(digest(*(part for item in descriptions.items() for part in item)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,14 @@ class Entry:
 
     def describe(self, names: Iterable[str]) -> str:
         """Return these fields as text."""
-        words = {
+        descriptions = {
             "sequence": f"call {self.sequence}",
             "step": "no step" if self.step is None else f"step {self.step}",
             "digest": f"digest {self.digest}" if self.digest else "no digest",
         }
-        return ", ".join(words[name] for name in words if name in names) + (f" ({self.where})" if self.where else "")
+        return ", ".join(descriptions[name] for name in descriptions if name in names) + (
+            f" ({self.where})" if self.where else ""
+        )
 
 
 def compare(entries: Sequence[Entry]) -> list[list[int]] | None:
@@ -84,8 +86,8 @@ def compare(entries: Sequence[Entry]) -> list[list[int]] | None:
 
 def leaf_mismatch(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]]) -> Mismatch:
     """Return the error for ranks whose trees differ: the first leaf that differs, as each group has it."""
-    paths = dict.fromkeys(path for _, words in groups for path in words)
-    differing = [path for path in paths if len({words.get(path) for _, words in groups}) > 1]
+    paths = dict.fromkeys(path for _, descriptions in groups for path in descriptions)
+    differing = [path for path in paths if len({descriptions.get(path) for _, descriptions in groups}) > 1]
     text = _describe_leaf(groups, differing) if differing else "the leaves come in different orders"
     return Mismatch(
         f"{text}.",
@@ -97,7 +99,7 @@ def leaf_mismatch(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]]) -> 
 
 def _describe_leaf(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]], differing: Sequence[str]) -> str:
     first, more = differing[0], len(differing) - 1
-    held = by_claim((rank, words.get(first, "missing")) for ranks, words in groups for rank in ranks)
+    held = by_claim((rank, descriptions.get(first, "missing")) for ranks, descriptions in groups for rank in ranks)
     listed = ", ".join(f"{what} on {name_ranks(ranks)}" for what, ranks in held.items())
     also = f" ({more} more {'leaf differs' if more == 1 else 'leaves differ'})" if more else ""
     return f"leaf {first!r} is {listed}{also}"

@@ -34,11 +34,11 @@ class Console:
     (set it again when they change), ``names`` stand for single ranks in place of their numbers, ``log_dir`` keeps one
     raw file per rank (see ``RankLogs``). ``quiet`` leaves out what ``note`` is given.
 
-    One thread calls it, with times in seconds that never run backwards. ``feed``, ``flush_due``, ``say`` and ``close``
-    may raise OutputClosed, once; nothing that was fed is missing from the log files and from ``tail`` for that.
-    Noise of libraries (`filters`) is kept in the log files only, and so are most lines that ranks print
-    after another has failed (`limit_peers`). A message that is known (``known.py``) is explained below it, once.
-    A job of one rank is shown as it is: no prefix, no delay; on a terminal byte for byte.
+    One thread calls it, with times in seconds that never run backwards. ``feed``, ``flush_due``, ``print_line`` and
+    ``close`` may raise OutputClosed, once; nothing that was fed is missing from the log files and from ``tail`` for
+    that. Noise of libraries (`filters`) is kept in the log files only, and so are most lines that ranks print after
+    another has failed (`limit_peers`). A message that is known (``known.py``) is explained below it, once. A job of one
+    rank is shown as it is: no prefix, no delay; on a terminal byte for byte.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Console:
         if self._on_screen:
             self._settle(now)
         self._queue(self._merger.due(now))
-        self._say_explanations(now)
+        self._print_explanations(now)
         if not self._live and self._stale and now >= self._next_look:
             self._stale = False
             states = self._states(now)
@@ -132,7 +132,7 @@ class Console:
         self._show(now)
         return min((moment for moment in self._deadlines() if moment is not None), default=None)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print the launcher's own words, after all lines that ranks have finished before."""
         line = text.encode(errors="backslashreplace") + b"\n"
         if not self._at_line_start:
@@ -145,7 +145,7 @@ class Console:
     def note(self, text: str) -> None:
         """Print words of the launcher that nobody misses who wants a quiet one."""
         if not self._quiet:
-            self.say(text)
+            self.print_line(text)
 
     def limit_peers(self, cause: int) -> None:
         """From now on show only a few lines of the ranks other than ``cause``, which has failed and takes them down."""
@@ -191,20 +191,20 @@ class Console:
             self._logs.close()
             self._logs = None
         self._queue(self._merger.flush())
-        self._say_explanations(math.inf)
+        self._print_explanations(math.inf)
         self._put(())
         self._outputs.drain()
 
-    def _say_explanations(self, now: float) -> None:
+    def _print_explanations(self, now: float) -> None:
         for explanation in self._explainer.due(now):
             self._recent.extend(explanation.encode().splitlines())
-            self.say(explanation)
+            self.print_line(explanation)
 
     def _log(self, logs: RankLogs, rank: int, data: bytes) -> None:
         try:
             logs.write(rank, data)
         except OSError as error:
-            self.say(f"rank {rank}: {logs.paths[rank]} ends here, the job goes on: {error}")
+            self.print_line(f"rank {rank}: {logs.paths[rank]} ends here, the job goes on: {error}")
 
     def _settle(self, now: float) -> None:
         for (rank, stream), reader in self._readers.items():

@@ -99,7 +99,7 @@ def read(data: bytes) -> AgentReport | AgentStarted | None:
         if kind == "joined":
             return Joined(rank)
         if kind in ("left", "leaving") or (kind == "exiting" and not fields["failure"]):
-            return _left(rank, fields, has_ended=kind == "left")
+            return _rank_left(rank, fields, has_ended=kind == "left")
         if kind == "failed":
             return RankFailed(Failure(**fields["failure"]), waits=bool(fields.get("waits", True)))
         if kind in ("failing", "exiting"):
@@ -109,7 +109,7 @@ def read(data: bytes) -> AgentReport | AgentStarted | None:
     return None
 
 
-def _left(rank: int, fields: Mapping[str, Any], *, has_ended: bool) -> RankLeft:
+def _rank_left(rank: int, fields: Mapping[str, Any], *, has_ended: bool) -> RankLeft:
     failure = fields.get("failure")
     why, origin, where, unjoined = (str(fields.get(name, "")) for name in ("why", "origin", "where", "unjoined"))
     return RankLeft(

@@ -114,20 +114,20 @@ def find_first_failure(
     reports: Iterable[FailureReport],
     exits: Mapping[int, RankExit],
     *,
-    left: Mapping[int, Departure],
+    departures: Mapping[int, Departure],
     host: str,
     cwd: str = "",
 ) -> Candidate | None:
     """Return the failure that caused the others, or None where no rank failed.
 
-    ``left`` are the ranks that ended, or left the world, in order. Paths below ``cwd``, where the job was started, are
-    shown relative to it.
+    ``departures`` are the ranks that ended, or left the world, in order. Paths below ``cwd``, where the job was
+    started, are shown relative to it.
     """
     found = list(_candidates(reports, exits, host=host, cwd=cwd))
     best = min(found, default=None)
     if best is None or best.weight is Weight.CAUSE:
         return best
-    return _early_exit(found, exits, left, host=host) or best
+    return _early_exit(found, exits, departures, host=host) or best
 
 
 def _candidates(
@@ -150,11 +150,11 @@ def _candidates(
 
 
 def _early_exit(
-    found: Iterable[Candidate], exits: Mapping[int, RankExit], left: Mapping[int, Departure], *, host: str
+    found: Iterable[Candidate], exits: Mapping[int, RankExit], reported: Mapping[int, Departure], *, host: str
 ) -> Candidate | None:
     """Return the failure of the rank that left before the others failed, None where no rank did."""
-    silent = {rank: end for rank, end in exits.items() if end.wait_code == 0 and rank not in left}
-    departures = {rank: Departure(end.earliest, lines=end.lines) for rank, end in silent.items()} | dict(left)
+    silent = {rank: end for rank, end in exits.items() if end.wait_code == 0 and rank not in reported}
+    departures = {rank: Departure(end.earliest, lines=end.lines) for rank, end in silent.items()} | dict(reported)
     lost = {one.rank for one in found if one.weight is Weight.CONSEQUENCE}
     needing = [one for one in found if one.rank not in departures or one.rank in lost]
     if not needing:

@@ -130,7 +130,7 @@ def plan_for(target: Target, *, cwd: str) -> Plan:
     Of a command, the target is the first Python file that its words name.
     """
     if isinstance(target, Command):
-        files = [word for word in " ".join(target.words).replace(";", " ").split() if word.endswith(".py")]
+        files = [word for word in " ".join(target.arguments).replace(";", " ").split() if word.endswith(".py")]
         return plan_for(Script(files[0]), cwd=cwd) if files else Plan(())
     roots = [entry for entry in sys.path if entry and is_users(os.path.join(entry, ""))]
     if isinstance(target, Script):

@@ -48,10 +48,10 @@ class Call:
 class Command:
     """Any command; its first word is looked up in PATH."""
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
 
     def argv(self, python: str) -> tuple[str, ...]:  # noqa: ARG002 - the same face as the others
-        return self.words
+        return self.arguments
 
 
 Target = Script | Module | Call | Command
@@ -75,20 +75,20 @@ def from_json(text: str) -> Target:
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
 
 
-def target_of(words: Sequence[str], *, pythons: Sequence[str]) -> Target:
+def target_of(arguments: Sequence[str], *, pythons: Sequence[str]) -> Target:
     """Read a command line: ``train.py ...`` and ``python train.py ...`` are scripts, ``python -m x`` is a module.
 
     ``pythons`` are the words that name the interpreter that runs us. A command with options for the interpreter itself
     (``python -O train.py``) stays a plain command.
     """
-    first, *rest = words
+    first, *rest = arguments
     if first.endswith(".py"):
         return Script(first, tuple(rest))
     if first in pythons and len(rest) >= 2 and rest[0] == "-m":
         return Module(rest[1], tuple(rest[2:]))
     if first in pythons and rest and rest[0].endswith(".py"):
         return Script(rest[0], tuple(rest[1:]))
-    return Command(tuple(words))
+    return Command(tuple(arguments))
 
 
 @dataclass(frozen=True, slots=True)

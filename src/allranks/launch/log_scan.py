@@ -62,7 +62,7 @@ class LogScanner:
         return sorted(self._found.values(), key=lambda found: _ORDER.index(found.known.kind))
 
 
-def in_words(found: LogMatch, *, name_log: bool) -> str:
+def describe(found: LogMatch, *, name_log: bool) -> str:
     """Return what a person reads of it."""
     place = f"{found.log}:{found.number}" if name_log else f"line {found.number}"
     often = f", {found.count} times" if found.count > 1 else ""

@@ -39,13 +39,13 @@ def ranks_of(mask: int) -> tuple[int, ...]:
     return tuple(rank for rank in range(mask.bit_length()) if mask >> rank & 1)
 
 
-def merge_equal(said: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
+def merge_equal(states: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
     """Merge what ranks show at one moment (the states of their bars): one entry per text, in order of first mention.
 
     Bars that differ in tqdm's clock only (``00:01<00:03, 9.8it/s``) are one, with the clock of the first.
     """
     merged: dict[tuple[Stream, bytes], tuple[int, bytes]] = {}
-    for rank, stream, text in said:
+    for rank, stream, text in states:
         key = stream, _CLOCK.sub(b"", text)
         ranks, first = merged.get(key, (0, text))
         merged[key] = ranks | 1 << rank, first

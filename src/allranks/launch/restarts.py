@@ -24,13 +24,15 @@ def again(job: Job, result: JobResult) -> Job | None:
     return replace(job, restart=job.restart + 1, timeout=left, reason=failed.headline()[:_REASON])
 
 
-def run(job: Job, start: Callable[[Job], JobResult], *, say: Callable[[str], None]) -> JobResult:
+def run(job: Job, start: Callable[[Job], JobResult], *, report: Callable[[str], None]) -> JobResult:
     """Run a job, and again as often as its ``restarts`` allow; return its last end."""
     result, following = start(job), job
     while (next_one := again(following, result)) is not None:
         failed = result.first_failure
         assert failed is not None
-        say(f"allranks: restart {next_one.restart} of {job.restarts} after {result.seconds:.1f} s: {next_one.reason}")
+        report(
+            f"allranks: restart {next_one.restart} of {job.restarts} after {result.seconds:.1f} s: {next_one.reason}"
+        )
         before, following = result, next_one
         result = start(following)
         result = replace(result, restarts=(*before.restarts, failed), seconds=before.seconds + result.seconds)

@@ -23,8 +23,8 @@ class Saves:
 
     ``makes_saver`` finds out whether the program is to make what saves; ``is_made``: it has. ``terminated_at`` is when
     the launcher was asked to end, in seconds of the supervisor's clock (None: it was not), and ``failures`` are those
-    that came after that. ``killed`` says when the launcher has killed ranks. ``left`` are the ranks that
-    leave in order, with their exit codes; ``why`` says what they did before.
+    that came after that. ``killed`` says when the launcher has killed ranks. ``exit_codes`` are those of ranks that
+    leave in order; ``why`` says what they did before.
     """
 
     makes_saver: Callable[[], bool] = lambda: False
@@ -34,7 +34,7 @@ class Saves:
     terminated_at: float | None = None
     failures: list[Failure] = field(default_factory=list)
     killed: str = "from outside"
-    left: dict[int, int] = field(default_factory=dict)
+    exit_codes: dict[int, int] = field(default_factory=dict)
     why: str = ""
 
     def note(self, event: SaveReport) -> None:
@@ -47,7 +47,7 @@ class Saves:
 
     def leave(self, event: RankLeft) -> None:
         """Take note that a rank is about to leave, in order, with all others."""
-        self.left[event.rank] = event.exit_code
+        self.exit_codes[event.rank] = event.exit_code
         self.why = event.why if self.terminated_at is not None or not event.origin else f"{event.why} ({event.origin})"
 
     def is_repeated(self, now: float, seconds: float) -> bool:
@@ -75,9 +75,9 @@ class Saves:
 
         ``code`` is what the launcher would end with, None where that is for the ranks to say.
         """
-        if not self.left and (lost := self._loss(exits)):
+        if not self.exit_codes and (lost := self._loss(exits)):
             return lost
-        return self.why, max(self.left.values(), default=0) if code is None else code
+        return self.why, max(self.exit_codes.values(), default=0) if code is None else code
 
     def _loss(self, exits: Mapping[int, RankExit]) -> tuple[str, int] | None:
         if self.terminated_at is None:

@@ -48,7 +48,7 @@ class StallDetector:
     limit: float = 0.0
     joining: dict[int, float] = field(default_factory=dict)  # since when a rank waits to join
     joined: set[int] = field(default_factory=set)
-    left: dict[int, float] = field(default_factory=dict)  # since when a rank's main thread has ended
+    ended: dict[int, float] = field(default_factory=dict)  # since when a rank's main thread has ended
     exited: dict[int, float] = field(default_factory=dict)  # since when a rank's process is gone
     frameworks: dict[int, str] = field(default_factory=dict)  # of ranks that have left; "" for one that met others
     _is_reported: set[str] = field(default_factory=set)
@@ -65,7 +65,7 @@ class StallDetector:
 
     def leave(self, event: RankLeft, now: float) -> None:
         """Take note that a rank's main thread has ended."""
-        self.left[event.rank] = now
+        self.ended[event.rank] = now
         self.frameworks[event.rank] = event.unjoined
 
     @property
@@ -87,7 +87,7 @@ class StallDetector:
             since = now - min(self.joining.values())
             found.append(LocateRanks("join", since, tuple(sorted(self.joining)), tuple(sorted(self.exited))))
         if now >= self._exit_due:
-            since = now - max(self.left.values())
+            since = now - max(self.ended.values())
             found.append(LocateRanks("exit", since, (), tuple(sorted(self.exited))))
         self._is_reported.update(one.reason for one in found)
         return found
@@ -114,7 +114,7 @@ class StallDetector:
 
     @property
     def _exit_due(self) -> float:
-        done = self.left.keys() | self.exited.keys()
+        done = self.ended.keys() | self.exited.keys()
         if not self.limit or len(done) < self.size or len(self.exited) == self.size or "exit" in self._is_reported:
             return math.inf
-        return max(self.left.values(), default=math.inf) + self.limit
+        return max(self.ended.values(), default=math.inf) + self.limit

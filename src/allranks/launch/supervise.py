@@ -89,7 +89,7 @@ class Supervisor:
         self.alive: set[int] = set()
         self.exits: dict[int, RankExit] = {}
         self.reports: list[FailureReport] = []
-        self.left: dict[int, Departure] = {}
+        self.departures: dict[int, Departure] = {}
         self.cause = ""  # why we stopped the job, where no rank failed
         self._limits = limits
         self._host, self._cwd = host, cwd
@@ -126,7 +126,7 @@ class Supervisor:
         return None if self.cause or found is None else self._saves.with_save_outcome(with_exit_code(found.failure))
 
     def _best_candidate(self) -> Candidate | None:
-        return find_first_failure(self.reports, self.exits, left=self.left, host=self._host, cwd=self._cwd)
+        return find_first_failure(self.reports, self.exits, departures=self.departures, host=self._host, cwd=self._cwd)
 
     # What the table names. Each takes the event and returns actions.
 
@@ -144,7 +144,7 @@ class Supervisor:
 
     def _joined_world(self, event: Joined) -> list[Action]:
         self.stalls.join(event.rank)
-        return self._tell({event.rank}) if self.left else []
+        return self._notify({event.rank}) if self.departures else []
 
     def _note_departure(self, event: RankLeft) -> list[Action]:
         if event.exit_code:
@@ -154,10 +154,10 @@ class Supervisor:
 
     def _note_left(self, event: RankLeft) -> list[Action]:
         self._note_departure(event)
-        self.left.setdefault(event.rank, Departure(event.when, event.failure, event.where, event.lines))
+        self.departures.setdefault(event.rank, Departure(event.when, event.failure, event.where, event.lines))
         if event.has_ended:
             self.stalls.leave(event, self._now)
-        return self._tell(self.stalls.joined - self.left.keys())
+        return self._notify(self.stalls.joined - self.departures.keys())
 
     def _note_failing(self, event: RankFailing | RankFailed) -> list[Action]:
         if isinstance(event, RankFailing) and event.explains:
@@ -185,7 +185,7 @@ class Supervisor:
         if done := self._note_exit(event):
             return done
         if self.exits[event.rank].wait_code == 0:
-            return self._tell(self.stalls.joined - self.left.keys())
+            return self._notify(self.stalls.joined - self.departures.keys())
         return self._settle()
 
     def _exit_settling(self, event: RankExited) -> list[Action]:
@@ -196,7 +196,7 @@ class Supervisor:
 
     def _note_exit(self, event: RankExited) -> list[Action]:
         sent = self._sent.get(event.rank, ())
-        code = 0 if event.wait_code == self._saves.left.get(event.rank, 0) else event.wait_code
+        code = 0 if event.wait_code == self._saves.exit_codes.get(event.rank, 0) else event.wait_code
         self.exits[event.rank] = RankExit(event.rank, code, event.when, sent, event.lines)
         self.stalls.exit(event.rank, self._now)
         self.alive.discard(event.rank)
@@ -312,7 +312,7 @@ class Supervisor:
         self._released.update(due)
         return [self._signal(due, signal.SIGTERM)] if due else []
 
-    def _tell(self, ranks: set[int]) -> list[Action]:
+    def _notify(self, ranks: set[int]) -> list[Action]:
         living = tuple(sorted(ranks & self.alive))
         return [NotifyPeers(living)] if living else []
 

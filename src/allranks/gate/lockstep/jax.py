@@ -74,7 +74,7 @@ class Programs:
         self._agreed: set[str] = set()
         self._has_warned = False
         _check_ranks(monitor)
-        self.sees_programs = inside.on_programs(self._look)
+        self.sees_programs = inside.on_programs(self._compare_program)
         # Chooses the cache of JAX's C++ that this thread uses, and returns the one before.
         self.switch: Callable[[Any], Any] = inside.cache_switch() if self.sees_programs else lambda _: None
         if not self.sees_programs:
@@ -86,7 +86,7 @@ class Programs:
             self._programs = WeakKeyDictionary()
             inside.pass_python_always()
 
-    def _look(self, program: Any, *arguments: Any) -> None:
+    def _compare_program(self, program: Any, *arguments: Any) -> None:
         """Compare a program with those of the other processes before its first run, or before each run (``follow``)."""
         if self._programs is not None and self.current_function is None and get_ident() == self.thread:
             self._call(self._programs, program, arguments)

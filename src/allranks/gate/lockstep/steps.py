@@ -49,7 +49,7 @@ class Label(NamedTuple):
     """The element at which a loop is: the loop, a description of the element, a digest of all elements in no order."""
 
     loop: str
-    words: str
+    element: str
     elements: str
 
 
@@ -59,10 +59,10 @@ def compare_labels(reported: Iterable[tuple[int, Iterable[Label]]]) -> tuple[str
     None if there is none. Ranks that go through different elements are not compared.
     """
     ranks: dict[tuple[str, str], dict[str, list[int]]] = {}
-    for (loop, words, elements), those in by_claim(
+    for (loop, element, elements), those in by_claim(
         (rank, label) for rank, labels in reported for label in labels
     ).items():
-        ranks.setdefault((loop, elements), {})[words] = those
+        ranks.setdefault((loop, elements), {})[element] = those
     return next(((loop, by_words) for (loop, _), by_words in ranks.items() if len(by_words) > 1), None)
 
 

@@ -243,7 +243,7 @@ class _Loop:
                 else:
                     yield report
         except ValueError as error:
-            self._console.say(f"allranks: {error}")
+            self._console.print_line(f"allranks: {error}")
 
     def _last_lines(self, rank: int) -> tuple[str, ...]:
         """Return the last lines that a rank has printed up to now: what is in its pipes is read first."""
@@ -279,7 +279,7 @@ class _Loop:
             elif isinstance(report, messages.Swept):
                 self._swept = True
                 if report.stuck:
-                    self._say(f"processes {', '.join(map(str, report.stuck))} could not be killed")
+                    self._print(f"processes {', '.join(map(str, report.stuck))} could not be killed")
             elif report is None:
                 self._swept = True
                 self._selector.unregister(self._fork_server)
@@ -291,7 +291,7 @@ class _Loop:
             agents = tuple(self._control_socket.agents.get(rank, 0) for rank in action.ranks)
             self._order(messages.Kill(action.ranks, action.signum, agents))
         elif isinstance(action, Print):
-            (self._console.note if action.notice else self._console.say)(f"allranks: {action.text}")
+            (self._console.note if action.notice else self._console.print_line)(f"allranks: {action.text}")
         elif isinstance(action, NotifyPeers):
             for rank in action.ranks:
                 self._control_socket.notify(rank)
@@ -308,7 +308,7 @@ class _Loop:
         pids = {number: rank.pid for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended}
         shown = self._show(action, pids)
         for line in filter(str.strip, shown.lines):
-            self._say(line)
+            self._print(line)
         policy = self._spawns[0].env.get("ALLRANKS_ON_HANG")
         if shown.failure is not None and policy == "end" and action.reason != "time":
             self._shown.append(RankFailed(shown.failure, waits=False))
@@ -332,8 +332,8 @@ class _Loop:
                 except ProcessLookupError:
                     continue
 
-    def _say(self, text: str) -> None:
-        self._console.say(f"allranks: {text}".rstrip())
+    def _print(self, text: str) -> None:
+        self._console.print_line(f"allranks: {text}".rstrip())
 
     def _read(self, fd: object, rank: int, stream: Stream) -> None:
         assert isinstance(fd, int)

@@ -187,7 +187,7 @@ def _run_cached(setting: Any, undo: ExitStack, seen: list[Any]) -> None:
 def _fall_back() -> None:
     """Refuse what can be refused by public names, and say that this is all."""
     warnings.warn(
-        f"allranks does not know the internals of jax {jax.__version__}: in code that one rank runs, only the functions "
+        f"allranks does not know the internals of jax {jax.__version__}: in code that one rank runs, only "
         f"{', '.join(_PUBLIC)} of multihost_utils are refused; a jit on arrays of several processes may hang.",
         RuntimeWarning,
         stacklevel=2,
