@@ -99,8 +99,8 @@ def test_elements_are_named_alike_whatever_their_order() -> None:
         assert label.element == repr(name)
     for value in other.values():
         (named,) = position.labels(position.get_ident(), all_collections=False)
-        assert other[named.words.strip("'")] is value
+        assert other[named.element.strip("'")] is value
         assert named.elements == label.elements
     for name in names:
         assert position.labels(position.get_ident(), all_collections=False) == []
-        assert [one.words for one in position.labels(position.get_ident(), all_collections=True)] == [repr(name)]
+        assert [one.element for one in position.labels(position.get_ident(), all_collections=True)] == [repr(name)]

@@ -123,10 +123,10 @@ def test_a_flood_is_not_searched() -> None:
     """Beyond a megabyte at once output is passed on unread; the reader is back when the flood ends."""
     explain = InlineExplainer()
     flood = [b"x" * BURST]
-    explain.hear(0, flood, 1.0)
-    explain.hear(0, SEED.splitlines(), 1.0)
+    explain.feed(0, flood, 1.0)
+    explain.feed(0, SEED.splitlines(), 1.0)
     assert explain.deadline is None
-    explain.hear(0, SEED.splitlines(), 1.5)
+    explain.feed(0, SEED.splitlines(), 1.5)
     assert explain.deadline == 1.5 + WINDOW
 
 
