@@ -48,6 +48,8 @@ def paragraphs(text: str) -> Iterator[tuple[int, str, bool]]:
             lines = []
         if is_row and not in_code:
             yield number, line, True
+        elif not in_code and line.startswith("#"):
+            yield number, line, False
         elif not in_code and not is_fence and line.strip():
             first = first if lines else number
             lines.append(line.strip())

@@ -124,7 +124,7 @@ def test_a_rule_that_goes_too_deep_is_told_and_hides_nothing(monkeypatch) -> Non
     found = judge({"train.py": program}, Config()).findings
     assert [f.code for f in found] == ["AR903", "AR310", "AR601"]
     assert found[0].message == (
-        "AR803 did not look at all of this file: its expressions, or functions that call each other, lead too deeply "
+        "AR803 did not read all of this file: its expressions, or functions that call each other, lead too deeply "
         "into each other"
     )
 

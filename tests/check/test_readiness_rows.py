@@ -112,12 +112,12 @@ ROWS_OF: dict[str, tuple[str, str, list[str]]] = {
     "a checkpoint that rank 0 writes": (
         "checkpoint save",
         TORCH + "if rank == 0:\n    torch.save({}, 'last.pt')\n",
-        ["torch.save: rank 0 alone writes"],
+        ["torch.save: only rank 0 writes"],
     ),
     "a file for each rank": (
         "checkpoint save",
         TORCH + "torch.save({}, f'rng-{rank}.pt')\n",
-        ["torch.save: each process writes a file of its own"],
+        ["torch.save: each process writes its own file"],
     ),
     "a temporary file": (
         "checkpoint save",
@@ -156,7 +156,7 @@ ROWS_OF: dict[str, tuple[str, str, list[str]]] = {
     "rows of each process": (
         "data",
         JAX + "batch = jax.make_array_from_process_local_data(sharding, rows)\n",
-        ["each process gives jax.make_array_from_process_local_data rows of its own"],
+        ["each process gives jax.make_array_from_process_local_data its own rows"],
     ),
     "Lightning starts": (
         "initialisation",
@@ -182,7 +182,7 @@ ROWS_OF: dict[str, tuple[str, str, list[str]]] = {
     "a file that is called as a checkpoint is": (
         "checkpoint save",
         JAX + "import os\nif jax.process_index() == 0:\n    os.replace('tmp', 'step.msgpack')\n",
-        ["os.replace: rank 0 alone writes"],
+        ["os.replace: only rank 0 writes"],
     ),
     "what every rank reads": (
         "checkpoint load",
@@ -227,7 +227,7 @@ ROWS_OF: dict[str, tuple[str, str, list[str]]] = {
     "what is moved is told once": (
         "gating",
         TORCH + "if rank == 0:\n    os.replace('a.pt', 'b.pt')\n",
-        ["os.replace on rank 0 alone"],
+        ["os.replace on rank 0 only"],
     ),
     "a collective under a condition": (
         "collectives",

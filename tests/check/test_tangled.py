@@ -39,7 +39,7 @@ def test_a_rule_that_would_take_too_many_steps_gives_up_and_says_so() -> None:
     findings = check({"train.py": program.encode()}, Settings()).findings
     told = {finding.code: finding for finding in findings}
     assert told["AR903"].message == (
-        f"AR608 did not look at all of this file: it takes more than {MOST_STEPS:,} steps from name to name"
+        f"AR608 did not read all of this file: it takes more than {MOST_STEPS:,} steps from name to name"
     )
     assert told["AR903"].severity == "info"
     assert "AR101" in told

@@ -39,7 +39,7 @@ def parted(text: str) -> list[tuple[int, str, int, str]]:
     """Return where AR201 is found, what it depends on, and where and how it is told that ranks part there."""
     told = []
     for one in found(text, "AR201"):
-        guard = next(note for note in one.notes if note.place and note.text.startswith("here they part"))
+        guard = next(note for note in one.notes if note.place and note.text.startswith("the ranks diverge here"))
         assert guard.place is not None
         told.append((one.place.line, one.message.partition("depends on ")[2], guard.place.line, guard.text))
     return told
@@ -48,15 +48,15 @@ def parted(text: str) -> list[tuple[int, str, int, str]]:
 @pytest.mark.parametrize("line", ["dist.barrier() if rank == 0 else None", "rank == 0 and dist.barrier()"])
 def test_a_condition_inside_an_expression_is_told(line: str) -> None:
     """It stands in the message and in the note."""
-    assert parted(f"{JOINED}{line}\n") == [(5, "rank == 0", 5, "here they part: rank == 0")]
+    assert parted(f"{JOINED}{line}\n") == [(5, "rank == 0", 5, "the ranks diverge here: rank == 0")]
 
 
 def test_a_decorator_is_told_as_it_stands() -> None:
     """Where ranks part, the decorator is underlined; the finding is at the collective, or at the call of the function
     that leads there."""
     assert parted(MODULE) == [
-        (7, "@rank_zero_only", 5, "here they part: @rank_zero_only"),
-        (9, "@rank_zero_only", 10, "here they part: @rank_zero_only"),
+        (7, "@rank_zero_only", 5, "the ranks diverge here: @rank_zero_only"),
+        (9, "@rank_zero_only", 10, "the ranks diverge here: @rank_zero_only"),
     ]
 
 
@@ -70,7 +70,7 @@ def test_a_framework_that_calls_on_one_rank_is_told() -> None:
                 dist.barrier()
         """
     why = "LightningDataModule.prepare_data, which its framework calls on one rank of each node"
-    assert parted(text) == [(6, why, 5, f"here they part: {why}")]
+    assert parted(text) == [(6, why, 5, f"the ranks diverge here: {why}")]
 
 
 def test_a_model_inside_a_wrapper_is_told_as_what_it_is() -> None:
@@ -82,7 +82,7 @@ if rank == 0:
     model.module.load_state_dict(torch.load("last.pt"))
 """
     says = {one.message for one in found(text, "AR501")}
-    assert "model.module is loaded on rank 0 alone, and never sent to the others" in says
+    assert "model.module is loaded on rank 0 only, and never sent to the others" in says
 
 
 def on_cluster(text: str, code: str) -> list[tuple[int, str]]:
@@ -155,7 +155,7 @@ def test_who_leaves_by_a_value_that_is_reduced_later_is_told_in_plain_words() ->
             dist.all_reduce(loss)
         """
     assert [one.message for one in found(text, "AR203")] == [
-        "a process leaves because of its own loss, and the others go on to reduce it"
+        "a process leaves because of its own loss, and the others reduce it"
     ]
 
 
@@ -236,7 +236,7 @@ def test_a_long_condition_is_underlined_and_not_repeated() -> None:
                 dist.all_reduce(loss)
         """
     (one,) = found(text, "AR201")
-    assert "here they part" in [note.text for note in one.notes]
+    assert "the ranks diverge here" in [note.text for note in one.notes]
 
 
 def test_a_link_is_made_and_not_deleted() -> None:
@@ -307,4 +307,4 @@ def test_a_group_is_made_by_all() -> None:
             first = dist.new_group([0])
         """
     advice = {one.advice for one in found(text, "AR201")}
-    assert advice == {"Call new_group on every process for each group, also for those that the process is not in."}
+    assert advice == {"Call new_group on every process for each group, also for groups without this process."}

@@ -239,7 +239,7 @@ class Divergence:
         """Return the guard, what each side goes on to call, and where the collective stands in the end, as notes."""
         stands = self.guard.end_column - self.guard.column == len(self.condition)  # it is underlined there
         told = "" if stands and len(self.condition) > LONG else self.condition
-        guard = Note(f"here they part: {told}" if told else "here they part", self.guard)
+        guard = Note(f"the ranks diverge here: {told}" if told else "the ranks diverge here", self.guard)
         last = (Note(f"{short(self.collective)} is called here", place) for place in self.inside[-1:])
         return guard, *last, *(Note(f"{who}: {', '.join(ops) or 'no collective'}") for who, ops in self.traces)
 

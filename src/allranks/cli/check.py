@@ -52,14 +52,12 @@ def _about_what(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--extend-select", type=_codes, metavar="CODES", help="rules that run too")
     p.add_argument("--ignore", type=_codes, metavar="CODES", help="rules that do not run; the longer beginning wins")
-    p.add_argument(
-        "--confidence", choices=CHOICES["confidence"], help="low: also effects that no program was seen to reach"
-    )
+    p.add_argument("--confidence", choices=CHOICES["confidence"], help="low: also findings of low confidence")
     p.add_argument(
         "--precision",
         type=_part,
         metavar="PART",
-        help="only rules of whose findings this part, from 0 to 1, was right in code that nobody had seen (default: 0)",
+        help="show only rules of whose findings this part, from 0 to 1, was right in unread code (default: 0)",
     )
     p.add_argument("--exclude", type=_list, metavar="GLOBS", help="what is left out, beside what .gitignore leaves out")
     p.add_argument("--no-cache", action="store_true", help="neither read nor write .allranks_cache")

@@ -133,9 +133,7 @@ def summary(report: Report) -> str:
     if safe:
         text += f"\n[*] {safe} fixable with --fix."
     if (right := report.right_of_100()) is not None:
-        text += (
-            f"\nOf such findings {right} in 100 were right in code that nobody had seen (--precision 0.7: surer ones)."
-        )
+        text += f"\nIn unread code {right} of 100 such findings were right (--precision 0.7 shows surer ones)."
     if report.hidden:
         text += f"\n{count(report.hidden, 'finding')} known to the baseline, not shown."
     if report.withheld:

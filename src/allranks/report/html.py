@@ -54,7 +54,7 @@ def _figures(report: Report) -> Iterator[str]:
         word = count(number, {"info": "remark"}.get(severity, severity)).partition(" ")[2]
         yield f'<div class="figure {severity if number else "none"}"><b>{number}</b>{word}</div>'
     if (right := report.right_of_100()) is not None:
-        yield f'<div class="figure none"><b>{right} %</b>of such findings were right in code that nobody had seen</div>'
+        yield f'<div class="figure none"><b>{right} %</b>of such findings were right in unread code</div>'
     if report.hidden:
         yield f'<div class="figure none"><b>{report.hidden}</b>known to the baseline</div>'
     if report.withheld:

@@ -41,7 +41,7 @@ def facts(rule: Rule) -> str:
     """Return its severity, whether it runs by default, its row of the readiness report, how often it was right."""
     runs = "runs by default" if rule.default else f"runs if selected (`--extend-select {rule.code}`)"
     known = measured(rule.code)
-    said = f" Of {known.read} findings read last in code that nobody had seen {known.right} were right."
+    said = f" Of {known.read} findings of the newest unread code {known.right} were right."
     right = said if known.read else ""
     return f"{rule.severity.capitalize()}, {runs}. Row of the readiness report: {rule.row}.{right}"
 
@@ -53,7 +53,7 @@ def index(rules: Iterable[Rule]) -> str:
         "",
         MADE_BY.replace("This page is", "These pages are").replace("rule:", "rules:"),
         "",
-        "Right: of its findings that were read last in code that nobody had seen, how many were.",
+        "Right: of its findings in the newest unread code, how many were right.",
     ]
     family = ""
     for rule in rules:

@@ -150,12 +150,12 @@ _GOOD: Mapping[str, tuple[tuple[Callable[[Event], bool], str], ...]] = {
         (_named(*SAMPLERS, *SPLITTERS, *SPLITTING_FRAMEWORKS), "data is split by {}"),
         (lambda e: is_trainer(e.name) or e.name in TRAINERS, "data is split by {}"),
         (_deals, "{} gets what depends on the rank"),
-        (_named(*OWN_ROWS), "each process gives {} rows of its own"),
+        (_named(*OWN_ROWS), "each process gives {} its own rows"),
     ),
     "checkpoint save": (
-        (_rank_0_saves, "{}: rank 0 alone writes"),
+        (_rank_0_saves, "{}: only rank 0 writes"),
         (_some_save, "{}: not every rank writes"),
-        (_each_saves, "{}: each process writes a file of its own"),
+        (_each_saves, "{}: each process writes its own file"),
         (_all_save, "{}: all ranks take part"),
         (_framework_saves, "{}: every rank calls it"),
         (_named(*SAVERS), "{} saves for all ranks"),
@@ -166,14 +166,14 @@ _GOOD: Mapping[str, tuple[tuple[Callable[[Event], bool], str], ...]] = {
         (_framework_loads, "{}: every rank calls it"),
         (_resumes, "{}: resumes on every rank"),
     ),
-    "gating": ((_gated, "{} on rank 0 alone"),),
+    "gating": ((_gated, "{} on rank 0 only"),),
     "collectives": ((_meets, "{} is reached by all ranks"),),
     "timeouts": ((_has_timeout, "{} has a timeout"),),
     "randomness": ((_seeds, "seeded by {}"),),
 }
 # What is told where nothing else speaks for a row.
 _OTHERWISE: Mapping[str, tuple[tuple[Callable[[Event], bool], str], ...]] = {
-    "checkpoint save": ((_rank_0_publishes, "{}: rank 0 alone writes"),),
+    "checkpoint save": ((_rank_0_publishes, "{}: only rank 0 writes"),),
     "checkpoint load": ((_each_reads, "{} on every rank"),),
     "collectives": ((_meets_hidden, "{} is reached by all ranks"),),
 }
@@ -213,7 +213,7 @@ def rows(
     for finding in unsure:
         topic = topics.get(finding.code, "")
         if topic in known and known[topic].verdict not in ("error", "warning"):
-            hidden = Note(f"{finding.code} is less precise than is asked for, and not shown", finding.place)
+            hidden = Note(f"{finding.code} is less precise than --precision requires, and not shown", finding.place)
             known[topic] = Row(topic, "not determined", (hidden,))
     return tuple(known.values())
 

@@ -146,13 +146,13 @@ def _refusal(read: _Read, known: Collection[str]) -> str:
         unknown = [code for code in read.codes if code not in known]
     elif read.word in _WORDS:
         if not read.closed:
-            return f"`# allranks: {read.word}[` has no `]` behind its codes, so it is not obeyed"
+            return f"`# allranks: {read.word}[` has no `]` after its codes, so it has no effect"
         if not read.codes:
-            return f"`# allranks: {read.word}` names no code, so it is not obeyed"
+            return f"`# allranks: {read.word}` names no code, so it has no effect"
         unknown = [code for code in read.codes if code not in known]
     else:
         near = get_close_matches(read.word, _WORDS, n=1, cutoff=0.7)
-        return f"`# allranks: {read.word}` is no word of ours; `{near[0]}` is" if near and read.listed else ""
+        return f"`# allranks: {read.word}` is unknown; `{near[0]}` is" if near and read.listed else ""
     if not unknown:
         return ""
     near = get_close_matches(unknown[0], known, n=1, cutoff=0.7)

@@ -20,33 +20,33 @@ _TALK = re.compile(r"(?i)chat|demo|infer|gradio|web_?ui|interactive|playground")
 class UngatedCheckpointWrite(ProgramRule):
     """
     ## What it does
-    Finds a checkpoint that every process writes to the same path: no guard on the rank stands between the entry and the
-    write, and the path does not depend on the rank.
+    Finds a checkpoint that every process writes to the same path: no rank guard is between the entry and the write, and
+    the path does not depend on the rank.
 
     ## Why is this bad
-    Several writers of one file tear it. Who reads meanwhile sees half of it, and what is left at the end can be made of
-    parts of different ranks and still load.
+    Several writers of one file tear it. A reader sees half of it. The final file can consist of parts of different
+    ranks and still load.
 
     ## What happens with N processes
     N processes open, truncate and write one file at once. Measured: 96 % of concurrent reads were torn, and 7 of 40
     final files held bytes of several ranks.
 
     ## Known problems
-    A path that only the launcher makes different for each process is not seen. Say so with `node-local-paths`.
-    Confidence is low in what is mostly done once by one process, as its name says (an export, a conversion, a demo).
+    A path that only the launcher makes different for each process is not seen. Declare it with `node-local-paths`.
+    Confidence is low in programs that one process mostly runs, by their name (an export, a conversion, a demo).
 
     ## Use instead
-    Let all ranks take part in what they must do together (gathering shards), and let rank 0 alone write, to a temporary
-    name that is then renamed. Or save with `allranks.Checkpointer`, which does that.
+    Let all ranks do what they must do together (gather shards). Let only rank 0 write, to a temporary name that is then
+    renamed. Or save with `allranks.Checkpointer`, which does that.
 
     ## Fix safety
     There is no automatic fix: a guard around code that gathers would stop the job.
     """
 
     code, name, severity, row = "AR101", "ungated-checkpoint-write", "error", "checkpoint save"
-    cluster = "N processes write this file at the same time: it can be torn, or made of parts of several ranks."
+    cluster = "N processes write this file at the same time: it can be torn, or consist of parts of several ranks."
     advice = (
-        "Write on rank 0 only, to a temporary name that is then renamed; leave gathers and barriers outside the guard."
+        "Write on rank 0 only, to a temporary name that is then renamed; keep gathers and barriers outside the guard."
     )
     bad = (
         Example(

@@ -42,18 +42,21 @@ class UngatedFileWrite(ProgramRule):
     The processes overwrite each other, or their lines are mixed.
 
     ## What happens with N processes
-    N processes open one file. With mode `w` the last one to open it truncates what the others wrote; with mode `a` each
-    line stands there N times, in no order.
+    N processes open one file. With mode `w` the last one to open it truncates what the others wrote. With mode `a` each
+    line is in the file N times, in no order.
 
     ## Known problems
-    A path that only the launcher makes different for each process is not seen. Say so with `node-local-paths`.
-    A log that all ranks append to is not reported where those above 0 get another level, or a filter that asks
-    for the rank, in the same function: they open it, and write nothing, or warnings alone. Whatever else all append to
-    is of low confidence, as it is often meant so: of 31 such findings in public code 14 were right. So is what a
-    function writes that by its name tests a model or predicts with it, mostly in one process; what a layer over file
-    systems and buckets does for whoever calls it (a module `io.py`, a class `FileSystem`): of 7 such findings none was
-    right; and a path that is one of the node by its name, or that a variable of the environment holds; a lock file; and
-    what a program writes where it ends behind that, before it has joined anybody: a tool, mostly started by itself.
+    A path that only the launcher makes different for each process is not seen. Declare it with `node-local-paths`.
+
+    A log that all ranks append to is not reported if the same function gives the ranks above 0 another level, or a
+    filter that checks the rank. Confidence is low for:
+
+    - other files that all ranks append to: of 31 such findings in public code 14 were right
+    - writes of a function that, by its name, tests a model or predicts with it, mostly in one process
+    - writes of a layer over file systems and buckets (a module `io.py`, a class `FileSystem`): of 7 such findings none
+      was right
+    - a path that is node-local by its name or comes from an environment variable; a lock file
+    - writes of a tool that ends before it has joined other processes
 
     ## Use instead
     Write on rank 0, or put the rank into the name.

@@ -11,7 +11,7 @@ from allranks.findings import Finding
 
 _NO_RUN = "Only some ranks have started a run: the others stop here with an error, and those wait for them."
 _STOPS = "The other ranks stop with an error, and rank 0 waits for them in its next collective."
-_ASK = "Ask whether there is one (`if writer is not None`), or give the others one that does nothing."
+_ASK = "Check whether there is one (`if writer is not None`), or give the others one that does nothing."
 # What is said of a run, and names none.
 _READ = ("notes", "tags")
 
@@ -19,20 +19,20 @@ _READ = ("notes", "tags")
 class UngatedTracker(ProgramRule):
     """
     ## What it does
-    Finds a tracker (`wandb.init`, `SummaryWriter`, `mlflow.start_run`, ...) that every process starts, and one that
-    every process uses where only rank 0 has one.
+    Finds a tracker (`wandb.init`, `SummaryWriter`, `mlflow.start_run`, ...) that every process starts. Also one that
+    every process uses although only rank 0 has one.
 
     ## Why is this bad
     One training becomes N runs, or N event files that a viewer draws over each other.
 
     ## What happens with N processes
-    N runs are made, each with the metrics of one rank; those of rank 0 are only one of them.
+    N runs are made, each with the metrics of one rank.
 
     ## Known problems
-    N runs in one group can be meant. Ignore the finding there, with the reason.
+    N runs in one group can be intended. Ignore the finding there, with the reason.
 
     ## Use instead
-    Start it on rank 0, or pass `mode="disabled"` elsewhere, so that the rest of the code needs no guard.
+    Start it on rank 0, or pass `mode="disabled"` on the others, so that the rest of the code needs no guard.
 
     ## Fix safety
     There is no automatic fix.

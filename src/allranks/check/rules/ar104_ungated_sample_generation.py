@@ -15,18 +15,18 @@ class UngatedSampleGeneration(ProgramRule):
     Finds `generate(...)` on every rank in a function that prints the result, or writes it to one file, on every rank.
 
     ## Why is this bad
-    All ranks make the same samples, or each its own, and only one set is looked at.
+    All ranks make the same samples, or each its own, and only one set is used.
 
     ## What happens with N processes
-    N times the work, N times the output, mixed line by line; files are overwritten by whoever comes last.
+    N times the work and N times the output, mixed line by line. The last process overwrites the files of the others.
 
     ## Known problems
-    Evaluation in which each rank generates for its own part is meant to run everywhere; the rule is opt-in for that
-    reason.
+    An evaluation in which each rank generates for its own part is intended to run everywhere. Therefore the rule is off
+    until it is selected.
 
     ## Use instead
-    If the model is whole on each rank, generate on rank 0. If it is sharded (FSDP, tensor parallel), generate on all
-    and report on rank 0: a guard around the generation would stop the job.
+    If the model is unsharded, generate on rank 0. If it is sharded (FSDP, tensor parallel), generate on all ranks and
+    report on rank 0: a guard around the generation would hang the job.
 
     ## Fix safety
     There is no automatic fix.

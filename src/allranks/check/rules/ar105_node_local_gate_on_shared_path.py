@@ -20,29 +20,32 @@ class NodeLocalGateOnSharedPath(ProgramRule):
     """
     ## What it does
     Finds a checkpoint, file, tracker or deletion that is guarded by the rank inside the node (`LOCAL_RANK`,
-    `is_local_main_process`) or by the number of the node, where the path does not say that it belongs to one node.
+    `is_local_main_process`) or by the number of the node. A path that is node-local by its name is not reported.
 
     ## Why is this bad
     Rank 0 of each node passes a guard on the local rank. On a shared file system they write one file together.
 
     ## What happens with N processes
     With one node, nothing. With M nodes, M processes write, rename or delete the same path: torn files, and
-    `FileNotFoundError` for those who come second. A guard on the number of the node lets all processes of node 0
-    through.
+    `FileNotFoundError` in the later processes. A guard on the number of the node lets all processes of node 0 through.
 
     ## Known problems
-    A path on a disk of the node looks like any other. What begins with `/tmp`, `/dev/shm` or `/local`, or comes from
-    `TMPDIR`, is on one, and names with `tmp`, `cache`, `scratch` or `local` in them are taken for such; declare others
-    with `node-local-paths`, and with `shared-paths` what only looks like one. A program without any guard
-    on the global rank, which no script or page starts on several nodes, may be meant for one: there, confidence is low;
-    so it is where nothing in the project speaks of several nodes, of `rm -rf` and `rmtree(..., ignore_errors=True)`,
-    which fail for nobody, and of a set of files that each node makes for itself where it finds none.
+    A path on a disk of the node looks like any other. Paths that begin with `/tmp`, `/dev/shm` or `/local`, or come
+    from `TMPDIR`, are node-local. So are names with `tmp`, `cache`, `scratch` or `local` in them. Declare others with
+    `node-local-paths`, and exceptions with `shared-paths`.
+
+    Confidence is low for:
+
+    - a program without any guard on the global rank, which no script or page starts on several nodes
+    - a project in which nothing mentions several nodes
+    - `rm -rf` and `rmtree(..., ignore_errors=True)`, which never fail
+    - a set of files that each node makes for itself if it finds none
 
     ## Use instead
     Guard with the global rank. Keep the local rank for what each node needs for itself: downloads and caches.
 
     ## Fix safety
-    There is no automatic fix: whether the disk is shared, the code does not say.
+    There is no automatic fix: the code does not say whether the disk is shared.
     """
 
     code, name, severity, row = "AR105", "node-local-gate-on-shared-path", "warning", "gating"

@@ -32,36 +32,37 @@ _HALF = "the first process fills the folder"
 class UngatedDownload(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a download, or the unpacking of an archive, that every process does into the same folder: data sets with
-    `download=True`, `urlretrieve`, `wget`, `gdown`, `extractall`, `nltk.download`, and commands that a shell is given
-    (`wget`, `curl -o`, `tar x`, `unzip`, `git clone`, `aws s3 cp`, `pip install`).
-    With low confidence, functions of packages that nobody here knows count for what they are called (`maybe_download`).
+    Finds a download, or the unpacking of an archive, that every process does into the same folder. Known are data sets
+    with `download=True`, `urlretrieve`, `wget`, `gdown`, `extractall`, `nltk.download`, and shell commands (`wget`,
+    `curl -o`, `tar x`, `unzip`, `git clone`, `aws s3 cp`, `pip install`). With low confidence, a function of an unknown
+    package counts by its name (`maybe_download`).
 
     ## Why is this bad
-    These write straight to the final name. A process that finds the file takes it for complete.
+    These write directly to the final name. A process that finds the file assumes that it is complete.
 
     ## What happens with N processes
     N copies are fetched over one another. Some processes read a half-written file, or unpack an archive that is still
-    growing, and fail with a checksum or an end-of-file error, sometimes.
+    growing. They fail now and then, with a checksum or an end-of-file error.
 
     ## Known problems
     Calls that lock by themselves (`snapshot_download`, `hf_hub_download`, `load_dataset`, `hf download`) are not
-    reported, but for `snapshot_download` into a folder that is only looked for: `if not os.path.isdir(folder)` lets
-    another process by as soon as the folder is there. Before Lightning's Trainer starts the other processes of a node,
-    one is alone: where it alone starts them, and nothing speaks of several nodes, confidence is low. It is low for
-    `torch.hub.download_url_to_file`, too, and what calls it (timm's `download_cached_file`): that fetches once for each
-    process, but moves whole files into place.
+    reported. An exception is `snapshot_download` behind `if not os.path.isdir(folder)`: another process continues as
+    soon as the folder exists.
+
+    Confidence is low before Lightning's Trainer starts the other processes of a node, if nothing mentions several
+    nodes. It is low, too, for `torch.hub.download_url_to_file` and its callers (timm's `download_cached_file`): each
+    process fetches, but complete files are moved into place.
 
     ## Use instead
-    Let one process of each node download, and the others wait: `with accelerator.main_process_first():`, Lightning's
+    Let one process of each node download while the others wait: `with accelerator.main_process_first():`, Lightning's
     `prepare_data`, or a guard with a barrier after it.
 
     ## Fix safety
-    There is no automatic fix: a barrier must stand where all processes come by.
+    There is no automatic fix: the barrier must be where all processes reach it.
     """
 
     code, name, severity, row = "AR106", "ungated-download", "warning", "gating"
-    cluster = "N processes write the same files at once, and those that find them too early read half of them."
+    cluster = "N processes write the same files at once, and a process that finds them too early reads half of them."
     advice = "Download on one process of each node, then a barrier; all ranks read afterwards."
     words = ("snapshot_download",)
     whole = True

@@ -31,25 +31,27 @@ _WORD = re.compile(r"\w+")
 class RankDivergentRunDir(ProgramRule):
     """
     ## What it does
-    Finds a directory that every process makes, and a checkpoint that all save together, under a name from the clock, a
-    random number or a listing, taken by each process for itself. Where such a name is given to what is called as the
-    folder of a run is (`output_dir`, `run_id`, `TrainingArguments(output_dir=...)`), that is told with low confidence,
-    as is a folder that a program of JAX makes below its working folder: each host of a TPU pod has its own there. And
-    a loop in which every process looks for the first name under which nothing is there, for a folder that is made then:
-    by all, or by rank 0 while the others still look. And what all write into a folder that rank 0 alone makes, where
-    each rank has its name from its own clock.
+    Finds a name from a clock, a random number or a listing that each process takes for itself:
+
+    - for a directory that every process makes, or a checkpoint that all save together
+    - in a loop in which every process searches for the first free name of a folder, which all or rank 0 then make
+    - for files that all write into a folder that only rank 0 makes, under a name from each rank's own clock
+
+    With low confidence: such a name as the folder of a run (`output_dir`, `run_id`,
+    `TrainingArguments(output_dir=...)`), and a folder that a program of JAX makes below its working folder. Each host
+    of a TPU pod has its own working folder.
 
     ## Why is this bad
-    Processes start a little apart. A name with seconds in it, or the number of runs that are there already, is not the
-    same for all of them.
+    Processes start at slightly different times. A name with seconds in it, or the number of existing runs, differs
+    between them.
 
     ## What happens with N processes
-    One run leaves several folders, each with some of its files; a checkpoint whose shards lie in two folders cannot be
+    One run leaves several folders, each with some of its files. A checkpoint whose shards are in two folders cannot be
     loaded.
 
     ## Known problems
-    A name that only rank 0 uses in the end is reported as well. Silent about a name that `strftime` makes of the date
-    alone: it differs only at midnight.
+    A name that only rank 0 uses in the end is reported as well. A name that `strftime` makes from the date only is not
+    reported: it differs at midnight only.
 
     ## Use instead
     Let rank 0 choose the name and broadcast it, or take it from the launcher (an environment variable, an option).
@@ -59,7 +61,7 @@ class RankDivergentRunDir(ProgramRule):
     """
 
     code, name, severity, row = "AR107", "rank-divergent-run-dir", "warning", "checkpoint save"
-    cluster = "Ranks that start a second apart choose different folders, and the files of a run are spread over them."
+    cluster = "Ranks that start a second apart choose different folders, and the files of a run are divided among them."
     advice = "Choose the name on rank 0 and broadcast it, or let the launcher pass it to all."
     bad = (
         Example(
@@ -319,12 +321,12 @@ if trainer.global_rank == 0:
         for event in program.effects("free"):
             if event.active and event.everyone and event.symbol not in told and _is_taken(event, program):
                 told.add(event.symbol)
-                says = f"each rank looks for itself for {event.target}, under which nothing is there yet"
-                yield self.found(event, f"{says}: who comes after rank 0 takes the next")
+                says = f"each rank searches for itself for {event.target}, a name that does not exist yet"
+                yield self.found(event, f"{says}: a rank after rank 0 takes the next name")
         for event in program.effects("file", "append", "checkpoint"):
             if event.symbol not in told and (made := made_for_one(event, program)) is not None:
                 told.add(event.symbol)
-                says = f"each rank writes {event.target}, in a folder that rank 0 alone makes and each names for itself"
+                says = f"each rank writes {event.target}, in a folder that only rank 0 makes and each rank names"
                 yield self.found(event, says, notes=[Note("it is made here, on rank 0", made.place)])
         for event in program.effects("named"):
             new = event.active and event.everyone and event.symbol not in told

@@ -17,23 +17,26 @@ _NO_TEST = "One process makes the directory, and every other one that calls this
 class CheckThenActOnPath(ProgramRule):
     """
     ## What it does
-    Finds directories that every rank, or the first of each node, makes without `exist_ok=True`, behind
-    `if not os.path.exists(...)` or bare.
+    Finds directories that every rank, or the first of each node, makes without `exist_ok=True`, with or without a test
+    `if not os.path.exists(...)`.
 
     ## Why is this bad
-    Between the test and the call another process makes the directory. Without a test, all but one come too late.
+    Between the test and the call another process makes the directory. Without a test, only the first process succeeds.
 
     ## What happens with N processes
-    One succeeds, the others may raise `FileExistsError`: rarely with two processes, nearly always with a thousand;
-    without a test, always.
+    One process succeeds, the others may raise `FileExistsError`: rarely with two processes, nearly always with a
+    thousand, and always without a test.
 
     ## Known problems
-    A directory that some rank made before, at a barrier, is never missing when the others test for it: that is seen
-    where both lie on one way from the entry, and the path is spelled alike. What stands
-    before Lightning's Trainer starts the other processes of the only node has low confidence. So has what a file does
-    when it is imported, where `mp.spawn` starts the processes: the first has imported it before. So has what a program
-    of JAX makes behind a test: it runs as one process on each host, mostly with disks of their own (none of 3 such
-    findings was right).
+    A directory that a rank made before a barrier exists when the others test for it. That is recognised if both are on
+    one way from the entry, and the path is written alike.
+
+    Confidence is low:
+
+    - before Lightning's Trainer starts the other processes of the only node
+    - at the import of a file, if `mp.spawn` starts the processes: the first process has imported it before
+    - for a program of JAX behind a test: it runs as one process per host, mostly with separate disks (none of 3 such
+      findings was right)
 
     ## Use instead
     `os.makedirs(path, exist_ok=True)`, `path.mkdir(parents=True, exist_ok=True)`.

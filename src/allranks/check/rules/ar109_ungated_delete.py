@@ -22,16 +22,17 @@ class UngatedDelete(ProgramRule):
     Finds a file or directory that every process deletes, renames, moves or links to.
 
     ## Why is this bad
-    The first process removes it; the others raise `FileNotFoundError`, or remove what the first one has written since.
+    The first process removes it. The others raise `FileNotFoundError`, or remove what the first one has written since.
 
     ## What happens with N processes
-    One of N succeeds. The others stop with an error, and the job with them; or a slow rank deletes the new file.
+    One of N succeeds. The others end with an error, and the job with them. Or a slow rank deletes the new file.
 
     ## Known problems
-    A path on a disk of the node itself is rightly deleted once a node; say so with `node-local-paths`. A file that is
-    written and then renamed, both by every rank, is told of where it is written (AR101, AR102). Confidence is low of
-    `rm -rf`, which fails for nobody, and of what a layer over file systems and buckets does for whoever calls it
-    (a module `io.py`, a class `FileSystem`): of 3 such findings none was right.
+    A path on a disk of the node is rightly deleted once per node; declare it with `node-local-paths`. A file that every
+    rank writes and then renames is reported where it is written (AR101, AR102).
+
+    Confidence is low for `rm -rf`, which never fails, and for a layer over file systems and buckets (a module `io.py`,
+    a class `FileSystem`): of 3 such findings none was right.
 
     ## Use instead
     Delete on rank 0, and let the others wait at a barrier before they use the path.

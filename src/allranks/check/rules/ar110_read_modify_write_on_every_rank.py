@@ -20,14 +20,14 @@ class ReadModifyWriteOnEveryRank(ProgramRule):
     Another process writes between the read and the write.
 
     ## What happens with N processes
-    Updates of N-1 processes are lost, or are made N times; some processes read the file while it is empty.
+    Updates of N-1 processes are lost, or are made N times. Some processes read the file while it is empty.
 
     ## Known problems
-    Reading and writing in two functions are not seen together; the write alone is AR102, which
-    runs by default; this rule is opt-in, because it says more of the same line.
+    Reading and writing in two functions are not connected. The write is also AR102, which runs by default. Therefore
+    this rule is off until it is selected.
 
     ## Use instead
-    Gather what is to be added and let rank 0 read, change and write. Or one file for each rank.
+    Gather what is to be added, and let rank 0 read, change and write. Or use one file per rank.
 
     ## Fix safety
     There is no automatic fix.
@@ -36,7 +36,7 @@ class ReadModifyWriteOnEveryRank(ProgramRule):
     code, name, severity, row = "AR110", "read-modify-write-on-every-rank", "error", "gating"
     default = False
     cluster = "Updates are lost or made N times, and a process that reads between finds an empty file."
-    advice = "Gather what is to be added, and let rank 0 alone read, change and write the file."
+    advice = "Gather what is to be added, and let only rank 0 read, change and write the file."
     bad = (
         Example(
             {

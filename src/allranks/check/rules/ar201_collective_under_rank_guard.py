@@ -9,41 +9,43 @@ from allranks.check.program import PARALLEL, Divergence, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
-_GROUPS = "Call new_group on every process for each group, also for those that the process is not in."
+_GROUPS = "Call new_group on every process for each group, also for groups without this process."
 
 
 class CollectiveUnderRankGuard(ProgramRule):
     """
     ## What it does
-    Compares what each role goes on to call: if a branch on the rank makes some processes call a collective that the
-    others do not call, it names the first call that they do not share. And a loop with a collective over `range(start,
-    end)` where `start` or `end` was set on some ranks alone.
+    Compares which collectives each rank calls next. If a branch on the rank makes some processes call a collective that
+    the others do not call, it names the first call that they do not share. It also finds a loop with a collective over
+    `range(start, end)` where only some ranks have set `start` or `end`.
 
     ## Why is this bad
     A collective waits for every process of its group.
 
     ## What happens with N processes
-    The ranks inside the guard wait for the others until a timeout (of torch: 10 minutes with
-    NCCL, 30 with Gloo). Or they meet the others' next
-    collective instead, and both go on with wrong numbers, without an error.
+    The ranks inside the guard wait for the others until a timeout (torch: 10 minutes with NCCL, 30 with Gloo). Or their
+    call matches the others' next collective, and both compute wrong numbers, without an error.
 
     ## Known problems
-    Sub-groups are told apart by the presence of a group argument, not by their members. A collective that only data
-    leads to, two conditions or two calls below the guard, is not found: mostly the guard knows what the data are. What
-    gathers only a model in parts (`accelerator.get_state_dict`) counts where the project names FSDP or DeepSpeed. Ranks
-    that part for good, each into a function of its own, are taken for programs that answer each other, and files that
-    import `torch.distributed.rpc` are left alone. Where each side goes on to the same calls in the same order, and only
-    the loops and conditions around them differ, mostly all meet alike, and confidence is low.
+    Sub-groups are distinguished by the presence of a group argument, not by their members. A collective that depends on
+    data only, two conditions or two calls below the guard, is not found. A gather for a sharded model
+    (`accelerator.get_state_dict`) counts if the project names FSDP or DeepSpeed.
+
+    Ranks that run separate functions to the end count as programs that answer each other. Files that import
+    `torch.distributed.rpc` are not checked. If both sides make the same next calls in the same order, and only loops
+    and conditions differ, confidence is low.
 
     ## Use instead
     Call the collective on every rank, and put the guard around what is done with the result.
 
     ## Fix safety
-    There is no automatic fix: which side is right, only the author knows.
+    There is no automatic fix: only the author knows which side is right.
     """
 
     code, name, severity, row = "AR201", "collective-under-rank-guard", "error", "collectives"
-    cluster = "The ranks inside the guard wait for the others, or meet their next collective and compute wrong numbers."
+    cluster = (
+        "The ranks inside the guard wait for the others, or match their next collective and compute wrong numbers."
+    )
     advice = "Call it on every rank, and guard only what is done with the result."
     bad = (
         Example(
@@ -245,7 +247,7 @@ def share(x):
                 )
                 yield found if parting.traces else replace(found, confidence="low")
             elif parting.cause == "rounds" and parting.op not in PARALLEL:
-                yield self.found(parting, f"{parting.named} stands in a loop whose bounds some ranks alone have set")
+                yield self.found(parting, f"{parting.named} is in a loop whose bounds only some ranks have set")
 
 
 def _goes_on_alone(parting: Divergence) -> bool:

@@ -18,32 +18,35 @@ class CollectiveAfterRankReturn(ProgramRule):
     """
     ## What it does
     Finds an early `return`, `break` or `continue` that depends on the rank, above a call that reaches a collective, in
-    this function or in one that it calls; and an end of the process that leaves the others alone: `sys.exit()`,
-    `os._exit(0)`, `exit()`, `quit()`, `raise SystemExit`, also in a function that is called. An exit with an error
-    ends the job, and is none, but not with mpi4py: there Python waits for all at its end, unless it ends by `os._exit`.
+    this function or in one that it calls. It also finds an end of the process that the others do not share:
+    `sys.exit()`, `os._exit(0)`, `exit()`, `quit()`, `raise SystemExit`, also in a called function. An exit with an
+    error ends the job and is not reported. With mpi4py it is: there Python waits for all ranks at its end, except after
+    `os._exit`.
 
     ## Why is this bad
-    A collective waits for every process of its group, and those that have left never come.
+    A collective waits for every process of its group. Those that have left never reach it.
 
     ## What happens with N processes
-    Rank 0 goes on alone and waits in the collective until a timeout; the others train on and meet it in another one.
+    Rank 0 waits in the collective until a timeout. The others continue, and match it with another collective.
 
     ## Known problems
-    As for AR201. Where nothing but Lightning's Trainer starts the other processes, it does so as it begins to fit: if
-    rank 0 leaves before, it is alone on its node, and confidence is low. It is low too where the rank is but one of the
-    things that decide and it is not known which ranks leave: mostly the same things say that there is nothing to meet
-    for (`if not args.all_ranks and rank != 0: return`, and further down `if args.all_ranks: gather(...)`).
+    As for AR201. If only Lightning's Trainer starts the other processes, they start when it begins to fit. If rank 0
+    leaves before, it is the only process of its node, and confidence is low.
+
+    Confidence is low, too, if the rank is one of several conditions, and it is not known which ranks leave. Often the
+    same conditions decide whether there is a collective (`if not args.all_ranks and rank != 0: return`, and later
+    `if args.all_ranks: gather(...)`).
 
     ## Use instead
     Call what all ranks must call first, then return on the ranks that have nothing to write.
 
     ## Fix safety
-    There is no automatic fix: which side is right, only the author knows.
+    There is no automatic fix: only the author knows which side is right.
     """
 
     code, name, severity, row = "AR202", "collective-after-rank-return", "error", "collectives"
     cluster = (
-        "The ranks that stay wait for those that have left, or meet their next collective and compute wrong numbers."
+        "The ranks that stay wait for those that have left, or match their next collective and compute wrong numbers."
     )
     advice = "Move the collective above the return: every rank calls it, then those with nothing to write leave."
     bad = (

@@ -26,35 +26,39 @@ _MEETS = re.compile(r"all_?gather|^gather(_object|_for_metrics)?$|all_?reduce|pa
 class CollectiveUnderProcessLocalCondition(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a collective that depends on what one process finds by itself: whether a file exists, a clock, a signal,
-    whether work in the background is done, whether anything is left of this process' data after a mask picked from it,
-    whether it has any of the objects (or gradients) that all are about to send, the score of this process' part of the
-    data, the loss of its batch, and whether a number is zero that is to be reduced over all processes. Lightning's
-    `self.log(..., sync_dist=True)` is a collective: also where a mask of this batch says what is logged.
+    Finds a collective that depends on what one process finds by itself:
+
+    - whether a file exists, a clock, a signal, whether background work has ended
+    - whether a mask leaves any of this process' data, or it has any of the objects or gradients that all are about to
+      send
+    - the score of this process' part of the data, or the loss of its batch
+    - whether a number is zero that is to be reduced over all processes
+
+    Lightning's `self.log(..., sync_dist=True)` is a collective, also if a mask of this batch decides what is logged.
 
     ## Why is this bad
-    Processes need not find the same: a file is not there yet on another host, a clock is a little late.
+    Processes may find different things: a file does not exist yet on another host, a clock is late.
 
     ## What happens with N processes
-    Some processes call the collective and others do not: they wait until a timeout, or meet in different collectives.
+    Some processes call the collective and others do not. They wait until a timeout, or are in different collectives.
 
     ## Known problems
-    On a shared file system that is quiet, all processes find the same. Where nothing in the function writes, makes or
-    deletes files before the collective, or all meet between that and the look, confidence is low: what is looked for
-    may have been there for long. So it is where those who found it go on to make other things, and those who did not
-    leave.
-    Which checkpoint a job resumes from is taken to be found alike by all (AR503 asks about that).
+    On an idle shared file system all processes find the same. Confidence is low if nothing in the function writes,
+    makes or deletes files before the collective, or if a collective is between that and the test. It is low, too, if
+    the processes that found it make other things, and those that did not leave.
+
+    The choice of the checkpoint from which a job resumes counts as equal on all ranks (AR503 checks it).
 
     ## Use instead
     Decide on rank 0 and broadcast the decision.
 
     ## Fix safety
-    There is no automatic fix: which side is right, only the author knows.
+    There is no automatic fix: only the author knows which side is right.
     """
 
     code, name, severity, row = "AR203", "collective-under-process-local-condition", "error", "collectives"
     cluster = "Processes that find different things call different collectives: a hang, or wrong numbers."
-    advice = "Decide on rank 0 and broadcast the decision before anybody acts on it."
+    advice = "Decide on rank 0 and broadcast the decision before any rank acts on it."
     bad = (
         Example(
             {
@@ -317,10 +321,10 @@ dist.barrier()
             yield self.local(
                 file,
                 node.test,
-                f"a process leaves because of its own {name}, and the others go on to reduce it",
+                f"a process leaves because of its own {name}, and the others reduce it",
             )
         if not file.is_test and (name := leaves_with_nothing(node, file)):
-            says = f"a process leaves when it has no {name}, and the others go on to send theirs"
+            says = f"a process leaves if it has no {name}, and the others send theirs"
             yield replace(self.local(file, node.test, says), notes=(Note("here it leaves", file.place(node.body[-1])),))
         name, function = _empty(node.test), function_of(node, file)
         if not name or function is None or file.is_test or not leaves(node.body):
@@ -328,13 +332,13 @@ dist.barrier()
         ends = node.end_lineno or node.lineno
         if _picked(function, name, node.lineno) and any(_sends(part, name, ends) for part in walk(function)):
             yield self.local(
-                file, node.test, f"a process leaves when its own {name} is empty, and the others go on to a collective"
+                file, node.test, f"a process leaves when its own {name} is empty, and the others make a collective"
             )
 
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
             if parting.cause == "process":
-                says = f"{parting.named} depends on what this process alone finds: {parting.condition}"
+                says = f"{parting.named} depends on what only this process finds: {parting.condition}"
                 found = self.found(parting, says, notes=parting.sides())
                 yield replace(found, confidence="low") if is_settled(parting, program) else found
 

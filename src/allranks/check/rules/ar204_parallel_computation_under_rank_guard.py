@@ -18,46 +18,47 @@ class ParallelComputationUnderRankGuard(ProgramRule):
     """
     ## What it does
     Finds the forward or backward pass, or the construction, of a wrapped model (DDP, FSDP, a DeepSpeed engine) that
-    only some ranks reach: behind a guard on the rank, or after an early return of the others. With JAX, a compiled
-    function that is made for all devices (`in_shardings`, `out_shardings`, `pmap` with an axis name), or that is given
-    an array that lies on all processes, and a single operation on an array of which each process has a part:
-    `jnp.mean(x)`, `x.sum()`, `x * 2`, `x[:4]`.
+    only some ranks reach. They are behind a rank guard, or the others have returned early. With JAX it finds:
+
+    - a compiled function for all devices (`in_shardings`, `out_shardings`, `pmap` with an axis name), or one with an
+      array over all processes as argument
+    - a single operation on an array that is sharded over processes: `jnp.mean(x)`, `x.sum()`, `x * 2`, `x[:4]`
 
     ## Why is this bad
-    A wrapped model talks to the other processes whenever it runs: it gathers parameters, sends buffers, reduces
-    gradients. A JAX computation on the devices of all processes starts when all of them call it.
+    A wrapped model communicates whenever it runs: it gathers parameters, sends buffers, reduces gradients. A JAX
+    computation on the devices of all processes starts when all of them call it.
 
     ## What happens with N processes
-    With FSDP and DeepSpeed, rank 0 waits for parameters that nobody sends. With DDP it waits for the buffers, or
-    meets the next step of the others: measured, a training loss that is silently wrong. So it is with JAX.
+    With FSDP and DeepSpeed, rank 0 waits for parameters that no rank sends. With DDP it waits for the buffers, or its
+    pass matches the next step of the others: measured, a training loss that is silently wrong. So it is with JAX.
 
     ## Known problems
-    DDP's forward pass sends buffers (those of BatchNorm, say) where gradients are on: rank 0 alone waits. In `no_grad`
-    only the first pass after one of training sends them, and it meets the others' next pass: all go on, until the last
-    such pass meets nobody, or the others are at a barrier. A model without buffers meets nobody in forward. So DDP
-    under `no_grad` is left alone, and with gradients it is found, whether there are buffers or not.
-    That a model is cut up by Accelerate is known where the file imports its `FullyShardedDataParallelPlugin`: not by a
-    file that `accelerate config` wrote, and DeepSpeed need not cut anything up.
-    What a `cached_property` makes is made where it is first asked for, mostly by all ranks and long before: a model
-    that one wraps is not reported.
+    DDP's forward pass sends buffers (for example those of BatchNorm) if gradients are on. With `no_grad` only the first
+    pass after a training pass sends them, and it matches the others' next pass. All continue, until the last such pass
+    has no partner. A model without buffers sends nothing in forward. Therefore DDP under `no_grad` is not reported;
+    with gradients it is, with and without buffers.
 
-    Of JAX, an array is known to be in parts by its making (`make_array_from_process_local_data` and its like,
-    `device_put` or a compiled function with a sharding over an axis of a mesh) and by what is computed from it element
-    by element. Where nobody can tell how it lies, single operations on it are not found: on what a compiled function
-    makes with a model, on what is sharded by a tree of shardings, on what is restored from a checkpoint. To bring an
-    array in parts to one host is AR609. A mesh of this process' own devices is told from one of all where
-    `jax.local_devices()`, or a variable called so, stands in the call that makes it.
+    - Accelerate counts as sharding a model if the file imports its `FullyShardedDataParallelPlugin`. A file of
+      `accelerate config` is not read, and DeepSpeed need not shard.
+    - A model that a `cached_property` wraps is not reported: mostly all ranks make it long before.
+    - In JAX, an array counts as sharded if it is made by `make_array_from_process_local_data` and the like, or by
+      `device_put` or a compiled function with a sharding over a mesh axis. Arrays that are computed from it element by
+      element count, too. Other arrays are not known: results of a compiled function with a model, arrays sharded by a
+      tree of shardings, arrays from a checkpoint.
+    - AR609 covers an array that is fetched to one host.
+    - A mesh counts as one of this process' own devices if `jax.local_devices()`, or a variable of that name, is in the
+      call that makes it.
 
     ## Use instead
-    Run it on all ranks and guard what is done with the result: gather above the guard, write below it; reduce above
-    the guard, print below it. Or run the module inside (`model.module`) where DDP wraps it.
+    Run it on all ranks and guard what is done with the result: gather above the guard, write below it; reduce above the
+    guard, print below it. With DDP, run the module inside (`model.module`).
 
     ## Fix safety
-    There is no automatic fix: `model.module` is right for DDP alone.
+    There is no automatic fix: `model.module` is right for DDP only.
     """
 
     code, name, severity, row = "AR204", "parallel-computation-under-rank-guard", "error", "collectives"
-    cluster = "The ranks that run it wait for the others, or meet their next step and compute wrong numbers."
+    cluster = "The ranks that run it wait for the others, or match their next step and compute wrong numbers."
     advice = "Run it on every rank; for DDP in evaluation, model.module may run on one rank."
     bad = (
         Example(

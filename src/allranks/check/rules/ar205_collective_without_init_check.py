@@ -30,21 +30,22 @@ _OTHERS = (
 class CollectiveWithoutInitCheck(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a collective, or a question for the rank or the size, without a condition, in a function that makes the
-    process group under a condition, or that asks elsewhere, as its class does, a switch for many processes
-    (`args.distributed`, `self.use_ddp`). And one in a file that makes an `Accelerator`, which joins nobody where there
-    is one process, and that asks elsewhere whether the processes are joined. And one that a program comes to without
-    asking on the whole way, where none of its files makes a group in any case: it is made behind a switch or an early
-    return, or in a `try` after whose failure the program goes on.
+    Finds a collective, or a query for the rank or the size, without a condition:
+
+    - in a function that makes the process group under a condition, or that elsewhere checks a switch for many processes
+      (`args.distributed`, `self.use_ddp`), as its class does
+    - in a file that makes an `Accelerator`, which joins no processes if there is one, and that elsewhere checks whether
+      the processes are joined
+    - in a program that reaches it without any check on the whole way, if none of its files always makes a group
 
     ## Why is this bad
-    Where the group was not made, the collective raises.
+    If the group was not made, the collective raises.
 
     ## What happens with N processes
-    Nothing: this is the fault of the run with one. The program that people debug with stops at a barrier.
+    Nothing: this is a fault of the run with one process. The program with which people debug stops at a barrier.
 
     ## Known problems
-    Where the group is made elsewhere for the other case, the finding is wrong.
+    If the group is made elsewhere for the other case, the finding is wrong.
 
     ## Use instead
     `if dist.is_initialized(): dist.barrier()`.
@@ -52,7 +53,7 @@ class CollectiveWithoutInitCheck(LocalRule, ProgramRule):
 
     code, name, severity, row = "AR205", "collective-without-init-check", "warning", "collectives"
     cluster = "A run of one process stops here: there is no process group."
-    advice = "Ask dist.is_initialized() first, or make a group of one."
+    advice = "Check dist.is_initialized() first, or make a group of one."
     words = ("torch.distributed", "import distributed")
     nodes = (ast.FunctionDef,)
     bad = (
@@ -338,7 +339,7 @@ def third(args):
             return
         called = name_of(calls[0], file).rpartition(".")[2]
         found = self.local(file, calls[0], f"{called} is called also where no process group was made")
-        yield replace(found, notes=tuple(Note("so it goes on here", file.place(call)) for call in calls[1:]))
+        yield replace(found, notes=tuple(Note("so it continues here", file.place(call)) for call in calls[1:]))
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Its file is no part left lying, and no file of its programs makes the group in any case; of the whole

@@ -21,19 +21,19 @@ _PER_ITEM = re.compile(
 class CollectiveInUnevenLoop(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a collective inside a loop over what this process alone has: its part of a list (`files[rank::world]`), a
-    listing, a time limit; over a dictionary that gets its keys one by one from what this process is given; and inside
-    a data set, sampler or collate function, which run once for each item or batch.
+    Finds a collective inside a loop over what only this process has. That is its part of a list (`files[rank::world]`),
+    a listing, a time limit, or a dictionary that gets its keys from this process' data. Also one inside a data set,
+    sampler or collate function, which runs once for each item or batch.
 
     ## Why is this bad
     All processes must call it equally often. Parts of a list differ in length by one whenever the length does not
-    divide; workers of a loader fetch ahead, each at its own pace.
+    divide. Workers of a loader fetch ahead, each at its own pace.
 
     ## What happens with N processes
-    The rank with one item more waits for the others, or meets their next collective.
+    The rank with one item more waits for the others, or its call matches their next collective.
 
     ## Known problems
-    A list whose length divides by the number of processes, for a reason that the code does not show, is reported too.
+    A list whose length divides by the number of processes, for a reason that the code does not show, is reported, too.
 
     ## Use instead
     Gather once after the loop, pad the parts to equal length, or agree on the number of steps first
@@ -45,8 +45,8 @@ class CollectiveInUnevenLoop(LocalRule, ProgramRule):
 
     code, name, severity, row = "AR206", "collective-in-uneven-loop", "warning", "collectives"
     default = False
-    cluster = "The rank with more to do calls it once more than the others and waits for them."
-    advice = "Call it after the loop, or make the number of rounds the same on all ranks."
+    cluster = "The rank with more items calls it once more than the others and waits for them."
+    advice = "Call it after the loop, or make the number of rounds equal on all ranks."
     words = ("all_reduce", "gather", "reduce", "average_")
     nodes = (ast.For,)
     bad = (
@@ -174,7 +174,7 @@ def convert(files, loader):
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
             if parting.cause == "loop":
-                message = f"{parting.named} stands in a loop that each process runs as often as it has work"
+                message = f"{parting.named} is in a loop that each process runs as often as it has work"
                 yield self.found(parting, message)
         for event in program.collectives():
             if event.active and _per_item(event):

@@ -33,8 +33,8 @@ _VARIES = frozenset(["nonzero", "masked_select", "unique", "argwhere", "flatnonz
 class GatherOfVariableShape(LocalRule):
     """
     ## What it does
-    Finds a gather of something whose shape depends on this process' data: rows chosen by a mask, `nonzero`, `unique`,
-    the concatenation of a list, token ids or logits as long as the longest text of this batch.
+    Finds a gather of something whose shape depends on this process' data. Examples are rows chosen by a mask,
+    `nonzero`, `unique`, the concatenation of a list, and token ids or logits as long as the longest text of this batch.
 
     ## Why is this bad
     A gather of tensors needs one shape on all processes.
@@ -43,8 +43,8 @@ class GatherOfVariableShape(LocalRule):
     NCCL does not compare shapes: the job hangs, or rows are read from the wrong place. Gloo fails on some ranks.
 
     ## Known problems
-    Whether batches are padded to one length, only the data tells: of anything but rows that a condition leaves,
-    confidence is low.
+    Only the data shows whether batches are padded to one length. Confidence is low for everything except rows that a
+    condition selects.
 
     ## Use instead
     `accelerator.pad_across_processes` before the gather, `gather_object` for few values, or reduce first and gather the
@@ -184,7 +184,11 @@ def samples(model, multihost_utils, params, prompt):
             of_any = _OF_ANY_LENGTH.search(receiver) and function.attr not in _OF_BUFFERS
             if is_levelled(scope) or of_any:
                 return
-            why = "it is as long as the longest text made here" if made else "a condition leaves more rows on some"
+            why = (
+                "its length is that of the longest text of this process"
+                if made
+                else "a condition selects more rows on some"
+            )
             yield self.local(file, node, f"{ast.unparse(sent)} is gathered, and {why}")
         elif not any(isinstance(part, ast.Attribute) and part.attr.startswith("pad_") for part in walk(scope)):
             why = _varies(sent, scope, node.lineno)

@@ -36,12 +36,12 @@ _ROOTED = {
     "torch.distributed.gather": (2, "dst", 3),
     "torch.distributed.gather_object": (2, "dst", 3),
 }
-_STRANGER = "In every group but one, the ranks wait for a rank that is not among them, or stop with an error."
+_STRANGER = "In every group except one, the ranks wait for a rank that is not in the group, or stop with an error."
 _NOTHING = "The receivers stop with an error, and the sender waits for them."
 _A_BOX = "Make a list of the same length, or a tensor of the same shape, on every rank: box = [None]."
 # What these fill is a receiver's own.
 _RECEIVED = ("broadcast", "broadcast_object_list", "scatter_object_list")
-_BY_PLACE = "Say group_src=0 (or get_global_rank(group, 0)): the first rank of the group."
+_BY_PLACE = "Pass group_src=0 (or get_global_rank(group, 0)): the first rank of the group."
 _OTHER_RANK = re.compile(r"(?<!local)(?<!global)(?<!world)(?<!get)_rank\b")
 # What the groups of a part of the job are called, of which there are several.
 _PART = re.compile(
@@ -53,24 +53,26 @@ _PART = re.compile(
 class BroadcastMisuse(LocalRule):
     """
     ## What it does
-    Finds collectives that fill an argument in place, and are given an object that nobody holds:
-    `broadcast_object_list([path], src=0)`, `broadcast(torch.tensor(step), 0)` (a reduction: AR310); or that are given
-    None on the ranks that are to receive: `box = [path] if rank == 0 else None`. And those whose source or destination
-    in a group of some ranks (a data-parallel, tensor-parallel or node group) is given as a number: `src=0` with
-    `group=dp_group` is global rank 0, which only one of these groups has.
+    Finds collectives whose result is lost or misdirected:
+
+    - collectives that fill an argument in place, called with a temporary object:
+      `broadcast_object_list([path], src=0)`, `broadcast(torch.tensor(step), 0)` (a reduction: AR310)
+    - collectives that get None on the receiving ranks: `box = [path] if rank == 0 else None`
+    - a global rank as source or destination in a group of some ranks (data-parallel, tensor-parallel, node): `src=0`
+      with `group=dp_group` is global rank 0, which only one of these groups has
 
     ## Why is this bad
-    What the other ranks sent is written into a temporary list or tensor and thrown away. The variable keeps this
-    rank's own value. Where there is no list, a receiver has nothing to write into.
+    What the other ranks sent is written into a temporary list or tensor and lost. The variable keeps this rank's value.
+    Without a list, a receiver has nothing to write into.
 
     ## What happens with N processes
-    Every rank meets and goes on, each with its own value: other paths, other decisions, no error. A receiver that is
-    given None stops with an error, and the sender waits for it.
+    Every rank continues with its own value: other paths, other decisions, no error. A receiver with None stops with an
+    error, and the sender waits for it.
 
     ## Known problems
-    Groups are told by their names: one that is called after a part of the job, and is all of it where the job is small.
-    A function that asks for the rank in another group (`if dp_rank == 0`) is left alone.
-    A broadcast that is meant as a barrier alone is better written as one.
+    Groups are recognised by their names. In a small job a group may contain all ranks. A function that checks the rank
+    in another group (`if dp_rank == 0`) is not reported. A broadcast that is used as a barrier only is better written
+    as a barrier.
 
     ## Use instead
     `box = [path]`, `broadcast_object_list(box, src=0)`, `path = box[0]`. In a group: `group_src=0`, or
@@ -78,7 +80,7 @@ class BroadcastMisuse(LocalRule):
     """
 
     code, name, severity, row = "AR208", "broadcast-misuse", "error", "collectives"
-    cluster = "The ranks meet, and each goes on with its own value: what was sent is thrown away."
+    cluster = "Each rank continues with its own value: what was sent is lost."
     advice = "Keep the list or tensor in a variable and read the result out of it."
     words = ("broadcast", "all_gather", "scatter", "all_reduce", "gather", "reduce")
     nodes = (ast.Call,)
@@ -226,7 +228,7 @@ class BroadcastMisuse(LocalRule):
             return
         word = called.rpartition(".")[2]
         yield self.local(
-            file, node, f"{word} fills {ast.unparse(node.args[position])}, which nobody keeps: its result is lost"
+            file, node, f"{word} fills {ast.unparse(node.args[position])}, which no variable keeps: its result is lost"
         )
 
 

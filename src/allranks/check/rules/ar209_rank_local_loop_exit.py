@@ -23,29 +23,29 @@ _HERE = (*EVIDENCE, "accelerator", "DDP", "FSDP", "is_distributed", "distributed
 class RankLocalLoopExit(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds steps of training that a process skips alone: `break`, `continue` or `return` before a backward pass, or a
-    backward pass in a branch, on a condition on this process' own loss or divergence (a NaN, a KL over its limit)
-    or on what is in its batch (nothing that is valid), where nothing was reduced over the processes first; and
-    exceptions in a step, or while its data is read, that are caught in the loop, so that this process goes on to
-    its next step; and a step of Lightning that gives back no loss. An end of the training, for want of patience or
-    because a goal is reached, by the score of this process' part of the data. And a `break` from a loop of steps, or
-    whose rounds meet in a collective, behind a guard on the rank, or on what one process alone knows: its clock, a
-    signal it was sent, a counter that rank 0 alone counts up.
+    Finds steps of training that only one process skips or ends:
+
+    - `break`, `continue` or `return` before a backward pass, or a backward pass in a branch, by this process' own loss
+      (a NaN, a KL over its limit) or batch (no valid item), without a reduction
+    - exceptions in a step, or while its data is read, that are caught in the loop, so this process continues with its
+      next step
+    - a step of Lightning that returns no loss
+    - an end of the training by the score of this process' part of the data
+    - a `break` from a loop of steps behind a rank guard, or by a clock or signal of one process
 
     ## Why is this bad
-    Each process has other data, so each has another loss. A backward pass of a wrapped model is a collective.
+    Each process has other data and so another loss. A backward pass of a wrapped model is a collective.
 
     ## What happens with N processes
-    The process that meets the NaN skips its backward pass; the others wait in theirs, or it is one step ahead of
-    them from then on.
+    The process with the NaN skips its backward pass. The others wait in theirs, or it is one step ahead of them from
+    then on.
 
     ## Known problems
-    Tests of gradients are taken to be the same on all ranks, because DDP has reduced them by then, and so are whether
-    there is a loss at all, and how long a batch is. Where the file does not show that the validation data is dealt out,
-    confidence is low: all may score the same.
+    Tests of gradients count as equal on all ranks, because DDP has reduced them. So do tests for a loss that is None,
+    and for the length of a batch. Confidence is low if the file does not show that the validation data is sharded.
 
     ## Use instead
-    Reduce the value, or the decision, over all processes, and let all skip or stop together.
+    Reduce the value, or the decision, over all processes. Let all skip or stop together.
 
     ## Fix safety
     There is no automatic fix.
@@ -368,7 +368,7 @@ def profile(layers, loader):
         if isinstance(node, ast.Assign | ast.Call):
             if asks_to_stop(node, file):
                 stop = node.targets[0] if isinstance(node, ast.Assign) else node
-                message = f"{ast.unparse(stop)}, which ends the training, hangs on what this process alone sees"
+                message = f"{ast.unparse(stop)}, which ends the training, depends on what only this process sees"
                 yield self.local(file, node, message, cluster=PARTED)
             return
         steps = file.once("steps", file.tree, lambda _: Steps.of(file))
@@ -384,7 +384,7 @@ def profile(layers, loader):
         elif left is None and steps.guards(node, file):
             yield self.local(file, node.test, "each process decides for itself whether a backward pass runs")
         elif (decided := leaves_by_score(node, file)) is not None:
-            message = f"training ends here by {decided.score}, a score of this process' part of the data alone"
+            message = f"training ends here by {decided.score}, the score of this process' part of the data"
             notes = tuple(Note("it comes from here", file.place(one)) for one in made_by(node.test, file))
             found = replace(self.local(file, node.test, message, cluster=PARTED), notes=notes)
             yield found if decided.certain else replace(found, confidence="low")

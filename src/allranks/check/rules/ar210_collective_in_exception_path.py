@@ -47,24 +47,25 @@ _WAITS = re.compile(
 class CollectiveInExceptionPath(LocalRule):
     """
     ## What it does
-    Finds collectives in an `except` or `finally` block, among them saves and loads in which all processes meet (of
-    Accelerate, where its file speaks of models in parts); and where one process alone fails before a collective of its
-    function: it raises behind a guard on the first rank, asks for the result of work in the background, or asserts
-    something of a number that is to be reduced over all processes.
+    Finds collectives in an `except` or `finally` block. Saves and loads that are collectives count (of Accelerate, if
+    its file mentions sharded models). It also finds a process that fails before a collective of its function. It raises
+    behind a guard on the first rank, requests the result of background work, or asserts something about a number before
+    its reduction.
 
     ## Why is this bad
-    Exceptions happen on one rank. The others do not enter the handler; or, in a `finally`, they come there from another
-    place, with other collectives behind them.
+    An exception happens on one rank. The others do not enter the handler. Or, in a `finally`, they reach it from
+    another place, with other collectives after it.
 
     ## What happens with N processes
-    The rank that failed waits in the handler for peers that wait for it elsewhere. The error, which would have said
-    what is wrong, is printed after the timeout or never.
+    The rank that failed waits in the handler for ranks that wait elsewhere. The error is printed after the timeout, or
+    never.
 
     ## Known problems
-    An exception that all ranks raise alike (a setting, a version) is safe, and is reported too. Confidence is low for
-    all but a handler that meets in something else than its `try`: in a `finally` block mostly all arrive, an
-    interrupt comes to all, and who raises in front of a collective mostly ends the job. So it is where those that do
-    not fail begin what follows with the same call, and the handler leaves.
+    An exception that all ranks raise alike (a setting, a version) is safe, and is reported, too.
+
+    Confidence is low, except for a handler whose collective differs from that of its `try`. In a `finally` block mostly
+    all ranks arrive, an interrupt reaches all, and a rank that raises before a collective mostly ends the job. It is
+    low, too, if the ranks that do not fail continue with the same call, and the handler leaves.
 
     ## Use instead
     Let the exception end the process, and let the launcher end the others (`allranks.init()` does).
@@ -72,7 +73,7 @@ class CollectiveInExceptionPath(LocalRule):
 
     code, name, severity, row = "AR210", "collective-in-exception-path", "warning", "collectives"
     cluster = "The rank that failed waits here for ranks that wait for it elsewhere; its error is not seen."
-    advice = "Do not meet after an exception: let it end the process, and have the launcher end the others."
+    advice = "Make no collective after an exception: let it end the process, and let the launcher end the others."
     words = (
         *("barrier", "all_reduce", "all_gather", "allgather", "broadcast", "gather", "reduce", "sync_global_devices"),
         *("mpi4py", "wait_for_everyone", "save_state", "save_checkpoint"),
@@ -232,7 +233,7 @@ def main_first(is_main):
         if isinstance(node, ast.Assert | ast.If):
             fails = isinstance(node, ast.Assert) or isinstance(node.body[-1], ast.Raise)
             if fails and not file.is_test and (name := leaves_before(node, file)):
-                says = f"a process raises because of its own {name}, and the others go on to reduce it"
+                says = f"a process raises because of its own {name}, and the others reduce it"
                 yield replace(self.local(file, node.test, says), confidence="low")
             return
         if isinstance(node, ast.Raise) or tail_of(node) == "result":

@@ -18,8 +18,8 @@ class CollectiveOrderDiffers(ProgramRule):
     Collectives are matched by order, not by name.
 
     ## What happens with N processes
-    The first collective of one rank meets the second of another. Measured: 11 and 11 where 2 and 20 was right, and 101
-    for 200, without an error.
+    The first collective of one rank matches the second of another. Measured: 11 and 11 where 2 and 20 was right, and
+    101 for 200, without an error.
 
     ## Known problems
     As for AR201.
@@ -28,11 +28,13 @@ class CollectiveOrderDiffers(ProgramRule):
     Call them in one order on all ranks, outside the branch.
 
     ## Fix safety
-    There is no automatic fix: which side is right, only the author knows.
+    There is no automatic fix: only the author knows which side is right.
     """
 
     code, name, severity, row = "AR211", "collective-order-differs", "error", "collectives"
-    cluster = "The first collective of one rank meets the second of another: wrong numbers without an error, or a hang."
+    cluster = (
+        "The first collective of one rank matches the second of another: wrong numbers without an error, or a hang."
+    )
     advice = "Call them in one order on every rank."
     bad = (
         Example(

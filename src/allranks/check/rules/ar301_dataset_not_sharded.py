@@ -38,34 +38,32 @@ _SPLITTING_STREAMS = frozenset({"accelerate", "transformers", "webdataset", "ray
 class DatasetNotSharded(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a `DataLoader(..., shuffle=True)` (or one of training data in its own order) without a sampler, or one of
-    an `IterableDataset`, in a file that wraps its model for several processes and in which nothing splits the data
-    among them; also where another file of the program wraps the model, and where a batch is divided by the number
-    of processes and the loader shuffles without a sampler. With Accelerate and Fabric: a shuffling loader that a
-    function or class goes over and never prepares, while it prepares its model. In programs that wrap a model, an
-    `IterableDataset` that takes the part of a worker of its loader (`get_worker_info`), the same in every process;
-    a distributed sampler that the loader of its data is not given; a sampler of the project's own that knows no rank;
-    `get_train_dataloader` of a heir of transformers' `Trainer` that makes a loader and does not prepare it; loaders
-    that shuffle where Lightning is told to put no sampler in. With JAX: a batch that is divided by the number of
-    processes in a file that reads the rows of all, and Grain's `NoSharding`.
+    Finds training data that every process reads completely, in a program that wraps its model for several processes:
+
+    - a `DataLoader(..., shuffle=True)` (or one of training data) without a sampler, or of an `IterableDataset`
+    - an `IterableDataset` with the part of a worker (`get_worker_info`) only; a sampler of the project without the rank
+    - a batch that is divided by the number of processes, while the loader shuffles without a sampler
+    - a shuffling loader that Accelerate or Fabric never prepares, while the model is prepared
+    - `get_train_dataloader` of a `Trainer` that does not prepare its loader; Lightning without a sampler
+    - with JAX: a file that divides the batch by the processes and reads all rows; Grain's `NoSharding`
 
     ## Why is this bad
-    Every process goes through the whole data set in an epoch.
+    Every process reads the whole data set in an epoch.
 
     ## What happens with N processes
-    An epoch costs N times what it should. With equal seeds, all ranks compute the same gradients and N - 1 of N
+    An epoch costs N times as much as needed. With equal seeds, all ranks compute the same gradients, and N - 1 of N
     devices work for nothing.
 
     ## Known problems
-    A data set that splits itself by rank, in another file, is not seen from the file that wraps the model.
+    A data set that divides itself by rank, in another file, is not seen from the file that wraps the model.
 
     ## Use instead
-    `sampler=DistributedSampler(dataset)` with `set_epoch`; for an `IterableDataset`, which takes no sampler, the
-    part of each process and worker in `__iter__`; or `allranks.Dataset`.
+    `sampler=DistributedSampler(dataset)` with `set_epoch`. For an `IterableDataset`, which takes no sampler: the part
+    of each process and worker in `__iter__`. Or `allranks.Dataset`.
     """
 
     code, name, severity, row = "AR301", "dataset-not-sharded", "error", "data"
-    cluster = "Every process goes through the whole data set: N processes do the work of one."
+    cluster = "Every process reads the whole data set: N processes do the work of one."
     advice = "Give the loader sampler=DistributedSampler(dataset), and call set_epoch in the loop."
     words = (
         *("DistributedDataParallel", "FullyShardedDataParallel", "DistributedOptimizer", "Accelerator(", "Fabric("),
@@ -346,7 +344,9 @@ def train(model, dataset):
         if isinstance(node, ast.ClassDef):
             part = split_by_worker_alone(node, file) if "get_worker_info" in file.text else None
             if part is not None:
-                notes = [Note("the worker is asked for here", file.place(at)) for at in workers_in(node, file)[:1]]
+                notes = [
+                    Note("the number of the worker is used here", file.place(at)) for at in workers_in(node, file)[:1]
+                ]
                 place, symbol = file.place(part), file.symbol(part)
                 yield self.finding(place, symbol, told.BY_WORKER, notes=notes, advice=told.OF_A_STREAM)
         elif isinstance(node, ast.FunctionDef):

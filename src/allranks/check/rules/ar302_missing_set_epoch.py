@@ -60,30 +60,32 @@ _FRAMEWORKS = frozenset({"lightning", "accelerate", "composer"})
 class MissingSetEpoch(LocalRule):
     """
     ## What it does
-    Finds a `DistributedSampler` that shuffles, in a file with a loop over epochs and without any `set_epoch`; and one
-    whose loader is gone over elsewhere, where nothing that the program or a user of that file imports calls
-    `set_epoch`, though it learns and counts epochs. Also `set_epoch` under a guard on the rank, or once before all
-    epochs, and a sampler in a file that tells the epoch to its other samplers alone. Where a setting says whether it
-    shuffles, and no call of this file what it is, confidence is low.
+    Finds a shuffling `DistributedSampler` without `set_epoch`:
+
+    - in a file with a loop over epochs
+    - if its loader is used elsewhere, and nothing that the program or a user of that file imports calls `set_epoch`,
+      though it trains and counts epochs
+    - `set_epoch` under a rank guard, or once before all epochs
+    - a sampler in a file that calls it on its other samplers only
 
     ## Why is this bad
     The order is drawn from seed + epoch. Without `set_epoch` the epoch stays 0.
 
     ## What happens with N processes
-    Every epoch has the same order, and each rank sees the same part of the data for ever. There is no error; the model
+    Every epoch has the same order, and each rank always reads the same part of the data. There is no error; the model
     is worse.
 
     ## Known problems
-    What a program imports counts as its own: a `set_epoch` there that it never calls hides the fault. Who makes one
-    epoch loses nothing. A program that puts its model into `DataParallel`, and in none of whose files anything is
-    shared among processes, is taken for one of one process.
+    What a program imports counts as its own: a `set_epoch` there that it never calls hides the fault. A program with
+    one epoch loses nothing. A program that uses `DataParallel` and shares nothing among processes counts as
+    single-process. If a setting decides whether the sampler shuffles, confidence is low.
 
     ## Use instead
     `sampler.set_epoch(epoch)` at the start of each epoch.
     """
 
     code, name, severity, row = "AR302", "missing-set-epoch", "warning", "data"
-    cluster = "Every epoch has the same order, and each rank sees the same part of the data for ever."
+    cluster = "Every epoch has the same order, and each rank always reads the same part of the data."
     advice = "Call sampler.set_epoch(epoch) at the start of each epoch."
     words = ("DistributedSampler", "set_epoch")
     whole = True
@@ -292,7 +294,7 @@ def train(test_set, train_set):
             if _is_left_to_some(node, file):
                 yield self.local(file, node, _SOME, cluster=_PARTED[0], advice=_PARTED[1])
             elif (rounds := told_once(node, file)) is not None:
-                notes = [Note("the epochs are gone through here", file.place(rounds))]
+                notes = [Note("the loop over epochs is here", file.place(rounds))]
                 yield self.finding(file.place(node), file.symbol(node), _ONCE, notes=notes)
         elif isinstance(node, ast.Call) and name_of(node, file) in SAMPLERS and not has_stars(node):
             yield from self._sampler(node, file)

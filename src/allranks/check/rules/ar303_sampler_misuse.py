@@ -38,7 +38,7 @@ _SINGLE = (
 )
 _PARTED = (
     "Some parts of the data are read by several ranks, others by none.",
-    "Ask the same group for the rank and for the number of ranks.",
+    "Take the rank and the number of ranks from the same group.",
 )
 # Calls that deal data out: where the number of ranks and the rank stand, and what these are called.
 _SHARDING = frozenset({"datasets", "tensorflow", "tensorflow_datasets"})  # whose shard takes these in this order
@@ -50,8 +50,8 @@ _PLACES = {
     "shard": ((0, _SIZES), (1, _RANKS)),
 }
 _TWICE = (
-    "this sampler gives each process its part, and Lightning splits that once more: it puts a sampler around it",
-    "Of N processes, each goes through one part in N of its own part; most of the data is never read.",
+    "this sampler gives each process its part, and Lightning divides that part again: it puts a sampler around it",
+    "Each of N processes reads only 1/N of its part; most of the data is never read.",
     "Let it inherit from torch's DistributedSampler, or give the Trainer use_distributed_sampler=False.",
 )
 _UNUSED = ("Every rank reads all of the data.", "Give the sampler to the loader.")
@@ -60,30 +60,34 @@ _UNUSED = ("Every rank reads all of the data.", "Give the sampler to the loader.
 class SamplerMisuse(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a `DistributedSampler` whose `num_replicas` is the number of GPUs of this host, one that is made and given
-    to nobody, and a loader that is given one and `shuffle=True` as well, also by the default of the function that
-    makes it, or that takes it for a `batch_sampler`. (The local rank as its `rank` is AR306.) Also a rank and a number
-    of ranks that do not belong together, of a sampler, `split_dataset_by_node` or `shard`: the two swapped, or one of a
-    data-parallel group and the other of all processes. And a sampler of the project's own that deals out by rank, in a
-    loader of Lightning's, which splits once more what is no `DistributedSampler`.
+    Finds a sampler or split with wrong numbers:
+
+    - a `DistributedSampler` whose `num_replicas` is the number of GPUs of this host, or one that no loader gets
+    - a loader with a `DistributedSampler` and `shuffle=True`, also by a default, or that takes it as `batch_sampler`
+    - a rank and a number of ranks that do not belong together, in a sampler, `split_dataset_by_node` or `shard`:
+      swapped, or one of a data-parallel group and the other of all processes
+    - a sampler of the project that divides by rank, in a loader of Lightning, which divides again what is no
+      `DistributedSampler`
+
+    The local rank as its `rank` is AR306.
 
     ## Why is this bad
-    The GPUs of a host are right on one host, and wrong on two. A loader without its sampler reads all.
+    The number of GPUs of a host is right on one host, and wrong on two. A loader without its sampler reads everything.
 
     ## What happens with N processes
-    The hosts (or all processes) read the same part of the data: with two hosts each sample is seen twice an epoch and
-    counted as two. A loader with a sampler and `shuffle=True`, or that takes one for a batch sampler, raises on all.
+    The hosts (or all processes) read the same part of the data. With two hosts each sample is read twice in an epoch. A
+    loader with a sampler and `shuffle=True`, or with one as batch sampler, raises on all ranks.
 
     ## Known problems
-    A program that is never meant to run on two hosts is reported too.
+    A program that is only intended for one host is reported, too.
 
     ## Use instead
-    Leave `rank` and `num_replicas` out: the sampler asks torch.distributed.
+    Omit `rank` and `num_replicas`: the sampler takes them from torch.distributed.
     """
 
     code, name, severity, row = "AR303", "sampler-misuse", "error", "data"
     cluster = "Every host reads the same part of the data."
-    advice = "Leave rank and num_replicas out, or pass dist.get_rank() and dist.get_world_size()."
+    advice = "Omit rank and num_replicas, or pass dist.get_rank() and dist.get_world_size()."
     words = ("DistributedSampler", "split_dataset_by_node", ".shard(")
     nodes = (ast.Call,)
     calls = (*LOADERS, *_PLACES)

@@ -28,46 +28,48 @@ _STREAMS = ("webdataset.WebDataset", "webdataset.WebLoader", "webdataset.DataPip
 _BY_NODE = re.compile(r"^split_by_node$")
 _WAYS = (is_drained, is_loaded, is_of_loaded_dataset, is_stepped)
 _REST = "what is left of a batch of all is cut by rank: some get less of it, or nothing"
-_OF_JAX = "Cut to what all have, or pad and mask, or ask at each step (process_allgather) whether all have one more."
+_OF_JAX = "Cut to what all have, or pad and mask, or check at each step (process_allgather) whether all have one more."
 _EVEN_STREAM = re.compile(r"with_epoch|ddp_equalize|resampled|Resampled|\.repeat\(|with_length|Join\(|islice")
 
 
 class UnevenSteps(LocalRule):
     """
     ## What it does
-    Finds a generator or sampler of training data that keeps every N-th item (`i % world_size == rank`, `islice(it,
-    rank, None, n)`) and goes on until its source ends; parts of `split_between_processes` without padding that are
-    kept; `dataset.shard(n, rank)` of the rows to train on as they come; WebDataset shards that are split by node and
-    read to their end; and a loader without `drop_last=True` over the buffer of experience that each process has filled
-    for itself, in a loop whose steps are collective; a backward pass of a wrapped model for each item of
-    `files[rank::world]`; a loader over every N-th sample, by its number (`range(rank, len(rows), world)`); groups of
-    samples that are padded with their own beginning (`xs + xs[:missing]`): too little for a small one; and what is left
-    of a batch of all, cut by rank where it is not dropped (confidence is low: who uses it may drop it).
+    Finds parts of the training data that can differ in length by rank, where the steps are collective:
+
+    - a generator or sampler that keeps every N-th item (`i % world_size == rank`, `islice(it, rank, None, n)`) until
+      its source ends
+    - parts of `split_between_processes` without padding; `dataset.shard(n, rank)` of training rows; WebDataset shards
+      that are divided by node and read to their end
+    - a loader without `drop_last=True` over the buffer of experience that each process has filled
+    - a backward pass of a wrapped model for each item of `files[rank::world]`; a loader over every N-th sample by its
+      number (`range(rank, len(rows), world)`)
+    - groups that are padded with their own beginning (`xs + xs[:missing]`)
+    - the rest of a global batch, divided by rank and not dropped (low confidence)
 
     ## Why is this bad
-    If the number of items is no multiple of N, some processes get one item more; an item that is skipped after the
-    split (too long, not readable) takes it from one process alone.
+    If the number of items is no multiple of N, some processes get one item more. An item that is skipped after the
+    split (too long, not readable) is missing in one process only.
 
     ## What happens with N processes
-    At the end of the epoch some processes make one step more, alone. JAX hangs there; torch waits, or pairs that step
-    with the next epoch's first one and from then on averages gradients of different steps.
+    At the end of the epoch some processes make one step more. JAX hangs there. torch waits, or that step matches the
+    first step of the next epoch, and from then on gradients of different steps are averaged.
 
     ## Known problems
-    Left alone is what feeds, in the file or one that imports it, steps that are counted (`next` in a loop of so many
-    rounds, `islice`), a generator without an end, a loop that is left where all have agreed, or torch's `Join`; and a
-    program that neither trains nor gathers: each process goes through its part alone.
+    Not reported: data for counted steps (`next` in a counted loop, `islice`), a generator without an end, a loop that
+    all ranks leave together, torch's `Join`, and a program that neither trains nor gathers.
 
     ## Use instead
-    Let all processes make the same number of steps: cut or pad the source to a multiple of N before it is split
+    Let all processes make the same number of steps. Cut or pad the source to a multiple of N before it is divided
     (`DistributedSampler` pads), or agree on the end of the data (`allranks.Dataset`).
 
     ## Fix safety
-    There is no automatic fix: whether to cut or to pad, only the author knows.
+    There is no automatic fix: only the author knows whether to cut or to pad.
     """
 
     code, name, severity, row = "AR304", "uneven-steps", "warning", "data"
     cluster = "Some processes make one step more than the others: a hang, or gradients of different steps averaged."
-    advice = "Cut or pad the data to a multiple of the processes before it is split, or agree on when it ends."
+    advice = "Cut or pad the data to a multiple of the processes before it is divided, or agree on when it ends."
     words = ("rank", "process_index", "split_between_processes", "DataLoader", "split_by_node", "num_replicas")
     nodes = (ast.Compare, ast.Call, ast.Subscript)
     calls = ("range", *SPLITTERS, *LOADERS, *_STREAMS)

@@ -50,26 +50,28 @@ _ALL_READ = "every process reads the same"
 class JaxHostInput(LocalRule):
     """
     ## What it does
-    Finds a file that reads a dataset and hands the rows to a call that puts the rows of all processes together
-    (`make_array_from_process_local_data`, `host_local_array_to_global_array`), and never asks which process it is. And
-    reads of training data (`tfds`, `tf.data`, `datasets`, Grain, arrays on disk) in a program that joins its processes
-    or divides its batch by their number, feeds rows by one of those calls or to `pmap`, and in no file divides anything
-    by the number of the process or by a call that does.
+    Finds a file that reads a dataset and gives the rows to a call that combines the rows of all processes
+    (`make_array_from_process_local_data`, `host_local_array_to_global_array`), without using the number of its process.
+
+    It also finds reads of training data (`tfds`, `tf.data`, `datasets`, Grain, arrays on disk) in a program that joins
+    its processes or divides its batch by their number. The program feeds rows by one of those calls or to `pmap`, and
+    no file divides anything by the number of the process.
 
     ## Why is this bad
-    Those calls take the rows of this process. If all processes read the same, the global batch is one part, N times.
+    Those calls take the rows of this process. If all processes read the same rows, the global batch is one part, N
+    times.
 
     ## What happens with N processes
-    Nothing fails. Each batch holds every row N times: the job learns from 1/N of the data it pays for.
+    Nothing fails. Each batch holds every row N times: the job trains on 1/N of the rows that it processes.
 
     ## Known problems
-    A dataset that is split by what is passed in from elsewhere, under a name that does not say so, is reported too.
-    A program that uses the number of its process for anything but to be the first is left alone: it may be a seed of
-    the data's order.
+    A dataset that is divided by an argument from elsewhere, under a name that does not show it, is reported, too. A
+    program that uses the number of its process for more than a test for the first one is not reported: it may be a seed
+    of the data's order.
 
     ## Use instead
     Read by `jax.process_index()` of `jax.process_count()` (`split_for_jax_process`, `ShardByJaxProcess`,
-    `split_dataset_by_node`, `allranks.shard`), or give the same whole batch to `jax.device_put` on all processes.
+    `split_dataset_by_node`, `allranks.shard`). Or give the same complete batch to `jax.device_put` on all processes.
 
     ## Fix safety
     There is no automatic fix.
@@ -77,7 +79,9 @@ class JaxHostInput(LocalRule):
 
     code, name, severity, row = "AR305", "jax-host-input", "error", "data"
     cluster = "All processes read the same rows: each batch holds every row N times, and nothing fails."
-    advice = "Split what is read by jax.process_index() and jax.process_count(), or device_put the same whole batch."
+    advice = (
+        "Divide what is read by jax.process_index() and jax.process_count(), or device_put the same complete batch."
+    )
     words = ("process_local_data", "host_local_array_to_global_array", *READERS)
     whole = True
     nodes = (ast.Call,)
@@ -203,7 +207,7 @@ batch = jax.device_put(data[:8]["tokens"])
         yield self.finding(
             file.place(node),
             file.symbol(node),
-            f"rows of {reader} are taken for this process' own, and all processes read the same",
+            f"rows of {reader} count as this process' part, and all processes read the same rows",
             notes=[Note(f"{reader} reads here", file.place(reads[0]))],
         )
 

@@ -44,23 +44,22 @@ _SEEDED = (
 class LocalRankAsGlobalRank(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds the local rank (`LOCAL_RANK`, `args.local_rank`, `get_local_rank()`) given as the rank of the process: to
-    `init_process_group`, to a `DistributedSampler`, or as the index of the part of the data that this process reads;
-    and `rank = int(os.environ["LOCAL_RANK"])` beside a world size that is that of the whole job. Also a seed that the
-    local rank is added to.
+    Finds the local rank (`LOCAL_RANK`, `args.local_rank`, `get_local_rank()`) used as the rank of the process: in
+    `init_process_group`, in a `DistributedSampler`, or as the index of the part of the data. Also
+    `rank = int(os.environ["LOCAL_RANK"])` beside the world size of the whole job, and a seed to which the local rank is
+    added.
 
     ## Why is this bad
-    Local ranks count from 0 on every node. With one node both are the same, so nobody sees it until the second one.
+    Local ranks count from 0 on every node. With one node both are equal, so the fault appears with the second node.
 
     ## What happens with N processes
-    With M nodes, M processes read the same part and the other parts are read by nobody; two processes that say rank 0
-    to `init_process_group` never meet.
+    With M nodes, M processes read the same part, and no process reads the other parts. Two processes that are rank 0 in
+    `init_process_group` never connect.
 
     ## Known problems
-    A program that is only ever meant for one node is right; `rank` is right there too. Confidence is low where nothing
-    in the project's code, scripts and pages speaks of several nodes. Where each node holds data of
-    its own that is split among its processes, the local rank is what is meant; then say the number of local processes
-    next to it (`LOCAL_WORLD_SIZE`), and the rule is silent.
+    A program for one node only is right. Confidence is low if nothing in the code, scripts and pages of the project
+    mentions several nodes. If each node holds its own data, divided among its processes, the local rank is right: give
+    the number of local processes next to it (`LOCAL_WORLD_SIZE`), and the rule is silent.
 
     ## Use instead
     The global rank: `torch.distributed.get_rank()`, the variable `RANK`, `jax.process_index()`.

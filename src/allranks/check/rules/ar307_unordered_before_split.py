@@ -32,26 +32,26 @@ _STORES = ("fs", "gfile", "gcs")  # object stores list in order
 class UnorderedBeforeSplit(LocalRule):
     """
     ## What it does
-    Finds a listing of a directory (`os.listdir`, `glob.glob`, `Path.glob`) that is not sorted and is dealt out by
-    rank, is given to a reader together with the rank and the number of ranks, is what a dataset looks up by index, or
-    is a source of rows which Grain deals out by number.
+    Finds an unsorted listing of a directory (`os.listdir`, `glob.glob`, `Path.glob`) that is divided by rank. Also one
+    that a reader gets together with the rank and the number of ranks, that a dataset indexes, or from which Grain
+    divides rows by number.
 
     ## Why is this bad
     The order of a listing is the file system's own: it differs between hosts, and between two runs on one host.
 
     ## What happens with N processes
-    Item 7 is another file on another node. Some files are read twice and others never, and nothing says so.
+    Item 7 is another file on another node. Some files are read twice and others never, without a message.
 
     ## Known problems
-    Where all processes list one shared file system, they often see one order; nothing promises it. Silent where all
-    processes are started on one host and told to meet there.
+    If all processes list one shared file system, they often see one order, but nothing promises it. Not reported if all
+    processes are started on one host and use an address of that host.
 
     ## Use instead
     `sorted(...)` around the listing.
 
     ## Fix safety
-    Safe: `sorted` around `os.listdir(...)` or `glob.glob(...)` where it stands. Elsewhere (an iterator, a list that was
-    stored before) there is no automatic fix.
+    Safe: `sorted` is put around `os.listdir(...)` or `glob.glob(...)`. Elsewhere (an iterator, a list that was stored
+    before) there is no automatic fix.
     """
 
     code, name, severity, row = "AR307", "unordered-before-split", "warning", "data"

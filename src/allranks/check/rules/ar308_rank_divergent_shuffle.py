@@ -35,32 +35,32 @@ from allranks.check.tree.syntax import distributed, given, name_of, tail_of
 from allranks.findings import Finding, Note
 
 _PERMUTES = ("numpy.random.permutation", "torch.randperm")
-_ORDERED = "this data set shuffles itself by this process' own random state, and a sampler splits it by number"
-_ALONE = "from this process' own random state"
+_ORDERED = "this data set shuffles itself by a rank-local random state, and a sampler divides it by number"
+_ALONE = "from a rank-local random state"
 _UNSEEDED = "an order of this process alone"
 _SEEDED = "the seed of the sampler differs from process to process"
-_DRAWN = "by this process' own random state, and the data is split by number"
+_DRAWN = "by a rank-local random state, and the data is divided by number"
 
 
 class RankDivergentShuffle(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds data that is shuffled (or divided into training and validation) by a random state that each process has for
-    itself, and is dealt out by rank afterwards: in the same file, or by the samplers and trainers of a program that
-    sets no seed, or one that holds the rank; also a pipeline of `tf.data` that is shuffled without a seed before its
-    `shard`. And a `DistributedSampler`, or another sampler that is told the rank and the number of processes, with a
-    seed of the process' own.
+    Finds data that is shuffled (or divided into training and validation) by a rank-local random state, and is divided
+    by rank afterwards. The division is in the same file, or in the samplers and trainers of a program that sets no
+    seed, or one that depends on the rank. Also a pipeline of `tf.data` that is shuffled without a seed before its
+    `shard`, and a `DistributedSampler`, or another sampler with the rank and the number of processes, with a rank-local
+    seed.
 
     ## Why is this bad
-    Dealing out by number is right only if all processes have the same list.
+    Division by number is right only if all processes have the same list.
 
     ## What happens with N processes
-    Every process draws its part from another order: some items are read several times in an epoch, others never; what
-    one process validates on, another one trains on.
+    Every process draws its part from another order. Some items are read several times in an epoch, others never. One
+    process trains on what another one validates on.
 
     ## Known problems
-    Where one file shuffles and deals out, a seed that is set in another file is not seen. If all processes set the same
-    one there, and draw as often until then, the shuffle is the same, but it depends on that.
+    If one file shuffles and divides, a seed that is set in another file is not seen. If all processes set the same seed
+    there, and draw equally often until then, the shuffle is equal, but only then.
 
     ## Use instead
     A generator with a seed that all processes know: `random.Random(seed + epoch).shuffle(files)`.
@@ -358,8 +358,8 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
                 yield self.local(file, node, f"{tail_of(node)} draws {_ALONE if here else _DRAWN}")
         elif name in _PERMUTES and tells_apart(node, file) and not is_seeded(node, file):
             here = distributed(file) or "fabric." in file.text or "transformers" in file.imports.values()
-            how = f"by this process' own {tail_of(node)}" if here else _DRAWN
-            yield self.local(file, node, f"training and test data are told apart {how}")
+            how = f"by a rank-local {tail_of(node)}" if here else _DRAWN
+            yield self.local(file, node, f"training and test data are divided {how}")
         elif tail_of(node) == "shard":
             if (by := ordered_alone(node, file)) is not None and not is_switched_off(by, file):
                 what = name_of(by, file) if name_of(by, file) in LISTS else tail_of(by)

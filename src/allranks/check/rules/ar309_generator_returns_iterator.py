@@ -20,29 +20,28 @@ _MAKERS = ("iter", "map", "filter", "zip", "chain", "islice", "from_iterable")
 class GeneratorReturnsIterator(LocalRule):
     """
     ## What it does
-    Finds `return iterate(...)` in a function that also has a `yield`. Such a function is a generator: what it returns
-    is lost, and whoever loops over it sees nothing on that path.
+    Finds `return iterate(...)` in a function that also has a `yield`. Such a function is a generator: the returned
+    iterator is lost, and a loop over it sees nothing on that path.
 
     ## Why is this bad
-    The data set is empty, without an error. It is the usual accident when a special case for several processes is put
-    at the top of a generator.
+    The data set is empty, without an error. This happens when a special case for several processes is put at the top of
+    a generator.
 
     ## What happens with N processes
-    On one process the other path is taken and all is well. With several, every rank trains on an empty data set, or
-    the ranks that take this path leave the epoch at once and the others wait for them.
+    One process takes the other path, and all is well. With several processes, every rank trains on an empty data set.
+    Or the ranks on this path leave the epoch at once, and the others wait for them.
 
     ## Known problems
-    A generator whose result is taken with `result = yield from f()` may return an iterator on purpose; a function
-    that is used so in the same file is left alone.
+    A generator whose result is taken with `result = yield from f()` may return an iterator on purpose. A function that
+    is used so in the same file is not reported.
 
-    No fault of this kind has been seen in real code yet; Python gives the value of such a `return` to nobody who
-    loops.
+    No fault of this kind has been seen in real code yet.
 
     ## Use instead
     `yield from iterate(...)`, then `return`.
 
     ## Fix safety
-    Safe where the call is one of a generator function of the same file.
+    Safe if the call is one of a generator function of the same file.
     """
 
     code, name, severity, row = "AR309", "generator-returns-iterator", "error", "data"

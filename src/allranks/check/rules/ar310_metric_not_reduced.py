@@ -24,37 +24,37 @@ from allranks.check.tree.unsynced_logs import unsynced
 from allranks.findings import Finding, Note
 
 _REDUCTIONS = (*IN_PLACE, *RETURNING)
-_LOST = "is reduced, and nobody keeps the result"
+_LOST = "is reduced, and no variable keeps the result"
 
 
 class MetricNotReduced(LocalRule):
     """
     ## What it does
-    Finds a function that goes over held-out data, and makes a mean of what it has added up or collected, where a
-    sampler or the rank deals that data out (in its file, or elsewhere in its program), and neither it, what it
-    calls nor who calls it brings the results of the processes together; of two such numbers, also the one that is
-    left out where the other is reduced. So with an object that is told predictions and asked for what it has
-    counted; also who gives a part to such a function of another file. A metric of torcheval that is computed and
-    never synced. A score that a function under `pmap` returns unreduced, and of which the host takes the first
-    device's. A metric class of torchmetrics, mmengine or detectron2 that adds up under a name of which its
-    framework does not know (no `add_state`, not `results`, no gather). `model.fit` of Keras under Horovod with
-    validation data of this process' part and no `MetricAverageCallback`. A reduction whose result nobody keeps:
-    `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement. Also a `ReduceLROnPlateau` that follows such
-    a score, and Lightning's `self.log` of a loss or score in `validation_step`, `test_step` and the hooks behind
-    them (or what these call) without `sync_dist=True`, in a program whose trainer is given several devices.
+    Finds a score of a part of the data that is used as the score of all of it. In a function that reads sharded
+    held-out data and averages what it has added up or collected, without combining the results of the processes:
+
+    - a mean of sums or lists; of two such numbers, the one that is not reduced while the other is
+    - an object that collects predictions and returns a score
+    - a metric of torcheval that is never synced; a score that a function under `pmap` returns unreduced
+    - a metric class of torchmetrics, mmengine or detectron2 that adds up in an attribute unknown to its framework (no
+      `add_state`, not `results`, no gather)
+    - `model.fit` of Keras under Horovod with sharded validation data and no `MetricAverageCallback`
+    - a reduction whose result is lost: `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement
+    - a `ReduceLROnPlateau` that uses such a score
+    - Lightning's `self.log` in `validation_step`, `test_step` and the hooks after them without `sync_dist=True`, with
+      several devices
 
     ## Why is this bad
-    The score of one process is that of its part. Which checkpoint is the best, and when to stop, depends on which rank
-    asks.
+    The score of one process is that of its part. So the best checkpoint, and when to stop, depend on the rank.
 
     ## What happens with N processes
-    The score that is shown is that of 1/N of the data. If each process decides by its own, some stop and some go on:
-    the job hangs.
+    The score that is shown is that of 1/N of the data. If each process decides by its own score, some stop and some
+    continue: the job hangs.
 
     ## Known problems
-    Of other files the names tell: a metric object (torchmetrics), or a function that is called as if it reduced, is
-    believed. Confidence is low for what steers a rate, but where the same file shows the function that goes through
-    validation data that is dealt out; and for what is logged where nothing in the program speaks of several devices.
+    In other files, names decide: a metric object (torchmetrics), or a function that is named as if it reduced, counts
+    as reducing. Confidence is low for what steers a rate, unless the same file shows the function that reads sharded
+    validation data. It is low, too, for what is logged if nothing in the program mentions several devices.
 
     ## Use instead
     Sum the totals and counts over all processes (`dist.all_reduce`), then divide; `sync_dist=True` in Lightning.
@@ -64,7 +64,7 @@ class MetricNotReduced(LocalRule):
     """
 
     code, name, severity, row = "AR310", "metric-not-reduced", "warning", "data"
-    cluster = "The score is that of 1/N of the data; if each process decides by its own, some stop and others go on."
+    cluster = "The score is that of 1/N of the data; if each process decides by its own, some stop and others continue."
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
     words = (
         *("DistributedSampler", "validation_step", "test_step", "_epoch_end", "best", *_REDUCTIONS),
@@ -354,14 +354,14 @@ class Alone(L.LightningModule):
         if (own := own_mean(function, file)) is not None:
             calls = calls_of(file).get(function.name, ())
             notes = [Note("it is called here", file.place(call)) for call in calls]
-            notes += [Note("it is dealt out here", file.place(own.source))] if own.source is not None else []
+            notes += [Note("it is sharded here", file.place(own.source))] if own.source is not None else []
             notes += [Note(f"{tail_of(call)}{told.IS_GIVEN}", file.place(call)) for call in own.handed]
             message = f"{function.name} {told.OF_PART}" if own.sure else f"{function.name} {told.OF_SOME}"
             message = f"{function.name} asks {own.kind} {told.OF_COUNTER}" if own.kind else message
             yield self.finding(file.place(own.mean), file.symbol(function.body[0]), message, notes=notes)
         for called in dict.fromkeys(tail_of(call) for call, _ in given):
             first, *others = [(call, source) for call, source in given if tail_of(call) == called]
-            notes = [Note("it is dealt out here", file.place(first[1]))]
+            notes = [Note("it is sharded here", file.place(first[1]))]
             notes += [Note("it is called here too", file.place(call)) for call, _ in others]
             yield self.finding(file.place(first[0]), file.symbol(first[0]), f"{called} {told.ELSEWHERE}", notes=notes)
         if distributed(file) and (taken := taken_for_all(function, file)) is not None:

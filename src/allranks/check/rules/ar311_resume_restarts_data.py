@@ -26,19 +26,19 @@ _THOUGHT = re.compile(
 class ResumeRestartsData(LocalRule):
     """
     ## What it does
-    Finds a function that takes the step from a checkpoint, saves by step in the middle of a loop over a loader, and
-    begins that loop at its first batch.
+    Finds a function that takes the step from a checkpoint, saves by step within a loop over a loader, and begins that
+    loop at its first batch.
 
     ## Why is this bad
-    The step goes on and the data does not.
+    The step continues, and the data begins again.
 
     ## What happens with N processes
-    After each restart the first batches of the epoch are trained on again, and the last ones never, if the job is
-    restarted more often than an epoch is long. All processes do it alike, so nothing fails.
+    After each restart the first batches of the epoch are trained on again. If the job is restarted more often than an
+    epoch is long, the last batches are never read. All processes do it alike, so nothing fails.
 
     ## Known problems
-    Data that is drawn at random without epochs loses nothing; whether a loader remembers its place is not seen where
-    it is made in another file. That is why this rule is opt-in.
+    Data that is drawn at random without epochs loses nothing. If a loader is made in another file, the rule does not
+    see whether it stores its position. Therefore the rule is off until it is selected.
 
     ## Use instead
     Save the position of the data with the step and skip to it (`accelerate.skip_first_batches`, a stateful loader,
@@ -50,7 +50,7 @@ class ResumeRestartsData(LocalRule):
 
     code, name, severity, row, default = "AR311", "resume-restarts-data", "warning", "data", False
     cluster = (
-        "After a restart the first batches of the epoch come again, on every process; the last ones may never come."
+        "After a restart every process reads the first batches of the epoch again; the last ones may never be read."
     )
     advice = "Save the position in the data together with the step, and skip to it after a resume."
     words = ("step", "iter")
@@ -117,7 +117,7 @@ def train(model, loader, epochs):
             return
         counters = sorted({name for test in _saving_tests(node) for name in _resumed(test, file)})
         if counters and not speaks_of(file.tree, _THOUGHT):
-            message = f"{counters[0]} goes on from the checkpoint, and the data starts again from the beginning"
+            message = f"{counters[0]} continues from the checkpoint, and the data starts again from the beginning"
             yield self.local(file, node.iter, message)
 
 

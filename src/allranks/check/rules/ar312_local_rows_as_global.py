@@ -21,7 +21,7 @@ _READERS = (
     *("tensorflow_datasets.even_splits", "datasets.distributed.split_dataset_by_node"),
 )
 _ANSWERS = (
-    "All processes but the first take rows of rank 0 for the right answers to their own.",
+    "All processes except the first use rows of rank 0 as the right answers to their own rows.",
     "Add the rank times the number of rows: the gathered rows of rank r begin there.",
 )
 _RANK = re.compile(r"rank|offset|start|begin|process_index")
@@ -32,25 +32,23 @@ class LocalRowsAsGlobal(LocalRule):
     ## What it does
     Follows rows that a process has read for itself (its part by rank) into a call that takes the whole batch:
     `device_put` with a sharding of all devices, `make_array_from_callback` with the shape of the part,
-    `make_array_from_process_local_data` told that the global shape is the shape of the part. With torch, a contrastive
-    loss of a process' own rows against the gathered ones whose right answers are numbered from 0 (`arange(len(q))`).
+    `make_array_from_process_local_data` with the shape of the part as global shape. With torch, a contrastive loss of a
+    process' own rows against the gathered ones whose right answers are numbered from 0 (`arange(len(q))`).
 
     ## Why is this bad
-    These calls cut a batch that is the same on all processes, and keep the piece for the devices of this process. Of
+    These calls cut a batch that is equal on all processes, and keep the piece for the devices of this process. In
     gathered rows, those of rank r begin at r times the size of a batch.
 
     ## What happens with N processes
-    Each process keeps 1/N of its own rows and throws the others away: (N-1)/N of the data is never used, without an
-    error. With some versions and shapes an assertion fails instead. In a contrastive loss all processes but the first
-    learn that the rows of rank 0 are the right ones.
+    Each process keeps 1/N of its own rows and drops the others: (N-1)/N of the data is never used, without an error.
+    With some versions and shapes an assertion fails instead. In a contrastive loss all processes except the first learn
+    that the rows of rank 0 are the right ones.
 
     ## Known problems
-    Rows are followed within one file.
-
-    That the rows are dropped was measured.
+    Rows are followed within one file. That the rows are dropped was measured.
 
     ## Use instead
-    `jax.make_array_from_process_local_data(sharding, rows)`, which puts the processes' rows together; or
+    `jax.make_array_from_process_local_data(sharding, rows)`, which combines the rows of the processes; or
     `allranks.global_batch(rows, mesh)`.
 
     ## Fix safety
@@ -59,7 +57,7 @@ class LocalRowsAsGlobal(LocalRule):
 
     code, name, severity, row = "AR312", "local-rows-as-global", "error", "sharding"
     cluster = "Each process keeps 1/N of its own rows: (N-1)/N of the data is dropped without an error, or it fails."
-    advice = "Use jax.make_array_from_process_local_data(sharding, rows), which puts the processes' rows together."
+    advice = "Use jax.make_array_from_process_local_data(sharding, rows), which combines the rows of the processes."
     words = ("device_put", "make_array_from_", "arange")
     nodes = (ast.Call,)
     calls = (_FROM_LOCAL, *_PUTS, "torch.arange")
@@ -170,7 +168,7 @@ def batches(data, sharding):
         name = name_of(node, file)
         if name == "torch.arange":
             if (numbered := _against_gathered(node, file)) is not None:
-                message = f"the labels that stand for {numbered} start at 0 on every process"
+                message = f"the labels of {numbered} start at 0 on every process"
                 yield self.local(file, node, message, cluster=_ANSWERS[0], advice=_ANSWERS[1])
         elif name == _FROM_LOCAL:
             rows, shape = given(node, 1, "local_data"), given(node, 2, "global_shape")
@@ -180,7 +178,7 @@ def batches(data, sharding):
         elif name in _PUTS and len(node.args) + len(node.keywords) >= 2:
             rows = given(node, 0, "x" if name == "jax.device_put" else "shape")
             if rows is not None and not _stays_here(node, file) and _is_part(rows, file):
-                yield self.local(file, node, f"{ast.unparse(rows)} holds this process' rows alone")
+                yield self.local(file, node, f"{ast.unparse(rows)} holds this process' rows only")
 
 
 def _stays_here(call: ast.Call, file: File) -> bool:

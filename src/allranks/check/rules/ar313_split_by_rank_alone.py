@@ -19,19 +19,19 @@ _HOWS = ("stride", "block", "modulo")
 class SplitByRankAlone(LocalRule):
     """
     ## What it does
-    Finds an `IterableDataset` that takes the part of its process (`files[rank::world]`, `i % world == rank`) and never
-    asks which worker of its loader it is, where the program gives it to a loader with `num_workers` above zero, or
-    with a number that is a setting.
+    Finds an `IterableDataset` that takes the part of its process (`files[rank::world]`, `i % world == rank`) and does
+    not use the number of its worker. The program gives it to a loader with `num_workers` above zero, or with a number
+    that is a setting.
 
     ## Why is this bad
-    Each worker has a copy of the data set and goes through all of it.
+    Each worker has a copy of the data set and reads all of it.
 
     ## What happens with N processes
-    Every sample comes `num_workers` times in an epoch, in the same order from each worker. Nothing fails: epochs are
+    Every sample is read `num_workers` times in an epoch, in the same order by each worker. Nothing fails: epochs are
     long, and the model overfits.
 
     ## Known problems
-    A setting that is always zero is not told from others. A `worker_init_fn` is left alone.
+    A setting that is always zero is not recognised. A `worker_init_fn` is not reported.
 
     ## Use instead
     ```python
@@ -45,8 +45,8 @@ class SplitByRankAlone(LocalRule):
     """
 
     code, name, severity, row = "AR313", "split-by-rank-alone", "error", "data"
-    cluster = "Every worker of a loader reads the whole part of its process: each sample comes num_workers times."
-    advice = "Split by rank and worker: files[rank * workers + worker :: world * workers], from get_worker_info()."
+    cluster = "Every worker of a loader reads the whole part of its process: each sample is read num_workers times."
+    advice = "Divide by rank and worker: files[rank * workers + worker :: world * workers], from get_worker_info()."
     words = ("IterableDataset",)
     nodes = (ast.Subscript, ast.Compare, ast.Call)
     bad = (

@@ -30,15 +30,16 @@ _PUBLISHES = ("replace", "rename", "move", "renames", "link")
 class NonAtomicPublish(LocalRule):
     """
     ## What it does
-    Finds checkpoints that are written under the name that a resume will look for, and files that are written or copied
-    to the very name for which a loop beside it waits: `while not exists(path): sleep(1)`.
+    Finds checkpoints that are written under the name that a resume uses. It also finds files that are written or copied
+    to the name for which a loop in the same code waits: `while not exists(path): sleep(1)`.
 
     ## Why is this bad
-    A process that is killed while it writes leaves half a file under that name, and the old one is gone. Measured:
+    A process that is killed while it writes leaves half a file under that name, and the old file is lost. Measured:
     SIGKILL during an overwrite lost 8 of 8 files; with a temporary name and `os.replace`, 0 of 8.
 
     ## What happens with N processes
-    Whoever polls for the file or resumes from it reads half of it; the job that is preempted in a save cannot go on.
+    A process that waits for the file, or resumes from it, reads half of it. A job that is preempted in a save cannot
+    resume.
 
     ## Known problems
     Nearly all programs do this. The rule is off unless selected.
@@ -49,7 +50,7 @@ class NonAtomicPublish(LocalRule):
 
     code, name, severity, row = "AR401", "non-atomic-publish", "warning", "checkpoint save"
     default = False
-    cluster = "A process that is killed while it writes leaves half a file under the name that a resume looks for."
+    cluster = "A process that is killed while it writes leaves half a file under the name that a resume uses."
     advice = "Write under a temporary name, fsync, then os.replace; or use allranks.Checkpointer."
     words = ("torch.save", "pickle.dump", "save_file", "savez", "exists")
     nodes = (ast.Call, ast.While)
@@ -200,7 +201,9 @@ def fetch(rank, source, path, lock):
                 path = test.args[0] if test.args else test.func.value if isinstance(test.func, ast.Attribute) else test
                 for call in calls:
                     if _writes(call, ast.unparse(path)):
-                        yield self.local(file, call, f"{ast.unparse(path)} is waited for, and it is written in place")
+                        yield self.local(
+                            file, call, f"{ast.unparse(path)} is waited for, and it is written under its final name"
+                        )
 
 
 def _path(given: ast.expr | None, file: File) -> ast.expr | None:

@@ -23,11 +23,11 @@ class PickleCheckpoint(LocalRule):
     Finds parameters or a train state of JAX that are pickled.
 
     ## Why is this bad
-    Pickling fetches each array. An array that spans processes cannot be fetched; what can be loaded later depends on
-    the versions of everything.
+    Pickling fetches each array. An array that spans processes cannot be fetched. What can be loaded later depends on
+    the versions of all libraries.
 
     ## What happens with N processes
-    RuntimeError ("spans non-addressable devices") at the first save under FSDP; with replicated arrays, every process
+    With FSDP, RuntimeError ("spans non-addressable devices") at the first save. With replicated arrays, every process
     writes.
 
     ## Known problems
@@ -40,7 +40,7 @@ class PickleCheckpoint(LocalRule):
     code, name, severity, row = "AR402", "pickle-checkpoint", "info", "checkpoint save"
     default = False
     cluster = "An array that spans processes cannot be pickled: the first save under FSDP raises."
-    advice = "Use a checkpoint library that writes each process' own part."
+    advice = "Use a checkpoint library in which each process writes its own part."
     words = ("pickle.dump", "joblib")
     nodes = (ast.Call,)
     calls = _PICKLES

@@ -23,7 +23,7 @@ _SINKS = frozenset(
 _WHOLE = re.compile(
     r"is_fully_replicated|unreplicate|replica_id|shard\.index|\.index\b|process_allgather|is_fully_address"
 )
-_FIRST = "the part of one device, used as the whole array"
+_FIRST = "the part of one device, used as the complete array"
 _OWN = "these are this process' own shards"
 _SAVING = re.compile(r"save|export|checkpoint|params_for_host|full|to_host|gather|unshard", re.IGNORECASE)
 
@@ -31,24 +31,23 @@ _SAVING = re.compile(r"save|export|checkpoint|params_for_host|full|to_host|gathe
 class LocalShardAsFullArray(LocalRule):
     """
     ## What it does
-    Finds `addressable_data(0)` or `addressable_shards[0].data`, the part of an array that lies on the first device
-    of this process, that is saved, generated with, or returned as the host's copy of the parameters; and all shards
-    of this process put together (`concatenate([s.data for s in x.addressable_shards])`) that are saved under a name
-    without the rank.
+    Finds the part of an array on the first device of this process (`addressable_data(0)` or
+    `addressable_shards[0].data`) that is saved, used to generate, or returned as the host's copy of the parameters.
+    Also all shards of this process, concatenated (`concatenate([s.data for s in x.addressable_shards])`) and saved
+    under a name without the rank.
 
     ## Why is this bad
-    It is the whole array only where the array is replicated. Of a sharded one it is a slice, of the right type and
+    It is the complete array only if the array is replicated. For a sharded array it is a slice, with the right type and
     the wrong shape.
 
     ## What happens with N processes
-    Rank 0 saves its slice under the name of the model. The rest is lost, and that is noticed when it is loaded.
+    Rank 0 saves its slice under the name of the model. The rest is lost, which is noticed at the load.
 
     ## Known problems
-    Arrays that are always replicated are reported too: say so by testing `is_fully_replicated`. Where a mesh has
-    one axis, no spec cuts more than rows, and nothing speaks of FSDP, the first shard is left alone.
+    Arrays that are always replicated are reported, too: test `is_fully_replicated` to show it. If a mesh has one axis,
+    no spec shards more than rows, and nothing mentions FSDP, the first shard is not reported.
 
-    No fault of this kind has been seen in real code yet; the first shard of a sharded array is a slice, by the
-    contract of JAX.
+    No fault of this kind has been seen in real code yet.
 
     ## Use instead
     `multihost_utils.process_allgather(tree, tiled=True)` on every rank, then the guard; or a sharded checkpoint.
@@ -187,7 +186,7 @@ def save(params, path):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Call) and _together(node) and _saved_by_all(node, file):
             yield self.local(
-                file, node, f"{_OWN} of an array that is spread over all processes, used as the whole array"
+                file, node, f"{_OWN} of an array that is sharded over all processes, used as the complete array"
             )
         if not _first_shard(node):
             return

@@ -24,7 +24,7 @@ _SAVERS = frozenset(
 _MANAGERS = ("AsyncCheckpointer", "CheckpointManager", "StandardCheckpointer")
 # Savers that say in their name that they work in the background, whosever they are.
 _ASYNC = re.compile(r"^(Global)?Async\w*(Checkpointer|CheckpointManager)$")
-_NOBODY = "nobody in the program waits for"
+_NOBODY = "nothing in the program waits for"
 _MOST = 5
 _WAITS = ("wait_until_finished", "close", "check_for_errors", "result", "wait", "add_done_callback", "exception")
 
@@ -32,23 +32,25 @@ _WAITS = ("wait_until_finished", "close", "check_for_errors", "result", "wait", 
 class AsyncSaveNotAwaited(LocalRule):
     """
     ## What it does
-    Finds a background save whose future is dropped (`dcp.async_save(...)` as a statement), or kept and never asked
-    for its result in the file; an Orbax saver that is made in a function and never waited for there, that a class keeps
-    for itself (`self._saver`) and never waits for, or that has no name to wait for
-    (`StandardCheckpointer().save(...)`); and one that is handed on or kept in an object, in a program in which nobody
-    calls `wait_until_finished()` or closes it.
+    Finds a background save that the program does not wait for:
+
+    - a future that is lost (`dcp.async_save(...)` as a statement), or whose result the file never uses
+    - an Orbax saver that is made in a function or kept in a class (`self._saver`) and never waited for, or that has no
+      name (`StandardCheckpointer().save(...)`)
+    - a saver that is passed on or kept in an object, in a program that never calls `wait_until_finished()` and never
+      closes it
 
     ## Why is this bad
-    The save goes on after the call. If the program ends or saves again meanwhile, the last checkpoint is not
-    complete; if it fails, nobody is told.
+    The save continues after the call. If the program ends or saves again before it has finished, the last checkpoint is
+    incomplete. If the save fails, there is no error.
 
     ## What happens with N processes
-    Each process writes its shards at its own pace. Those that end early leave a checkpoint that some ranks finished and
-    others did not.
+    Each process writes its shards at its own pace. Processes that end early leave a checkpoint that only some ranks
+    have finished.
 
     ## Known problems
-    A future that is given to another file is taken to be awaited there; a saver, if anything in the program waits.
-    Confidence is low where a saver is handed on, and nobody is seen to wait: it may be done by its owner.
+    A future that is passed to another file counts as awaited there; a saver, if anything in the program waits.
+    Confidence is low if a saver is passed on, and no wait is seen: its owner may wait.
 
     ## Use instead
     Keep the future; call `result()` before the next save and before the end. With Orbax, `wait_until_finished()` or
@@ -59,7 +61,7 @@ class AsyncSaveNotAwaited(LocalRule):
     """
 
     code, name, severity, row = "AR404", "async-save-not-awaited", "error", "checkpoint save"
-    cluster = "The job can end while some ranks still write: the last checkpoint is not whole, and no error is seen."
+    cluster = "The job can end while some ranks still write: the last checkpoint is incomplete, without an error."
     advice = "Keep the future and call result() before the next save and before the end; Orbax: wait_until_finished()."
     words = ("async_save", "Async", *_MANAGERS)
     nodes = (ast.Call,)
@@ -238,11 +240,11 @@ def main(state, path):
                 yield self.local(file, node, "the future of a background save is dropped")
             elif isinstance(above, ast.Assign) and not _waited(above.targets[0], file.tree):
                 yield self.local(
-                    file, node, f"nobody waits for {ast.unparse(above.targets[0])}, the future of a background save"
+                    file, node, f"nothing waits for {ast.unparse(above.targets[0])}, the future of a background save"
                 )
         elif name.startswith("orbax.") and name.endswith(_MANAGERS) and _saves_unnamed(node, file):
             yield self.local(
-                file, node, f"nobody can wait for this {name.rpartition('.')[2]}: it is kept in no variable"
+                file, node, f"nothing can wait for this {name.rpartition('.')[2]}: it is kept in no variable"
             )
             return
         elif name.startswith("orbax.") and name.endswith(_MANAGERS) and isinstance(above, ast.Assign):

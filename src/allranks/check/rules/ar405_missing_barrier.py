@@ -41,27 +41,27 @@ class MissingBarrier(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a file or folder that rank 0 makes and that the other ranks read, list or fill, with no collective between:
-    also a data set that rank 0 downloads and the others make, a folder that rank 0 makes for files that each rank
-    writes into it, one that rank 0 deletes or moves before all use it again, or while others are at work in it, and
-    parts of all ranks that rank 0 puts together, or says are there, before all are.
+
+    - a data set that rank 0 downloads, or a folder that it makes for the files of all ranks
+    - a folder that rank 0 deletes or moves while, or before, all use it
+    - parts of all ranks that rank 0 combines, or declares complete, before all have written
 
     ## Why is this bad
-    The others are there first.
+    The other ranks may be faster.
 
     ## What happens with N processes
-    A rank that is faster than rank 0 finds no file, last run's file, or half of a file.
+    A rank that is faster than rank 0 finds no file, the file of the last run, or half of a file.
 
     ## Known problems
-    Writer and reader in two functions are seen where the path is the same attribute, setting or constant, or goes
-    through the calls as an argument. A meeting in code that is not followed is not seen. Confidence is low where names
-    alone say that rank 0 makes what the others use (`prepare_data()`, `train()`), and where all load a pretrained model
-    before they use a folder of rank 0's.
+    Writer and reader in two functions are connected if the path is the same attribute, setting or constant, or an
+    argument of the calls. A collective in code that is not followed is not seen. Confidence is low if only names show
+    that rank 0 makes what the others use, and if all load a pretrained model first.
 
     ## Use instead
     A barrier between, on all ranks (`dist.barrier()`, `accelerator.wait_for_everyone()`).
 
     ## Fix safety
-    There is no automatic fix: the barrier must stand where all ranks come by.
+    There is no automatic fix: the barrier must be where all ranks reach it.
     """
 
     code, name, severity, row = "AR405", "missing-barrier", "error", "collectives"

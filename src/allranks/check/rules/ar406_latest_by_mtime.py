@@ -42,17 +42,18 @@ _REMOVES = re.compile(r"^(remove|unlink|rmtree|rotate|_rotate_checkpoints|prune|
 class LatestByMtime(LocalRule):
     """
     ## What it does
-    Finds `max(files, key=os.path.getmtime)` over checkpoints, or the first or last of those that are sorted so: of what
-    is called a checkpoint, or is given to what loads one (`torch.load`, `load_checkpoint`, `restore`) in this file.
+    Finds `max(files, key=os.path.getmtime)` over checkpoints, or the first or last of checkpoints that are sorted by
+    time. Files count as checkpoints by their name, or if this file loads them (`torch.load`, `load_checkpoint`,
+    `restore`).
 
     ## Why is this bad
-    The newest file may be half written; a copy or a restore changes the times; each host sees its own.
+    The newest file may be half written. A copy or a restore changes the times. Each host has its own times.
 
     ## What happens with N processes
-    The ranks need not find the same file: some resume from step 1000 and some from 900, and nothing says so.
+    The ranks may find different files: some resume from step 1000 and some from 900, without a message.
 
     ## Known problems
-    A choice that is made on one rank and told to all is reported if that is done in another function.
+    A choice that one rank makes and broadcasts in another function is reported.
 
     ## Use instead
     The step in the name, of those that are complete, found on rank 0 and broadcast.
@@ -60,7 +61,7 @@ class LatestByMtime(LocalRule):
     """
 
     code, name, severity, row = "AR406", "latest-by-mtime", "warning", "checkpoint load"
-    cluster = "The ranks need not find the same file, and the newest one may be half written."
+    cluster = "The ranks may find different files, and the newest one may be half written."
     advice = "Choose by the step, among complete checkpoints, on rank 0, and broadcast the choice."
     words = ("getmtime", "getctime", "st_mtime", "st_ctime")
     nodes = (ast.Call,)

@@ -20,18 +20,18 @@ _PLAIN_SGD = re.compile(r"SGD\((?!.*momentum)")
 class IncompleteCheckpoint(LocalRule):
     """
     ## What it does
-    Finds a saved dictionary that holds the model and the step or epoch, so that a run can go on from it, but nothing of
-    the optimizer, in a file that makes an optimizer with state and reads checkpoints back.
+    Finds a saved dictionary that holds the model and the step or epoch, and nothing of the optimizer, in a file that
+    makes an optimizer with state and reads checkpoints.
 
     ## Why is this bad
-    Adam's averages start from zero again. The loss jumps, and nobody knows why.
+    Adam's averages start from zero again, and the loss jumps.
 
     ## What happens with N processes
-    The same on all of them; with large clusters it happens at every restart.
+    The same on all ranks. On large clusters it happens at every restart.
 
     ## Known problems
-    An optimizer that is saved to a file of its own, in another module, is not seen.
-    The rule is off unless selected: it has not been seen in real code yet, and goes by names.
+    An optimizer that another module saves into its own file is not seen. The rule is off until it is selected: it uses
+    names, and no such fault has been seen in real code yet.
 
     ## Use instead
     Save the optimizer's state, the schedule, the step and the state of the random generators beside the model.
@@ -42,7 +42,7 @@ class IncompleteCheckpoint(LocalRule):
 
     code, name, severity, row = "AR407", "incomplete-checkpoint", "warning", "checkpoint save"
     default = False
-    cluster = "After a restart the optimizer begins from nothing: the loss jumps at every preemption."
+    cluster = "After a restart the optimizer begins with an empty state: the loss jumps at every preemption."
     advice = "Save and load the optimizer's state (and schedule, step, random state) beside the model's."
     words = ("torch.save", ".save(")
     nodes = (ast.Dict,)

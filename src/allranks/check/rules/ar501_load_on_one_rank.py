@@ -39,21 +39,21 @@ _OF_JAX = "Restore on every process, or send what process 0 has restored to the 
 class LoadOnOneRank(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a `load_state_dict` that only rank 0 reaches, after the model was wrapped, with nothing after it that
-    sends what was loaded to the others: no wrapping in DDP or FSDP, no broadcast. With JAX: a state that is
-    restored behind a guard on the rank and used by all afterwards, with no broadcast of it.
+    Finds a `load_state_dict` that only rank 0 reaches, after the model was wrapped, if nothing after it sends the
+    weights to the others: no wrapping in DDP or FSDP, no broadcast. With JAX: a state that is restored behind a rank
+    guard and then used by all, without a broadcast of it.
 
     ## Why is this bad
-    The wrapper copies rank 0's parameters once, when it is made. What is loaded later stays where it is.
+    The wrapper copies rank 0's parameters once, when it is made. What is loaded later stays on rank 0.
 
     ## What happens with N processes
-    Rank 0 goes on from the checkpoint, the others from fresh weights. Gradients are averaged over different models,
-    and the loss looks merely bad.
+    Rank 0 continues with the checkpoint, the others with fresh weights. Gradients are averaged over different models,
+    and the loss only looks bad.
 
     ## Known problems
-    A project's own function that sends parameters around without a collective that the check knows is not seen; a
-    model that is built to be saved, not trained, is reported too. With torch, confidence is low unless what is
-    loaded is called as what is trained is (`model`, `net`, `optimizer`), and training comes after it.
+    A function of the project that sends parameters without a known collective is not recognised. A model that is built
+    to be saved, not trained, is reported, too. With torch, confidence is low unless the loaded object has a name like
+    `model`, `net` or `optimizer`, and training comes after it.
 
     ## Use instead
     Load on every rank, or load on rank 0 before the model is wrapped. With JAX: restore on every process, or
@@ -64,7 +64,7 @@ class LoadOnOneRank(LocalRule, ProgramRule):
     """
 
     code, name, severity, row = "AR501", "load-on-one-rank", "error", "checkpoint load"
-    cluster = "Rank 0 goes on from the checkpoint and the others from fresh weights."
+    cluster = "Rank 0 continues with the checkpoint and the others with fresh weights."
     advice = "Load on every rank, or on rank 0 before the wrapper (DDP, FSDP with sync_module_states) is made."
     words = ("restore", "load", "from_bytes", "from_state_dict")
     nodes = (ast.Assign,)
@@ -214,7 +214,7 @@ def resume(model, optimizer, path):
                 yield self.local(
                     file,
                     node,
-                    f"{names[0]} is restored on one process alone, and never sent to the others",
+                    f"{names[0]} is restored on one process only, and never sent to the others",
                     advice=_OF_JAX,
                 )
 
@@ -233,7 +233,7 @@ def resume(model, optimizer, path):
             later = [op for op in event.later if not (steps and op == "broadcast")]
             if not any(word in op for op in later for word in _SHARES if word not in unsent):
                 loaded = event.target or f"what {event.told} reads"
-                found = self.found(event, f"{loaded} is loaded on rank 0 alone, and never sent to the others")
+                found = self.found(event, f"{loaded} is loaded on rank 0 only, and never sent to the others")
                 yield found if trained and "broadcast" not in event.later else replace(found, confidence="low")
 
 

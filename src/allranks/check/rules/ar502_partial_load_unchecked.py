@@ -20,17 +20,18 @@ _TOLD = ("print", "info", "warning", "warn", "debug", "log", "print_rank_0", "ra
 class PartialLoadUnchecked(LocalRule):
     """
     ## What it does
-    Finds `load_state_dict(state, strict=False)` whose result is thrown away, or only printed.
+    Finds `load_state_dict(state, strict=False)` whose result is ignored, or only printed.
 
     ## Why is this bad
-    With a prefix too many (`module.`, `model.`) nothing at all is loaded, without an error. The message that says how
-    many keys were missing is the result, and nobody reads it.
+    With a wrong prefix (`module.`, `model.`) nothing is loaded, without an error. The result lists the missing keys,
+    and the program ignores it.
 
     ## What happens with N processes
-    All ranks start from random weights and agree with each other; only the first loss tells.
+    All ranks start with random weights and agree with each other. Only the first loss shows it.
 
     ## Known problems
-    Weights that are partial on purpose (adapters, a new head) are loaded like this. The rule is off unless selected.
+    Weights that are partial on purpose (adapters, a new head) are loaded like this. The rule is off until it is
+    selected.
 
     ## Use instead
     `missing, unexpected = load_state_dict(...)`, and stop if either holds more than what you expect.
@@ -42,7 +43,7 @@ class PartialLoadUnchecked(LocalRule):
     code, name, severity, row = "AR502", "partial-load-unchecked", "warning", "checkpoint load"
     default = False
     cluster = "A wrong prefix loads nothing, without an error, on every rank."
-    advice = "Look at missing_keys and unexpected_keys of the result, and stop if there are any that you do not expect."
+    advice = "Check missing_keys and unexpected_keys of the result, and stop if there are any that you do not expect."
     words = ("strict",)
     nodes = (ast.Expr, ast.Assign)
     bad = (
@@ -97,7 +98,7 @@ def load(model, state):
         if isinstance(node, ast.Expr):
             fix = Fix("take the result", (Edit(_before(whole), "loaded = "),), safe=False)
         yield self.local(
-            file, node, "load_state_dict(strict=False), and nobody looks at which keys were not loaded", fix=fix
+            file, node, "load_state_dict(strict=False), and nothing checks which keys were not loaded", fix=fix
         )
 
 

@@ -22,19 +22,19 @@ _RESUMES = re.compile(r"(?i)ckpt|checkpoint|restore|resume|snapshot")
 class RankLocalResumeDecision(ProgramRule):
     """
     ## What it does
-    Finds a checkpoint that is loaded where this process finds that it exists, or under a name that this process takes
-    from a listing.
+    Finds a checkpoint that is loaded if this process finds that it exists, or under a name that this process takes from
+    a listing.
 
     ## Why is this bad
-    Processes need not find the same: another host's file system lags behind, a disk is not shared, another process is
-    just writing.
+    Processes may find different things: the file system of another host is late, a disk is not shared, another process
+    is writing.
 
     ## What happens with N processes
-    Some ranks resume and others start from nothing, or from another step. They train on together, with mixed weights
-    and steps; a learning rate or the end of the run differs from rank to rank.
+    Some ranks resume and others start from nothing, or from another step. They train together, with mixed weights and
+    steps. The learning rate or the end of the run differs by rank.
 
     ## Known problems
-    On a shared file system that is quiet, all processes find the same. The rule is opt-in for that reason.
+    On an idle shared file system all processes find the same. Therefore the rule is off until it is selected.
 
     ## Use instead
     Decide on rank 0, broadcast the path (or None), and fail on a rank that cannot read it.
@@ -46,7 +46,7 @@ class RankLocalResumeDecision(ProgramRule):
     code, name, severity, row = "AR503", "rank-local-resume-decision", "warning", "checkpoint load"
     default = False
     cluster = "Some ranks resume and others start from nothing, or from another step, and train on together."
-    advice = "Let rank 0 decide and broadcast the path or None; fail where it cannot be read."
+    advice = "Let rank 0 decide and broadcast the path or None; raise on a rank that cannot read it."
     bad = (
         Example(
             {

@@ -67,29 +67,29 @@ _OFFLOADED = re.compile(r"(offload_to_cpu|cpu_offload)\s*=\s*True")
 class MissingMapLocation(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds `torch.load` of a checkpoint without `map_location`, on every rank of a program whose ranks have a GPU each;
-    also in a function that they call, where what is loaded goes into a model or an optimizer.
+    Finds `torch.load` of a checkpoint without `map_location`, on every rank of a program with a GPU per rank. Also in a
+    function that they call, if the result goes into a model or an optimizer.
 
     ## Why is this bad
-    Tensors are restored onto the device that they were saved from: for a file that rank 0 has written, `cuda:0`.
+    Tensors are restored onto the device from which they were saved: for a file of rank 0, `cuda:0`.
 
     ## What happens with N processes
-    All ranks of a host load onto the same GPU: it runs out of memory at the resume, where it did not at the start. Each
-    process keeps a CUDA context there.
+    All ranks of a host load onto the same GPU. It runs out of memory at the resume, but not at the start. Each process
+    keeps a CUDA context there.
 
     ## Known problems
-    A file that was saved from the CPU is loaded to the CPU all the same: what this project brings to the CPU before it
-    saves, published (*pretrained*) weights and files beside the weights are left alone by what they are called.
+    A file that was saved from the CPU is loaded to the CPU. Names decide that these are not reported: weights that the
+    project moves to the CPU before it saves, published (*pretrained*) weights, and files beside the weights.
 
     ## Use instead
     `torch.load(path, map_location="cpu")`, or the rank's own device.
 
     ## Fix safety
-    Unsafe: what uses the tensors may expect them on a GPU.
+    Unsafe: the code that uses the tensors may expect them on a GPU.
     """
 
     code, name, severity, row = "AR504", "missing-map-location", "warning", "checkpoint load"
-    cluster = "All ranks of a host load onto the GPU that the file was saved from, and it runs out of memory."
+    cluster = "All ranks of a host load onto the GPU from which the file was saved, and it runs out of memory."
     advice = 'Pass map_location="cpu" (or the rank\'s own device).'
     words = ("torch.load", "import load")
     nodes = (ast.Call,)

@@ -33,27 +33,27 @@ _RETRIES = re.compile(r"load|restore|resume|retry|append")
 class LoadFailureSwallowed(LocalRule):
     """
     ## What it does
-    Finds a `try` around the loading of a checkpoint whose handler takes any exception and goes on without it.
+    Finds a `try` around the loading of a checkpoint whose handler catches any exception and continues without it.
 
     ## Why is this bad
-    The run was meant to continue, and starts from random weights; the message in the log is read by nobody.
+    The run should continue, and starts with random weights. The message in the log is easily overlooked.
 
     ## What happens with N processes
-    Whether a file can be read is decided by each process for itself. One that cannot (a slow file system, a full
-    memory) trains random weights together with ranks that have loaded theirs, or waits in another step.
+    Each process finds for itself whether it can read the file. One that cannot (a slow file system, no memory) trains
+    random weights together with ranks that have loaded theirs. Or it waits in another step.
 
     ## Known problems
-    A checkpoint that is a nice-to-have (an optimizer's state after a change) is passed over on purpose. The
-    rule is off unless selected.
+    An optional checkpoint (an optimizer's state after a change) is skipped on purpose. The rule is off until it is
+    selected.
 
     ## Use instead
-    Find out on rank 0 whether there is a checkpoint, tell all ranks, and let a failure to load it end the job.
+    Find out on rank 0 whether there is a checkpoint, broadcast that, and let a failure to load it end the job.
     """
 
     code, name, severity, row = "AR505", "load-failure-swallowed", "warning", "checkpoint load"
     default = False
     cluster = "A rank that fails to load trains random weights beside ranks that have loaded theirs."
-    advice = "Let the failure end the job; decide on one rank, for all, whether there is something to load."
+    advice = "Let the failure end the job; decide on one rank, for all, whether there is a checkpoint to load."
     words = ("load", "restore")
     nodes = (ast.Try, ast.TryStar)
     bad = (

@@ -19,22 +19,22 @@ _WRAP = "Join the processes first thing in main, wrap the model, and give the lo
 class MissingDistributedInit(ProgramRule):
     """
     ## What it does
-    Finds a program that wraps its model for several processes, or calls a collective, where nothing in the whole
-    project joins the processes: no `init_process_group`, no `jax.distributed.initialize`, no framework that does it.
-    With `--assume multi-host`, also a program that trains (goes over a loader that shuffles) and joins nothing.
+    Finds a program that wraps its model for several processes, or calls a collective, if nothing in the project joins
+    the processes: no `init_process_group`, no `jax.distributed.initialize`, no framework that does it. With
+    `--assume multi-host`, also a program that trains (reads a loader that shuffles) and joins nothing.
 
     ## Why is this bad
-    Without it, torch raises an error at the first such call. JAX says nothing: each process sees its own devices alone
-    and takes itself for rank 0 of one.
+    Without it, torch raises an error at the first such call. JAX gives no message: each process sees only its own
+    devices, and is rank 0 of one.
 
     ## What happens with N processes
     With torch, every rank stops at the call. With JAX on GPUs or CPUs, N programs train beside each other and write the
-    same files; on TPUs the devices are found, and what needs the coordinator (checkpoints, preemption) is not there.
+    same files. On TPUs the devices are found, but checkpoints and preemption lack the coordinator.
 
     ## Known problems
-    A library that joins the processes under a name that does not say so is not known.
+    A library that joins the processes under an unknown name is not recognised.
 
-    No fault of this kind has been seen in real code yet; without joining, torch raises at the first call.
+    No fault of this kind has been seen in real code yet.
 
     ## Use instead
     `allranks.init()`, `jax.distributed.initialize()` or `torch.distributed.init_process_group()` first thing in `main`.
@@ -214,7 +214,7 @@ dist.barrier()
             trains = shuffles is not None and shuffles.constant is True
             if trains and event.active and event.everyone and event.from_the_top and start not in told:
                 told.add(start)
-                message = "nothing here joins the processes: each trains a model of its own, on all of the data"
+                message = "nothing here joins the processes: each trains a separate model, on all of the data"
                 yield self.found(event, message, cluster=_BESIDE, advice=_WRAP)
 
 

@@ -21,28 +21,29 @@ class InitAfterBackend(LocalRule, ProgramRule):
     """
     ## What it does
     Finds `jax.distributed.initialize()` below a call that starts JAX's backend (`jax.devices()`, `jnp.zeros`,
-    `jax.random.PRNGKey`, `jax.process_index()`): in the same function or module, in a function that is called there, or
-    above every call that leads to it. Of a program, also what the modules that it imports do when they are imported
-    (`ROPE = jnp.arange(64)`), and what it certainly calls before, in whatever file.
+    `jax.random.PRNGKey`, `jax.process_index()`): in the same function or module, in a called function, or above every
+    call that leads to it. In a program, the imports of its modules count (`ROPE = jnp.arange(64)`), and so does what it
+    certainly calls before, in any file.
 
     ## Why is this bad
-    The backend is started once. A process that started it alone knows only its own devices.
+    The backend is started once. A process that started it before joining knows only its own devices.
 
     ## What happens with N processes
-    JAX raises RuntimeError on every rank. If that is caught, N programs train on their own, each as rank 0.
+    JAX raises RuntimeError on every rank. If that is caught, N programs train separately, each as rank 0.
 
     ## Known problems
-    Methods of objects are followed where they are called by `self` alone.
+    Methods of objects are followed only if they are called by `self`.
 
     No fault of this kind has been seen in real code yet; that JAX raises was measured.
 
     ## Use instead
-    Call `jax.distributed.initialize()` (or `allranks.init()`) first thing in `main`, before anything asks for devices.
+    Call `jax.distributed.initialize()` (or `allranks.init()`) at the beginning of `main`, before anything uses a
+    device.
     """
 
     code, name, severity, row = "AR602", "init-after-backend", "error", "initialisation"
-    cluster = "JAX raises RuntimeError; where that is swallowed, every process trains alone as rank 0."
-    advice = "Move jax.distributed.initialize() above everything that asks JAX for a device or makes an array."
+    cluster = "JAX raises RuntimeError; if the program catches it, every process trains separately as rank 0."
+    advice = "Move jax.distributed.initialize() above everything that uses a device of JAX or makes an array."
     words = ("distributed",)
     nodes = (ast.Call,)
     calls = ("jax.distributed.initialize",)

@@ -31,15 +31,15 @@ class EnvSetTooLate(LocalRule, ProgramRule):
     `NCCL_...` after the first collective.
 
     ## Why is this bad
-    They are read once. What is set later is ignored, in silence.
+    They are read once. A value that is set later is ignored, without a message.
 
     ## What happens with N processes
-    The timeout, the device or the network card is the default one; with `CUDA_VISIBLE_DEVICES`, all ranks of a host
-    use the same GPU.
+    The timeout, the device or the network card is the default one. With `CUDA_VISIBLE_DEVICES`, all ranks of a host use
+    the same GPU.
 
     ## Known problems
-    What a program does before is followed through its files, but not through methods of objects; of `NCCL_...`,
-    statements of one file alone are compared.
+    The calls of a program before that line are followed through its files, but not through methods of objects. For
+    `NCCL_...`, only statements of one file are compared.
 
     It has been seen rarely; when each variable is read was measured.
 
@@ -48,7 +48,7 @@ class EnvSetTooLate(LocalRule, ProgramRule):
     """
 
     code, name, severity, row = "AR603", "env-set-too-late", "error", "initialisation"
-    cluster = "The setting is ignored on every rank, in silence."
+    cluster = "The setting is ignored on every rank, without a message."
     advice = "Set the variable before the import or call that reads it, best where the processes are launched."
     words = ("environ",)
     nodes = (ast.Assign, ast.Call)

@@ -26,23 +26,22 @@ _SETTERS = ("os.environ.setdefault", "os.putenv", "os.environ.__setitem__")
 class UnknownEnvVar(LocalRule):
     """
     ## What it does
-    Finds environment variables with the prefixes of JAX, NCCL, Gloo, XLA and torch that are set, that none of these
-    reads, and that stand close to a name that is read (or are known to be taken for real), and flags in `XLA_FLAGS`
-    that jaxlib does not know. The names are data, with the versions that have them. Shell scripts, batch files of
-    Slurm, Dockerfiles and YAML files are read too.
+    Finds environment variables with the prefixes of JAX, NCCL, Gloo, XLA and torch that none of these reads, and whose
+    names are close to a name that is read (or are known mistakes). Also flags in `XLA_FLAGS` that jaxlib does not know.
+    The names are data, with the versions that have them. Shell scripts, batch files of Slurm, Dockerfiles and YAML
+    files are read, too.
 
     ## Why is this bad
-    An unknown variable is ignored in silence: the timeout that was meant to be longer is not. An unknown flag ends the
-    process.
+    An unknown variable is ignored without a message: a timeout keeps its default. An unknown flag ends the process.
 
     ## What happens with N processes
-    With a variable such as `XLA_RENDEZVOUS_WAIT_SECONDS`, nothing: the job hangs or stops after as long as before.
-    With an unknown flag, every process aborts at the start.
+    With a variable such as `XLA_RENDEZVOUS_WAIT_SECONDS`, nothing: the job hangs or stops after the same time as
+    before. With an unknown flag, every process aborts at the start.
 
     ## Known problems
-    A variable of the program's own with such a prefix is reported unless the same file reads it (one set by a script:
-    unless a file of the project names it). Flags of libtpu (`xla_tpu_...`) are not looked at. In a script, a comment
-    suppresses on its own line.
+    A variable of the program with such a prefix is reported unless the same file reads it (if a script sets it: unless
+    a file of the project names it). Flags of libtpu (`xla_tpu_...`) are not checked. In a script, a suppression is a
+    comment on a line by itself.
 
     ## Use instead
     The name that the message suggests, or `allranks run --rendezvous-timeout S`.
@@ -52,7 +51,7 @@ class UnknownEnvVar(LocalRule):
     """
 
     code, name, severity, row = "AR604", "unknown-env-var", "warning", "timeouts"
-    cluster = "The setting does nothing, in silence, on every rank."
+    cluster = "The setting has no effect, without a message, on every rank."
     advice = "Use the name that is read, or remove the line."
     words = ("JAX_", "XLA_", "NCCL_", "GLOO_", "TORCH_", "--xla_")
     nodes = (ast.Assign, ast.Call, ast.AugAssign)

@@ -42,15 +42,18 @@ _MAP = "Give each process its own: device_map={'': local_rank}."
 class DeviceNotBound(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds `init_process_group("nccl")` in a project that nowhere calls `torch.cuda.set_device` and passes no
-    `device_id`; a barrier or another collective that comes after it (or after `deepspeed.init_distributed`) in the
-    same function before the device is set; on a program's way from its entry, through calls and files, the first
-    barrier, object collective or use of `"cuda"` without a number before the device is set, or where it is never
-    set; a model that every rank loads with `device_map={"": 0}`; the rank in the job where the number of a GPU of
-    this host is meant: `torch.cuda.set_device(dist.get_rank())`, `device_map={"": accelerator.process_index}`,
-    `dist.barrier(device_ids=[dist.get_rank()])`;
-    `.cuda()` in a started process that names its own GPU by number elsewhere and does not set it; and
-    `torch.cuda.device(local_rank)` that stands by itself, so that nothing enters it.
+    Finds processes that use GPU 0, or the wrong one:
+
+    - `init_process_group("nccl")` in a project that never calls `torch.cuda.set_device` and passes no `device_id`
+    - a barrier or another collective after it (or after `deepspeed.init_distributed`) in the same function, before the
+      device is set
+    - on a program's way from its entry, the first barrier, object collective or use of `"cuda"` without a number,
+      before the device is set
+    - a model that every rank loads with `device_map={"": 0}`
+    - the rank in the job as the number of a GPU of this host: `torch.cuda.set_device(dist.get_rank())`,
+      `device_map={"": accelerator.process_index}`, `dist.barrier(device_ids=[dist.get_rank()])`
+    - `.cuda()` in a process that names its GPU by number elsewhere and does not set it
+    - `torch.cuda.device(local_rank)` as a statement, which nothing enters
 
     ## Why is this bad
     The current device of every process is GPU 0 until it is set. `barrier`, object collectives and `.cuda()` use
@@ -58,20 +61,19 @@ class DeviceNotBound(LocalRule, ProgramRule):
 
     ## What happens with N processes
     All processes of a host put a context and their small collectives on GPU 0: memory there, NCCL's "duplicate GPU
-    detected", or a hang in the first barrier. With the rank in the job as the device, the second host has no such
-    GPU.
+    detected", or a hang in the first barrier. With the rank in the job as the device, the second host has no such GPU.
 
     ## Known problems
-    A device that is bound in the launch command (`CUDA_VISIBLE_DEVICES` for each process) is not seen. Confidence is
-    low where the file that joins puts everything on a GPU that it names by its number.
+    A device that the launch command binds (`CUDA_VISIBLE_DEVICES` for each process) is not seen. Confidence is low if
+    the file that joins puts everything on a GPU by its number.
 
     ## Use instead
-    `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before `init_process_group`, or `device_id=` in it, where
+    `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before `init_process_group`. Or `device_id=` in it, if
     nothing uses `"cuda"` without a number.
     """
 
     code, name, severity, row = "AR605", "device-not-bound", "warning", "initialisation"
-    cluster = 'All processes of a host use GPU 0 for barriers, objects, and whatever goes to "cuda" without a number.'
+    cluster = 'All processes of a host use GPU 0 for barriers, objects, and everything on "cuda" without a number.'
     advice = "Call torch.cuda.set_device(local_rank) before init_process_group."
     words = (
         *("init_process_group", "init_distributed", "set_device", "torch.device", "device_ids", "device_map"),

@@ -35,22 +35,24 @@ _SHARED_OUT = "the number of GPUs of this host is taken for the number of proces
 class SingleNodeAssumption(LocalRule):
     """
     ## What it does
-    Finds `MASTER_ADDR = "localhost"` without a condition, `init_method="tcp://localhost:..."`, and the number of this
-    host's GPUs in the place of the number of processes: as `world_size`, or as what batches and steps are divided by or
-    multiplied with (`batch_size // torch.cuda.device_count()`); `CUDA_VISIBLE_DEVICES` set to the rank in the job; a
-    local rank that is reckoned from a written number of GPUs (`local_rank = rank % 8`). Also
-    `assert jax.device_count() == 8` in a program that asks for its process: the job may have more devices than one
-    host.
+    Finds code that works on one host only:
+
+    - `MASTER_ADDR = "localhost"` without a condition, `init_method="tcp://localhost:..."`
+    - the number of this host's GPUs as the number of processes: as `world_size`, or to divide or multiply batches and
+      steps (`batch_size // torch.cuda.device_count()`)
+    - `CUDA_VISIBLE_DEVICES` set to the rank in the job
+    - a local rank that is computed from a fixed number of GPUs (`local_rank = rank % 8`)
+    - `assert jax.device_count() == 8` in a program that uses the number of its process
 
     ## Why is this bad
-    The program cannot run on two hosts, and does not say so.
+    The program cannot run on two hosts, without a message.
 
     ## What happens with N processes
-    On two hosts: each host makes a group of its own and trains alone, or waits for ranks that will never come.
+    On two hosts, each host makes a separate group and trains separately, or waits for ranks that never connect.
 
     ## Known problems
-    Programs that are meant for one host do this on purpose; those that start their processes themselves
-    (`mp.spawn`) are left alone. Confidence is low for addresses and the size of the world or a host.
+    Programs for one host do this on purpose. Programs that start their processes themselves (`mp.spawn`) are not
+    reported. Confidence is low for addresses and for the size of the world or a host.
 
     ## Use instead
     Let the launcher set the address and the ranks (`torchrun`, `allranks run`), or `os.environ.setdefault`.
@@ -58,7 +60,7 @@ class SingleNodeAssumption(LocalRule):
 
     code, name, severity, row = "AR606", "single-node-assumption", "info", "initialisation"
     of_nodes = True
-    cluster = "On two hosts, each trains alone, or waits for ranks that never come."
+    cluster = "On two hosts, each trains separately, or waits for ranks that never connect."
     advice = "Let the launcher set MASTER_ADDR, RANK and WORLD_SIZE."
     words = ("MASTER_ADDR", "init_process_group", "device_count", "CUDA_VISIBLE_DEVICES", "rank")
     nodes = (ast.Assign, ast.Call, ast.Assert, ast.AugAssign, ast.BinOp)

@@ -21,14 +21,14 @@ class ForkAfterBackend(LocalRule):
     Finds a torch `DataLoader` with worker processes in a program that uses JAX, without a start method other than fork.
 
     ## Why is this bad
-    JAX has threads, and a forked process inherits their locks in whatever state they are in.
+    JAX has threads, and a forked process inherits their locks in whatever state they are.
 
     ## What happens with N processes
-    Some worker of some rank hangs, on some days; then the rank waits for its batch, and all others for the rank.
-    JAX warns: "os.fork() was called. os.fork() is incompatible with multithreaded code, and JAX is multithreaded".
+    Now and then a worker of a rank hangs. The rank waits for its batch, and all others for the rank. JAX warns:
+    "os.fork() was called. os.fork() is incompatible with multithreaded code, and JAX is multithreaded".
 
     ## Known problems
-    Most runs go well. The rule is off unless selected.
+    Most runs succeed. The rule is off until it is selected.
 
     ## Use instead
     `DataLoader(..., multiprocessing_context="forkserver")`, or threads.
@@ -36,7 +36,7 @@ class ForkAfterBackend(LocalRule):
 
     code, name, severity, row = "AR607", "fork-after-backend", "warning", "data"
     default = False
-    cluster = "A forked worker can inherit a lock that nobody will release: one rank hangs, and all wait for it."
+    cluster = "A forked worker can inherit a lock that is never released: one rank hangs, and all wait for it."
     advice = 'Pass multiprocessing_context="forkserver" (or "spawn").'
     words = ("num_workers",)
     nodes = (ast.Call,)

@@ -19,26 +19,26 @@ from allranks.findings import Edit, Finding, Fix, Note
 class GlobalDevicesAsLocal(LocalRule):
     """
     ## What it does
-    Finds where a process of a JAX program takes the devices of all processes for its own:
+    Finds a process of a JAX program that uses the devices of all processes as its own:
 
-    - rows or keys for `jax.pmap` are cut, made or stacked with `jax.device_count()` as the leading axis;
-    - the reader of one process is given the size of a batch of all devices;
-    - something is put on `jax.devices()[0]`, or that device is asked for its memory; `device_put_replicated` and the
-      like are given `jax.devices()`.
+    - rows or keys for `jax.pmap` are cut, made or stacked with `jax.device_count()` as the leading axis
+    - the reader of one process gets the size of a batch of all devices
+    - something is put on `jax.devices()[0]`, or the memory of that device is read; `device_put_replicated` and similar
+      calls get `jax.devices()`
 
     Numbers are followed through variables, attributes, parameters and helper functions of the file.
 
     ## Why is this bad
     What a process gives to `pmap` has a row for each of *its own* devices, and a process can use no device of another
-    one. On one host the two are the same, so that nothing is seen there.
+    one. On one host the two are the same, so the fault is not seen there.
 
     ## What happens with N processes
-    `pmap` raises ValueError on every rank (compiling for more devices than are attached), or the batch cannot be cut.
-    `jax.devices()[0]` belongs to process 0: on the others it raises. Where each process reads a batch of all, the batch
-    is N times as large as it says.
+    `pmap` raises ValueError on every rank (compiling for more devices than are attached), or the batch cannot be
+    divided. `jax.devices()[0]` belongs to process 0: on the others it raises. If each process reads a batch of all
+    devices, the batch is N times as large as intended.
 
     ## Known problems
-    Numbers are followed within one file. Programs of which no file asks for the process are not looked at.
+    Numbers are followed within one file. Programs of which no file uses the number of the process are not checked.
 
     ## Use instead
     `jax.local_device_count()`, `jax.local_devices()`; `batch // jax.process_count()` for what one process reads.
@@ -48,7 +48,7 @@ class GlobalDevicesAsLocal(LocalRule):
     """
 
     code, name, severity, row = "AR608", "global-devices-as-local", "error", "sharding"
-    cluster = "It raises, or the sizes are wrong by the number of processes: a process has its own devices alone."
+    cluster = "It raises, or the sizes are wrong by the number of processes: a process has its own devices only."
     advice = "Use jax.local_device_count() and jax.local_devices() for what this process gives to its own devices."
     words = ("device_count", "devices", "global", "total")
     nodes = (ast.Call, ast.Compare)
@@ -377,7 +377,7 @@ old = jax.pmap(lambda x: x)
                     yield self.local(file, node, f"{message}: {size}")
             elif (wrong := misplaced(node, file)) is not None:
                 asked = wrong.asked
-                notes = [Note("all devices are asked for here", file.place(asked))] if asked is not None else []
+                notes = [Note("all devices are used here", file.place(asked))] if asked is not None else []
                 yield self.finding(file.place(node), file.symbol(node), wrong.what, notes=notes)
 
     def stands(self, finding: Finding, program: Program) -> bool:

@@ -35,25 +35,25 @@ _DEEPEST, _MOST = 6, 4
 class HostFetchOfGlobalArray(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds `np.asarray`, `np.array`, `jax.device_get`, `.item()` and `float()` of an array that was put on the devices
-    of all processes in parts: by `make_array_from_process_local_data`, `device_put` with a sharding over a mesh axis,
-    or a `jit` or `shard_map` with such `out_shardings` or `out_specs`.
+    Finds `np.asarray`, `np.array`, `jax.device_get`, `.item()` and `float()` of an array that is sharded over the
+    devices of all processes. Such arrays come from `make_array_from_process_local_data`, `device_put` with a sharding
+    over a mesh axis, or a `jit` or `shard_map` with such `out_shardings` or `out_specs`.
 
     ## Why is this bad
-    A process can read only what lies on its own devices.
+    A process can read only what is on its own devices.
 
     ## What happens with N processes
     `RuntimeError: Fetching value for jax.Array that spans non-addressable devices`. With one process it works.
 
     ## Known problems
-    What a `jit` without `out_shardings` returns is not known: a loss is on all devices as a whole, a state may not be.
+    What a `jit` without `out_shardings` returns is not known: a loss is replicated, a state may not be.
 
     ## Use instead
-    `multihost_utils.process_allgather(x, tiled=True)` on every process, or a jit with replicated `out_shardings` for
-    what is small (a loss).
+    `multihost_utils.process_allgather(x, tiled=True)` on every process. For small values (a loss), a jit with
+    replicated `out_shardings`.
 
     ## Fix safety
-    There is no automatic fix: the gather must stand where all processes come by.
+    There is no automatic fix: the gather must be where all processes reach it.
     """
 
     code, name, severity, row = "AR609", "host-fetch-of-global-array", "error", "sharding"
@@ -256,7 +256,7 @@ print(np.asarray(jax.device_put(np.ones(8), NamedSharding(mesh, P("data")))))
         for event in program.calls(*FETCHES, *FETCHING_METHODS):
             parts = any("parts" in value.flags for value in event.arguments)
             if parts and (event.active or event.place.path in program.facts.several):
-                yield self.found(event, "an array of which this process holds only a part is fetched as a whole")
+                yield self.found(event, "an array of which this process holds only a part is fetched completely")
 
 
 def _lies_here(mesh: ast.expr | None, file: File) -> bool:

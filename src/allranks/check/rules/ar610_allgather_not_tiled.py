@@ -26,19 +26,19 @@ _DEEPEST = 3
 class AllgatherNotTiled(LocalRule):
     """
     ## What it does
-    Finds `multihost_utils.process_allgather(params)` without `tiled=True`, where the name says that the argument is
-    sharded over the processes (params, state, opt_state), also inside `tree_map`, or where a compiled function made it
-    in a file that speaks of meshes or shardings.
+    Finds `multihost_utils.process_allgather(params)` without `tiled=True`, also inside `tree_map`. The name must say
+    that the argument is sharded over the processes (params, state, opt_state), or a compiled function must have made it
+    in a file that uses meshes or shardings.
 
     ## Why is this bad
-    Without `tiled`, the values of the processes are stacked on a new axis, which makes no sense for an array of which
-    each process has a part: JAX refuses it.
+    Without `tiled`, the values of the processes are stacked on a new axis. JAX refuses that for an array of which each
+    process has a part.
 
     ## What happens with N processes
-    ValueError at the first checkpoint, after hours. On one process it works, with one axis more than expected or not.
+    ValueError at the first checkpoint, after hours. On one process it works, sometimes with an additional axis.
 
     ## Known problems
-    Parameters that each process holds whole, as NumPy arrays, are stacked on purpose.
+    Parameters that are replicated, as NumPy arrays, are stacked on purpose.
 
     ## Use instead
     `process_allgather(params, tiled=True)`.

@@ -17,10 +17,10 @@ from allranks.findings import Finding
 _ON_ALL = ("setup", "__init__")
 _MODULES = ("LightningDataModule", "LightningModule")
 _STEPS = ("training_step", "validation_step", "test_step")
-_ELSEWHERE = ", and other files ask for it"
+_ELSEWHERE = ", and other files use it"
 
 _ALONE = (
-    "Rank 0 looks at its own part alone; a forward pass or a log with sync_dist in it waits for the others.",
+    "Rank 0 sees only its part of the data; a forward pass or a log with sync_dist in it waits for the others.",
     "Let all ranks run the step; put `if self.trainer.is_global_zero` around what one is to write.",
 )
 
@@ -28,27 +28,26 @@ _ALONE = (
 class LightningWrongHook(LocalRule):
     """
     ## What it does
-    Finds attributes that are set in `prepare_data`, or in a method that it alone calls, and data sets with
-    `download=True` in `setup` or `__init__`, of a Lightning module or data module; and a step of a module
-    (`validation_step`, ...) that `rank_zero_only` keeps to rank 0.
+    Finds, in a Lightning module or data module, attributes that are set in `prepare_data` or in a method that only it
+    calls, and data sets with `download=True` in `setup` or `__init__`. Also a step of a module (`validation_step`, ...)
+    that `rank_zero_only` restricts to rank 0.
 
     ## Why is this bad
-    `prepare_data` runs on one process of each node alone; `setup` and `__init__` run on all, and so do the steps, each
-    process with its part of the data.
+    `prepare_data` runs on one process per node. `setup` and `__init__` run on all, and so do the steps, each process
+    with its part of the data.
 
     ## What happens with N processes
-    An attribute of `prepare_data` is missing on the other ranks (AttributeError there, and the first rank waits), or as
-    empty as `__init__` made it. A
-    download in `setup` is done by all processes at once, into the same files. A step on rank 0 alone looks at one part
-    of the data, and what it computes or logs for all waits for the others.
+    An attribute of `prepare_data` is missing on the other ranks (AttributeError there, and the first rank waits), or
+    has the value of `__init__`. A download in `setup` runs in all processes at once, into the same files. A step on
+    rank 0 sees one part of the data, and its collectives wait for the others.
 
     ## Known problems
-    A class whose base is not named `LightningDataModule` or `LightningModule` here is recognised only by a
-    `training_step`, or a `setup` that is told the stage, beside its `prepare_data`.
+    A class whose base has another name than `LightningDataModule` or `LightningModule` is recognised only by a
+    `training_step`, or a `setup` with the stage as argument, beside its `prepare_data`.
 
     ## Use instead
-    Download in `prepare_data` and keep nothing; open the data and set attributes in `setup`. Leave the step to all, and
-    put `if self.trainer.is_global_zero` around what one process is to write.
+    Download in `prepare_data` and keep nothing. Open the data and set attributes in `setup`. Run the step on all ranks,
+    and put `if self.trainer.is_global_zero` around what one process writes.
     """
 
     code, name, severity, row = "AR611", "lightning-wrong-hook", "error", "data"
@@ -238,7 +237,7 @@ class Data(L.LightningDataModule):
         function, owner = function_of(node, file), class_of(node, file)
         if isinstance(node, ast.FunctionDef):
             if _is_kept_to_one(node) and owner is not None and node in owner.body and _is_lightning(owner, file):
-                told = f"{node.name} runs on rank 0 alone, and Lightning has a part of the data for every rank"
+                told = f"{node.name} runs on rank 0 only, and Lightning has a part of the data for every rank"
                 yield self.local(file, node, told, cluster=_ALONE[0], advice=_ALONE[1])
             return
         if function is None or owner is None or function not in owner.body:

@@ -23,31 +23,30 @@ _SAYS = {"print", "debug", "info", "warning", "warn", "error", "exception", "cri
 class InitFailureSwallowed(LocalRule):
     """
     ## What it does
-    Finds `jax.distributed.initialize()` or `init_process_group()` in a `try` whose handler takes any exception and
-    lets the program go on. A handler that leaves the function and sets an error code hands the failure over.
+    Finds `jax.distributed.initialize()` or `init_process_group()` in a `try` whose handler catches any exception and
+    lets the program continue. A handler that leaves the function and sets an error code is not reported.
 
     ## Why is this bad
-    The program is meant to run alone where there are no others. But it also runs alone where the others are there and
-    could not be reached: a wrong address, a port in use, a timeout.
+    The program should run as a single process if there are no others. But it also does so if the others exist and could
+    not be reached: a wrong address, a port in use, a timeout.
 
     ## What happens with N processes
-    The process that failed trains on its own as rank 0, and writes over the checkpoints of the job. Its peers wait for
-    it until they time out; or all fail, and N programs train in the same directory.
+    The process that failed trains separately as rank 0, and overwrites the checkpoints of the job. The others wait for
+    it until they time out. Or all fail, and N programs train in the same directory.
 
     ## Known problems
-    A handler that decides by the text of the exception is not understood if it does not raise.
+    A handler that decides by the text of the exception is not recognised if it does not raise.
 
-    No fault of this kind has been seen in real code yet; who catches the failure goes on alone, by the contract of
-    these calls.
+    No fault of this kind has been seen in real code yet.
 
     ## Use instead
-    Ask whether there are others (`"RANK" in os.environ`, a setting), join only then, and let a failure end the process.
-    `allranks.init()` does this.
+    Check whether there are others (`"RANK" in os.environ`, a setting), join only then, and let a failure end the
+    process. `allranks.init()` does this.
     """
 
     code, name, severity, row = "AR612", "init-failure-swallowed", "error", "initialisation"
-    cluster = "A process that could not join trains alone as rank 0, beside the job and over its files."
-    advice = "Find out first whether there are other processes, and let a failure to join them end this one."
+    cluster = "A process that could not join trains separately as rank 0, beside the job and over its files."
+    advice = "Check first whether there are other processes, and let a failure to join them end this one."
     words = ("init",)
     nodes = (ast.Try, ast.TryStar)
     bad = (
@@ -151,7 +150,9 @@ except Exception:
             if not (raises(handler) or _tries_again(handler, file) or _hands_over(handler)):
                 word = name_of(joins, file)
                 yield self.local(
-                    file, handler, f"a failure of {word} is caught and ignored: this process goes on alone"
+                    file,
+                    handler,
+                    f"a failure of {word} is caught and ignored: this process continues as a single process",
                 )
             return
 

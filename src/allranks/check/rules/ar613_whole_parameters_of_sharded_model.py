@@ -24,7 +24,7 @@ _CLIPPED = (
     "Call model.clip_grad_norm_(...), which reduces the norm over all ranks.",
 )
 _SHARD = (
-    "The file holds the state of rank 0's shard alone; on resume all ranks go on with that, or fail to load it.",
+    "The file holds only the state of rank 0's shard; on resume all ranks use that, or fail to load it.",
     "Gather it on every rank with FSDP.optim_state_dict(model, optimizer) (or get_optimizer_state_dict), then save it.",
 )
 
@@ -32,21 +32,23 @@ _SHARD = (
 class WholeParametersOfShardedModel(LocalRule):
     """
     ## What it does
-    Finds an optimizer that is made of a model's parameters before the model is put into parts (`fully_shard(model)`,
-    also in a function of the file; `FSDP(model)` without `use_orig_params=True`); `torch.nn.utils.clip_grad_norm_` of
-    the parameters of a model that `FullyShardedDataParallel` wraps; and the `state_dict()` of the optimizer of such a
-    model that rank 0 alone saves.
+    Finds calls that use the parameters of a model before, or without, its sharding:
+
+    - an optimizer that is made from a model's parameters before the model is sharded (`fully_shard(model)`, also in a
+      function of the file; `FSDP(model)` without `use_orig_params=True`)
+    - `torch.nn.utils.clip_grad_norm_` of the parameters of a model that `FullyShardedDataParallel` wraps
+    - the `state_dict()` of the optimizer of such a model that only rank 0 saves
 
     ## Why is this bad
-    A sharded model has other parameters than the one it was made of, and each rank has a part of each.
+    A sharded model has other parameters than the model from which it was made, and each rank has a part of each.
 
     ## What happens with N processes
-    The loss does not fall, and nothing says why; or it depends on the number of ranks; or the run cannot be resumed
-    with the optimizer it had.
+    The loss does not fall, without a message. Or it depends on the number of ranks. Or the run cannot be resumed with
+    its optimizer.
 
     ## Known problems
     A model is followed within one file. With `fully_shard`, `torch.nn.utils.clip_grad_norm_` is right: parameters are
-    DTensors. A wrapper that some branch alone makes is left alone, and so is `NO_SHARD`.
+    DTensors. A wrapper that only a branch makes is not reported, nor is `NO_SHARD`.
 
     ## Use instead
     Wrap, then make the optimizer; `model.clip_grad_norm_`; `FSDP.optim_state_dict` or
@@ -146,7 +148,7 @@ def either(net, x, sharded):
         if not isinstance(node, ast.Call):
             return
         if (early := made_too_early(node, file)) is not None:
-            note = Note("the model is put into parts here", file.place(node))
+            note = Note("the model is sharded here", file.place(node))
             message = "the optimizer is made before the model is sharded"
             yield self.finding(
                 file.place(early), file.symbol(early), message, cluster=_DEAD[0], advice=_DEAD[1], notes=[note]
@@ -157,7 +159,7 @@ def either(net, x, sharded):
             yield self.local(file, node, message, cluster=_CLIPPED[0], advice=_CLIPPED[1])
         guarded = name == _SAVES and node.args and rank_guard(node, file) is not None
         if guarded and (state := _state_of_shard(node.args[0], file)) is not None:
-            message = "one rank saves the optimizer state of its own shard for that of all"
+            message = "one rank saves the optimizer state of its own shard as that of all"
             yield self.local(file, state, message, cluster=_SHARD[0], advice=_SHARD[1])
 
 

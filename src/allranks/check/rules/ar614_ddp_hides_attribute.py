@@ -12,8 +12,8 @@ from allranks.findings import Finding, Place
 
 _MADE = "DDP construction"
 _PREPARED = frozenset(("prepare", "prepare_model"))
-_UNWRAP = "Ask the model inside: accelerator.unwrap_model(model)."
-_ALONE = "Rank 0 stops with an AttributeError as soon as it comes here; the others wait for it in their next step."
+_UNWRAP = "Use the model inside: accelerator.unwrap_model(model)."
+_ALONE = "Rank 0 stops with an AttributeError at this line; the others wait for it in their next step."
 # One side of a condition takes the model out of the wrapper: ``model.module.head if wrapped else model.head``.
 _CHOOSES = re.compile(r"\.module\b.*\belse\b|\belse\b.*\.module\b", re.DOTALL)
 
@@ -21,27 +21,28 @@ _CHOOSES = re.compile(r"\.module\b.*\belse\b|\belse\b.*\.module\b", re.DOTALL)
 class DdpHidesAttribute(ProgramRule):
     """
     ## What it does
-    Finds a method or an attribute of a model that is asked of the model behind `DistributedDataParallel`:
-    `model = DistributedDataParallel(model)`, and later `model.generate(...)` or `model.config`; also where Accelerate
-    wraps a model that is trained, `model = accelerator.prepare(model)`, in a project that speaks neither of FSDP nor of
+    Finds a method or an attribute of a model that is used on its `DistributedDataParallel` wrapper:
+    `model = DistributedDataParallel(model)`, and later `model.generate(...)` or `model.config`. Also if Accelerate
+    wraps a model that is trained, `model = accelerator.prepare(model)`, in a project that mentions neither FSDP nor
     DeepSpeed.
 
     ## Why is this bad
-    The wrapper is a module of its own. It hands on the call, and nothing else: it has the attributes of every
-    `torch.nn.Module`, a few of its own, and the model as `module`. (FSDP and the engine of DeepSpeed do hand on.)
+    The wrapper is a separate module. It passes on the call, and nothing else. It has the attributes of every
+    `torch.nn.Module`, a few of its own, and the model as `module`. (FSDP and the engine of DeepSpeed do pass on
+    attributes.)
 
     ## What happens with N processes
-    An AttributeError, and only with several processes: one alone does not wrap its model. Where rank 0 alone comes
-    there, to save or to draw samples, it dies, and the others wait for it in the next step.
+    An AttributeError, with several processes only: a single process does not wrap its model. If only rank 0 reaches it,
+    to save or to draw samples, it dies, and the others wait for it in the next step.
 
     ## Known problems
-    Which model is wrapped is followed through calls and attributes of objects, from where it is wrapped on: not into
-    methods that a framework calls. What DeepSpeed's engine and FSDP have themselves (`backward`, `clip_grad_norm_`) is
-    left alone, as they are kept in the same variables.
+    The wrapped model is followed through calls and attributes of objects, but not into methods that a framework calls.
+    What DeepSpeed's engine and FSDP have themselves (`backward`, `clip_grad_norm_`) is not reported, because the same
+    variables hold them.
 
     ## Use instead
-    `model.module.generate(...)`; or keep the model under a name of its own beside the wrapper:
-    `ddp = DistributedDataParallel(model)`. What runs with and without the wrapper takes
+    `model.module.generate(...)`. Or keep the model under another name beside the wrapper:
+    `ddp = DistributedDataParallel(model)`. Code that runs with and without the wrapper uses
     `getattr(model, "module", model)`.
 
     ## Fix safety
@@ -49,10 +50,8 @@ class DdpHidesAttribute(ProgramRule):
     """
 
     code, name, severity, row = "AR614", "ddp-hides-attribute", "error", "sharding"
-    cluster = (
-        "Each rank stops with an AttributeError as soon as it comes here; one process alone does not wrap its model."
-    )
-    advice = 'Ask the model inside: model.module, or getattr(model, "module", model) where it may be unwrapped.'
+    cluster = "Each rank stops with an AttributeError at this line; a single process does not wrap its model."
+    advice = 'Use the model inside: model.module, or getattr(model, "module", model) if it may be unwrapped.'
     bad = (
         Example(
             {
@@ -196,7 +195,7 @@ main(make(), load(), parse())
                 continue
             told.append(event)
             what, prepared = event.name.rpartition(".")[2], _prepared(event)
-            wrapper = "what accelerator.prepare() has put around it" if prepared else "DistributedDataParallel"
+            wrapper = "the wrapper of accelerator.prepare()" if prepared else "DistributedDataParallel"
             yield self.finding(
                 event.place,
                 event.symbol,

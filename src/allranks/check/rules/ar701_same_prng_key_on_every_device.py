@@ -48,30 +48,32 @@ _PER_HOST = ("flax.training.common_utils.shard_prng_key", "shard_prng_key")
 class SamePrngKeyOnEveryDevice(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a JAX key that is copied to all devices (`replicate(key)`, alone or as a part of a state) for a step that
-    never asks which device it is; a function under `shard_map` or `pmap` that draws with a key which is the same on
-    all devices, though its data (or what it gives) is not; and a key of a seed that all processes share that each
-    process splits among its own devices (`split(key, local_device_count())`, `shard_prng_key(key)`), or draws its own
-    rows with, in a loop (`normal(key, (local_device_count(), n))`). With torch, a loader behind a `DistributedSampler`
-    whose `generator` has the same seed on all ranks: its workers draw the same augmentations everywhere. And a program
-    that seeds all its processes alike, and whose training step draws noise, latents, time steps, or places in the data
-    to read from.
+    Finds randomness that is equal on devices or processes with different data:
+
+    - a JAX key that is copied to all devices (`replicate(key)`) for a step that never uses the number of its device
+    - a function under `shard_map` or `pmap` that draws with a key that is equal on all devices, while its data is not
+    - a key from a shared seed that each process splits among its own devices (`split(key, local_device_count())`,
+      `shard_prng_key(key)`), or with which it draws its own rows (`normal(key, (local_device_count(), n))`)
+    - with torch, a loader behind a `DistributedSampler` whose `generator` has the same seed on all ranks: its workers
+      draw the same augmentations everywhere
+    - a program that seeds all its processes alike, and whose training step draws noise, latents, time steps, or places
+      in the data
 
     ## Why is this bad
-    Dropout and noise are to differ from row to row of the batch. With one key, all devices (or hosts) draw the same
+    Dropout and noise must differ from row to row of the batch. With one key, all devices (or hosts) draw the same
     masks.
 
     ## What happens with N processes
-    Nothing fails. The batch has N times the rows, and only one process' worth of noise: regularisation is weaker than
-    on one host, and samples that are drawn are N times the same. Who draws what to read reads the same on all ranks.
+    Nothing fails. The batch has N times the rows, and only the noise of one process. Regularisation is weaker than on
+    one host, and drawn samples occur N times. If the draw chooses what to read, all ranks read the same.
 
     ## Known problems
-    Whether the key is used for something that must be the same on all devices is seen by its name alone; likewise
-    what torch draws. A seed that is an option without a default is left alone.
+    Only the name of a key shows whether it must be equal on all devices; so it is with what torch draws. A seed that is
+    an option without a default is not reported.
 
     ## Use instead
-    `jax.random.fold_in(key, jax.process_index())` before the split, `fold_in(key, jax.lax.axis_index("batch"))`
-    inside the mapped function. With torch, `torch.manual_seed(seed + rank)` once the model is made.
+    `jax.random.fold_in(key, jax.process_index())` before the split, `fold_in(key, jax.lax.axis_index("batch"))` inside
+    the mapped function. With torch, `torch.manual_seed(seed + rank)` after the model is made.
 
     ## Fix safety
     There is no automatic fix.
@@ -324,7 +326,7 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
         """Look at programs of torch that seed all processes alike."""
         for event in program.events:
             if draws := program.drawn.get(event.place):
-                notes = [Note(f"{one.symbol} draws here what is each process' own", one.place) for one in draws]
+                notes = [Note(f"{one.symbol} draws here what must differ by process", one.place) for one in draws]
                 what, (cluster, advice) = "all processes are seeded alike, and draw the same in training", _OF_TORCH
                 yield self.found(event, what, cluster=cluster, advice=advice, notes=notes)
 

@@ -24,8 +24,8 @@ _CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")
 _INITIALIZERS = ("init", "init_with_output", "lazy_init")
 _ON_ALL = "Change the model on every rank, before it is wrapped."
 _OF_COPY = (
-    "The averages of the ranks begin apart; what is validated with them is no one model's score.",
-    "Take the copy behind the wrapper (of `model.module`), or make the model under one seed on all ranks.",
+    "The averages of the ranks begin with different values; a validation with them scores no single model.",
+    "Take the copy after the wrapper (of `model.module`), or make the model under one seed on all ranks.",
 )
 _FSDP = "torch.distributed.fsdp.FullyShardedDataParallel"
 
@@ -33,36 +33,37 @@ _FSDP = "torch.distributed.fsdp.FullyShardedDataParallel"
 class RankDivergentInit(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a JAX key made of a clock, a random number or the process id in a program of several processes; a key that
-    holds the rank and initialises parameters; gradients that are averaged by hand (`all_reduce(p.grad)`) for a torch
-    model that was neither seeded nor broadcast; a model that is changed on one rank after it was wrapped in DDP (`if
-    rank == 0: model.half().float()`), or of which one rank alone replaces a layer; an average or a copy of the model
-    that is taken before DDP wraps it, under a seed that holds the rank; and FSDP that fills a model of the
-    meta device under a seed that holds the rank, or with empty memory on all ranks but the one that made it, without
-    `sync_module_states=True`.
+    Finds models whose parameters differ by process:
+
+    - a JAX key from a clock, a random number or the process id; a key that depends on the rank and initialises
+      parameters
+    - gradients that are averaged by hand (`all_reduce(p.grad)`) for a torch model that was neither seeded nor broadcast
+    - a model in DDP that one rank changes (`if rank == 0: model.half().float()`), or of which it replaces a layer
+    - a copy or average of the model from before DDP wraps it, under a seed that depends on the rank
+    - FSDP without `sync_module_states=True` that fills a model of the meta device under such a seed, or not at all
 
     ## Why is this bad
-    All processes must begin with the same parameters. Averaged gradients keep a difference for ever.
+    All processes must begin with the same parameters. Averaged gradients never remove a difference.
 
     ## What happens with N processes
-    N different models are trained with averaged gradients, and no assertion sees it: JAX's own check of replicated
-    arrays passes while the replicas differ. Rank 0's is saved.
+    N different models are trained with averaged gradients, and no assertion sees it: JAX's check of replicated arrays
+    passes. Rank 0's model is saved.
 
     ## Known problems
-    `DistributedDataParallel` broadcasts the parameters of rank 0, so torch code that wraps with it is left alone. An
-    FSDP that keeps one model in parts takes each part from one rank: seeds apart harm only replicas (`HYBRID_SHARD`,
-    `NO_SHARD`), so confidence is low there.
+    `DistributedDataParallel` broadcasts the parameters of rank 0, so torch code that wraps with it is not reported.
+    FSDP takes each shard from one rank: different seeds harm only replicas (`HYBRID_SHARD`, `NO_SHARD`), so confidence
+    is low there.
 
     ## Use instead
-    One seed for all processes for the parameters; `jax.random.fold_in(key, jax.process_index())` only for keys of
-    data and dropout.
+    One seed for the parameters of all processes; `jax.random.fold_in(key, jax.process_index())` only for keys of data
+    and dropout.
 
     ## Fix safety
     There is no automatic fix.
     """
 
     code, name, severity, row = "AR702", "rank-divergent-init", "error", "randomness"
-    cluster = "Every process begins with parameters of its own; averaging gradients never brings them together."
+    cluster = "Every process begins with different parameters; averaging gradients never makes them equal."
     advice = "Give all processes the same seed for the parameters, or broadcast them once before the first step."
     words = (
         "PRNGKey",
@@ -327,16 +328,16 @@ def tune(args):
         if isinstance(node, ast.Assign):
             stored = isinstance(node.targets[0], ast.Attribute) and isinstance(node.value, ast.Call | ast.Name)
             if stored and rank_guard(node, file) is not None and _is_layer(node, file) and distributed(file):
-                yield self.local(file, node, "one rank alone replaces a layer of the model", advice=_ON_ALL)
+                yield self.local(file, node, "only one rank replaces a layer of the model", advice=_ON_ALL)
             return
         if not isinstance(node, ast.Call):
             return
         name, last = name_of(node, file), tail_of(node)
         if last in _CHANGES and _wrapped_before(node, file) and rank_guard(node, file) is not None:
-            yield self.local(file, node, "the wrapped model is changed on one rank alone", advice=_ON_ALL)
+            yield self.local(file, node, "the wrapped model is changed on one rank only", advice=_ON_ALL)
         if last in COPIES and not file.is_test and (wraps := copied_early(node, file)) is not None:
             note = Note("the ranks' models are made equal here", file.place(wraps))
-            what = "each rank copies a model of its own: DDP makes them equal only afterwards"
+            what = "each rank copies a different model: DDP makes them equal only afterwards"
             yield replace(
                 self.local(file, node, what, cluster=_OF_COPY[0], advice=_OF_COPY[1]), severity="warning", notes=(note,)
             )

@@ -23,41 +23,42 @@ _ASKED = ("should_stop", "should_training_stop", "should_epoch_stop", "should_ev
 class StateWrittenOnOneRank(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds what one rank alone has, where every rank goes by it: a variable that is bound behind a guard on the rank and
-    nowhere else, and used after it; the first epoch of a loop, which one rank alone reads from a checkpoint; an
-    attribute that is set there alone, and that all ranks load by or take a part of; a counter that all ranks raise and
-    one resets; a list that all bring to a gathering and one empties; what a model is made of by all, where the others
-    have None for it; a state of which one sets a part, and that all load; a variable that one changes, by which all
-    meet; a schedule of the learning rate that one takes a step of, or a count for it that one raises; a loop that goes
-    round as often as some ranks alone have set. And an object that one rank alone tells how it goes, or stores
-    something in (`if rank == 0: stopper.step(loss)`), where every rank leaves a loop by what it says, in which they all
-    meet, or makes its loss of it.
+    Finds a value that one rank sets and all ranks use:
 
-    With `--confidence low` also: a variable or attribute that is set behind a guard and later decides on every rank
-    whether a collective is called; one of a framework's that ends its loop (`trainer.should_stop`,
-    `control.should_training_stop`); and what a function that runs on rank 0 alone returns, where all ranks use it.
+    - a variable or attribute that is set behind a rank guard only, and used, loaded or divided by all
+    - the first epoch of a loop, which one rank reads from a checkpoint
+    - a counter that all ranks increment and one resets; a list that all gather and one empties
+    - an argument of a model that is None on the other ranks; a state of which one rank sets a part, and that all load
+    - a variable that one rank changes, and on which a collective depends
+    - a schedule of the learning rate, or its counter, that one rank advances
+    - a loop whose number of rounds only some ranks have set
+    - an object that one rank updates (`if rank == 0: stopper.step(loss)`), while every rank leaves a loop with
+      collectives, or computes its loss, by its answer
+
+    With `--confidence low` also a variable that is set behind a guard and later decides whether a collective is called,
+    and an attribute of a framework that ends its loop (`trainer.should_stop`, `control.should_training_stop`). And the
+    result of a function that runs on rank 0 only, if all ranks use it.
 
     ## Why is this bad
     The other ranks still have the old value, or none.
 
     ## What happens with N processes
-    Where the variable is not bound, the others raise an error and rank 0 waits for them. Or rank 0 notices that it
-    should stop (no patience left, the run was cancelled) and leaves; the others go on and wait for it in the next
-    collective.
+    If the variable is not set, the others raise an error and rank 0 waits for them. Or rank 0 decides to stop (no
+    patience left, the run was cancelled) and leaves, and the others wait for it in the next collective.
 
     ## Known problems
-    An object that is handed on, or whose class is not the project's, is not followed. Of low confidence is what has
-    been wrong as often as right: state that all ranks set in a loop that ends by a reduced value, say.
+    An object that is passed on, or whose class is not the project's, is not followed. Confidence is low for kinds that
+    were wrong as often as right, such as state that all ranks set in a loop that ends by a reduced value.
 
     ## Use instead
-    Set it on every rank, or broadcast it from the rank that knows it, before anybody acts on it.
+    Set it on every rank, or broadcast it from the rank that knows it, before any rank acts on it.
 
     ## Fix safety
     There is no automatic fix.
     """
 
     code, name, severity, row = "AR703", "state-written-on-one-rank", "error", "collectives"
-    cluster = "One rank acts on the new value, the others on the old one: a hang, or models that drift apart."
+    cluster = "One rank acts on the new value, the others on the old one: a hang, or models that diverge."
     advice = "Set it on every rank, or broadcast it from the rank that sets it before it decides anything."
     bad = (
         Example(
@@ -352,7 +353,7 @@ def fit(settings, is_main_process):
             if gives_something(node) and any(map(asks_rank, node.decorator_list)):
                 for call, name in used_by_all(node, file):
                     note = Note("runs on one rank", file.place(node))
-                    message = f"{name} is None on every rank but one: {node.name} runs on one rank alone"
+                    message = f"{name} is None on every rank except one: {node.name} runs on one rank only"
                     yield self.finding(file.place(call), file.symbol(call), message, notes=[note])
             return
         target = node.targets[0]
@@ -361,7 +362,7 @@ def fit(settings, is_main_process):
         guard = rank_guard(node, file)
         if guard is not None and ast.unparse(target.value) != "self":
             yield self.local(
-                file, node, f"{ast.unparse(target)} is asked on every rank, and set on some: {ast.unparse(guard)}"
+                file, node, f"{ast.unparse(target)} is used on every rank, and set on some: {ast.unparse(guard)}"
             )
 
     def stands(self, finding: Finding, program: Program) -> bool:
@@ -386,5 +387,5 @@ def fit(settings, is_main_process):
                 message = f"{parting.named} depends on {parting.condition}, which was set on some ranks only"
                 yield replace(self.found(parting, message, notes=parting.sides()), confidence="low")
             elif parting.cause == "rounds" and parting.op in PARALLEL:
-                message = f"every rank loops so often as some ranks alone have set, and they meet in {parting.named}"
+                message = f"the rounds of a loop with {parting.named} are set on some ranks only"
                 yield replace(self.found(parting, message, notes=[Note("here", parting.place)]), place=parting.guard)

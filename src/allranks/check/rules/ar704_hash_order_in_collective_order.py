@@ -33,18 +33,18 @@ _DEEPEST = 5
 class HashOrderInCollectiveOrder(LocalRule):
     """
     ## What it does
-    Finds a loop over a set, or over a list made of one, whose body calls a collective; and a set that a method is given
-    which by its name synchronizes what is in it.
+    Finds a loop over a set, or over a list made of one, whose body calls a collective. Also a set as argument of a
+    method that, by its name, synchronizes its elements.
 
     ## Why is this bad
     Python orders the strings of a set by a hash that differs from process to process (PYTHONHASHSEED).
 
     ## What happens with N processes
-    Collectives are matched by order: the sum of one metric on rank 0 meets the sum of another on rank 1. Shapes are
+    Collectives are matched by order: the sum of one metric on rank 0 matches the sum of another on rank 1. Shapes are
     often alike, so nothing fails.
 
     ## Known problems
-    Sets of integers have the same order everywhere; they are told apart only where the code shows it.
+    Sets of integers have the same order everywhere; they are recognised only if the code shows it.
 
     ## Use instead
     `for name in sorted(names):`.

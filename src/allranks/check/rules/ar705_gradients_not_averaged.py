@@ -18,39 +18,40 @@ from allranks.findings import Finding, Note
 _PMAP = "jax.pmap"
 _UNCHECKED = ("check_rep", "check_vma")
 _COPIES = re.compile(r"replicate\(|device_put_replicated|broadcast_to\(|jnp\.stack\(\[")
-_BY_WRAPPER = "Call the wrapped model itself; what else it must do is done in its forward."
-_WRAP_IT = "Wrap it as the others are: model = DistributedDataParallel(model), before it is trained."
+_BY_WRAPPER = "Call the wrapped model itself, and do in its forward what else it must do."
+_WRAP_IT = "Wrap it like the others: model = DistributedDataParallel(model), before it is trained."
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class GradientsNotAveraged(LocalRule):
     """
     ## What it does
-    Finds a training step under `jax.pmap`, or under `shard_map` with `check_rep=False` (`check_vma=False`), that
-    computes gradients and changes the parameters by them, while nothing averages the gradients, the updates or the
-    parameters over the devices (`jax.lax.pmean`, `psum`): at most the loss is averaged. And a step of torch that goes
-    back from what `model.module(...)` or one of its methods gives, where the file wraps `model` in
-    `DistributedDataParallel` and nothing on the way calls the wrapper; likewise from what the model itself gives where
-    both are kept (`self.ddp = DistributedDataParallel(self.net)`) and nobody calls the wrapper. And the optimizer of
-    a model that is not wrapped, where the function has one of a model that the file wraps.
+    Finds a training step whose gradients, updates or parameters nothing averages over the devices:
+
+    - under `jax.pmap`, or under `shard_map` with `check_rep=False` (`check_vma=False`), without `jax.lax.pmean` or
+      `psum` of more than the loss
+    - with torch, a backward pass from `model.module(...)` or one of its methods, if the file wraps `model` in
+      `DistributedDataParallel` and never calls the wrapper
+    - a backward pass from the model itself, if nothing calls its wrapper
+      (`self.ddp = DistributedDataParallel(self.net)`)
+    - the optimizer of a model that is not wrapped, in a function that has one of a wrapped model
 
     ## Why is this bad
-    Each device computes gradients of its own rows. Only when they are averaged is that one training; to average the
-    loss afterwards changes what is printed, and nothing else. The wrapper prepares the averaging when it is called:
-    who calls the model inside leaves it out.
+    Each device computes gradients of its own rows, and only their average is one training. An average of the loss
+    changes only what is printed. The wrapper prepares the averaging when it is called: a call of the model inside skips
+    it.
 
     ## What happens with N processes
-    Nothing fails. Each device trains a model of its own on its part of the data, and they drift apart. The one that is
-    saved, that of the first device, has seen 1/N of the batches, while the averaged loss looks like that of one model.
+    Nothing fails. Each device trains a separate model on its part of the data, and the models diverge. The first
+    device's model is saved. It has seen 1/N of the batches, while the averaged loss looks like that of one model.
 
     ## Known problems
-    Followed are functions of one file; gradients that are handed to code of another one are taken for averaged there.
-    Copies that are to be trained independently (one seed for each device) are left alone where the program copies no
-    state to the devices and names no axis.
+    Functions of one file are followed. Gradients that are passed to another file count as averaged there. Copies with
+    one seed per device are not reported if the program copies no state to the devices and names no axis.
 
     ## Use instead
-    `grads = jax.lax.pmean(grads, axis_name)` before the optimizer sees them; or `jax.jit` with a sharded batch, which
-    needs no such call. Under `shard_map`, leave the check on: it refuses parameters that differ. With torch, call the
+    `grads = jax.lax.pmean(grads, axis_name)` before the optimizer uses them; or `jax.jit` with a sharded batch, which
+    needs no such call. Under `shard_map`, keep the check on: it refuses parameters that differ. With torch, call the
     wrapped model, and let its `forward` choose what is computed.
 
     ## Fix safety
@@ -58,8 +59,8 @@ class GradientsNotAveraged(LocalRule):
     """
 
     code, name, severity, row = "AR705", "gradients-not-averaged", "error", "collectives"
-    cluster = "Each device trains a model of its own on its part of the data: they drift apart, and nothing fails."
-    advice = "Average before the optimizer sees them: grads = jax.lax.pmean(grads, axis_name)."
+    cluster = "Each device trains a separate model on its part of the data: the models diverge, and nothing fails."
+    advice = "Average before the optimizer uses them: grads = jax.lax.pmean(grads, axis_name)."
     words = ("pmap", "shard_map", "DistributedDataParallel")
     nodes = (ast.Call, *_FUNCTIONS)
     calls = (*MAPS, "functools.partial")
@@ -369,13 +370,13 @@ def step(params, rows):
         if step is None or applied is None or is_shared_elsewhere(file):
             return
         called = step.name if isinstance(step, _FUNCTIONS) else "the step"
-        note = Note(f"{called} runs on each device, on rows of its own", file.place(node))
+        note = Note(f"{called} runs on each device, on its own rows", file.place(node))
         message = f"each device applies the gradients of its own rows: nothing in {called} averages them"
         yield self.finding(file.place(applied), file.symbol(applied), message, notes=[note])
 
     def _left(self, function: Function, file: File) -> Iterator[Finding]:
         for optimizer, model, wrap in left_unwrapped(function, file):
-            message = f"each rank trains {model} by itself: it is not wrapped, as the other models are"
+            message = f"each rank trains {model} separately: it is not wrapped, unlike the other models"
             note = Note("another model is wrapped here", file.place(wrap))
             place, symbol = file.place(optimizer), file.symbol(optimizer)
             yield self.finding(place, symbol, message, advice=_WRAP_IT, notes=[note])

@@ -22,13 +22,14 @@ class NoTimeout(LocalRule):
     Finds `init_process_group` and `jax.distributed.initialize` without a timeout.
 
     ## Why is this bad
-    The default is 10 minutes for NCCL, 30 for Gloo and XLA's collectives, 5 for joining in JAX: chosen for no program.
+    The default is 10 minutes for NCCL, 30 for Gloo and XLA's collectives, 5 for joining in JAX. It does not know your
+    program.
 
     ## What happens with N processes
-    A job that hangs holds all its devices for that long; a save that takes longer than it ends a healthy job.
+    A job that hangs holds all its devices for that long. A save that takes longer ends a healthy job.
 
     ## Known problems
-    The default is good enough for many. The rule is off unless selected.
+    The default is good enough for many programs. The rule is off until it is selected.
 
     ## Use instead
     `init_process_group(..., timeout=timedelta(minutes=...))`; `allranks.init(timeout=...)`.
@@ -36,8 +37,8 @@ class NoTimeout(LocalRule):
 
     code, name, severity, row = "AR801", "no-timeout", "info", "timeouts"
     default = False
-    cluster = "A job that hangs holds all its devices until a timeout that nobody chose."
-    advice = "Pass a timeout: a little longer than the longest thing that a rank does alone."
+    cluster = "A job that hangs holds all its devices until the default timeout."
+    advice = "Pass a timeout: a little longer than the longest work that one rank does while the others wait."
     words = ("init_process_group", "distributed.initialize")
     nodes = (ast.Call,)
     calls = _TIMED

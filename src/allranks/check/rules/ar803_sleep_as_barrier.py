@@ -40,19 +40,18 @@ _PUBLISHES = {"rename", "replace", "move", "renames", "touch"}
 class SleepAsBarrier(LocalRule):
     """
     ## What it does
-    Finds `time.sleep` that all ranks but one come to (`if rank != 0: time.sleep(10)`): a wait for the work of that one,
-    by the clock. Also a loop that sleeps until a file exists that the other branch writes under its final name.
+    Finds `time.sleep` that all ranks except one reach (`if rank != 0: time.sleep(10)`): a wait by the clock for the
+    work of that rank. Also a loop that sleeps until a file exists that the other branch writes under its final name.
 
     ## Why is this bad
-    How long the other rank takes is not known. The sleep is too long on good days and too short on the day that counts.
+    How long the other rank needs is not known. The sleep is mostly too long, and sometimes too short.
 
     ## What happens with N processes
-    The file system or the network is slow once, the ranks go on too early, read half a file or none, and part.
+    If the file system or the network is slow once, the ranks continue too early, read half a file or none, and diverge.
 
     ## Known problems
-    A sleep that spreads a load over time, not a wait for another rank, looks the same. A sleep of rank 0 alone is not
-    reported: it lets somebody read what was printed, or the GPU rest, and hardly ever waits for the others' work. Nor
-    is a sleep inside a loop that asks for something again.
+    A sleep that spreads a load over time looks the same. A sleep of rank 0 only is not reported: it rarely waits for
+    the others' work. Nor is a sleep inside a loop that repeats a request.
 
     ## Use instead
     A barrier or a broadcast that all ranks call: `torch.distributed.barrier()`,
@@ -60,8 +59,8 @@ class SleepAsBarrier(LocalRule):
     """
 
     code, name, severity, row = "AR803", "sleep-as-barrier", "warning", "collectives"
-    cluster = "On the day that the other rank is slower than this, the ranks go on too early and part."
-    advice = "Let all ranks meet: a barrier after the work of rank 0, or a broadcast of what it found."
+    cluster = "When the other rank is slower than this, the ranks continue too early and diverge."
+    advice = "Use a collective: a barrier after the work of rank 0, or a broadcast of its result."
     words = ("sleep",)
     nodes = (ast.Call,)
     calls = ("time.sleep",)
@@ -264,7 +263,7 @@ def start(rank, path, size):
             return
         if not (_joins_later(node, file) or _all_meet(guard, file) or _tracker_comes_first(guard, file)):
             asked = ast.unparse(guard)
-            yield self.local(file, node, f"a sleep for some ranks only ({asked}) stands where a barrier is meant")
+            yield self.local(file, node, f"a sleep for some ranks only ({asked}) is used as a barrier")
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether it is not in a class that nobody names."""

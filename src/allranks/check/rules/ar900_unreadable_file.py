@@ -8,7 +8,7 @@ from allranks.check.rule import Example, MetaRule
 class UnreadableFile(MetaRule):
     """
     ## What it does
-    Names a file that was left out: it does not parse, or its encoding is not what it says.
+    Reports a file that was left out: it does not parse, or has another encoding than it declares.
 
     ## Why is this bad
     Nothing in that file was checked, and calls into it are unknown.
@@ -17,7 +17,7 @@ class UnreadableFile(MetaRule):
     Python stops at the import, on every rank.
 
     ## Known problems
-    A file for a newer Python than the one that runs `allranks` is reported too.
+    A file for a newer Python than the one that runs `allranks` is reported, too.
 
     ## Use instead
     Repair the file, or exclude it in `[tool.allranks.check]`.

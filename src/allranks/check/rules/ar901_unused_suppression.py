@@ -9,18 +9,17 @@ class UnusedSuppression(MetaRule):
     """
     ## What it does
     Finds `# allranks: ignore[...]`, `# allranks: file-ignore[...]` and `# noqa: AR...` with a code that is not found
-    there. Codes of rules that did not run are left alone.
+    there. Codes of rules that did not run are not reported.
 
     ## Why is this bad
-    The fault was mended and the comment stayed. It will hide the next fault of that kind in this statement.
+    The fault was fixed and the comment stayed. It will hide the next fault of that kind in this statement.
 
     ## What happens with N processes
-    Nothing, until the statement is wrong again and nobody is told.
+    Nothing, until the statement is wrong again and no finding appears.
 
     ## Known problems
-    Where a part of a project is checked (single files, a folder, some entries), what rules find that follow calls from
-    file to file may need the other part: suppressions of these count as unused only when the project is checked as a
-    whole, from its root.
+    If a part of a project is checked (single files, a folder, some entries), rules that follow calls from file to file
+    may need the other part. Their suppressions count as unused only if the project is checked from its root.
 
     ## Use instead
     Remove the comment, or the code in it: `--fix` does.

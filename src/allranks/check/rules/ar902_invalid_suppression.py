@@ -8,25 +8,25 @@ from allranks.check.rule import Example, MetaRule
 class InvalidSuppression(MetaRule):
     """
     ## What it does
-    Finds comments of ours that are refused: without codes, with a code that no rule has, with a misspelt word.
+    Finds comments of allranks that are refused: without codes, with an unknown code, with a misspelt word.
 
     ## Why is this bad
-    A comment that suppresses everything hides faults that nobody has seen yet; a misspelt one hides nothing, and its
-    author believes that it does. Either way it is not obeyed.
+    A comment that suppresses everything hides faults that nobody has seen yet. A misspelt one hides nothing, and its
+    author believes that it does. Neither has an effect.
 
     ## What happens with N processes
     Nothing by itself.
 
     ## Known problems
-    A bare `# noqa` is addressed to other tools: it is neither obeyed nor reported.
+    A bare `# noqa` belongs to other tools: it has no effect and is not reported.
 
     ## Use instead
-    `# allranks: ignore[AR101] why this is right`, with the codes of what is meant. Whole families, and files, are left
-    out in `[tool.allranks.check]`: `ignore`, `per-file-ignores`.
+    `# allranks: ignore[AR101] why this is right`, with the codes that you mean. Exclude whole families, and files, in
+    `[tool.allranks.check]`: `ignore`, `per-file-ignores`.
     """
 
     code, name, severity, row = "AR902", "invalid-suppression", "warning", "gating"
-    cluster = "It is not obeyed."
+    cluster = "It has no effect."
     advice = "Name the codes: `# allranks: ignore[AR101] why`."
     bad = (
         Example({"train.py": "x = 1  # allranks: ignore\n"}, at=(1,)),

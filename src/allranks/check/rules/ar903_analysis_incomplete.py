@@ -16,28 +16,28 @@ _DEEP = "\n".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(24))
 class AnalysisIncomplete(ProgramRule):
     """
     ## What it does
-    Names, in one remark, the functions that could not be followed to their end: too many calls lead into each other, or
-    their statements are nested too deeply; and a file that a rule did not read to its end, for too many ways lead from
-    name to name there. Names also, as a warning, a file or a function at which a rule or the check
-    itself failed, which is a fault of allranks: all other findings stand.
+    Reports, in one remark, the functions that could not be followed to their end, because too many calls lead into each
+    other, or their statements are nested too deeply. Also a file that a rule did not read to its end. Reports, as a
+    warning, a file or a function at which a rule or the check itself failed. That is a fault of allranks; all other
+    findings hold.
 
     ## Why is this bad
-    That nothing was found there says nothing.
+    That nothing was found there means nothing.
 
     ## What happens with N processes
-    Nothing that is known: look at the function yourself.
+    Nothing is known: read the function yourself.
 
     ## Known problems
-    Calls whose target only the running program knows (a function out of a dictionary, a plug-in) are not told of: they
-    are everywhere.
+    Calls whose target only the running program knows (a function from a dictionary, a plug-in) are not reported,
+    because they are everywhere.
 
     ## Use instead
     Name the function as an entry (`--entry`), or declare what it does: `collectives`, `rank-zero-predicates`.
     """
 
     code, name, severity, row = "AR903", "analysis-incomplete", "info", "collectives"
-    cluster = "What this function does on the ranks is not known to the end."
-    advice = "Look at it yourself, or declare what it does in [tool.allranks.check]."
+    cluster = "What this function does on the ranks is not completely known."
+    advice = "Read it yourself, or declare what it does in [tool.allranks.check]."
     bad = (
         Example(
             {
@@ -61,7 +61,7 @@ f0(1)
         frames = traceback.extract_tb(error.__traceback__)
         where = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
         message = f"{code} failed here ({type(error).__name__}: {error}{where}): a fault of allranks, not of this code"
-        advice = "Please report it, with the statement that it failed at; what the other rules found stands."
+        advice = "Please report it, with the statement at which it failed; the findings of the other rules hold."
         return self.finding(place, module_name(place.path), message, severity="warning", cluster="", advice=advice)
 
     def given_up(self, place: Place, code: str, why: Tangled) -> Finding:
@@ -69,9 +69,9 @@ f0(1)
         return self.finding(
             place,
             module_name(place.path),
-            f"{code} did not look at all of this file: {why}",
-            cluster="What the rule would have found in the rest is not known.",
-            advice="Split the file, or look at it yourself.",
+            f"{code} did not read all of this file: {why}",
+            cluster="The rest of the file was not checked by this rule.",
+            advice="Split the file, or read it yourself.",
         )
 
     def check(self, program: Program) -> Iterator[Finding]:

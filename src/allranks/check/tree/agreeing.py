@@ -7,7 +7,7 @@ from allranks.check.tables.arrays import COMPUTATION, EAGER
 
 PARTED = "One process stops, and the others wait for it in their next step."
 FAILED = "Let the error end the job, or all_reduce a flag that says that one rank has failed, and skip on all ranks."
-_TORCH = "Let all processes decide alike: all_reduce the flag with MAX before anybody skips or stops."
+_TORCH = "Let all processes decide alike: all_reduce the flag with MAX before any process skips or stops."
 _JAX = "Let all processes decide alike: process_allgather the flag, and let all stop if any does."
 
 

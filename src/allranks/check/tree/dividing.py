@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 NO_SAMPLER = "every process loads the whole data set: the loader has no distributed sampler"
-UNPREPARED = (
-    "every process goes through the whole data set: this loader is never given to prepare() or setup_dataloaders()"
-)
-STREAMED = "every process reads the whole stream: nothing gives each its part"
-STREAMED_AS_IT_IS = "every process reads the whole stream: Lightning splits none, and nothing here does"
+UNPREPARED = "every process reads the whole data set: this loader is never given to prepare() or setup_dataloaders()"
+STREAMED = "every process reads the whole stream: nothing divides it"
+STREAMED_AS_IT_IS = "every process reads the whole stream: neither Lightning nor this code divides it"
 NOT_SHARDED = "every process reads all records: NoSharding splits nothing"
-OF_TRAINER = "the trainer goes over this loader as it is: nobody splits the data among the processes"
+OF_TRAINER = "the trainer reads this loader as it is: nothing divides the data among the processes"
 SAME_ROWS = "the batch is divided by the number of processes, and all read the same rows"
 BY_WORKER = "the data is split among the workers of a loader, and every process reads all of it"
 # A loader refuses a sampler for an IterableDataset.

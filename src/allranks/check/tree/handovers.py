@@ -150,7 +150,7 @@ def _filled_by_all(made: ast.Call, later: list[ast.Call], file: File, meets: Mee
             continue
         if folder := _looked_in(call, folders):
             who = "rank 0" if rank_guard(call, file) is not None else "every rank"
-            return Handover(made, call, f"{who} looks at what is in {folder} while others may still fill it", sure=True)
+            return Handover(made, call, f"{who} lists {folder} while others may still fill it", sure=True)
     return None
 
 
@@ -174,10 +174,10 @@ def _of_one(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
             return Handover(made, call, f"every rank reads {path} while rank 0 may still make it", sure=True)
         folder = _looked_in(call, folders) if _LOOKS_IN.search(tail_of(call)) else ""
         if folder and not _is_renewed(folder, made, call, file):
-            what = f"every rank looks at what is in {folder} while rank 0 may still fill it"
+            what = f"every rank lists {folder} while rank 0 may still fill it"
             return Handover(made, call, what, sure=True)
         if prepares and _USES.search(tail_of(call)):
-            what = f"every rank goes on to {tail_of(call)} while rank 0 may still be at {tail}"
+            what = f"every rank calls {tail_of(call)} while rank 0 may still be in {tail}"
             return Handover(made, call, what, sure=False)
     return None
 
@@ -254,7 +254,7 @@ def _given_on(made: ast.Call, later: list[ast.Call], function: Function, file: F
     for at in (one for one in own(function) if isinstance(one, ast.Return) and one.lineno > made.lineno):
         told = at.value is not None and _is_path(at.value) and ast.unparse(at.value)
         if told and told in paths and goes_on(made, at, file) and rank_guard(at, file) is None:
-            what = f"every rank is told {told} while rank 0 may still download it"
+            what = f"every rank uses {told} while rank 0 may still download it"
             return Handover(made, at, what, sure=bool(calls))
     return None
 

@@ -13,7 +13,7 @@ _SYNC = "sync_module_states"
 # What brings rank 0's weights to the others behind the wrapper, whatever it is called by.
 _SENT_LATER = ("broadcast", "load_state_dict", "set_model_state_dict")
 SEEDED = "FSDP initialises this model under a seed that depends on the rank"
-ONE_HOLDS = "one rank alone holds this model's parameters, and FSDP is not told to send them to the others"
+ONE_HOLDS = "only one rank holds this model's parameters, and FSDP is not set to send them to the others"
 TO_SYNC = "Pass sync_module_states=True, so that FSDP sends rank 0's parameters to the others."
 
 

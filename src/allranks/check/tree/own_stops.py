@@ -96,5 +96,5 @@ def leaves_alone(node: ast.If, left: Leaving, steps: Steps, file: File) -> str:
     if steps.leaves(node, left, file):
         return f"each process decides for itself to {type(left).__name__.lower()}, in a loop of backward passes"
     if gives_no_loss(node, file):
-        return "each process decides for itself to give back no loss, and then has no backward pass"
-    return "some ranks leave the loop of steps here, and the others go on" if leaves_by_rank(node, file) else ""
+        return "each process decides for itself to return no loss, and then has no backward pass"
+    return "some ranks leave the loop of steps here, and the others continue" if leaves_by_rank(node, file) else ""

@@ -13,19 +13,19 @@ from allranks.check.tree.one_rank import Parted, attributes_of_one, begun_on_one
 from allranks.check.tree.told_to_one import scheduled_on_one, told_to_one
 
 # How the message ends where the rest of the program must be asked.
-TOLD, HAS = ", which one rank alone changes", ", which one rank alone has"
-_CHANGED = "every rank goes by {}, which is changed on one rank alone"
+TOLD, HAS = ", which only one rank changes", ", which only one rank has"
+_CHANGED = "every rank uses {}, which is changed on one rank only"
 _IN_FUNCTIONS = (
-    (bound_on_one, "{} is bound on one rank alone, and used on every rank"),
-    (made_of_one, "every rank makes a model of {}, which is None on all ranks but one"),
-    (changed_on_one, "every rank loads {}, of which one rank alone has set a part"),
+    (bound_on_one, "{} is set on one rank only, and used on every rank"),
+    (made_of_one, "every rank makes a model of {}, which is None on all ranks except one"),
+    (changed_on_one, "every rank loads {}, of which only one rank has set a part"),
     *((find, _CHANGED) for find in (begun_on_one, decided_by_one, rated_by_one)),
-    (emptied_on_one, "{} is brought by every rank, and emptied on one rank alone"),
+    (emptied_on_one, "{} is gathered from every rank, and emptied on one rank only"),
 )
 _IN_FILES = (
-    (attributes_of_one, "every rank goes by {}, which is set on one rank alone"),
+    (attributes_of_one, "every rank uses {}, which is set on one rank only"),
     (had_by_one, f"every rank uses {{}}{HAS}"),
-    (scheduled_on_one, "one rank alone takes a step of {}, every rank's learning rate"),
+    (scheduled_on_one, "only one rank takes a step of {}, every rank's learning rate"),
 )
 
 

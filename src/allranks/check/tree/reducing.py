@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-LOGGED = "the value of this process' part is logged as that of the whole"
+LOGGED = "the value of this process' part is logged as that of all data"
 OF_JAX = "Reduce it in the mapped function: jax.lax.pmean(value, axis_name)."
 KEPT = (
-    "The processes meet, and each goes on with its own value.",
+    "Each process continues with its own value.",
     "Keep the tensor in a variable, reduce that, and read the result out of it.",
 )
 STEERS = "the learning rate of each process follows the score of its own part of the data"
-OF_PART = "makes its mean of this process' part of the data"
-OF_SOME = "makes its mean of what this process has of data that is dealt out"
-OF_COUNTER = "what it has counted, which is this process' part of the data"
-ELSEWHERE = "is given this process' part of the data, and nobody brings the results together"
-COUNTS = "a metric of torcheval gives what this process alone has counted"
-OF_TORCHEVAL = "Ask torcheval.metrics.toolkit.sync_and_compute(metric), on every rank."
-APART = "what each process has added there is never brought together"
-OF_STATE = "Keep it where the framework brings it together (add_state, self.results), or gather it."
+OF_PART = "averages this process' part of the data"
+OF_SOME = "averages this process' part of sharded data"
+OF_COUNTER = "what it has counted on this process' part of the data"
+ELSEWHERE = "gets this process' part of the data, and nothing combines the results"
+COUNTS = "a metric of torcheval returns what only this process has counted"
+OF_TORCHEVAL = "Call torcheval.metrics.toolkit.sync_and_compute(metric) on every rank."
+APART = "what each process has added there is never combined"
+OF_STATE = "Keep it where the framework combines it (add_state, self.results), or gather it."
 FITS = "what is measured on this process' part of the validation data is never averaged"
 OF_KERAS = "Give fit hvd.callbacks.MetricAverageCallback(), before the callbacks that follow or store a metric."
 IS_GIVEN = " of another file is given what it has added up"

@@ -136,9 +136,9 @@ class Steps:
         if not swallowed(handler):
             return None
         if self.fails_in(handler, file):
-            return Failed("a process whose step fails goes on alone, without its backward pass", True)
+            return Failed("a process whose step fails continues without its backward pass", True)
         own_data = self._unread(handler, file)
-        says = "a process that cannot read its data leaves this round alone, before its backward pass"
+        says = "a process that cannot read its data skips this round, and its backward pass"
         return None if own_data is None else Failed(says, own_data)
 
     def _unread(self, handler: ast.ExceptHandler, file: File) -> bool | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 NOT_WHOLE = "A rank that is faster than rank 0 finds no file, an old one, or half of one."
-NO_FOLDER = "A rank that is faster than rank 0 raises FileNotFoundError: the folder is not there yet."
-_DELETED = "A slower rank finds nothing where rank 0 has deleted, or a faster one reads what is about to go."
-_PARTS = "Parts of slower ranks are missing in what rank 0 makes of them, or are half written."
+NO_FOLDER = "A rank that is faster than rank 0 raises FileNotFoundError: the folder does not exist yet."
+_DELETED = "A slower rank finds nothing after rank 0 has deleted it, or a faster one reads what is about to be deleted."
+_PARTS = "Parts of slower ranks are missing in the result of rank 0, or are half written."
 
 
 def harm(message: str) -> str:
