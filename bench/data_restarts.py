@@ -27,4 +27,4 @@ def tables(place: Place, *, quick: bool, rounds: int) -> Part:
     found = re.search(r"(\d+) kills", told)
     assert found, told
     goal = Goal("20 epochs, restarts by SIGKILL on random world sizes", "0 twice, 0 lost", told, "", 0, 0)
-    return Part(f"Real processes, 1 to 6 of them, killed at any moment: {told}.", (goal,))
+    return Part(f"1 to 6 real processes train, and are killed at any moment. Their samples: {told}.", (goal,))

@@ -2,9 +2,9 @@
 
     python tools/sample.py [SEED] [--check]
 
-Prints 30 docstrings, 25 names, 15 messages (the `raise` statements) and 10 paragraphs of the docs. The reader does not
+Prints 30 docstrings, 25 names, 15 messages (the `raise` statements) and 10 paragraphs of the pages. The reader does not
 know the project, and answers for each: is it clear at first reading? The same seed draws the same sample from the same
-tree. Without --check, the package `check` is left out; with it, the sample is drawn from that package alone.
+tree. With --check the sample is drawn from the package `check` and the pages of its rules, else from everything else.
 """
 
 from __future__ import annotations
@@ -75,12 +75,14 @@ def has_words(node: ast.AST) -> bool:
     return any(len(text.split()) > 1 for text in texts)
 
 
-def paragraphs() -> Iterator[Item]:
-    """Yield the paragraphs of README and docs that are no heading, no row of a table and no code."""
-    for path in prose.pages(prose.configuration()):
-        for number, text, is_row in prose.paragraphs(path.read_text()):
-            if not is_row and not text.startswith("#") and len(text.split()) >= SHORTEST_PARAGRAPH:
-                yield Item(f"{path.relative_to(ROOT)}:{number}", text)
+def paragraphs(path: Path) -> Iterator[Item]:
+    """Yield the paragraphs of a page, each under its heading, without tables, code and HTML."""
+    heading = ""
+    for number, text, is_row in prose.paragraphs(path.read_text()):
+        if text.startswith("#"):
+            heading = text
+        elif not is_row and not text.startswith("<") and len(text.split()) >= SHORTEST_PARAGRAPH:
+            yield Item(f"{path.relative_to(ROOT)}:{number}", f"{heading}\n{text}")
 
 
 def place(path: Path, node: ast.AST) -> str:
@@ -96,7 +98,8 @@ def sample(seed: int, *, check: bool) -> dict[str, list[Item]]:
     drawn = {}
     for heading, (count, items_of) in rows.items():
         drawn[heading] = draw([item for path, tree in trees.items() for item in items_of(path, tree)], count, seed)
-    return {**drawn, "Paragraphs": draw(list(paragraphs()), 10, seed)}
+    pages = [page for page in prose.pages(prose.configuration()) if (page.parent.name == "rules") == check]
+    return {**drawn, "Paragraphs": draw([item for page in pages for item in paragraphs(page)], 10, seed)}
 
 
 def draw(items: Sequence[Item], count: int, seed: int) -> list[Item]:

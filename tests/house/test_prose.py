@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 import pytest
 from prose import Config, configuration, faults, main, pages, paragraphs
+from sample import ROOT, Item, docstrings, draw, messages, names
 
 CONFIG = Config(longest=5, replace={"told": "reported"}, pages=(), without=())
 
@@ -50,3 +52,17 @@ def test_a_fault_of_words_is_found(text: str, fault: list[tuple[int, str]]) -> N
 def test_a_paragraph_has_the_number_of_its_first_line() -> None:
     text: Iterator[tuple[int, str, bool]] = paragraphs("# Title\n\nOne\ntwo\n| a |\nthree\n")
     assert list(text) == [(1, "# Title", False), (3, "One two", False), (5, "| a |", True), (6, "three", False)]
+
+
+def test_a_sample_is_drawn_again_from_its_seed() -> None:
+    items = [Item(f"file:{number}", "text") for number in range(50)]
+    assert draw(items, 5, seed=1) == draw(items[::-1], 5, seed=1)
+    assert draw(items, 5, seed=1) != draw(items, 5, seed=2)
+
+
+def test_a_sample_holds_names_docstrings_and_messages() -> None:
+    source = 'def load(path):\n    """Return it."""\n    raise ValueError(f"{path}: no file")\n'
+    path, tree = ROOT / "part.py", ast.parse(source)
+    assert [item.text for item in names(path, tree)] == ["module part", "function load", "argument path of load()"]
+    assert [item.text for item in docstrings(path, tree)] == ["function load\nReturn it."]
+    assert [item.text for item in messages(path, tree)] == ["ValueError(f'{path}: no file')"]
