@@ -13,11 +13,11 @@ from typing import Literal
 
 Kind = Literal["cause", "unclear", "waiting", "consequence", "harmless"]
 KINDS: Mapping[Kind, str] = {
-    "cause": "what is wrong stands in this message",
-    "unclear": "the consequence of another rank's end, if one has ended before; else the cause",
-    "waiting": "a rank waits for others; what is wrong is where those are",
+    "cause": "this message says what is wrong",
+    "unclear": "the consequence of another rank's end, if one has ended before; otherwise the cause",
+    "waiting": "a rank waits for others; what is wrong is on those ranks",
     "consequence": "another rank, or another message, has the cause",
-    "harmless": "nothing is wrong because of it alone",
+    "harmless": "this message reports no fault",
 }
 
 

@@ -12,24 +12,24 @@ GROUP_TIMEOUT = (
     "both"
 )
 ABSENT = (
-    "Some rank did not come to this collective: it is busy elsewhere (data, a save, a longer validation), has left the "
-    "loop, or came to another collective. A longer timeout seldom helps."
+    "Some rank did not reach this collective. It is busy elsewhere (data, a save, a longer validation), has left the "
+    "loop, or is in another collective. A longer timeout seldom helps."
 )
 FIND_IT = (
-    "Find the rank that does not complain, and where it is: allranks doctor job (if it calls allranks.init()), or "
-    "the end of its log. Decisions (skip on NaN, end of data, early stop) must be the same on all ranks: "
-    "docs/preflight.md."
+    "Find the rank that reports nothing, and where it is: allranks doctor job (if it calls allranks.init()), or the "
+    "end of its log. Decisions (skip on NaN, end of data, early stop) must be equal on all ranks: docs/preflight.md."
 )
 
 KNOWN = (
     Known(
         name="gloo-size-mismatch",
         kind="cause",
-        title="the ranks brought different sizes, or different operations, to a collective",
+        title="the ranks made a collective with different sizes, or different operations",
         signs=("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size"),
         means="The ranks are in different collectives at the same time, or in the same one with different shapes. The "
-        "process ends by SIGABRT (gloo::EnforceNotMet). Where sizes happen to fit, the result is wrong in silence.",
-        do="Look for a collective that only some ranks reach, and for shapes that depend on the rank's data. "
+        "process ends by SIGABRT (gloo::EnforceNotMet). If the sizes fit by chance, the result is wrong without a "
+        "message.",
+        do="Search for a collective that only some ranks reach, and for shapes that depend on the rank's data. "
         "allranks.lockstep compares before each new collective; TORCH_DISTRIBUTED_DEBUG=DETAIL compares shapes.",
         source=_SOURCE,
         facts=r"op\.nbytes\. (?P<came>\d+) vs (?P<expected>\d+)",
@@ -41,11 +41,13 @@ KNOWN = (
         kind="waiting",
         title="the ranks cannot reach each other",
         signs=("Gloo connectFullMesh failed", "Gloo context initialization failed"),
-        means="Every rank connects to every other; one has ended already, or announced an address that the others "
-        "cannot reach (a host name that resolves to 127.0.0.1, a second network), or, under JAX (GetKeyValue timed "
-        "out), came to its first collective more than 30 s after the first: it still compiled, or its machine is busy.",
-        do="Set GLOO_SOCKET_IFNAME to the interface that the hosts share; look for a rank that has failed before. "
-        "Nothing sets the 30 s: let all ranks meet (world.barrier) before the first collective, on cores of their own.",
+        means="Every rank connects to every other. One rank has ended already, or has announced an address that the "
+        "others cannot reach (a host name that resolves to 127.0.0.1, a second network). Under JAX (GetKeyValue timed "
+        "out), a rank reached its first collective more than 30 s after the first rank: it still compiled, or its "
+        "machine is busy.",
+        do="Set GLOO_SOCKET_IFNAME to the interface that the hosts share. Search for a rank that has failed before. "
+        "No setting changes the 30 s: call world.barrier before the first collective, and give each rank its own "
+        "cores.",
         source=_SOURCE,
         example="RuntimeError: Gloo connectFullMesh failed with [pair.cc:144] no error",
     ),
@@ -83,8 +85,8 @@ KNOWN = (
             "Socket unexpectedly closed [",
             "writev [",
         ),
-        means="The process on the other end has ended, or gave up.",
-        do="Look for the rank whose log ends first, or which complains of something else.",
+        means="The process on the other end has ended, or has given up waiting.",
+        do="Find the rank whose log ends first, or which reports another error.",
         source=_SOURCE,
         facts=r"\[(?P<peer>[\d.:a-f]+)\]:\d+",
         example="RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:42638. This is "
@@ -102,8 +104,8 @@ KNOWN = (
             "Gloo all-to-all failed",
             "Gloo collective permute failed",
         ),
-        means="The connection to a peer broke, or the operation itself went wrong.",
-        do="Look for the rank whose log ends first; the words after the file name say what Gloo saw.",
+        means="The connection to a peer broke, or the operation itself failed.",
+        do="Find the rank whose log ends first. The text after the file name is what Gloo saw.",
         source=_SOURCE,
         example="RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != "
         "nullptr. Unable to find address for: eth7",

@@ -7,14 +7,14 @@ from allranks.messages.known import Known
 _RENDEZVOUS = "XLA, xla/service/rendezvous.cc"
 _COORDINATION = "JAX, xla/pjrt/distributed/coordination"
 _DEVICES = (
-    "A device's program failed (its error stands above), one device is much slower, devices run different programs "
-    "(lax.cond or a loop over axis_index with a collective inside), or two Python threads launch collectives. On "
-    "virtual CPU devices also: more than about 32 steps launched and none awaited, with fewer than two pool threads a "
-    "device."
+    "Either a device's program failed (its error is above), or one device is much slower. Or devices run different "
+    "programs (lax.cond or a loop over axis_index with a collective inside), or two Python threads launch collectives. "
+    "On virtual CPU devices also: more than about 32 steps are launched without waiting for one, and there are fewer "
+    "than two pool threads per device."
 )
 _WHAT_TO_DO = (
-    "Look for an error above this line. On virtual CPU devices set NPROC to twice their number (allranks run does), or "
-    "wait for a step now and then (jax.block_until_ready). XLA_RENDEZVOUS_WAIT_SECONDS does not exist; "
+    "Search for an error above this line. On virtual CPU devices set NPROC to twice their number (allranks run does), "
+    "or wait for a step now and then (jax.block_until_ready). XLA_RENDEZVOUS_WAIT_SECONDS does not exist; "
     "allranks run --rendezvous-timeout S sets the real flags."
 )
 _TIMEOUT = (
@@ -27,25 +27,25 @@ KNOWN = (
     Known(
         name="jax-callback-failed",
         kind="cause",
-        title="a function of Python that a device's program calls has raised",
+        title="a Python function that a device's program calls has raised",
         signs=("jax.pure_callback failed", "jax.io_callback failed", "jax.debug.callback failed"),
-        means="What it raised stands below that line: a pure_callback, io_callback or debug.callback, or a check that "
-        "is made of them (eqx.error_if). That device's program has ended; those of the process' other devices, and "
-        "other processes, wait for it in the next collective, and XLA then speaks of a rendezvous.",
-        do="Mend what the traceback says; the rows of that device are the first place to look. "
-        "allranks run --rendezvous-timeout S shortens the wait.",
+        means="Its error is below that line. The function is a pure_callback, io_callback or debug.callback, or a "
+        "check that uses one (eqx.error_if). The program of that device has ended. The other devices of the process, "
+        "and other processes, wait for it in the next collective, and XLA then reports a rendezvous.",
+        do="Correct what the traceback shows. Check the rows of that device first. allranks run --rendezvous-timeout "
+        "S shortens the wait.",
         source="JAX, jax/_src/callback.py",
         example="jax.pure_callback failed",
     ),
     Known(
         name="xla-leader-stuck",
         kind="waiting",
-        title="all device threads have come to a collective, and it does not end",
+        title="all device threads have reached a collective, and it does not end",
         signs=("has not marked the rendezvous as completed",),
-        means="The devices have met; the thread that does the work for them (sets up NCCL, calls back into Python) "
-        "does not come back.",
-        do="Look at that work: a callback that waits for a lock or for another rank, NCCL that cannot reach a peer "
-        "(NCCL_DEBUG=INFO tells).",
+        means="All devices are in the collective. The thread that does the work for them (sets up NCCL, calls Python) "
+        "does not return.",
+        do="Check that work: a callback that waits for a lock or for another rank, or NCCL that cannot reach a peer "
+        "(NCCL_DEBUG=INFO shows it).",
         timeout=_TIMEOUT,
         source=_RENDEZVOUS,
         facts=r"for `(?P<collective>[^`]*)` (?:for|of) (?P<seconds>\d+) seconds",
@@ -56,9 +56,9 @@ KNOWN = (
     Known(
         name="xla-rendezvous-abort",
         kind="waiting",
-        title="XLA ends the process: not all device threads came to a collective",
+        title="XLA ends the process: not all device threads reached a collective",
         signs=("seconds exceeded. Exiting to ensure a consistent program state",),
-        means=_DEVICES + " XLA then aborts the process (SIGABRT), and names nobody.",
+        means=_DEVICES + " XLA then aborts the process (SIGABRT), and names no device.",
         do=_WHAT_TO_DO,
         timeout=_TIMEOUT,
         source=_RENDEZVOUS,
@@ -71,9 +71,9 @@ KNOWN = (
     Known(
         name="xla-rendezvous",
         kind="waiting",
-        title="not all device threads of this process came to a collective",
+        title="not all device threads of this process reached a collective",
         signs=("and may be stuck",),
-        means="The devices of one process meet at every collective. " + _DEVICES,
+        means="All devices of one process must reach every collective. " + _DEVICES,
         do=_WHAT_TO_DO,
         timeout=_TIMEOUT,
         source=_RENDEZVOUS,
@@ -85,10 +85,11 @@ KNOWN = (
     Known(
         name="xla-rendezvous-late",
         kind="harmless",
-        title="the device threads met after all, late",
+        title="the device threads all reached the collective, late",
         signs=("This thread is unstuck waiting for",),
-        means="The warning above it was a false alarm: one device came late, and the program went on.",
-        do="Nothing, if the machine was busy or a step is uneven by nature. Else find out what makes a device late.",
+        means="The warning above it was a false alarm: one device was late, and the program continued.",
+        do="Nothing, if the machine was busy or a step is uneven by nature. Otherwise find out what makes a device "
+        "late.",
         timeout=_TIMEOUT,
         source=_RENDEZVOUS,
         example="[id=0] This thread is unstuck waiting for `all-reduce; run_id=7` after 25.01s. Threads joined "
@@ -99,9 +100,9 @@ KNOWN = (
         kind="cause",
         title="XLA_FLAGS holds a flag that this jaxlib does not know",
         signs=("Unknown flag in XLA_FLAGS", "Unknown flags in XLA_FLAGS"),
-        means="XLA ends the process at an unknown flag (unknown environment variables it ignores). Flags come and go "
-        "with versions of jaxlib.",
-        do="Take the flag out, or spell it as this jaxlib does: allranks preflight tells before the start.",
+        means="XLA ends the process at an unknown flag. (It ignores unknown environment variables.) The flags differ "
+        "between versions of jaxlib.",
+        do="Remove the flag, or spell it as this jaxlib does. allranks preflight reports it before the start.",
         source="XLA, xla/parse_flags_from_env.cc",
         facts=r"XLA_FLAGS: (?P<flags>.*)",
         example="F1122 01:30:54.749763   14878 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_foo=1",
@@ -121,7 +122,7 @@ KNOWN = (
     Known(
         name="xla-flags-file",
         kind="cause",
-        title="XLA_FLAGS was taken for the name of a file",
+        title="XLA_FLAGS was read as the name of a file",
         signs=('to read flags for environment variable "XLA_FLAGS"',),
         means="A value that does not begin with -- names a file of flags, and there is none.",
         do="Begin every flag with two hyphens.",
@@ -136,8 +137,8 @@ KNOWN = (
         title="a device has no memory left",
         signs=("RESOURCE_EXHAUSTED: Out of memory", "RESOURCE_EXHAUSTED: Failed to allocate"),
         means="The arrays and the program's own buffers do not fit. The other ranks now wait for this one.",
-        do="Smaller batch, more accumulation, donated arguments, or parameters cut over more devices. Another process "
-        "on the same GPU? XLA takes 75 % of it at the start (XLA_PYTHON_CLIENT_MEM_FRACTION).",
+        do="Use a smaller batch, more accumulation, donated arguments, or parameters sharded over more devices. Check "
+        "for another process on the same GPU: XLA takes 75 % of it at the start (XLA_PYTHON_CLIENT_MEM_FRACTION).",
         source="XLA, allocator",
         facts=r"allocat\w+ (?P<bytes>[\d.]+ ?\w+)",
         example="jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 68719476736 bytes.",
@@ -148,7 +149,7 @@ KNOWN = (
         title="a compilation takes minutes",
         signs=("Very slow compile?",),
         means="This rank compiles; the others wait for it at the first collective.",
-        do="Let timeouts be longer than the compilation. A persistent compilation cache helps at restarts "
+        do="Set timeouts that are longer than the compilation. A persistent compilation cache helps at restarts "
         "(JAX_COMPILATION_CACHE_DIR).",
         source="XLA, slow_operation_alarm.cc",
         example="E1122 slow_operation_alarm.cc:73] Very slow compile? If you want to file a bug, run with envvar "
@@ -157,7 +158,7 @@ KNOWN = (
     Known(
         name="jax-not-all-came",
         kind="waiting",
-        title="jax.distributed.initialize gave up: not all processes came",
+        title="jax.distributed.initialize timed out: not all processes called it",
         signs=(
             "CoordinationService/RegisterTask",
             "Coordination service agent failed to register",
@@ -165,8 +166,8 @@ KNOWN = (
             "coordination service as cluster registration failed",
         ),
         means="Process 0 did not listen at the coordinator's address, or some process never called initialize.",
-        do="Count the processes that started, look at why one did not (its log ends early), check that all have the "
-        "same address, and that the port is open between hosts.",
+        do="Count the processes that started, and find out why one did not (its log ends early). Check that all have "
+        "the same address, and that the port is open between hosts.",
         timeout="jax.distributed.initialize(initialization_timeout=300); allranks.init(timeout=300)",
         source=_COORDINATION,
         example="RPC: /xla.coordination.CoordinationService/RegisterTask",
@@ -174,11 +175,11 @@ KNOWN = (
     Known(
         name="jax-port-in-use",
         kind="cause",
-        title="the coordinator's port is taken",
+        title="the coordinator's port is in use",
         signs=("Failed to add port to server", "Failed to start RPC server"),
-        means="Another job, or processes that an earlier one left behind, listens at the coordinator's port.",
-        do="`ss -ltnp` shows who. Choose another port (JAX_COORDINATOR_PORT or coordinator_address, the same for every "
-        "rank), or let allranks run choose free ones.",
+        means="Another job, or a process that an earlier job left behind, listens at the coordinator's port.",
+        do="`ss -ltnp` shows the process. Choose another port (JAX_COORDINATOR_PORT or coordinator_address, the same "
+        "for every rank), or use allranks run, which chooses free ones.",
         source=_COORDINATION,
         facts=r"resolved for '\S*:(?P<port>\d+)'",
         example="add_port.cc:83] Failed to add port to server: No address added out of total 1 resolved for "
@@ -187,12 +188,13 @@ KNOWN = (
     Known(
         name="jax-heartbeat",
         kind="waiting",
-        title="a process gave no more heartbeats",
+        title="a process sent no more heartbeats",
         signs=("unhealthy (stopped sending heartbeats)", "heartbeat timeout. This indicates that the remote task"),
-        means="The process named on the next line (or in task:N) is gone: killed, its host lost or preempted; or it is "
-        "stopped, or holds Python's lock, for longer than the timeout. A process that is alive and stuck gives beats.",
-        do="Look at the end of that process' log, and at what the scheduler and the kernel say of its host "
-        "(dmesg: out of memory).",
+        means="The process named on the next line (or in task:N) was killed, or its host was lost or preempted. Or it "
+        "is stopped, or holds the GIL, for longer than the timeout. A process that is alive and stuck sends "
+        "heartbeats.",
+        do="Read the end of that process' log, and what the scheduler and the kernel report about its host (dmesg: "
+        "out of memory).",
         timeout="jax.distributed.initialize(heartbeat_timeout_seconds=100)",
         source=_COORDINATION,
         facts=r"task:(?P<task>\d+) heartbeat|heartbeats\): (?P<tasks>[\d, ]+)",
@@ -204,10 +206,10 @@ KNOWN = (
         kind="waiting",
         title="the processes did not end together",
         signs=("Barrier timed out. Id: Shutdown", "Shutdown barrier in coordination service has failed"),
-        means="Some processes were done and waited for the others to be: one left early, has failed (its traceback "
-        "stands in its log), or goes on with more steps than they had.",
-        do="Find the rank that is not among those that reached the barrier. Data of unequal length, or an early stop "
-        "on one rank: decide them together (docs/preflight.md).",
+        means="Some processes had ended and waited for the others to end. One process left early, has failed (its "
+        "traceback is in its log), or makes more steps than the others.",
+        do="Find the rank that is not among those that reached the barrier. If data has unequal length, or one rank "
+        "stops early, decide on all ranks together (docs/preflight.md).",
         timeout="jax.distributed.initialize(shutdown_timeout_seconds=300)",
         source=_COORDINATION,
         example="DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::15002938948575300764::0. This usually happens "
@@ -216,10 +218,11 @@ KNOWN = (
     Known(
         name="jax-barrier",
         kind="waiting",
-        title="not every process came to a barrier in time",
+        title="not every process reached a barrier in time",
         signs=("Barrier timed out. Id:",),
-        means="The lines below it say how many came, and name some that did not.",
-        do="Find where those are. A barrier that only some ranks reach (if process_index() == 0) never completes.",
+        means="The lines below say how many processes reached it, and name some that did not.",
+        do="Find where those processes are. A barrier that only some ranks reach (if process_index() == 0) never "
+        "completes.",
         source=_COORDINATION,
         facts=r"Id: (?P<barrier>[^.\s]+)",
         example="DEADLINE_EXCEEDED: Barrier timed out. Id: restore::3. This usually happens because a task triggered "
@@ -228,11 +231,11 @@ KNOWN = (
     Known(
         name="jax-key",
         kind="waiting",
-        title="a key did not come to JAX's coordination service",
+        title="a key was not set in JAX's coordination service",
         signs=("GetKeyValue() timed out with key",),
-        means="A process waits for what another was to say: the description of its devices, the address of its "
-        "collectives, or a value of the program's own.",
-        do="Find the process that did not say it, and where it is: its log, or allranks doctor job.",
+        means="A process waits for a value of another process: the description of its devices, the address of its "
+        "collectives, or a value of the program.",
+        do="Find the process that did not set it, and where it is: its log, or allranks doctor job.",
         source=_COORDINATION,
         facts=r"key: (?P<key>\S+)",
         example="DEADLINE_EXCEEDED: GetKeyValue() timed out with key: cpu:local_topology/cpu/1 and duration: 2m",
@@ -240,15 +243,16 @@ KNOWN = (
     Known(
         name="jax-restarted",
         kind="cause",
-        title="a process came back into a job that goes on",
+        title="a process joined a running job again",
         signs=(
             "The task has restarted and likely crashed earlier",
             "Leader incarnation ID mismatch",
             "Heartbeat: Incarnation ID mismatch",
             "The service might have restarted",
         ),
-        means="A scheduler restarted one process. JAX's service cannot take it in again: all must restart together.",
-        do="Have the scheduler restart the whole job; look at why that process ended.",
+        means="A scheduler restarted one process. JAX's service cannot accept it again: all processes must restart "
+        "together.",
+        do="Configure the scheduler to restart the whole job, and find out why that process ended.",
         source=_COORDINATION,
         example="ABORTED: /job:jax_worker/task:1 unexpectedly tried to connect. The task has restarted and likely "
         "crashed earlier - check for any earlier errors.",
@@ -256,7 +260,7 @@ KNOWN = (
     Known(
         name="jax-leader-gone",
         kind="consequence",
-        title="process 0, which serves JAX's coordination, is gone",
+        title="process 0, which serves JAX's coordination, has ended",
         signs=(
             "Failed to send RPC to coordination service",
             "Coordination service has stopped",
@@ -266,7 +270,7 @@ KNOWN = (
             "UNAVAILABLE: recvmsg:Connection reset by peer",
         ),
         means="All other processes end with it.",
-        do="Look at the end of process 0's log, and at its host.",
+        do="Read the end of process 0's log, and check its host.",
         source=_COORDINATION,
         example="UNAVAILABLE: Failed to send RPC to coordination service. Either the leader task was "
         "preempted/died/restarted unexpectedly or this task is experiencing network issues.",
@@ -281,8 +285,8 @@ KNOWN = (
             "All tasks were set to error because coordination service encountered an error",
             "coordination agent is in error state",
         ),
-        means="The first process that ended or was lost is elsewhere; this one is ended by SIGABRT.",
-        do="Look for the rank whose log ends first. allranks run shows it as the first failure.",
+        means="The first process that ended or was lost is another one. This one is ended by SIGABRT.",
+        do="Find the rank whose log ends first. allranks run shows it as the first failure.",
         source=_COORDINATION,
         example="F1122 01:36:25 client.h:80] Terminating process because the JAX distributed service detected fatal "
         "errors. This most likely indicates that another task died; see the other task logs for more details.",
@@ -290,10 +294,10 @@ KNOWN = (
     Known(
         name="jax-late-init",
         kind="cause",
-        title="jax.distributed.initialize came too late",
+        title="jax.distributed.initialize was called too late",
         signs=("initialize() must be called before",),
-        means="JAX was used (jax.devices(), an array) before the processes had joined, so each is alone.",
-        do="Call it (or allranks.init()) first; no array may be made while modules are imported.",
+        means="JAX was used (jax.devices(), an array) before the processes had joined, so each is a separate job.",
+        do="Call it (or allranks.init()) first. No array may be made while modules are imported.",
         source="jax/_src/distributed.py",
         example="RuntimeError: jax.distributed.initialize() must be called before any JAX calls that might initialise "
         "the XLA backend.",
@@ -301,11 +305,11 @@ KNOWN = (
     Known(
         name="jax-not-addressable",
         kind="cause",
-        title="an array that lives on several processes was fetched on one",
+        title="an array that is sharded over several processes was fetched on one",
         signs=("spans non-addressable",),
         means="float(x), print(x) or np.asarray(x) of a global array needs the parts of the other processes.",
-        do="On all ranks: jax.experimental.multihost_utils.process_allgather(x), or make the value replicated "
-        "(a loss is). Never on rank 0 alone.",
+        do="On all ranks: jax.experimental.multihost_utils.process_allgather(x), or make the value replicated (a loss "
+        "is). Never on rank 0 only.",
         source="jax/_src/array.py",
         example="RuntimeError: Fetching value for `jax.Array` that spans non-addressable (non process local) devices "
         "is not possible.",
@@ -321,7 +325,7 @@ KNOWN = (
             "got inconsistent sizes for array axes to be mapped",
         ),
         means="Most often the last, smaller batch of an epoch, or a batch size that is no multiple of the devices.",
-        do="drop_last=True, and allranks.preflight(world, batch=..., data=loader) before the first step.",
+        do="Use drop_last=True, and allranks.preflight(world, batch=..., data=loader) before the first step.",
         source="jax/_src/sharding_impls.py, pjit.py, shard_map.py, api.py",
         facts=r"axis (?P<axis>\d+) is partitioned (?P<parts>\d+) times.*dimension size (?:is )?(?P<size>\d+)",
         example="jax._src.sharding_impls.IndivisibleError: Sharding NamedSharding(mesh=Mesh('d': 2), spec=P('d',)) "
@@ -332,9 +336,9 @@ KNOWN = (
         kind="cause",
         title="a process in which JAX runs was forked",
         signs=("os.fork() is incompatible with multithreaded code",),
-        means="A DataLoader with num_workers > 0, or subprocess code that forks: the child may inherit a lock that "
-        "nobody will open, and hang.",
-        do='multiprocessing_context="spawn" (or "forkserver") for the DataLoader, or num_workers=0.',
+        means="A DataLoader with num_workers > 0, or subprocess code, forks. The child may inherit a lock that is "
+        "never released, and hang.",
+        do='Use multiprocessing_context="spawn" (or "forkserver") for the DataLoader, or num_workers=0.',
         source="jax/_src/xla_bridge.py",
         example="RuntimeWarning: os.fork() was called. os.fork() is incompatible with multithreaded code, and JAX is "
         "multithreaded, so this will likely lead to a deadlock.",
@@ -342,10 +346,10 @@ KNOWN = (
     Known(
         name="jax-no-backend",
         kind="cause",
-        title="JAX cannot use the accelerator it was asked for",
+        title="JAX cannot use the accelerator that was requested",
         signs=("Unable to initialize backend", "The TPU is already in use by process"),
-        means="Its driver or plugin is missing or does not fit, or another process (one that was left over?) holds it.",
-        do="Look at the rest of the line. nvidia-smi or the named process id tell who holds the device.",
+        means="Its driver or plugin is missing or does not fit, or another process holds it.",
+        do="Read the rest of the line. nvidia-smi or the named process id shows which process holds the device.",
         source="jax/_src/xla_bridge.py",
         facts=r"backend '(?P<backend>\w+)'",
         example="RuntimeError: Unable to initialize backend 'cuda': FAILED_PRECONDITION: No visible GPU devices.",

@@ -14,7 +14,7 @@ KNOWN = (
         kind="waiting",
         title="a collective on GPUs did not end in time",
         signs=("Watchdog caught collective operation timeout",),
-        means=ABSENT + " SeqNum, OpType and NumelIn differ between ranks where they are in different collectives.",
+        means=ABSENT + " SeqNum, OpType and NumelIn differ between ranks that are in different collectives.",
         do=FIND_IT + " Compare SeqNum and OpType over the ranks; TORCH_FR_BUFFER_SIZE keeps more of them.",
         timeout=GROUP_TIMEOUT,
         source=_NCCL,
@@ -29,8 +29,8 @@ KNOWN = (
         kind="waiting",
         title="torch's own NCCL watchdog hangs",
         signs=("watchdog got stuck for", "Heartbeat monitor timed out"),
-        means="A call into CUDA or NCCL does not return, or another thread holds Python's lock inside one. Mostly it "
-        "follows a collective that did not end: look for an earlier watchdog message.",
+        means="A call into CUDA or NCCL does not return, or another thread holds the GIL inside one. Mostly it "
+        "follows a collective that did not end: search for an earlier watchdog message.",
         do="Find the rank whose messages come first. Python stacks: allranks doctor --stacks, or py-spy.",
         timeout="TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC (480; 600 in older versions); TORCH_NCCL_ENABLE_MONITORING=0",
         source=_NCCL,
@@ -43,8 +43,8 @@ KNOWN = (
         kind="consequence",
         title="torch ends the process after a failed NCCL operation",
         signs=("Some NCCL operations have failed or timed out", "we are taking the entire process down"),
-        means="The watchdog message above it has the collective.",
-        do="Look at the first watchdog message of all ranks.",
+        means="The watchdog message above it names the collective.",
+        do="Read the first watchdog message of all ranks.",
         timeout="TORCH_NCCL_ASYNC_ERROR_HANDLING",
         source=_NCCL,
         example="[Rank 4] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA "
@@ -59,8 +59,8 @@ KNOWN = (
             "Connection closed by remote peer",
             "remote process exited or there was a network error",
         ),
-        means="A process on the other end has ended, or its network has.",
-        do="Look for the rank whose log ends first.",
+        means="A process on the other end has ended, or its network has failed.",
+        do="Find the rank whose log ends first.",
         source="NCCL",
         example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
         "prematurely.",
@@ -70,8 +70,8 @@ KNOWN = (
         kind="cause",
         title="two ranks use the same GPU",
         signs=("Duplicate GPU detected",),
-        means="Every rank took the default device.",
-        do="torch.cuda.set_device(local_rank) before the process group is made, and as many ranks as GPUs.",
+        means="Every rank used the default device.",
+        do="Call torch.cuda.set_device(local_rank) before the process group is made, and start as many ranks as GPUs.",
         source="NCCL",
         facts=r"rank (?P<one>\d+) and rank (?P<other>\d+) both on CUDA device (?P<device>\w+)",
         example="Duplicate GPU detected : rank 3 and rank 0 both on CUDA device f000",
@@ -91,8 +91,8 @@ KNOWN = (
         kind="cause",
         title="a system call or the network under NCCL failed",
         signs=("ncclSystemError", "ncclUnhandledCudaError"),
-        means="Network, shared memory (/dev/shm too small in a container), or the GPU itself.",
-        do="NCCL_DEBUG=WARN says which call; raise --shm-size in containers; dmesg shows GPU errors (Xid).",
+        means="The network, shared memory (/dev/shm too small in a container), or the GPU itself.",
+        do="NCCL_DEBUG=WARN shows which call. Raise --shm-size in containers. dmesg shows GPU errors (Xid).",
         source="NCCL",
         example="ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
     ),
@@ -107,8 +107,8 @@ KNOWN = (
             "NCCL communicator was aborted",
             "DistBackendError",
         ),
-        means="The line below it says what NCCL saw last; after a peer has ended it says little else.",
-        do="Look for the rank whose log ends first. NCCL_DEBUG=WARN says more.",
+        means="The line below it is what NCCL saw last. After a peer has ended, it says little else.",
+        do="Find the rank whose log ends first. NCCL_DEBUG=WARN says more.",
         source="NCCL",
         example="torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:"
         "94, internal error - please report this issue to the NCCL developers",
@@ -119,8 +119,8 @@ KNOWN = (
         title="the ranks are in different collectives",
         signs=("Detected mismatch between collectives on ranks",),
         means="TORCH_DISTRIBUTED_DEBUG=DETAIL compared them: the message has both sides. It does not see a different "
-        "reduce operation, nor a swapped order of equal shapes.",
-        do="Look for a collective that only some ranks reach (if rank == 0), and for data that differs in shape. "
+        "reduce operation, nor another order of equal shapes.",
+        do="Search for a collective that only some ranks reach (if rank == 0), and for data that differs in shape. "
         "allranks.lockstep compares reductions and order, too, and names the lines.",
         source="torch, ProcessGroupWrapper.cpp",
         facts=r"OpType=(?P<op>\w+), TensorShape=(?P<shape>\[[^\]]*\]).*?OpType=(?P<other_op>\w+), "
@@ -132,7 +132,7 @@ KNOWN = (
     Known(
         name="torch-monitored-barrier",
         kind="waiting",
-        title="ranks did not come to a monitored barrier",
+        title="ranks did not reach a monitored barrier",
         signs=("failed to pass monitoredBarrier", "timed out in monitoredBarrier after"),
         means="The message names them, on rank 0 only. " + ABSENT,
         do=FIND_IT,
@@ -144,9 +144,9 @@ KNOWN = (
     Known(
         name="ddp-unused-parameters",
         kind="cause",
-        title="DDP waits for gradients that did not come",
+        title="DDP waits for gradients that were not computed",
         signs=("Expected to have finished reduction in the prior iteration",),
-        means="Some parameters took no part in the loss, perhaps on some ranks only (a branch by data).",
+        means="Some parameters are not part of the loss, perhaps on some ranks only (a branch by data).",
         do="Use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True).",
         source="torch, reducer.cpp",
         example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. "
@@ -158,7 +158,7 @@ KNOWN = (
         title="the ranks built different models",
         signs=("DDP expects same model across all ranks", "appears not to match sizes of the same param in process 0"),
         means="A configuration, a vocabulary or a number of classes differs between ranks.",
-        do="allranks.preflight(world, same={'config': config}); read such facts on rank 0 and broadcast them.",
+        do="Use allranks.preflight(world, same={'config': config}). Read such values on rank 0 and broadcast them.",
         source="torch, reducer.cpp",
         example="RuntimeError: [1]: params[0] in this process with sizes [8, 4] appears not to match sizes of the same "
         "param in process 0.",
@@ -169,7 +169,7 @@ KNOWN = (
         title="rank 0's store cannot be reached",
         signs=("The client socket has timed out after", "The client socket has failed to connect to"),
         means="Rank 0 has not started, has failed, listens elsewhere, or a firewall is in between.",
-        do="Look at rank 0's log first. MASTER_ADDR and MASTER_PORT must be equal on all ranks and reachable.",
+        do="Read rank 0's log first. MASTER_ADDR and MASTER_PORT must be equal on all ranks and reachable.",
         timeout="init_process_group(timeout=); allranks.init(timeout=300)",
         source=_STORE,
         facts=r"connect to \(?\[?(?P<host>[^,\]]+)\]?[,:] ?(?P<port>\d+)",
@@ -179,10 +179,10 @@ KNOWN = (
     Known(
         name="store-not-all-came",
         kind="waiting",
-        title="not all ranks came to the store",
+        title="not all ranks reached the store",
         signs=("seconds waiting for clients.", "RendezvousTimeoutError"),
         means="Fewer processes started than WORLD_SIZE says (or fewer hosts than --nnodes), or some failed before.",
-        do="Count the processes; look at those whose log ends early.",
+        do="Count the processes, and check those whose log ends early.",
         timeout="init_process_group(timeout=); torchrun --rdzv-conf timeout=",
         source=_STORE,
         facts=r"(?P<joined>\d+/\d+) clients joined",
@@ -191,7 +191,7 @@ KNOWN = (
     Known(
         name="store-wait",
         kind="waiting",
-        title="a key did not come to the store",
+        title="a key was not set in the store",
         signs=(
             "wait timeout after",
             "barrier timeout after",
@@ -199,9 +199,9 @@ KNOWN = (
             "Socket Timeout",
             "retrieving ncclUniqueId from",
         ),
-        means="A rank waits for what another was to say, most often while a process group is made: new_group must be "
-        "called by all ranks, in the same order.",
-        do="Look for a new_group, a barrier or an object collective that only some ranks reach.",
+        means="A rank waits for a value of another rank, most often while a process group is made: all ranks must "
+        "call new_group, in the same order.",
+        do="Search for a new_group, a barrier or an object collective that only some ranks reach.",
         timeout="init_process_group(timeout=)",
         source=_STORE,
         facts=r"after (?P<milliseconds>\d+)ms, keys: (?P<keys>\S+)",
@@ -210,7 +210,7 @@ KNOWN = (
     Known(
         name="store-gone",
         kind="consequence",
-        title="rank 0, which serves the store, is gone",
+        title="rank 0, which serves the store, has ended",
         signs=(
             "failed on SocketImpl",
             'Failed to check the "should dump" flag on TCPStore',
@@ -219,8 +219,8 @@ KNOWN = (
             "recvValue failed",
             "DistNetworkError",
         ),
-        means="Rank 0 (or torchrun's agent) has ended, perhaps in order and too early.",
-        do="Look at the end of rank 0's log. A rank 0 that is done before the others must wait for them: a barrier, or "
+        means="Rank 0 (or torchrun's agent) has ended, perhaps without an error and too early.",
+        do="Read the end of rank 0's log. If rank 0 finishes before the others, it must wait for them: a barrier, or "
         "destroy_process_group() on all ranks.",
         source=_STORE,
         example="[W TCPStore.cpp:106] [c10d] sendBytes failed on SocketImpl(fd=3, addr=[localhost]:48166): Broken pipe",
@@ -228,10 +228,10 @@ KNOWN = (
     Known(
         name="port-in-use",
         kind="cause",
-        title="the port is taken",
+        title="the port is in use",
         signs=("EADDRINUSE", "Address already in use", "has failed to listen on any local network address"),
-        means="Another job, or processes that an earlier one left behind, listens at MASTER_PORT.",
-        do="`ss -ltnp` shows who. Choose another port, or let allranks run choose free ones.",
+        means="Another job, or a process that an earlier job left behind, listens at MASTER_PORT.",
+        do="`ss -ltnp` shows the process. Choose another port, or use allranks run, which chooses free ones.",
         source=_STORE,
         facts=r"port: (?P<port>\d+)",
         example="RuntimeError: The server socket has failed to listen on any local network address. port: 29500, "
@@ -242,8 +242,8 @@ KNOWN = (
         kind="cause",
         title="the variables of a launcher are missing",
         signs=("expected, but not set",),
-        means="init_process_group reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; nobody has set them.",
-        do="Start with allranks run -n N or torchrun; under srun use allranks.init(), which reads Slurm's variables.",
+        means="init_process_group reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which are not set.",
+        do="Start with allranks run -n N or torchrun. Under srun use allranks.init(), which reads Slurm's variables.",
         source="torch/distributed/rendezvous.py",
         facts=r"variable (?P<variable>\w+)",
         example="ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
@@ -254,8 +254,9 @@ KNOWN = (
         kind="consequence",
         title="torchrun's summary of a failed job",
         signs=("ChildFailedError", "Root Cause (first observed failure)"),
-        means="Some rank has failed. torchrun shows the first that it saw, and no traceback of it without @record.",
-        do="Look at the named rank's own traceback, above. exitcode -9: killed, most often for memory.",
+        means="Some rank has failed. torchrun shows the first that it saw, without a traceback unless the program "
+        "uses @record.",
+        do="Read the traceback of the named rank, above. exitcode -9: killed, most often for memory.",
         source="torch elastic",
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
     ),
@@ -264,8 +265,8 @@ KNOWN = (
         kind="cause",
         title="torchrun saw a rank fail",
         signs=("failed (exitcode:",),
-        means="-9 is SIGKILL (mostly the kernel's, for memory), -6 SIGABRT (C++ gave up), -11 a crash, 1 an exception.",
-        do="Look at that rank's own last lines. For -9: dmesg, and less memory (fewer workers, smaller batch).",
+        means="-9 is SIGKILL (mostly from the kernel, for memory), -6 SIGABRT (from C++), -11 a crash, 1 an exception.",
+        do="Read the last lines of that rank. For -9: dmesg, and less memory (fewer workers, smaller batch).",
         source="torch elastic",
         facts=r"exitcode: (?P<exit_code>-?\d+)\) local_rank: (?P<local_rank>\d+)",
         example="E1122 api.py:1003] failed (exitcode: -9) local_rank: 1 (pid: 812) of binary: /usr/bin/python",
@@ -275,17 +276,17 @@ KNOWN = (
         kind="consequence",
         title="torchrun stops the other ranks",
         signs=("closing signal SIG",),
-        means="Some rank has failed, or torchrun itself was told to stop.",
-        do="Look for the failed rank above.",
+        means="Some rank has failed, or torchrun itself received a signal.",
+        do="Find the failed rank above.",
         source="torch elastic",
         example="W1122 api.py:1029] Sending process 813 closing signal SIGTERM",
     ),
     Known(
         name="torch-not-destroyed",
         kind="harmless",
-        title="the process group was not taken down",
+        title="the process group was not destroyed",
         signs=("destroy_process_group() was not called",),
-        means="The program ended without it. Resources of NCCL may leak; the results are not touched.",
+        means="The program ended without it. Resources of NCCL may leak; the results are right.",
         do="Call torch.distributed.destroy_process_group() at the end, on all ranks.",
         source=_NCCL,
         example="[rank0]:[W ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called before "
@@ -296,9 +297,10 @@ KNOWN = (
         kind="unclear",
         title="a worker of the DataLoader was ended by SIGTERM",
         signs=(") is killed by signal: Terminated",),
-        means="It was asked to end from outside (no lack of memory): a scheduler sends SIGTERM to every process "
-        "at a time limit or a preemption.",
-        do="With an allranks.Checkpointer, workers live on until the rank has saved. Else see what the scheduler says.",
+        means="Another process ended it (it is no lack of memory): a scheduler sends SIGTERM to every process at a "
+        "time limit or a preemption.",
+        do="With an allranks.Checkpointer, workers live until the rank has saved. Otherwise read what the scheduler "
+        "reports.",
         source="torch, DataLoader",
         example="RuntimeError: DataLoader worker (pid 4711) is killed by signal: Terminated. ",
     ),
@@ -307,9 +309,9 @@ KNOWN = (
         kind="cause",
         title="a worker of the DataLoader was killed",
         signs=(") is killed by signal:",),
-        means="Killed: no memory left (every worker copies what it touches). Bus error: no shared memory left. "
+        means="Killed: no memory left (every worker copies what it changes). Bus error: no shared memory left. "
         "Segmentation fault: a C library, often one that was used before the fork.",
-        do="Fewer workers, smaller prefetch_factor; in a container a larger --shm-size; "
+        do="Use fewer workers or a smaller prefetch_factor; in a container a larger --shm-size; "
         'multiprocessing_context="spawn".',
         source="torch, DataLoader",
         facts=r"is killed by signal: (?P<signal>[\w ]+)",
@@ -320,7 +322,7 @@ KNOWN = (
         kind="cause",
         title="a worker of the DataLoader ended",
         signs=("exited unexpectedly",),
-        means="Its own error stands above, or was lost with the process.",
+        means="Its error is above, or was lost with the process.",
         do="num_workers=0 shows the error.",
         source="torch, DataLoader",
         example="RuntimeError: DataLoader worker (pid(s) 812, 813) exited unexpectedly",
@@ -330,8 +332,8 @@ KNOWN = (
         kind="cause",
         title="shared memory is used up",
         signs=("insufficient shared memory (shm)", "out of shared memory"),
-        means="Workers hand over batches in /dev/shm, which containers limit to 64 MB by default.",
-        do="docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir of medium Memory at /dev/shm.",
+        means="Workers send batches through /dev/shm, which containers limit to 64 MB by default.",
+        do="Use docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir of medium Memory at /dev/shm.",
         source="torch, DataLoader",
         example="ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory "
         "(shm).",
@@ -342,7 +344,7 @@ KNOWN = (
         title="the DataLoader waited too long for a batch",
         signs=("DataLoader timed out after",),
         means="The workers are stuck or too slow: a file system, a lock taken before the fork, one bad sample.",
-        do="num_workers=0 shows where. While one rank waits here, the others wait for it in the collective.",
+        do="num_workers=0 shows the line. While one rank waits here, the others wait for it in the collective.",
         timeout="DataLoader(timeout=)",
         source="torch, DataLoader",
         facts=r"after (?P<seconds>[\d.]+) seconds",

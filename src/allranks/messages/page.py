@@ -6,23 +6,23 @@ from allranks.messages import known_gloo, known_jax, known_system, known_torch
 from allranks.messages.known import KINDS, Known
 
 _HEAD = """\
-# `allranks explain`
+# Explain known messages of a log
 
-What the messages of XLA, JAX, Gloo, NCCL, torch and the system mean, what to do, and which timeout governs them.
+This page lists what messages of XLA, JAX, Gloo, NCCL, torch and the system mean, what to do, and which timeout applies.
 
 ```
 allranks explain slurm-4711.out          # or several logs, or - for standard input; --json
 ```
 
-It reads the logs of any job, also of one that never used allranks: causes first, then who waits for others, then
-consequences; each kind of message once, with the line of its first, how often it came, and the ranks that said it.
-The exit code is 0 if a message was found, 1 if none was.
+It reads the logs of any job, also of jobs that never used allranks. Causes come first, then ranks that wait for others,
+then consequences. Each kind of message is shown once: its first line, its number, and the ranks that printed it. The
+exit code is 0 if a message was found, 1 if none was.
 
-`allranks run` says the same in place: below the first message of a kind, once a job, when the ranks had a moment to say
-it too. Causes and waits are explained so; consequences are not, since the end of the job names the first failure. It
-costs nothing that can be seen: of more than half a megabyte of output a second only a part is searched.
+`allranks run` explains messages in place, once per job, below the first message of a kind. It explains causes and
+waits. It does not explain consequences, because the end of the job names the first failure. If a job prints more than
+half a megabyte per second, only a part of the output is searched.
 
-This page is drawn from the code (`python -m allranks.messages.page > docs/explain.md`).
+This page is made from the code (`python -m allranks.messages.page > docs/explain.md`).
 """
 _PARTS = (
     ("XLA and JAX", known_jax.KNOWN),
