@@ -35,9 +35,9 @@ def took(ran: Ran) -> float:
 def blamed(ran: Ran) -> str:
     """What the summary at the end says was the cause."""
     if ran.code is None:
-        return "nobody: it was given up"
+        return "no rank: the bench gave it up"
     found = _BLAME.search(ran.output) or _ROOT_CAUSE.search(ran.output)
-    return f"rank {found['rank']}: {found['why'].removeprefix('failed: ').strip()}" if found else "nobody"
+    return f"rank {found['rank']}: {found['why'].removeprefix('failed: ').strip()}" if found else "no rank"
 
 
 def row(event: str, name: str, runs: list[Ran]) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ def four_ranks(framework: str, what: str, rounds: int) -> str:
         for name, runs in in_turns(again, rounds - 1).items():
             results[name] += runs
         rows += [row(event, name, runs) for name, runs in results.items()]
-    return table((what, "under", "whole job down after", "exit code", "who and what the summary blames"), rows)
+    return table((what, "under", "job ended after", "exit code", "what the summary reports"), rows)
 
 
 def tables(*, quick: bool) -> str:

@@ -81,7 +81,7 @@ def hang(bench: Bench, framework: str) -> Rows:
     words = ("gpu_ranks.py", framework, bench.device, "stuck")
     ran = bench.ranks(2, *words, options=("--on-hang", "end"), until=b"what to do:")
     said, when = _SAYS.search(ran.output), next((one["when"] for one in ran.told if "when" in one), math.nan)
-    told = f"{page.duration(ran.seen - when)}: {said[1]}" if said else "nobody"
+    told = f"{page.duration(ran.seen - when)}: {said[1]}" if said else "no rank"
     return [("a rank that hangs, in torch in a kernel, is reported after", told, "<= 3.5 s")]
 
 

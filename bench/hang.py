@@ -45,7 +45,7 @@ def reports(framework: str, rounds: int) -> str:
         (without,) = in_turns({"without": bare}, 1)["without"]
         said = _SAYS.search(results[-1].output)
         rows.append((words, "allranks", duration(median(map(told, results))), said[1] if said else "no rank"))
-        rows.append((words, "torchrun alone", f"> {PATIENCE:.0f} s", "nothing" if without.code is None else "an error"))
+        rows.append((words, "torchrun", f"> {PATIENCE:.0f} s", "nothing" if without.code is None else "an error"))
     return table((f"4 {framework} ranks, rank 1", "under", "reported after", "report"), rows)
 
 

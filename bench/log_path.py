@@ -122,7 +122,7 @@ def console_alone(lines: int, rounds: int) -> str:
     for name, costs in results.items():
         wall, cpu = median(cost.wall for cost in costs), median(cost.cpu for cost in costs)
         rows.append((name, f"{8 * lines / wall:,.0f}", f"{cpu / 8 / lines * 1e6:.2f} µs", f"{8 * lines / cpu:,.0f}"))
-    headers = ("our console alone, to /dev/null", "lines/s", "its CPU a line", "lines per second of its CPU")
+    headers = ("our console only, to /dev/null", "lines/s", "its CPU per line", "lines per second of its CPU")
     return table(headers, rows)
 
 

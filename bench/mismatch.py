@@ -146,7 +146,7 @@ def matrix(framework: str, cases: Mapping[str, str], sizes: Sequence[int]) -> tu
             (words, *cells, f"all ranks, {seconds}" if {o.what for o in ours.values()} == {_NAMED} else told(ours))
         )
     counted = ", ".join(map(str, sizes))
-    names = {"nothing": f"{framework} alone", "DETAIL": "TORCH_DISTRIBUTED_DEBUG=DETAIL"}
+    names = {"nothing": f"only {framework}", "DETAIL": "TORCH_DISTRIBUTED_DEBUG=DETAIL"}
     heads = [names[way] for way in WAYS[framework] if way != "lockstep"]
     return table((f"one of {counted} ranks", *heads, "in lockstep: which ranks raise, and when"), rows), every
 
