@@ -14,8 +14,8 @@ class Extent:
     shape: tuple[int, ...]
 
     @classmethod
-    def whole(cls, shape: tuple[int, ...]) -> Extent:
-        """Return the extent of a whole array."""
+    def of_shape(cls, shape: tuple[int, ...]) -> Extent:
+        """Return the extent of all elements of an array of this shape."""
         return cls((0,) * len(shape), shape)
 
     @property

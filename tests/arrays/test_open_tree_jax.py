@@ -92,7 +92,7 @@ def test_donation_and_deletion_do_not_touch_what_is_held() -> None:
         for sharding in (cut, SingleDeviceSharding(jax.devices()[0])):
             state = jax.device_put(jnp.full((8, 2048), float(number)), sharding)
             opened = open_tree(state, rank=0, size=1)
-            held = [opened.held(0, at) for at in range(len(opened.declared[0].split.holders))]
+            held = [opened.cell_bytes(0, at) for at in range(len(opened.declared[0].split.holders))]
             assert not any(one.mutable for one in held)
             assert held[0].data.ctypes.data == state.addressable_data(0).unsafe_buffer_pointer()
             if number % 3 == 0:
@@ -109,7 +109,7 @@ def test_arrays_are_made_around_the_buffers_that_were_filled() -> None:
     mesh = mesh_of((2, 4), "a", "b")
     for spec, count in ((P(), 1), (P("a"), 2), (P("a", "b"), 8)):
         state = jax.device_put(np.arange(64.0 * 512, dtype=np.float32).reshape(64, 512), NamedSharding(mesh, spec))
-        opened = open_tree(jnp.zeros_like(state), rank=0, size=1, restoring=True)
+        opened = open_tree(jnp.zeros_like(state), rank=0, size=1, for_restore=True)
         assert len(opened.targets(0)) == count
         fill(opened, {"": np.asarray(state)})
         back: Any = opened.rebuild({})
@@ -153,7 +153,7 @@ def test_keys_and_descriptions_are_templates() -> None:
     with pytest.raises(CannotStore, match="ShapeDtypeStruct, which holds no bytes"):
         open_tree(described, rank=0, size=1)
     with pytest.raises(CannotStore, match="without sharding"):
-        open_tree(jax.ShapeDtypeStruct((1,), float), rank=0, size=1, restoring=True)
+        open_tree(jax.ShapeDtypeStruct((1,), float), rank=0, size=1, for_restore=True)
 
 
 @pytest.mark.parametrize("bad", ["tracer", "float0"])
@@ -190,7 +190,7 @@ def test_all_ranks_see_one_split(world: allranks.World) -> None:
         assert set().union(*map(set, seen)) == set(range(128))
 
     blank = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
-    into = open_tree(blank, rank=world.rank, size=world.size, restoring=True)
+    into = open_tree(blank, rank=world.rank, size=world.size, for_restore=True)
     fill(into, dict.fromkeys(SPECS, values) | {"keys": mine["keys"]})
     back: Any = into.rebuild({})
     assert all(back[name].sharding == state[name].sharding for name in state)

@@ -14,7 +14,7 @@ from trees import carried, fill, wholes
 
 from allranks.arrays.base import Split
 from allranks.arrays.detect import open_tree
-from allranks.arrays.grid import cell, held_at, split_of
+from allranks.arrays.grid import cell, extent_on_device, split_of
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.errors import CannotStore
 from allranks.extent import Extent
@@ -143,7 +143,7 @@ def test_what_may_change_is_said_to() -> None:
     """A contiguous array is looked at where it lies, and may change; of any other a copy is taken."""
     array = np.arange(4.0)
     opened = open_tree([array, array[::2], np.int8(3)], rank=0, size=1)
-    first, second, third = (opened.held(number, 0) for number in range(3))
+    first, second, third = (opened.cell_bytes(number, 0) for number in range(3))
     assert np.shares_memory(first.data, array)
     assert [held.mutable for held in (first, second, third)] == [True, False, False]
     assert second.data.view(float).tolist() == [0, 2]
@@ -213,7 +213,7 @@ def test_keys_that_make_no_path_are_refused() -> None:
 def test_cells_cover_an_array_once() -> None:
     """The cells of a grid, numbered, are the parts that it was recognised from; uneven and empty ones too."""
     for shape, count in (((5, 3), 4), ((4, 2), 8), ((9, 1), 7), ((3, 0), 2), ((0,), 3)):
-        parts = [((rank,), held_at((rank,), shape, [(0, 1)], (count,))) for rank in range(count)]
+        parts = [((rank,), extent_on_device((rank,), shape, [(0, 1)], (count,))) for rank in range(count)]
         split = split_of(shape, parts)
         seen = np.zeros(shape, int)
         for number, holders in enumerate(split.holders):
@@ -239,16 +239,16 @@ def test_parts_that_are_no_grid_are_known() -> None:
 def test_sharding_one_dimension_twice_follows_torch() -> None:
     """Chunks of chunks, and strided ones, which the later axis cuts first; a part in two runs is no box."""
     mesh, shape = (2, 2), (8,)
-    nested = [held_at((i, j), shape, [(0, 1), (0, 1)], mesh) for i in range(2) for j in range(2)]
+    nested = [extent_on_device((i, j), shape, [(0, 1), (0, 1)], mesh) for i in range(2) for j in range(2)]
     assert [extent.offset for extent in nested] == [(0,), (2,), (4,), (6,)]
-    strided = [held_at((i, j), shape, [(0, 2), (0, 1)], mesh) for i in range(2) for j in range(2)]
+    strided = [extent_on_device((i, j), shape, [(0, 2), (0, 1)], mesh) for i in range(2) for j in range(2)]
     assert [extent.offset for extent in strided] == [(0,), (4,), (2,), (6,)]
-    assert held_at((0, 0), shape, [(0, 2), None], mesh) is None
+    assert extent_on_device((0, 0), shape, [(0, 2), None], mesh) is None
 
 
 def test_a_template_stays_as_it_is_until_its_targets_are_written() -> None:
     template = {"a": np.zeros(2)}
-    opened = open_tree(template, rank=0, size=1, restoring=True)
+    opened = open_tree(template, rank=0, size=1, for_restore=True)
     assert opened.rebuild({})["a"] is template["a"]
     fill(opened, wholes(open_tree({"a": np.ones(2)}, rank=0, size=1)))
     assert opened.rebuild({})["a"].tolist() == [1, 1]

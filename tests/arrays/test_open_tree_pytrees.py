@@ -56,7 +56,7 @@ def test_an_equinox_module_is_stored_as_it_is() -> None:
     assert eqx.tree_equal(back["state"], moving)
     with pytest.raises(CannotStore, match=r"'f' is .*\(relu\).* Keep functions out of the state"):
         open_tree({"f": jax.nn.relu}, rank=0, size=1)
-    compared = open_tree(model, rank=0, size=1, comparing=True)
+    compared = open_tree(model, rank=0, size=1, for_comparison=True)
     assert "relu" in str(compared.values["layers/1"])
 
 

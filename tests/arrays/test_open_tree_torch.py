@@ -89,12 +89,12 @@ def test_every_dtype_is_filled_in_place(dtype: str) -> None:
 
 def test_what_is_held_is_the_tensor_itself_and_may_change() -> None:
     tensor = torch.nn.Parameter(torch.arange(4.0))
-    held = open_tree(tensor, rank=0, size=1).held(0, 0)
+    held = open_tree(tensor, rank=0, size=1).cell_bytes(0, 0)
     assert (held.mutable, held.data.ctypes.data) == (True, tensor.data_ptr())
-    turned = open_tree(torch.arange(6.0).reshape(2, 3).t(), rank=0, size=1).held(0, 0)
+    turned = open_tree(torch.arange(6.0).reshape(2, 3).t(), rank=0, size=1).cell_bytes(0, 0)
     assert (turned.mutable, turned.data.view(np.float32).tolist()) == (False, [0, 3, 1, 4, 2, 5])
     conj = torch.tensor([1 + 2j]).conj()
-    assert open_tree(conj, rank=0, size=1).held(0, 0).data.view(np.complex64).tolist() == [1 - 2j]
+    assert open_tree(conj, rank=0, size=1).cell_bytes(0, 0).data.view(np.complex64).tolist() == [1 - 2j]
 
 
 def test_a_module_without_memory_gets_some() -> None:
@@ -234,7 +234,7 @@ def test_dtensors_are_parts_of_one_whole(world: allranks.World) -> None:
 
     template = {name: distribute_tensor(torch.zeros_like(whole[name]), *case) for name, case in cases.items()}
     template["meta"] = DTensor.from_local(torch.empty(1, 6, device="meta"), line, [Shard(0)], run_check=False)
-    into = open_tree(template, rank=world.rank, size=world.size, restoring=True)
+    into = open_tree(template, rank=world.rank, size=world.size, for_restore=True)
     fill(into, {name: value.numpy() for name, value in whole.items()} | {"meta": values[:4].numpy()})
     back: Any = into.rebuild({})
     for name, value in whole.items():

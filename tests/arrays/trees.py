@@ -10,7 +10,7 @@ from allranks.arrays.base import OpenTree
 from allranks.arrays.detect import open_tree
 from allranks.arrays.grid import cell
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.arrays.saved import Saved, SavedArray
+from allranks.arrays.saved_tree import SavedArray, SavedTree
 
 
 def wholes(opened: OpenTree, rank: int = 0) -> dict[str, np.ndarray]:
@@ -21,7 +21,7 @@ def wholes(opened: OpenTree, rank: int = 0) -> dict[str, np.ndarray]:
         for at, holders in enumerate(leaf.split.holders):
             extent = cell(at, leaf.shape, leaf.split.cuts)
             if rank in holders and extent.size:
-                whole[extent.slices] = opened.held(number, at).data.view(whole.dtype).reshape(extent.shape)
+                whole[extent.slices] = opened.cell_bytes(number, at).data.view(whole.dtype).reshape(extent.shape)
         found[leaf.path] = whole
     return found
 
@@ -38,8 +38,8 @@ def carried(state: Any, template: Any, *, rank: int = 0, size: int = 1) -> Any:
     """Return ``template`` with the contents of ``state``, all of which this rank must hold."""
     source = open_tree(state, rank=rank, size=size)
     leaves = {one.path: SavedArray(one.shape, one.dtype, one.kind) for one in source.declared}
-    saved = Saved({**leaves, **source.values})
-    into = open_tree(template, rank=rank, size=size, restoring=True, saved=saved)
+    saved = SavedTree({**leaves, **source.values})
+    into = open_tree(template, rank=rank, size=size, for_restore=True, saved=saved)
     assert [leaf.path for leaf in into.declared] == [leaf.path for leaf in source.declared]
     fill(into, wholes(source, rank))
     return into.rebuild(source.values)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from allranks.arrays.base import Copy, Held, Split, Target
-from allranks.arrays.grid import cell, everywhere, shared
+from allranks.arrays.base import CellBytes, Copy, Split, Target
+from allranks.arrays.grid import cell, intern_split, replicated_split
 from allranks.arrays.leaves.base import Filling, Here, Spec
 
 
@@ -39,9 +39,9 @@ class SubsetArray:
 @lru_cache
 def _split(dimensions: int, ranks: tuple[int, ...], whole: bool, rank: int, size: int) -> Split:
     if ranks == (rank,):
-        return everywhere(dimensions, size)
+        return replicated_split(dimensions, size)
     cuts = (1 if whole else len(ranks), *(1,) * (dimensions - 1))[:dimensions]
-    return shared(Split(cuts, (ranks,) if whole else tuple((one,) for one in ranks)))
+    return intern_split(Split(cuts, (ranks,) if whole else tuple((one,) for one in ranks)))
 
 
 def claims(kind: type) -> bool:
@@ -61,8 +61,8 @@ def _spec(shape: tuple[int, ...], dtype: str, split: Split) -> Spec:
     return Spec(shape, dtype, split)
 
 
-def held(leaf: SubsetArray, cell: int, here: Here) -> Held:
-    return Held(_bytes(leaf.parts(here)[cell]), mutable=True)
+def cell_bytes(leaf: SubsetArray, cell: int, here: Here) -> CellBytes:
+    return CellBytes(_bytes(leaf.parts(here)[cell]), mutable=True)
 
 
 def copies(leaf: SubsetArray, here: Here) -> tuple[Copy, ...]:

@@ -37,7 +37,7 @@ def test_irregular_boxes_fill_an_array_exactly_if_every_element_is_in_one(
     shape: tuple[int, ...], data: st.DataObject
 ) -> None:
     """Pieces of the whole do; with one lost, doubled or moved, as the count of every element says."""
-    boxes = split(data, Extent.whole(shape), 3)
+    boxes = split(data, Extent.of_shape(shape), 3)
     assert fills(shape, runs_of(boxes))
     i = data.draw(st.integers(0, len(boxes) - 1))
     fault = data.draw(st.sampled_from(["lost", "doubled", "moved"]))

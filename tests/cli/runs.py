@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from allranks.arrays.base import Declared, Held, Split
+from allranks.arrays.base import CellBytes, Declared, Split
 from allranks.arrays.grid import cell
 from allranks.checkpoint import manifest_encode, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
@@ -54,10 +54,10 @@ class Tree:
     def ties(self) -> dict[int, int]:
         return {}
 
-    def held(self, array: int, number: int) -> Held:
+    def cell_bytes(self, array: int, number: int) -> CellBytes:
         path, whole = list(self.arrays.items())[array]
         part = whole[cell(number, whole.shape, self._split(path).cuts).slices]
-        return Held(np.ascontiguousarray(part).reshape(-1).view(np.uint8), mutable=False)
+        return CellBytes(np.ascontiguousarray(part).reshape(-1).view(np.uint8), mutable=False)
 
     def _split(self, path: str) -> Split:
         shape = self.arrays[path].shape
@@ -86,7 +86,9 @@ def save(
     prepared = [Planner(rank, tree.ranks).prepare(tree) for rank in range(tree.ranks)]
     for rank, planned in ((rank, file) for rank, mine in enumerate(prepared) for file in mine.files):
         about = {"allranks": json.dumps({"step": step, "nonce": nonce, "rank": rank})}
-        parts = [tree.held(one.leaf, one.cell).data[one.start :][: one.nbytes].tobytes() for one in planned.plan.parts]
+        parts = [
+            tree.cell_bytes(one.leaf, one.cell).data[one.start :][: one.nbytes].tobytes() for one in planned.plan.parts
+        ]
         data = planned.image.header(about) + b"".join(parts)
         ends = planned.image.ends
         digests = [hasher("xxh3-128")(data[begin:end]) for begin, end in pairwise((0, *ends))]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allranks.arrays.opened import Opened
+from allranks.arrays.flat_tree import Opened
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def lanes(part: Array, whole: tuple[int, ...], extent: Extent) -> Lanes:
 
 
 def fingerprint(array: Array) -> Lanes:
-    return lanes(array, array.shape, Extent.whole(array.shape))
+    return lanes(array, array.shape, Extent.of_shape(array.shape))
 
 
 def by_definition(array: Array) -> Lanes:

@@ -59,7 +59,7 @@ def test_a_part_has_its_place_in_the_whole() -> None:
     whole = any_bits("float32", 6, 5, 4)
     extents = [Extent((i, 0, k), (3, 5, 2)) for i in (0, 3) for k in (0, 2)]
     leaves = [([whole[extent.slices]], [seat(whole.shape, extent)]) for extent in extents]
-    everything = ours.lanes([([whole], [seat(whole.shape, Extent.whole(tuple(whole.shape)))])])[0][0]
+    everything = ours.lanes([([whole], [seat(whole.shape, Extent.of_shape(tuple(whole.shape)))])])[0][0]
     assert total(lanes[0] for lanes in ours.lanes(leaves)) == everything
 
 

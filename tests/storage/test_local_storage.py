@@ -14,7 +14,7 @@ import pytest
 from sources import Blocks, content
 
 from allranks.errors import AlreadyThere, StorageError
-from allranks.storage import LocalStorage, newfile
+from allranks.storage import LocalStorage, new_file
 from allranks.storage.base import BLOCK
 
 READ_ONLY, REMOUNT, DETACH = 1, 32, 2
@@ -137,7 +137,7 @@ def test_a_disk_that_cannot_reserve_is_written_all_the_same(tmp_path: Path, monk
         ctypes.set_errno(errno.EOPNOTSUPP)
         return -1
 
-    monkeypatch.setattr(newfile, "_fallocate", cannot)
+    monkeypatch.setattr(new_file, "_fallocate", cannot)
     storage = LocalStorage(tmp_path)
     storage.write("file", Blocks(content(BLOCK + 5)))
     assert storage.get("file") == content(BLOCK + 5)
@@ -251,7 +251,7 @@ def test_a_full_disk_is_said_before_a_byte_is_written(tmp_path: Path) -> None:
 
 def test_a_disk_that_fills_up_underway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no space can be reserved the block that does not fit ends the write, and the space is free again."""
-    monkeypatch.setattr(newfile, "_reserve", lambda *_: None)
+    monkeypatch.setattr(new_file, "_reserve", lambda *_: None)
     with small_disk(tmp_path / "small", 12 << 20):
         storage = LocalStorage(tmp_path / "small")
         with pytest.raises(StorageError, match="ENOSPC"):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.storage.seekable import SeekableFile
+from allranks.storage.seekable_file import SeekableFile
 
 STEPS = st.lists(
     st.one_of(

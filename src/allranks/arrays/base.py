@@ -73,7 +73,7 @@ class Declared:
     per_rank: bool = False
 
 
-class Held(NamedTuple):
+class CellBytes(NamedTuple):
     """The bytes of one cell in host memory: ``data`` is flat uint8 in row-major order.
 
     ``mutable`` says whether the program may change them once it goes on; if not, the array itself is kept alive, and
@@ -126,7 +126,7 @@ class OpenTree(Protocol):
     def values(self) -> dict[str, bool | int | float | str | None]:
         """The leaves that are JSON values, by path."""
 
-    def held(self, array: int, cell: int) -> Held:
+    def cell_bytes(self, array: int, cell: int) -> CellBytes:
         """Return a cell, which this rank holds, of ``declared[array]``."""
 
     @property
@@ -138,19 +138,19 @@ class OpenTree(Protocol):
         """The JSON values of which each rank has its own."""
 
     @property
-    def passed(self) -> dict[str, str]:
+    def skipped(self) -> dict[str, str]:
         """What is neither, by path: what it is. Empty unless the tree was opened so that this may be."""
 
     @property
-    def follows(self) -> bool:
+    def follows_checkpoint(self) -> bool:
         """Whether a part of a template takes the structure of what is saved: optimizers, schedules."""
 
     @property
-    def dealt(self) -> tuple[str, ...]:
+    def rank_local_paths(self) -> tuple[str, ...]:
         """The paths of what each rank has for itself, and is dealt anew where another number of ranks restores."""
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def kept_settings(self) -> dict[str, Any]:
         """What a template keeps, by path, since the checkpoint has none of it: settings of optimizers and schedules."""
 
     def memory(self, array: int) -> Hashable | None:
@@ -182,7 +182,7 @@ class OpenTree(Protocol):
         """Return the tree with its targets' contents, once all are filled, and these values."""
 
 
-class Gathering(Protocol):
+class GatheringWorld(Protocol):
     """What this part needs of a world: to know who we are, and to see what every rank says."""
 
     @property

@@ -89,7 +89,7 @@ def count_rows(shapes: Mapping[str, tuple[int, ...]], *, who: str) -> int:
     return next(rows for rows in groups if rows is not None)
 
 
-def whole(rows: int, *, mine: int, shards: int, global_rows: int | None, who: str) -> int:
+def count_global_rows(rows: int, *, mine: int, shards: int, global_rows: int | None, who: str) -> int:
     """Return the rows of the global batch, of whose ``shards`` this rank brings ``mine``, as ``rows`` rows.
 
     Raises BatchMismatch where they do not divide, or do not add up to ``global_rows`` where that is given.
@@ -117,7 +117,7 @@ def _advice(rows: int, *, mine: int, shards: int, global_rows: int) -> str:
     return f"This rank should bring {expected}."
 
 
-def refuse_new_total(total: int, before: Sequence[int], *, who: str) -> None:
+def raise_new_total(total: int, before: Sequence[int], *, who: str) -> None:
     """Raise BatchMismatch: a batch of another size came unannounced, perhaps on this rank only."""
     raise BatchMismatch(
         f"{who}: the rows make a batch of {total} now, and made one of {' or '.join(map(str, before))} before.",
@@ -125,7 +125,7 @@ def refuse_new_total(total: int, before: Sequence[int], *, who: str) -> None:
     )
 
 
-def judge(claims: Sequence[Claim]) -> None:
+def check_claims(claims: Sequence[Claim]) -> None:
     """Raise BatchMismatch unless all ranks bring rows that fit together; ``claims`` are in rank order.
 
     Their leaves must be alike; ranks that bring the same part of the batch must bring the same bytes, and ranks that
@@ -140,13 +140,13 @@ def judge(claims: Sequence[Claim]) -> None:
             ranks=fewest,
             remedy="Every rank must bring the same number of rows, with the same shapes and dtypes.",
         )
-    if ranks := _clash(claims, key=lambda claim: claim.shards, value=lambda claim: claim.digest):
+    if ranks := _find_clash(claims, key=lambda claim: claim.shards, value=lambda claim: claim.digest):
         raise BatchMismatch(
             f"{name_ranks(ranks)} hold the same part of the batch, and bring different bytes for it.",
             ranks=ranks,
             remedy="Ranks that differ only along a mesh axis that is not the batch's must read the same rows.",
         )
-    if ranks := _clash(claims, key=lambda claim: claim.digest, value=lambda claim: claim.shards):
+    if ranks := _find_clash(claims, key=lambda claim: claim.digest, value=lambda claim: claim.shards):
         raise BatchMismatch(
             f"{name_ranks(ranks)} bring byte-identical rows for different parts of the batch.",
             ranks=ranks,
@@ -154,7 +154,7 @@ def judge(claims: Sequence[Claim]) -> None:
         )
 
 
-def _clash(
+def _find_clash(
     claims: Sequence[Claim], *, key: Callable[[Claim], Hashable], value: Callable[[Claim], Hashable]
 ) -> tuple[int, int] | None:
     """Return the first two ranks whose claims have equal keys and different values."""

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from allranks.arrays.leaves.base import Here
+from allranks.arrays.leaves.base import OpenContext
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.arrays.saved import Node, SavedArray
-from allranks.arrays.walk import Branch, Late, Opener
+from allranks.arrays.saved_tree import Node, SavedArray
+from allranks.arrays.walk import Branch, DeferredChild, Opener
 from allranks.errors import AllranksError, CannotStore, DoesNotFit
 from allranks.failure import text_of
 
@@ -122,13 +122,13 @@ def _codec_of(kind: type) -> Codec | None:
     return next((known[base] for base in kind.__mro__ if base in known), None)
 
 
-def opener(node: Any, here: Here) -> Opener | None:
+def opener(node: Any, context: OpenContext) -> Opener | None:
     """Return what takes apart an object whose type is registered, None for any other."""
     codec = _codec_of(type(node))  # type: ignore[arg-type]
-    return None if codec is None else partial(_open, here)
+    return None if codec is None else partial(_open, context)
 
 
-def _open(here: Here, node: Any) -> Branch:
+def _open(context: OpenContext, node: Any) -> Branch:
     codec = _codec_of(type(node))  # type: ignore[arg-type]
     assert codec is not None
     kind = f"{type(node).__module__}.{type(node).__qualname__}".removeprefix("builtins.")
@@ -140,34 +140,34 @@ def _open(here: Here, node: Any) -> Branch:
         try:
             tree = codec.encode(node)
         except Exception as error:
-            raise CannotStore(f"'{path}': {_failed('encode', kind, error)}", leaf=path) from error
+            raise CannotStore(f"'{path}': {_failure_text('encode', kind, error)}", leaf=path) from error
         if type(tree) is type(node):
             raise CannotStore(f"'{path}': encode of {kind} returned a {kind} again.", leaf=path)
-        if not codec.fixed and (inner := _other_type(tree)):
+        if not codec.fixed and (inner := _registered_type_in(tree)):
             words = f"encode of {kind}, which is registered with fixed=False, returned a tree with a {inner}"
             raise CannotStore(f"'{path}': {words}: expected arrays and JSON values. Encode that one, too.", leaf=path)
-        saved = None if codec.fixed or here.saved is None else here.saved.below(path)
+        saved = None if codec.fixed or context.saved is None else context.saved.below(path)
         return tree if saved is None else _as_saved(tree, saved)
 
     def make(children: list[object]) -> object:
         try:
             return codec.decode(children[0], node)
         except Exception as error:
-            raise DoesNotFit(f"'{at}': {_failed('decode', kind, error)}", differences=()) from error
+            raise DoesNotFit(f"'{at}': {_failure_text('decode', kind, error)}", differences=()) from error
 
-    return Branch(None, (Late(encoded, follows=not codec.fixed),), make, decodes=True)
+    return Branch(None, (DeferredChild(encoded, follows_checkpoint=not codec.fixed),), make, decodes=True)
 
 
-def _other_type(tree: Any) -> str:
+def _registered_type_in(tree: Any) -> str:
     """Return the name of a type in a tree that is encoded as well, "" if there is none."""
     if isinstance(tree, dict | list | tuple):
         inside = tree.values() if isinstance(tree, dict) else tree
-        return next(filter(None, map(_other_type, inside)), "")
+        return next(filter(None, map(_registered_type_in, inside)), "")
     kind: Any = type(tree)
     return "" if _codec_of(kind) is None else str(kind.__qualname__)
 
 
-def _failed(what: str, kind: str, error: Exception) -> str:
+def _failure_text(what: str, kind: str, error: Exception) -> str:
     return f"{what} of {kind} failed: {text_of(error)}"
 
 

@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import cast
 
 from allranks.arrays.base import Backend, Leaf, OpenTree
-from allranks.arrays.leaves.base import Adapter, Here
-from allranks.arrays.opened import Opened
-from allranks.arrays.saved import Saved
+from allranks.arrays.flat_tree import FlatTree
+from allranks.arrays.leaves.base import Adapter, OpenContext
+from allranks.arrays.saved_tree import SavedTree
 from allranks.errors import AllranksError
 
 # What adapts the leaves and nodes of a module that the program has imported; the first that claims one has it.
@@ -37,26 +37,28 @@ def open_tree(
     *,
     rank: int,
     size: int,
-    restoring: bool = False,
-    comparing: bool = False,
-    passing: bool = False,
-    saved: Saved | None = None,
+    for_restore: bool = False,
+    for_comparison: bool = False,
+    skip_unknown: bool = False,
+    saved: SavedTree | None = None,
     choose: Callable[[Sequence[str]], Mapping[str, str]] | None = None,
 ) -> OpenTree:
-    """Return a state taken apart, to be saved or, if ``restoring``, to be filled and put together again.
+    """Return a state taken apart, to be saved or, if ``for_restore``, to be filled and put together again.
 
     Containers, pytrees and objects with ``state_dict()`` and ``load_state_dict()`` are opened; arrays of JAX, NumPy and
     PyTorch and JSON values are leaves. Moves no byte; every rank calls it. Raises CannotStore, naming every leaf that
-    is neither. Optimizers and schedules take the structure of what is ``saved``, if that is given. If ``comparing``, an
-    object with a method ``alike()``, as a loader's snapshot, is opened as the JSON that this returns, and a function is
-    a leaf, its name. If ``passing``, what is neither is no error, but ``passed`` over. ``choose`` returns for which
-    paths rank 0's leaf is meant ("main") or each rank's ("rank"); what torch itself takes from rank 0 is, in any case.
+    is neither. Optimizers and schedules take the structure of what is ``saved``, if that is given. If
+    ``for_comparison``, an object with a method ``alike()``, as a loader's snapshot, is opened as the JSON that this
+    returns, and a function is a leaf, its name. If ``skip_unknown``, what is neither is no error, but ``skipped`` over.
+    ``choose`` returns for which paths rank 0's leaf is meant ("main") or each rank's ("rank"); what torch itself takes
+    from rank 0 is, in any case.
     """
     adapters = [cast(Adapter, import_module(name)) for needs, name in _LEAVES.items() if needs in sys.modules]
-    return Opened(tree, adapters, Here(rank, size, restoring, comparing, passing, saved, choose=choose))
+    context = OpenContext(rank, size, for_restore, for_comparison, skip_unknown, saved, choose=choose)
+    return FlatTree(tree, adapters, context)
 
 
-def backend_named(framework: str) -> ModuleType:
+def import_backend(framework: str) -> ModuleType:
     """Return ``arrays/jax.py`` or ``arrays/torch.py``; importing it imports the framework."""
     return import_module(f"allranks.arrays.{framework}")
 
@@ -64,7 +66,7 @@ def backend_named(framework: str) -> ModuleType:
 def _backend(tree: object) -> Backend:
     for framework in ("torch", "jax"):
         if framework in sys.modules:
-            backend = cast(Backend, backend_named(framework))
+            backend = cast(Backend, import_backend(framework))
             if backend.owns(tree):
                 return backend
     raise AllranksError("there is no JAX array and no torch tensor in this tree.")

@@ -14,15 +14,15 @@ from allranks.extent import Extent
 _known: dict[Split, Split] = {}
 
 
-def shared(split: Split) -> Split:
+def intern_split(split: Split) -> Split:
     """Return the one object of this process that is equal to ``split``; it lives as long as the process."""
     return _known.setdefault(split, split)
 
 
 @lru_cache
-def everywhere(dimensions: int, size: int) -> Split:
+def replicated_split(dimensions: int, size: int) -> Split:
     """Return the split of an array that each of ``size`` ranks holds whole."""
-    return shared(Split((1,) * dimensions, (tuple(range(size)),)))
+    return intern_split(Split((1,) * dimensions, (tuple(range(size)),)))
 
 
 def split_of(shape: tuple[int, ...], parts: Iterable[tuple[Iterable[int], Extent]]) -> Split | None:
@@ -40,7 +40,7 @@ def split_of(shape: tuple[int, ...], parts: Iterable[tuple[Iterable[int], Extent
         return None
     if len(holders_of) != math.prod(cuts):
         return None
-    return shared(Split(cuts, tuple(tuple(sorted(held)) for _, held in sorted(holders_of.items()))))
+    return intern_split(Split(cuts, tuple(tuple(sorted(held)) for _, held in sorted(holders_of.items()))))
 
 
 def cell(number: int, shape: tuple[int, ...], cuts: tuple[int, ...]) -> Extent:
@@ -63,7 +63,7 @@ def cell_of(extent: Extent, shape: tuple[int, ...], cuts: tuple[int, ...]) -> in
     return number
 
 
-def held_at(
+def extent_on_device(
     index: Sequence[int], shape: tuple[int, ...], axes: Sequence[tuple[int, int] | None], mesh: Sequence[int]
 ) -> Extent | None:
     """Return what the device at ``index`` of a mesh holds, None if that is no box.
@@ -78,7 +78,7 @@ def held_at(
         at, groups = axis
         length = sum(map(len, kept[at]))
         chunks = (_chunk(0, length, groups, number) for number in range(groups))
-        kept[at] = _joined(run for chunk in chunks for run in _runs(kept[at], *_chunk(*chunk, count, mine)))
+        kept[at] = _join_runs(run for chunk in chunks for run in _runs(kept[at], *_chunk(*chunk, count, mine)))
     if any(len(runs) > 1 for runs in kept):
         return None
     offset = tuple(runs[0].start if runs else whole for runs, whole in zip(kept, shape, strict=True))
@@ -98,7 +98,7 @@ def _runs(runs: Iterable[range], start: int, stop: int) -> Iterator[range]:
         start, stop = start - len(run), stop - len(run)
 
 
-def _joined(runs: Iterable[range]) -> list[range]:
+def _join_runs(runs: Iterable[range]) -> list[range]:
     """Return the same elements in as few runs as possible."""
     joined: list[range] = []
     for run in runs:

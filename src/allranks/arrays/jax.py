@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from allranks.arrays import batch
-from allranks.arrays.base import Gathering, Leaf
+from allranks.arrays.base import GatheringWorld, Leaf
 from allranks.digest import digest, merge, show
 from allranks.errors import BatchMismatch
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 # What a world's ranks have compared already, and how many rows it made: once for each shape of a row is enough, and no
 # step is slowed down.
-_compared: WeakKeyDictionary[Gathering, dict[object, set[int]]] = WeakKeyDictionary()
+_compared: WeakKeyDictionary[GatheringWorld, dict[object, set[int]]] = WeakKeyDictionary()
 
 
 def owns(tree: object) -> bool:
@@ -61,7 +61,7 @@ def global_batch(
     *,
     axis: str | tuple[str, ...] | None = None,
     global_rows: int | None = None,
-    world: Callable[[], Gathering],
+    world: Callable[[], GatheringWorld],
 ) -> T:
     """``allranks.global_batch``, whose contract is in data/rows.py; ``world`` is asked for only if there are others."""
     who = f"rank {jax.process_index()}: global_batch"
@@ -70,7 +70,7 @@ def global_batch(
     arrays = _arrays(rows)
     count = batch.count_rows({path: array.shape for path, array in arrays.items()}, who=who)
     parts, mine = shards(sharding)
-    total = batch.whole(count, mine=len(mine), shards=parts, global_rows=global_rows, who=who)
+    total = batch.count_global_rows(count, mine=len(mine), shards=parts, global_rows=global_rows, who=who)
     if jax.process_count() > 1:
         _compare(world(), arrays, mine, total, announced=global_rows is not None, who=who)
 
@@ -100,17 +100,17 @@ def shards(sharding: Sharding) -> tuple[int, tuple[int, ...]]:
 
 
 def _compare(
-    world: Gathering, arrays: dict[str, Any], mine: tuple[int, ...], total: int, *, announced: bool, who: str
+    world: GatheringWorld, arrays: dict[str, Any], mine: tuple[int, ...], total: int, *, announced: bool, who: str
 ) -> None:
     row = tuple(f"{path or 'rows'} {array.dtype}{list(array.shape[1:])}" for path, array in arrays.items())
     totals = _compared.setdefault(world, {}).setdefault((row, mine), set())
     if total in totals:
         return
     if totals and not announced:  # alone in seeing a new number, this rank would wait for the others in vain
-        batch.refuse_new_total(total, sorted(totals), who=who)
+        batch.raise_new_total(total, sorted(totals), who=who)
     alike = all((array == array[:1]).all() for array in arrays.values())
     bytes_ = "" if alike else show(merge(digest(path, _raw(array)) for path, array in arrays.items()))
     leaves = [f"{path or 'rows'} {array.dtype}{list(array.shape)}" for path, array in arrays.items()]
     said = world.all_gather([leaves, mine, bytes_], name="global_batch")
-    batch.judge([batch.Claim(tuple(leaves), tuple(shards), text) for leaves, shards, text in said])
+    batch.check_claims([batch.Claim(tuple(leaves), tuple(shards), text) for leaves, shards, text in said])
     totals.add(total)

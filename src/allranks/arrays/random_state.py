@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from allranks.arrays.generators.base import Generators
-from allranks.arrays.leaves.base import Here
-from allranks.arrays.walk import Branch, Late, Opener
+from allranks.arrays.leaves.base import OpenContext
+from allranks.arrays.walk import Branch, DeferredChild, Opener
 from allranks.digest import digest
 from allranks.errors import AllranksError
 
@@ -44,13 +44,13 @@ class RandomState:
     def __init__(self, **generators: Any) -> None:
         if _RANKS in generators:
             raise AllranksError(f"RandomState: {_RANKS!r} is the name of the number of ranks; take another.")
-        self._generators = {name: _known(name, generator) for name, generator in generators.items()}
+        self._generators = {name: _check_generator(name, generator) for name, generator in generators.items()}
 
     def __getitem__(self, name: str) -> Any:
         return self._generators[name]
 
     def __setitem__(self, name: str, generator: Any) -> None:
-        self._generators[name] = _known(name, generator)
+        self._generators[name] = _check_generator(name, generator)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._generators)
@@ -59,34 +59,34 @@ class RandomState:
         return f"RandomState({', '.join(self._generators)})"
 
 
-def opener(node: object, here: Here) -> Opener | None:
+def opener(node: object, context: OpenContext) -> Opener | None:
     """Return what takes a RandomState apart, None for any other node."""
-    return partial(_open, here) if isinstance(node, RandomState) else None
+    return partial(_open, context) if isinstance(node, RandomState) else None
 
 
-def _open(here: Here, node: RandomState) -> Branch:
+def _open(context: OpenContext, node: RandomState) -> Branch:
     def note(path: str) -> object:
-        here.dealt.extend(f"{path}/{name}" if path else name for name in node)
-        return {_RANKS: here.size, **node._generators}
+        context.rank_local_paths.extend(f"{path}/{name}" if path else name for name in node)
+        return {_RANKS: context.size, **node._generators}
 
     def make(children: list[Any]) -> object:
         ranks = children[0][_RANKS]
         for name in node:
             generator = children[0][name]
-            node[name] = generator if here.rank < ranks else _derived(name, generator, here.rank)
+            node[name] = generator if context.rank < ranks else _derive(name, generator, context.rank)
         return node
 
-    return Branch(None, (Late(note, follows=False),), make)
+    return Branch(None, (DeferredChild(note, follows_checkpoint=False),), make)
 
 
-def _derived(name: str, generator: Any, rank: int) -> Any:
+def _derive(name: str, generator: Any, rank: int) -> Any:
     """Return a generator that is new: its seed is a digest of the state that it has, its name and the rank."""
     kind = _kind_of(generator)
     assert kind is not None
-    return kind.seeded(generator, digest(json.dumps([name, rank]), kind.state_of(generator)))
+    return kind.reseed(generator, digest(json.dumps([name, rank]), kind.state_of(generator)))
 
 
-def _known(name: str, generator: Any) -> Any:
+def _check_generator(name: str, generator: Any) -> Any:
     found = _global(generator) if isinstance(generator, ModuleType) else generator
     if found is None or _kind_of(found) is None:
         raise AllranksError(

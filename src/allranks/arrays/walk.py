@@ -34,11 +34,11 @@ Opener = Callable[[Any], Branch]
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
-    """A child that depends on its path: ``make`` returns it; ``follows`` what is saved there, if so."""
+class DeferredChild:
+    """A child that depends on its path: ``make`` returns it; ``follows_checkpoint`` what is saved there, if so."""
 
     make: Callable[[str], object]
-    follows: bool = True
+    follows_checkpoint: bool = True
 
 
 class Part:
@@ -61,8 +61,8 @@ class Part:
 class Walk:
     """The leaves of a tree in order, and their paths; ``make`` puts the tree together from others.
 
-    ``follows`` says whether there is a child that depends on what is saved. ``parts`` are the outermost nodes whose
-    branch ``decodes``.
+    ``follows_checkpoint`` says whether there is a child that depends on what is saved. ``parts`` are the outermost
+    nodes whose branch ``decodes``.
 
     ``is_leaf`` says of which types the leaves are; ``opener`` is asked how to take apart what is no plain container,
     and what neither it nor this file can take apart is a leaf, too. Raises CannotStore for keys that make no path.
@@ -73,7 +73,7 @@ class Walk:
     ) -> None:
         self.paths: list[str] = []
         self.leaves: list[object] = []
-        self.follows = False
+        self.follows_checkpoint = False
         self.parts: list[Part] = []
         self._is_leaf = is_leaf
         self._opener = opener
@@ -85,8 +85,8 @@ class Walk:
         return next(leaves) if self._maker is None else self._maker(leaves)
 
     def _visit(self, node: object, path: str | None) -> Maker | None:
-        if type(node) is Late:
-            self.follows |= node.follows
+        if type(node) is DeferredChild:
+            self.follows_checkpoint |= node.follows_checkpoint
             node = node.make(path or "")
         kind = type(node)
         if kind not in self._openers:

@@ -177,7 +177,7 @@ def _distances(
 ) -> dict[str, Distance]:
     readers = [Reader(side.storage, side.manifest, threads=1, folder=side.folder, progress=progress) for side in (a, b)]
     sums = {path: _Sums(math.prod(a.manifest.leaves[path].shape)) for path in leaves}
-    reads = plan(a.manifest, [(path, Extent.whole(a.manifest.leaves[path].shape)) for path in leaves])
+    reads = plan(a.manifest, [(path, Extent.of_shape(a.manifest.leaves[path].shape)) for path in leaves])
     spans_of_all = [span for file in reads for span in spans(one._replace(direct=None) for one in file.reads)]
 
     rooms = [_Room(side.manifest) for side in (a, b)]

@@ -170,9 +170,9 @@ def _arrays(reader: Reader, manifest: Manifest, paths: Sequence[str], framework:
     saved_as = {path: manifest.ties.get(path, path) for path in paths}
     buffers = {path: np.empty(manifest.leaves[path].shape, DTYPES[manifest.leaves[path].dtype]) for path in paths}
     wanted = {path: buffers[path] for path in paths if saved_as[path] == path or saved_as[path] not in buffers}
-    reader.fill([(path, Target(Extent.whole(buffer.shape), buffer)) for path, buffer in wanted.items()])
-    made_of = import_module(f"allranks.arrays.leaves.{framework}").made_of if framework != "numpy" else _itself
-    made = {path: made_of(buffer, manifest.leaves[path].kind) for path, buffer in wanted.items()}
+    reader.fill([(path, Target(Extent.of_shape(buffer.shape), buffer)) for path, buffer in wanted.items()])
+    from_stored = import_module(f"allranks.arrays.leaves.{framework}").from_stored if framework != "numpy" else _itself
+    made = {path: from_stored(buffer, manifest.leaves[path].kind) for path, buffer in wanted.items()}
     return {path: made[path] if path in made else made[saved_as[path]] for path in paths}
 
 

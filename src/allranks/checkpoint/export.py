@@ -110,8 +110,8 @@ def _write(
         mapped = mmap.mmap(out.fileno(), file.bytes)
         mapped[: len(file.header)] = file.header
         wanted = [
-            (tensor.path, Target(Extent.whole(tensor.shape), _view(mapped, tensor.begin, tensor.dtype, tensor.shape)))
-            for tensor in file.tensors
+            (one.path, Target(Extent.of_shape(one.shape), _view(mapped, one.begin, one.dtype, one.shape)))
+            for one in file.tensors
         ]
         reader(_Unmapping(mapped, progress)).fill(wanted)
         os.fsync(out.fileno())

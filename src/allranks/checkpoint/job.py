@@ -185,7 +185,7 @@ def shard_file(
     sources: list[Bytes] = [np.frombuffer(header, np.uint8)]
     mutable = [False]
     for part in planned.plan.parts:
-        data, changes = tree.held(planned.arrays[part.leaf], part.cell)
+        data, changes = tree.cell_bytes(planned.arrays[part.leaf], part.cell)
         sources.append(data if part.nbytes == data.size else data[part.start : part.start + part.nbytes])
         mutable.append(changes and not waits)
     bounce, staging = pools

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from allranks.arrays.base import Declared
 from allranks.arrays.cast import castable
-from allranks.arrays.saved import Saved, SavedArray
+from allranks.arrays.saved_tree import SavedArray, SavedTree
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.names import Rename, canonical, matches, renamed
@@ -101,11 +101,11 @@ class _Side:
         return f"value of type {type(self.values[path]).__name__}"
 
 
-def saved(manifest: Manifest, rename: Rename | None = None) -> Saved:
+def saved(manifest: Manifest, rename: Rename | None = None) -> SavedTree:
     """Return what a checkpoint has, for templates that take its structure."""
     seen = renamed_as(manifest, (), rename)
     arrays = {path: SavedArray(leaf.shape, leaf.dtype, leaf.kind) for path, leaf in seen.leaves.items()}
-    return Saved({**arrays, **seen.values}, separators="/" if rename is None else "./")
+    return SavedTree({**arrays, **seen.values}, separators="/" if rename is None else "./")
 
 
 def differences(

@@ -19,10 +19,10 @@ from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import audit, garbage, holds, match, paths, ties
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.decoding import Decoded
+from allranks.checkpoint.for_restore import Restored
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.checkpoint.per_rank import globs, rows_of
 from allranks.checkpoint.reader import Reader
-from allranks.checkpoint.restoring import Restored
 from allranks.errors import AllranksError, Damaged, DoesNotFit, NotThere, StepRemoved
 from allranks.extent import Extent
 from allranks.storage.base import Storage
@@ -203,13 +203,13 @@ def _maker(to: str) -> Callable[[np.ndarray[Any, Any], StoredLeaf], Any]:
         return lambda buffer, _: buffer
     if to not in ("torch", "jax"):
         raise AllranksError(f"read: to is {to!r}; expected numpy, torch, jax or shapes.")
-    made_of = import_module(f"allranks.arrays.leaves.{to}").made_of
-    return lambda buffer, leaf: made_of(buffer, leaf.kind)
+    from_stored = import_module(f"allranks.arrays.leaves.{to}").from_stored
+    return lambda buffer, leaf: from_stored(buffer, leaf.kind)
 
 
 def _filled(reader: Reader, manifest: Manifest, like: T) -> T:
     """Fill a template, which may be a part of the checkpoint's tree."""
-    tree = open_tree(like, rank=0, size=1, restoring=True, saved=match.saved(manifest))
+    tree = open_tree(like, rank=0, size=1, for_restore=True, saved=match.saved(manifest))
     found = match.differences(tree.declared, tree.values, manifest)
     lacking = tuple(one for one in found if one.kind != "unexpected")
     names = {number: one.path for number, one in enumerate(tree.declared)}

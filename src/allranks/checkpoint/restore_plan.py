@@ -265,7 +265,7 @@ def _direct(part: Part, length: int) -> int | None:
         return None
     for copy in part.copies():
         taken = Extent(tuple([index.start for index in copy.into]), tuple([i.stop - i.start for i in copy.into]))
-        first, last = _reach(taken, Extent.whole(link.extent.shape))
+        first, last = _reach(taken, Extent.of_shape(link.extent.shape))
         if taken.shape != copy.shape or last - first != taken.size or at not in (-1, first):
             return None
         begin, at, left = first if begin < 0 else begin, last, left - taken.size

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 from allranks.arrays.base import OpenTree
-from allranks.arrays.chosen import is_at
 from allranks.arrays.detect import open_tree
-from allranks.arrays.saved import notes_of
+from allranks.arrays.rank_choice import is_below_any
+from allranks.arrays.saved_tree import notes_of
 from allranks.checkpoint import agree, audit, garbage, holds, items, match, paths, ties
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.decoding import Decoded
@@ -261,11 +261,12 @@ def _look(storage: Storage, world: World, like: object, manifest: Manifest, sett
     asked, step = settings.asked, manifest.step
     manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=settings.choices.of)
     saved = match.saved(manifest, asked.rename)
-    tree = open_tree(like, rank=world.rank, size=world.size, restoring=True, saved=saved)
+    tree = open_tree(like, rank=world.rank, size=world.size, for_restore=True, saved=saved)
     declared = tree.declared
     manifest = match.renamed_as(manifest, [*(one.path for one in declared), *tree.values], asked.rename)
-    if tree.dealt and manifest.world_size != world.size:
-        dealt = {path: "dealt" for path in (*manifest.leaves, *manifest.values) if is_at(path, tree.dealt)}
+    if tree.rank_local_paths and manifest.world_size != world.size:
+        local, every = tree.rank_local_paths, (*manifest.leaves, *manifest.values)
+        dealt = {path: "dealt" for path in every if is_below_any(path, local)}
         manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=lambda path: dealt.get(path, ""))
     there = {number: one.path for number, one in enumerate(declared) if one.path in manifest.leaves}
     pairs = ties.shared(tree, there)
@@ -287,7 +288,7 @@ def _look(storage: Storage, world: World, like: object, manifest: Manifest, sett
         remedy = _of_items(storage, manifest, [*(one.path for one in declared), *tree.values]) or remedy
         report = match.report(wrong, declared, manifest)
         raise DoesNotFit(f"{who}: {report}", differences=wrong, step=step, remedy=remedy)
-    return _Plan(manifest, tree, there, pairs, fill, (*notes_of(tree.kept), *match.notes_of(allowed)))
+    return _Plan(manifest, tree, there, pairs, fill, (*notes_of(tree.kept_settings), *match.notes_of(allowed)))
 
 
 def _of_items(storage: Storage, manifest: Manifest, wanted: Sequence[str]) -> str:

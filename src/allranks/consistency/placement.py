@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from allranks.arrays.base import Copy, Declared, Held, OpenTree, Split, Target
+from allranks.arrays.base import CellBytes, Copy, Declared, OpenTree, Split, Target
 from allranks.arrays.detect import open_tree
-from allranks.arrays.grid import shared
+from allranks.arrays.grid import intern_split
 from allranks.errors import Mismatch, name_ranks
 from allranks.world.base import World
 
@@ -38,8 +38,8 @@ class PlacedTree:
         return self.tree.values
 
     @property
-    def passed(self) -> dict[str, str]:
-        return self.tree.passed
+    def skipped(self) -> dict[str, str]:
+        return self.tree.skipped
 
     @property
     def main_values(self) -> dict[str, bool | int | float | str | None]:
@@ -50,23 +50,23 @@ class PlacedTree:
         return self.tree.rank_values
 
     @property
-    def dealt(self) -> tuple[str, ...]:
-        return self.tree.dealt
+    def rank_local_paths(self) -> tuple[str, ...]:
+        return self.tree.rank_local_paths
 
     @property
     def ties(self) -> dict[int, int]:
         return self.tree.ties
 
     @property
-    def follows(self) -> bool:
-        return self.tree.follows
+    def follows_checkpoint(self) -> bool:
+        return self.tree.follows_checkpoint
 
     @property
-    def kept(self) -> dict[str, Any]:
-        return self.tree.kept
+    def kept_settings(self) -> dict[str, Any]:
+        return self.tree.kept_settings
 
-    def held(self, array: int, cell: int) -> Held:
-        return self.tree.held(array, cell)
+    def cell_bytes(self, array: int, cell: int) -> CellBytes:
+        return self.tree.cell_bytes(array, cell)
 
     def memory(self, array: int) -> Hashable | None:
         return self.tree.memory(array)
@@ -143,7 +143,7 @@ def _merge(said: Sequence[Mapping[str, list[int]]]) -> list[Any]:
 def _placed(one: Declared, ranks: list[int] | None, mine: Mapping[str, Any]) -> Declared:
     if ranks is None or one.path in mine:
         return one
-    return replace(one, split=shared(Split(one.split.cuts, (tuple(ranks),) * len(one.split.holders))))
+    return replace(one, split=intern_split(Split(one.split.cuts, (tuple(ranks),) * len(one.split.holders))))
 
 
 def _mismatch(odd: Sequence[Any] | None, *, who: str) -> Mismatch:

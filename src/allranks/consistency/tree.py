@@ -24,7 +24,7 @@ def tree_digest(state: Any, world: World | None = None) -> str:
     """
     world = world or current()
     verify(state, world=world)
-    tree = open_placed(state, world, comparing=True)
+    tree = open_placed(state, world, for_comparison=True)
     h, g = total(world.all_gather(_share(tree, world.rank), name="tree_digest"))
     return f"{h:08x}{g:08x}"
 

@@ -120,7 +120,7 @@ class _Verification:
         """Return what differs, with the tree and what this rank says of it; ``everything``, or the first few."""
         world, tree, claim, error = self._world, None, None, None
         try:
-            tree = placed if placed is not None else open_placed(state, world, comparing=True)
+            tree = placed if placed is not None else open_placed(state, world, for_comparison=True)
             claim = claim_of(tree, world, name="verify", proof=self._proof)
         except Exception as found:  # whatever it is: the others must not wait for this rank
             error = found

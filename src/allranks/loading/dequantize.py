@@ -92,7 +92,7 @@ class Dequantized:
 
     def _all(self, one: Packed, role: str) -> NDArray[Any]:
         """Return all of a part of a weight."""
-        return self._part(one, role, Extent.whole(self._source.leaves[one.parts[role]].shape))
+        return self._part(one, role, Extent.of_shape(self._source.leaves[one.parts[role]].shape))
 
     def _part(self, one: Packed, role: str, extent: Extent) -> NDArray[Any]:
         name = one.parts[role]

@@ -14,7 +14,7 @@ import numpy as np
 from allranks.arrays.base import OpenTree, Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.arrays.saved import Saved, SavedArray, notes_of
+from allranks.arrays.saved_tree import SavedArray, SavedTree, notes_of
 from allranks.checkpoint import agree, garbage, ties
 from allranks.checkpoint.decoding import Decoded
 from allranks.checkpoint.names import Rename, below, choose_key, idle, renamed, renaming
@@ -166,15 +166,15 @@ class _Load:
             source = Dequantized(source, quantised)
             quantised = packed.packed(source.leaves)
         into = _as_in_the_file(source, asked.key) if into is _AS_IN_THE_FILE else into
-        tree = open_tree(into, rank=world.rank, size=world.size, restoring=True)
+        tree = open_tree(into, rank=world.rank, size=world.size, for_restore=True)
         key = choose_key(source.leaves, [*(one.path for one in tree.declared), *tree.values], asked.key)
         names = below([*source.leaves, *source.values], key)
         leaves = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
         called = renamed(names, asked.rename)
         stored = {name: source.values[full] for name, full in names.items() if full in source.values}
-        if tree.follows:
+        if tree.follows_checkpoint:
             saved = _saved(called, leaves, stored)
-            tree = open_tree(into, rank=world.rank, size=world.size, restoring=True, saved=saved)
+            tree = open_tree(into, rank=world.rank, size=world.size, for_restore=True, saved=saved)
         values, scalars, unfit = fit_values(tree.values, stored, leaves, called)
         arrays = {new: name for new, name in called.items() if name in leaves}
         fitted = partial(
@@ -201,7 +201,7 @@ class _Load:
         notes = (
             *report.notes,
             *packed.note(source.said.quantization, quantised),
-            *notes_of(tree.kept),
+            *notes_of(tree.kept_settings),
             *_said_of_key(source, key, asked),
             *unused,
             *self._idle_globs(found),
@@ -332,11 +332,11 @@ class _Load:
             )
 
 
-def _saved(called: Mapping[str, str], leaves: Mapping[str, Stored], values: Mapping[str, Any]) -> Saved:
+def _saved(called: Mapping[str, str], leaves: Mapping[str, Stored], values: Mapping[str, Any]) -> SavedTree:
     """Return what the file has by the names that it has in the template."""
     arrays = {name: SavedArray(one.shape, one.dtype, one.kind) for name, one in leaves.items()}
     there = {**arrays, **values}
-    return Saved({new: there[name] for new, name in called.items() if name in there}, separators="./")
+    return SavedTree({new: there[name] for new, name in called.items() if name in there}, separators="./")
 
 
 def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:

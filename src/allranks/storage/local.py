@@ -12,8 +12,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from .base import PAGE, BlockSource, Entry
-from .faults import already_there, link_on_the_way, of_system, parts_of, truncated
-from .newfile import NewFile
+from .new_file import NewFile
+from .os_errors import existing_file, link_in_path, split_path, storage_error, truncated
 from .pull import pull
 
 _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
@@ -46,22 +46,22 @@ class LocalStorage:
 
     def write(self, path: str, source: BlockSource) -> None:
         where = self._at(path)
-        with self._told("write", path, needs=source.size):
+        with self._translate_errors("write", path, needs=source.size):
             self._make_folders(where)
             file = NewFile(str(where), source.size)
 
         def sink(offset: int, data: memoryview) -> None:
-            with self._told("write", path):
+            with self._translate_errors("write", path):
                 file.write(offset, data)
 
         try:
             try:
                 pull(source, sink, threads=self._writers)
-                with self._told("write", path):
+                with self._translate_errors("write", path):
                     file.sync()
             finally:
                 file.close()
-            with self._told("write", path):
+            with self._translate_errors("write", path):
                 _sync_folder(where.parent)
         except BaseException:
             with suppress(OSError):
@@ -72,26 +72,26 @@ class LocalStorage:
     def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
         where = self._at(path)
         temporary = where.with_name(f".{where.name}.{secrets.token_hex(4)}.tmp")
-        with self._told("write", path, needs=len(data)):
+        with self._translate_errors("write", path, needs=len(data)):
             self._make_folders(where)
             try:
                 _write_small(temporary, data)
                 if replace:
                     temporary.replace(where)
                 else:
-                    self._enter(temporary, where, path)
+                    self._give_name(temporary, where, path)
             finally:
                 temporary.unlink(missing_ok=True)
             _sync_folder(where.parent)
 
     def get(self, path: str) -> bytes:
-        with self._told("read", path):
+        with self._translate_errors("read", path):
             return self._at(path).read_bytes()
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
-        parts_of(path)
+        split_path(path)
         left = [buffer.cast("B") for buffer in into if buffer.nbytes]
-        with self._told("read", path):
+        with self._translate_errors("read", path):
             if self._direct and left:
                 count = _read_direct(f"{self._root}/{path}", offset, left[0])
                 offset, left = offset + count, _after(left, count)
@@ -118,14 +118,14 @@ class LocalStorage:
 
     def size(self, path: str) -> int | None:
         where = self._at(path)
-        with self._told("look at", path), suppress(*_NO_SUCH_FILE):
+        with self._translate_errors("look at", path), suppress(*_NO_SUCH_FILE):
             return None if where.is_dir() else where.stat().st_size
         return None
 
     def list(self, folder: str) -> tuple[Entry, ...]:
         where = self._at(folder) if folder else self._root
         found = []
-        with self._told("list", folder), suppress(*_NO_SUCH_FILE), os.scandir(where) as entries:
+        with self._translate_errors("list", folder), suppress(*_NO_SUCH_FILE), os.scandir(where) as entries:
             for entry in entries:
                 try:
                     about, link = entry.stat(), entry.is_symlink()
@@ -138,14 +138,14 @@ class LocalStorage:
         return tuple(sorted(found, key=lambda entry: entry.name))
 
     def delete(self, path: str) -> None:
-        *folders, name = parts_of(path)
-        with self._told("delete", path), suppress(*_NO_SUCH_FILE), self._inside(folders) as folder:
+        *folders, name = split_path(path)
+        with self._translate_errors("delete", path), suppress(*_NO_SUCH_FILE), self._open_folder(folders) as folder:
             os.unlink(name, dir_fd=folder)
             _sync(folder)
 
     def remove_folder(self, folder: str) -> None:
-        *folders, name = parts_of(folder)
-        with self._told("remove", folder), suppress(*_NO_SUCH_FILE), self._inside(folders) as above:
+        *folders, name = split_path(folder)
+        with self._translate_errors("remove", folder), suppress(*_NO_SUCH_FILE), self._open_folder(folders) as above:
             try:
                 os.rmdir(name, dir_fd=above)
             except OSError as error:
@@ -155,7 +155,7 @@ class LocalStorage:
                 _sync(above)
 
     @contextmanager
-    def _inside(self, folders: Sequence[str]) -> Iterator[int]:
+    def _open_folder(self, folders: Sequence[str]) -> Iterator[int]:
         """Open the folder of these names, one below the other, and give its descriptor. Below the root no link is
         followed, also one that takes a folder's place at this moment."""
         opened = os.open(self._root, _FOLDER)
@@ -166,7 +166,7 @@ class LocalStorage:
                 except OSError as error:
                     if error.errno in _MAY_BE_LINK and stat.S_ISLNK(os.lstat(name, dir_fd=opened).st_mode):
                         where = "/".join(folders)
-                        raise link_on_the_way(where, name, self.url) from error
+                        raise link_in_path(where, name, self.url) from error
                     raise
                 os.close(opened)
                 opened = below
@@ -175,10 +175,10 @@ class LocalStorage:
             os.close(opened)
 
     def _at(self, path: str) -> Path:
-        return self._root.joinpath(*parts_of(path))
+        return self._root.joinpath(*split_path(path))
 
     @contextmanager
-    def _told(self, doing: str, path: str, *, needs: int | None = None) -> Iterator[None]:
+    def _translate_errors(self, doing: str, path: str, *, needs: int | None = None) -> Iterator[None]:
         """Translate what the system says; ``needs`` are the bytes that a full disk is compared with."""
         try:
             yield
@@ -189,7 +189,7 @@ class LocalStorage:
                 with suppress(OSError):
                     disk = os.statvfs(self._root)
                     found += f", {disk.f_bavail * disk.f_frsize:,} are free"
-            raise of_system(error, doing, path, self.url, found) from error
+            raise storage_error(error, doing, path, self.url, found) from error
 
     def _make_folders(self, where: Path) -> None:
         """Make the folders of a file, and their names durable.
@@ -203,7 +203,7 @@ class LocalStorage:
                 folder.mkdir()
             _sync_folder(folder.parent)
 
-    def _enter(self, temporary: Path, where: Path, path: str) -> None:
+    def _give_name(self, temporary: Path, where: Path, path: str) -> None:
         """Give a whole file its name, which no other file may have."""
         try:
             os.link(temporary, where)
@@ -214,19 +214,19 @@ class LocalStorage:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            self._claim_and_rename(temporary, where, path)
+            self._rename_under_claim(temporary, where, path)
 
-    def _claim_and_rename(self, temporary: Path, where: Path, path: str) -> None:
+    def _rename_under_claim(self, temporary: Path, where: Path, path: str) -> None:
         """Do the same where files cannot be linked: who creates ``.<name>.claim`` may rename."""
         claim = where.with_name(f".{where.name}.claim")
         try:
             os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         except FileExistsError:
             why = f", or is being written: {claim} exists (if its writer has died, remove it)"
-            raise already_there(path, self.url, why) from None
+            raise existing_file(path, self.url, why) from None
         try:
             if where.exists():
-                raise already_there(path, self.url)
+                raise existing_file(path, self.url)
             temporary.rename(where)
         finally:
             claim.unlink()

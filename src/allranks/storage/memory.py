@@ -22,7 +22,7 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from .base import PAGE, BlockSource, Entry
-from .faults import of_system, parts_of, truncated
+from .os_errors import split_path, storage_error, truncated
 from .pull import pull
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class _Disk:
         finally:
             self.remove(temporary)
 
-    def half_put(self, path: str, data: bytes) -> None:
+    def put_half(self, path: str, data: bytes) -> None:
         folder, _, name = path.rpartition("/")
         temporary = f"{folder}/.{name}.torn.tmp".lstrip("/")
         self.files[temporary] = bytearray(data[: len(data) // 2])
@@ -97,7 +97,7 @@ class _Disk:
         for path in sorted(self.unfinished):
             fate = draw.choice(["lost", "torn", "whole"])
             if fate != "lost":
-                files[path] = _torn(self.files[path], draw) if fate == "torn" else bytearray(self.files[path])
+                files[path] = _partly_written(self.files[path], draw) if fate == "torn" else bytearray(self.files[path])
         return _Disk(files, capacity=self.capacity)
 
 
@@ -108,7 +108,7 @@ class _Plan:
     times: int
     error: BaseException
 
-    def concerns(self, operation: str, path: str) -> bool:
+    def matches(self, operation: str, path: str) -> bool:
         return self.times > 0 and fnmatchcase(operation, self.operation) and fnmatchcase(path, self.pattern)
 
 
@@ -135,7 +135,7 @@ class MemoryStorage:
 
     def process(self, *, before: Callable[[str, str], None] | None = None) -> MemoryStorage:
         """Return a new process on the same disk: another rank, or this one started again."""
-        return self._on(self._disk, before)
+        return self._process_on(self._disk, before)
 
     def crash_at(self, operation: int, effect: Effect = "none") -> None:
         """Die at this operation, counted from 1 since the process began.
@@ -156,7 +156,7 @@ class MemoryStorage:
     def after_power_cut(self, seed: int = 0) -> MemoryStorage:
         """Return a process on the disk as it is after a power cut now: what was unfinished is lost, torn or whole."""
         with self._disk.lock:
-            return self._on(self._disk.after_power_cut(random.Random(seed)), None)
+            return self._process_on(self._disk.after_power_cut(random.Random(seed)), None)
 
     def flip(self, path: str, byte: int, bit: int = 0) -> None:
         """Turn one bit over."""
@@ -188,7 +188,7 @@ class MemoryStorage:
     # What the library does.
 
     def write(self, path: str, source: BlockSource) -> None:
-        parts_of(path)
+        split_path(path)
         disk = self._disk
         self._operate("create", path, partial(disk.create, path))
 
@@ -206,16 +206,16 @@ class MemoryStorage:
             raise
 
     def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
-        parts_of(path)
-        half = partial(self._disk.half_put, path, data)
+        split_path(path)
+        half = partial(self._disk.put_half, path, data)
         self._operate("put", path, partial(self._disk.put, path, data, replace=replace), half)
 
     def get(self, path: str) -> bytes:
-        parts_of(path)
+        split_path(path)
         return self._operate("get", path, lambda: bytes(self._disk.file(path)))
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
-        parts_of(path)
+        split_path(path)
 
         def fill() -> None:
             file, at = self._disk.file(path), offset
@@ -229,26 +229,26 @@ class MemoryStorage:
         self._operate("read", path, fill)
 
     def size(self, path: str) -> int | None:
-        parts_of(path)
+        split_path(path)
         files = self._disk.files
         return self._operate("size", path, lambda: len(files[path]) if path in files else None)
 
     def list(self, folder: str) -> tuple[Entry, ...]:
         if folder:
-            parts_of(folder)
+            split_path(folder)
         return self._operate("list", folder, partial(self._disk.entries, folder))
 
     def delete(self, path: str) -> None:
-        parts_of(path)
+        split_path(path)
         self._operate("delete", path, partial(self._disk.remove, path))
 
     def remove_folder(self, folder: str) -> None:
         """Count, and do no more: a folder is there as long as a file in it is."""
-        parts_of(folder)
+        split_path(folder)
         self._operate("remove_folder", folder, lambda: None)
 
     def _operate(
-        self, operation: str, path: str, effect: Callable[[], T], torn: Callable[[], object] | None = None
+        self, operation: str, path: str, effect: Callable[[], T], half: Callable[[], object] | None = None
     ) -> T:
         if self._before:
             self._before(operation, path)
@@ -257,28 +257,28 @@ class MemoryStorage:
                 raise Crashed(f"{operation} {path!r}: this process crashed before")
             self.log.append((operation, path))
             try:
-                self._perhaps_crash(operation, path, effect, torn or effect)
+                self._perhaps_crash(operation, path, effect, half or effect)
                 self._perhaps_fail(operation, path)
                 return effect()
             except OSError as error:
-                raise of_system(error, _VERBS.get(operation, operation), path, self.url) from error
+                raise storage_error(error, _VERBS.get(operation, operation), path, self.url) from error
 
     def _perhaps_crash(
-        self, operation: str, path: str, whole: Callable[[], object], torn: Callable[[], object]
+        self, operation: str, path: str, effect_whole: Callable[[], object], half: Callable[[], object]
     ) -> None:
         if self._crash is None or len(self.log) != self._crash[0]:
             return
         self.crashed = True
-        {"none": lambda: None, "torn": torn, "whole": whole}[self._crash[1]]()
+        {"none": lambda: None, "torn": half, "whole": effect_whole}[self._crash[1]]()
         raise Crashed(f"{operation} {path!r}: operation {len(self.log)}, effect {self._crash[1]}")
 
     def _perhaps_fail(self, operation: str, path: str) -> None:
         for plan in self._plans:
-            if plan.concerns(operation, path):
+            if plan.matches(operation, path):
                 plan.times -= 1
                 raise plan.error
 
-    def _on(self, disk: _Disk, before: Callable[[str, str], None] | None) -> MemoryStorage:
+    def _process_on(self, disk: _Disk, before: Callable[[str, str], None] | None) -> MemoryStorage:
         other = MemoryStorage(before=before)
         other._disk = disk
         return other
@@ -288,11 +288,11 @@ def _os_error(code: int) -> OSError:
     return OSError(code, os.strerror(code))
 
 
-def _torn(data: bytearray, draw: random.Random) -> bytearray:
+def _partly_written(data: bytearray, draw: random.Random) -> bytearray:
     """A file cut off somewhere, with some of its pages never written."""
-    torn = data[: draw.randint(0, len(data))]
-    for page in range(0, len(torn), PAGE):
+    half = data[: draw.randint(0, len(data))]
+    for page in range(0, len(half), PAGE):
         if draw.random() < 0.3:
-            end = min(page + PAGE, len(torn))
-            torn[page:end] = bytes(end - page)
-    return torn
+            end = min(page + PAGE, len(half))
+            half[page:end] = bytes(end - page)
+    return half

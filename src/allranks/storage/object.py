@@ -19,7 +19,7 @@ from obstore.store import from_url
 from allranks.errors import StorageError
 
 from .base import BLOCK, BlockSource, Entry
-from .faults import already_there, not_there, parts_of, truncated
+from .os_errors import existing_file, missing_file, split_path, truncated
 from .pull import blocks_of
 
 _TOKEN = "allranks"  # noqa: S105  the name of a metadata field
@@ -75,10 +75,10 @@ class ObjectStorage:
             self._create(path, b"".join(blocks))
             return
         if self.size(path) is not None:
-            raise already_there(path, self._url)
+            raise existing_file(path, self._url)
         token = secrets.token_hex(16)
         try:
-            with self._told("write", path, unless=blocks):
+            with self._translate_errors("write", path, unless=blocks):
                 obstore.put(
                     self._store,
                     path,
@@ -96,22 +96,22 @@ class ObjectStorage:
         if not replace:
             self._create(path, data)
             return
-        parts_of(path)
-        with self._told("write", path):
+        split_path(path)
+        with self._translate_errors("write", path):
             obstore.put(self._store, path, data, mode="overwrite", use_multipart=False)
 
     def get(self, path: str) -> bytes:
-        parts_of(path)
-        with self._told("read", path):
+        split_path(path)
+        with self._translate_errors("read", path):
             return bytes(obstore.get(self._store, path).bytes())
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
-        parts_of(path)
+        split_path(path)
         end = offset + sum(buffer.nbytes for buffer in into)
         if end == offset:
             return
         try:
-            with self._told("read", path):
+            with self._translate_errors("read", path):
                 data = memoryview(obstore.get_range(self._store, path, start=offset, end=end))
         except StorageError:
             self._check_reach(path, end)  # a range that begins behind the end is an error of its own
@@ -123,8 +123,8 @@ class ObjectStorage:
             data = data[buffer.nbytes :]
 
     def size(self, path: str) -> int | None:
-        parts_of(path)
-        with self._told("look at", path):
+        split_path(path)
+        with self._translate_errors("look at", path):
             try:
                 return obstore.head(self._store, path)["size"]
             except FileNotFoundError:
@@ -132,7 +132,7 @@ class ObjectStorage:
 
     def list(self, folder: str) -> tuple[Entry, ...]:
         if folder:
-            parts_of(folder)
+            split_path(folder)
         found = self._listed(folder)
         folders = [Entry(_name(path), None) for path in found["common_prefixes"]]
         files = [
@@ -144,7 +144,7 @@ class ObjectStorage:
         """Ask for what is in a folder. obstore does not ask again where an answer was cut off."""
         for attempt in range(_ATTEMPTS):
             try:
-                with self._told("list", folder):
+                with self._translate_errors("list", folder):
                     return obstore.list_with_delimiter(self._store, folder or None)
             except StorageError as error:
                 if _NO_ANSWER not in str(error) or attempt == _ATTEMPTS - 1:
@@ -152,8 +152,8 @@ class ObjectStorage:
         raise AssertionError("the last attempt returns or raises")
 
     def delete(self, path: str) -> None:
-        parts_of(path)
-        with self._told("delete", path):
+        split_path(path)
+        with self._translate_errors("delete", path):
             try:
                 obstore.delete(self._store, path)
             except FileNotFoundError:
@@ -161,15 +161,15 @@ class ObjectStorage:
 
     def remove_folder(self, folder: str) -> None:
         """Do nothing: a folder is there as long as an object in it is."""
-        parts_of(folder)
+        split_path(folder)
 
     def _create(self, path: str, data: bytes) -> None:
         """Create an object. obstore does not repeat this after a lost answer; with the token in it, it may be."""
-        parts_of(path)
+        split_path(path)
         token = secrets.token_hex(16)
         for attempt in range(_ATTEMPTS):
             try:
-                with self._told("write", path):
+                with self._translate_errors("write", path):
                     obstore.put(self._store, path, data, attributes={_TOKEN: token}, mode="create", use_multipart=False)
                 return
             except StorageError as error:
@@ -191,7 +191,7 @@ class ObjectStorage:
             raise truncated(path, self._url, until=end, size=size)
 
     @contextmanager
-    def _told(self, doing: str, path: str, *, unless: _Blocks | None = None) -> Iterator[None]:
+    def _translate_errors(self, doing: str, path: str, *, unless: _Blocks | None = None) -> Iterator[None]:
         """Translate what obstore raises; an error of the source passes."""
         try:
             yield
@@ -202,9 +202,9 @@ class ObjectStorage:
 
     def _translated(self, error: Exception, doing: str, path: str) -> StorageError:
         if isinstance(error, store_errors.AlreadyExistsError | store_errors.PreconditionError):
-            return already_there(path, self._url)
+            return existing_file(path, self._url)
         if isinstance(error, FileNotFoundError) and doing == "read" and "NoSuchBucket" not in str(error):
-            return not_there(path, self._url)
+            return missing_file(path, self._url)
         found = _first_line(error)
         meaning, remedy = _ADVICE.get(type(error), ("the service did not do it", "Check the network and the service."))
         if isinstance(error, FileNotFoundError) or "NoSuchBucket" in str(error):

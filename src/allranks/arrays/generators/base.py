@@ -17,5 +17,5 @@ class Generators(Protocol):
     def state_of(self, generator: Any) -> bytes:
         """Return the state of a generator, in bytes."""
 
-    def seeded(self, generator: Any, seed: int) -> Any:
+    def reseed(self, generator: Any, seed: int) -> Any:
         """Return the generator with a new state, made of a seed of 128 bits; where it can, it is changed in place."""

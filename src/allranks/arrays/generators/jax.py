@@ -30,7 +30,7 @@ def state_of(generator: Any) -> bytes:
     return np.asarray(bits).tobytes()
 
 
-def seeded(generator: Any, seed: int) -> Any:
+def reseed(generator: Any, seed: int) -> Any:
     key = generator
     for word in range(4):
         key = jax.random.fold_in(key, seed >> (word * _WORD) & 0xFFFFFFFF)

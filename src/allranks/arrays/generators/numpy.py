@@ -36,7 +36,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def seeded(generator: Any, seed: int) -> Any:
+def reseed(generator: Any, seed: int) -> Any:
     if isinstance(generator, random.Random):
         generator.seed(seed)
     elif isinstance(generator, np.random.RandomState):

@@ -26,5 +26,5 @@ def state_of(generator: torch.Generator) -> bytes:
     return generator.get_state().numpy().tobytes()
 
 
-def seeded(generator: torch.Generator, seed: int) -> torch.Generator:
+def reseed(generator: torch.Generator, seed: int) -> torch.Generator:
     return generator.manual_seed(seed & _BITS)

@@ -11,7 +11,7 @@ from typing import Any
 
 from flax import nnx
 
-from allranks.arrays.leaves.base import Here
+from allranks.arrays.leaves.base import OpenContext
 from allranks.arrays.walk import Branch, Opener, stateful
 
 _Node: Any = getattr(nnx, "Pytree", None) or nnx.Object  # its name in Flax before 0.12
@@ -21,7 +21,7 @@ def claims(_kind: type) -> bool:
     return False
 
 
-def opener(node: object, _here: Here) -> Opener | None:
+def opener(node: object, _context: OpenContext) -> Opener | None:
     return _open if isinstance(node, _Node) else None
 
 

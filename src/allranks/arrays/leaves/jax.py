@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 
-from allranks.arrays.base import Copy, Held, Split, Target
-from allranks.arrays.grid import cell_of, everywhere, split_of
-from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
-from allranks.arrays.leaves.numpy import DTYPES, aligned, flat, name_of
+from allranks.arrays.base import CellBytes, Copy, Split, Target
+from allranks.arrays.grid import cell_of, replicated_split, split_of
+from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
+from allranks.arrays.leaves.numpy import DTYPES, aligned_empty, flat_bytes, name_of
 from allranks.arrays.walk import Branch, Opener
 from allranks.extent import Extent
 
@@ -37,7 +37,7 @@ def claims(kind: type) -> bool:
     return issubclass(kind, jax.Array | jax.ShapeDtypeStruct | jax.core.Tracer)
 
 
-def opener(node: object, _here: Here) -> Opener | None:
+def opener(node: object, _context: OpenContext) -> Opener | None:
     structure = jax.tree.structure(node, is_leaf=lambda other: other is not node)
     return None if jax.tree_util.treedef_is_leaf(structure) else open_node
 
@@ -64,18 +64,20 @@ class _Cut:
     on_host: bool
 
 
-def spec(leaf: Any, here: Here) -> Spec:
+def spec(leaf: Any, context: OpenContext) -> Spec:
     if isinstance(leaf, jax.core.Tracer):
-        raise Refused("a tracer", "Save and restore outside of jit.")
+        raise LeafRefused("a tracer", "Save and restore outside of jit.")
     if isinstance(leaf, jax.ShapeDtypeStruct):
-        if not here.restoring:
-            raise Refused("a ShapeDtypeStruct, which holds no bytes", "It can stand in a template only.")
+        if not context.for_restore:
+            raise LeafRefused("a ShapeDtypeStruct, which holds no bytes", "It can stand in a template only.")
         if leaf.sharding is None:
-            raise Refused("a ShapeDtypeStruct without sharding", "Say where it goes: ShapeDtypeStruct(..., sharding=).")
-    elif not here.restoring and leaf.is_deleted():
-        raise Refused("deleted: it was donated to a jitted function", "Save what that function has returned.")
+            raise LeafRefused(
+                "a ShapeDtypeStruct without sharding", "Say where it goes: ShapeDtypeStruct(..., sharding=)."
+            )
+    elif not context.for_restore and leaf.is_deleted():
+        raise LeafRefused("deleted: it was donated to a jitted function", "Save what that function has returned.")
     bits = _bits(leaf)
-    return _spec(bits.sharding, bits.shape, bits.dtype, str(leaf.dtype) if bits is not leaf else "", here.size)
+    return _spec(bits.sharding, bits.shape, bits.dtype, str(leaf.dtype) if bits is not leaf else "", context.size)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -98,14 +100,14 @@ def _cut(sharding: Sharding, shape: tuple[int, ...], size: int) -> _Cut:
     local: Any = sharding.addressable_devices_indices_map(shape)
     mine = [_extent(index, shape) for index in local.values()]
     if sharding.is_fully_addressable and sharding.is_fully_replicated:
-        split: Split | None = everywhere(len(shape), size)
+        split: Split | None = replicated_split(len(shape), size)
     elif sharding.is_fully_addressable:  # every rank has such an array for itself
         split = split_of(shape, ((range(size), extent) for extent in mine))
     else:
         placed: Any = sharding.devices_indices_map(shape).items()
         split = split_of(shape, (((device.process_index,), _extent(index, shape)) for device, index in placed))
     if split is None:
-        raise Refused(f"cut as {sharding}, which is no grid of equal cells", "Place it by a NamedSharding.")
+        raise LeafRefused(f"cut as {sharding}, which is no grid of equal cells", "Place it by a NamedSharding.")
     cells = [cell_of(extent, shape, split.cuts) for extent in mine]
     places = {device: (cell, f"{device.platform}:{device.id}") for device, cell in zip(local, cells, strict=True)}
     numbers = {cell: number for number, cell in enumerate(cells)}
@@ -118,19 +120,19 @@ def _extent(index: Any, shape: tuple[int, ...]) -> Extent:
     return Extent(tuple(start for start, _, _ in bounds), tuple(stop - start for start, stop, _ in bounds))
 
 
-def held(leaf: Any, cell: int, here: Here) -> Held:
+def cell_bytes(leaf: Any, cell: int, context: OpenContext) -> CellBytes:
     array = _bits(leaf)
-    cut = _cut(array.sharding, array.shape, here.size)
+    cut = _cut(array.sharding, array.shape, context.size)
     whole = len(cut.split.holders) == 1 and cut.on_host
     part = array if whole else array.addressable_data(cut.numbers[cell])
-    return Held(_bytes(part, cut.on_host), mutable=False)
+    return CellBytes(_bytes(part, cut.on_host), mutable=False)
 
 
-def copies(leaf: Any, here: Here) -> tuple[Copy, ...]:
+def copies(leaf: Any, context: OpenContext) -> tuple[Copy, ...]:
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return ()
     array = _bits(leaf)
-    cut = _cut(array.sharding, array.shape, here.size)
+    cut = _cut(array.sharding, array.shape, context.size)
     if len(cut.places) == 1:
         parts = list(zip(cut.places.values(), [array.addressable_data(0)], strict=True))
     else:  # (of an array that is the same everywhere, addressable_data() only ever returns the first)
@@ -145,7 +147,7 @@ def _bytes(part: Any, on_host: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
         # Where JAX copies (from a device, or what it packs), it keeps the copy with the array that was asked for it.
         part = part.addressable_data(0)
         part = jax.make_array_from_single_device_arrays(part.shape, part.sharding, [part])
-    return flat(np.asarray(part))
+    return flat_bytes(np.asarray(part))
 
 
 def address(leaf: Any) -> int:
@@ -156,9 +158,9 @@ def memory(_leaf: Any) -> None:
     return None  # each leaf of a template gets an array of its own: two of one array are no tie there
 
 
-def filling(leaf: Any, here: Here) -> Filling:
+def leaf_fill(leaf: Any, context: OpenContext) -> LeafFill:
     bits = _bits(leaf)
-    cut = _cut(bits.sharding, bits.shape, here.size)
+    cut = _cut(bits.sharding, bits.shape, context.size)
     dtype = DTYPES[name_of(bits.dtype)]
     buffers = {extent.offset: _buffer(extent.shape, dtype) for extent in cut.parts}
 
@@ -166,7 +168,7 @@ def filling(leaf: Any, here: Here) -> Filling:
         made = _place(bits, lambda index: buffers[_extent(index, bits.shape).offset])
         return made if bits is leaf else jax.random.wrap_key_data(made, impl=_impl(leaf.dtype))
 
-    return Filling(tuple(Target(extent, buffers[extent.offset]) for extent in cut.parts), done)
+    return LeafFill(tuple(Target(extent, buffers[extent.offset]) for extent in cut.parts), done)
 
 
 def _place(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:
@@ -177,11 +179,11 @@ def _place(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:
     with jax.enable_x64(wide) if wide or weak else nullcontext():
         made: Any = jax.device_put(part((slice(None),) * len(leaf.shape))) if loose else None
         if made is None or made.sharding != leaf.sharding:
-            made = _from_parts(leaf, part)
+            made = _from_cells(leaf, part)
         return cast(jax.Array, _weak(made) if weak else made)
 
 
-def _from_parts(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> Any:
+def _from_cells(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> Any:
     if leaf.sharding.addressable_devices:
         return jax.make_array_from_callback(leaf.shape, leaf.sharding, part, dtype=leaf.dtype)
     return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, [], dtype=leaf.dtype)
@@ -202,7 +204,7 @@ def _impl(dtype: Any) -> Any:
     return jax.random.key_impl(jnp.empty((0,), dtype))
 
 
-def made_of(buffer: np.ndarray[Any, Any], kind: str) -> jax.Array:
+def from_stored(buffer: np.ndarray[Any, Any], kind: str) -> jax.Array:
     """Return an array on the default device of what was stored; of PRNG keys where ``kind`` is theirs."""
     with jax.enable_x64(True) if buffer.dtype in _WIDE else nullcontext():
         made: jax.Array = jax.device_put(buffer)
@@ -219,4 +221,4 @@ def _key_type(impl: str) -> Any:
 
 def _buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     small = math.prod(shape) * dtype.itemsize < _SMALL
-    return np.empty(shape, dtype) if small else aligned(shape, dtype)
+    return np.empty(shape, dtype) if small else aligned_empty(shape, dtype)

@@ -11,9 +11,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from allranks.arrays.base import Copy, Held, Target
-from allranks.arrays.grid import everywhere
-from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
+from allranks.arrays.base import CellBytes, Copy, Target
+from allranks.arrays.grid import replicated_split
+from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
 from allranks.arrays.walk import Branch, Opener, stateful
 from allranks.extent import Extent
 
@@ -35,7 +35,7 @@ def claims(kind: type) -> bool:
     return issubclass(kind, np.ndarray | np.generic)
 
 
-def opener(node: object, _here: Here) -> Opener | None:
+def opener(node: object, _context: OpenContext) -> Opener | None:
     return next((opener for kind, opener in _GENERATORS.items() if isinstance(node, kind)), None)
 
 
@@ -66,42 +66,44 @@ _GENERATORS: dict[type, Opener] = {
 }
 
 
-def spec(leaf: Any, here: Here) -> Spec:
+def spec(leaf: Any, context: OpenContext) -> Spec:
     if isinstance(leaf, np.ma.MaskedArray):
-        raise Refused("a masked array", "Store its data and its mask, each for itself.")
-    return whole(leaf.shape, name_of(leaf.dtype), here.size)
+        raise LeafRefused("a masked array", "Store its data and its mask, each for itself.")
+    return rank_local_spec(leaf.shape, name_of(leaf.dtype), context.size)
 
 
 @lru_cache(maxsize=1 << 14)
-def whole(shape: tuple[int, ...], dtype: str, size: int, kind: str = "") -> Spec:
+def rank_local_spec(shape: tuple[int, ...], dtype: str, size: int, kind: str = "") -> Spec:
     """Return what an array is that each of ``size`` ranks has for itself."""
-    return Spec(shape, dtype, everywhere(len(shape), size), kind)
+    return Spec(shape, dtype, replicated_split(len(shape), size), kind)
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
-    """Return the name of a dtype in a checkpoint, whatever its byte order here. Raises Refused."""
+    """Return the name of a dtype in a checkpoint, whatever its byte order here. Raises LeafRefused."""
     name = _NAMES.get(dtype) or _NAMES.get(dtype.newbyteorder("="))
     if name is None:
-        raise Refused(f"an array of {dtype}", "Arrays of booleans, integers, floats and complex numbers are stored.")
+        raise LeafRefused(
+            f"an array of {dtype}", "Arrays of booleans, integers, floats and complex numbers are stored."
+        )
     return name
 
 
-def held(leaf: Any, _cell: int, _here: Here) -> Held:
+def cell_bytes(leaf: Any, _cell: int, _context: OpenContext) -> CellBytes:
     array = np.asarray(leaf)
     if array is leaf and array.flags.c_contiguous and array.dtype in _NAMES:
-        return Held(flat(array), mutable=True)
-    return Held(flat(np.array(array, DTYPES[name_of(array.dtype)], order="C")), mutable=False)
+        return CellBytes(flat_bytes(array), mutable=True)
+    return CellBytes(flat_bytes(np.array(array, DTYPES[name_of(array.dtype)], order="C")), mutable=False)
 
 
-def copies(leaf: Any, here: Here) -> tuple[Copy, ...]:
-    return (Copy(0, "host", "numpy", leaf, True, partial(_bytes, leaf, here)),)
+def copies(leaf: Any, context: OpenContext) -> tuple[Copy, ...]:
+    return (Copy(0, "host", "numpy", leaf, True, partial(_bytes, leaf, context)),)
 
 
-def _bytes(leaf: Any, here: Here) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return held(leaf, 0, here).data
+def _bytes(leaf: Any, context: OpenContext) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return cell_bytes(leaf, 0, context).data
 
 
-def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def flat_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return the bytes of an array in row-major order; a view if it is contiguous."""
     return (array if array.ndim == 1 else array.reshape(-1)).view(np.uint8)
 
@@ -116,20 +118,20 @@ def memory(leaf: Any) -> Hashable | None:
     return leaf.__array_interface__["data"], leaf.dtype, leaf.shape, leaf.strides
 
 
-def filling(leaf: Any, _here: Here) -> Filling:
+def leaf_fill(leaf: Any, _context: OpenContext) -> LeafFill:
     dtype = DTYPES[name_of(leaf.dtype)]
     if isinstance(leaf, np.ndarray) and leaf.flags.writeable and leaf.dtype == dtype:
-        return Filling((Target(Extent.whole(leaf.shape), leaf, live=True),), lambda: leaf)
+        return LeafFill((Target(Extent.of_shape(leaf.shape), leaf, live=True),), lambda: leaf)
     buffer = np.empty(leaf.shape, dtype)
 
     def done() -> object:
         made = buffer.astype(leaf.dtype, copy=False)
         return made if isinstance(leaf, np.ndarray) else made[()]
 
-    return Filling((Target(Extent.whole(leaf.shape), buffer),), done)
+    return LeafFill((Target(Extent.of_shape(leaf.shape), buffer),), done)
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return a new array, uninitialised, that begins at a multiple of 64 bytes."""
     size = math.prod(shape) * dtype.itemsize
     block = np.empty(size + _ALIGNED, np.uint8)

@@ -16,13 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from allranks.arrays.base import Copy, Held, Target
+from allranks.arrays.base import CellBytes, Copy, Target
 from allranks.arrays.codecs import like_saved
-from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
-from allranks.arrays.leaves.numpy import DTYPES, flat, whole
+from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
+from allranks.arrays.leaves.numpy import DTYPES, flat_bytes, rank_local_spec
 from allranks.arrays.leaves.optimizer import torch as optimizer
-from allranks.arrays.saved import SavedArray
-from allranks.arrays.walk import Branch, Late, Opener, stateful
+from allranks.arrays.saved_tree import SavedArray
+from allranks.arrays.walk import Branch, DeferredChild, Opener, stateful
 from allranks.extent import Extent
 
 _NAMES = {dtype: name for name in DTYPES if isinstance(dtype := getattr(torch, name, None), torch.dtype)}
@@ -49,21 +49,21 @@ def claims(kind: type) -> bool:
     return issubclass(kind, torch.Tensor)
 
 
-def opener(node: object, here: Here) -> Opener | None:
+def opener(node: object, context: OpenContext) -> Opener | None:
     if isinstance(node, torch.nn.Module):
-        return lambda module: _open_module(module, here)
+        return lambda module: _open_module(module, context)
     if isinstance(node, torch.Generator):
         return lambda generator: stateful(generator, generator.get_state(), generator.set_state)
-    return optimizer.opener(node, here)
+    return optimizer.opener(node, context)
 
 
-def _open_module(module: torch.nn.Module, here: Here) -> Branch:
+def _open_module(module: torch.nn.Module, context: OpenContext) -> Branch:
     plain = type(module).state_dict is torch.nn.Module.state_dict
     state = module.state_dict(keep_vars=True) if plain else module.state_dict()
 
     def load(filled: dict[str, Any]) -> None:
         in_place = plain and all(value is state[name] for name, value in filled.items())
-        if in_place and _only_copies(module):
+        if in_place and _loads_by_copy(module):
             return
         on_meta = any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers()))
         module.load_state_dict(filled, assign=on_meta)
@@ -71,31 +71,31 @@ def _open_module(module: torch.nn.Module, here: Here) -> Branch:
     opened = state
     if extra := [name for name in state if name.endswith(_EXTRA_STATE)]:
         opened = copy(state)
-        opened.update((name, Late(partial(_extra_state, state[name], here))) for name in extra)
-    return stateful(module, Late(partial(_note_main, module, opened, here), follows=False), load)
+        opened.update((name, DeferredChild(partial(_extra_state, state[name], context))) for name in extra)
+    return stateful(module, DeferredChild(partial(_note_main, module, opened, context), follows_checkpoint=False), load)
 
 
-def _extra_state(live: object, here: Here, path: str) -> object:
+def _extra_state(live: object, context: OpenContext, path: str) -> object:
     """Return what stands for a module's extra state: a tensor of it has the shape that is saved."""
-    saved = here.saved.below(path) if here.saved else None
+    saved = context.saved.below(path) if context.saved else None
     if isinstance(saved, SavedArray) and isinstance(live, torch.Tensor):
         return like_saved(live, saved)
     return live
 
 
-def _note_main(module: torch.nn.Module, state: dict[str, Any], here: Here, path: str) -> dict[str, Any]:
+def _note_main(module: torch.nn.Module, state: dict[str, Any], context: OpenContext, path: str) -> dict[str, Any]:
     """Take note of the buffers that DistributedDataParallel takes from rank 0 before every step. Return the state."""
-    if here.choose is not None:
+    if context.choose is not None:
         at = f"{path}/" if path else ""
         for name, part in module.named_modules():
             if isinstance(part, DistributedDataParallel) and part.broadcast_buffers:
                 before = f"{name}.module." if name else "module."
                 names = {name for name, _ in part.module.named_buffers()} - set(part.parameters_to_ignore)
-                here.main.update(f"{at}{before}{name}" for name in names)
+                context.main.update(f"{at}{before}{name}" for name in names)
     return state
 
 
-def _only_copies(module: torch.nn.Module) -> bool:
+def _loads_by_copy(module: torch.nn.Module) -> bool:
     """Return whether a state holds a module's own tensors, and loading it does no more than copy them onto themselves:
     no hook listens, and no class has a way of its own.
 
@@ -110,12 +110,12 @@ def _only_copies(module: torch.nn.Module) -> bool:
     )
 
 
-def spec(leaf: torch.Tensor, here: Here) -> Spec:
-    name = name_of(leaf, here)
+def spec(leaf: torch.Tensor, context: OpenContext) -> Spec:
+    name = name_of(leaf, context)
     strides = () if leaf.is_contiguous() else zip(leaf.stride(), leaf.shape, strict=True)
-    if here.restoring and any(by == 0 and many > 1 for by, many in strides):
-        raise Refused("a view of which many elements are one number", "Give it memory of its own: clone().")
-    return whole(tuple(leaf.shape), name, here.size, kind_of(leaf))
+    if context.for_restore and any(by == 0 and many > 1 for by, many in strides):
+        raise LeafRefused("a view of which many elements are one number", "Give it memory of its own: clone().")
+    return rank_local_spec(tuple(leaf.shape), name, context.size, kind_of(leaf))
 
 
 def kind_of(leaf: torch.Tensor) -> str:
@@ -123,31 +123,34 @@ def kind_of(leaf: torch.Tensor) -> str:
     return _KINDS.get(leaf.dtype, "")
 
 
-def name_of(leaf: torch.Tensor, here: Here) -> str:
-    """Return the name of a tensor's dtype in a checkpoint. Raises Refused for tensors of which there can be none."""
+def name_of(leaf: torch.Tensor, context: OpenContext) -> str:
+    """Return the name of a tensor's dtype in a checkpoint. Raises LeafRefused for tensors of which there can be
+    none."""
     if type(leaf) not in _USUAL:
         _refuse_wrappers(leaf)
     name = _NAMES.get(leaf.dtype)
     if leaf.is_nested or leaf.layout is not torch.strided:
-        raise Refused(f"a {'nested' if leaf.is_nested else leaf.layout} tensor", "Store the dense tensors it is of.")
+        raise LeafRefused(
+            f"a {'nested' if leaf.is_nested else leaf.layout} tensor", "Store the dense tensors it is of."
+        )
     if name is None:
-        raise Refused(f"a tensor of {leaf.dtype}", "View it as torch.uint8, or dequantize it.")
-    if leaf.is_meta and not here.restoring:
-        raise Refused("a meta tensor, which holds no bytes", "It can stand in a template only.")
+        raise LeafRefused(f"a tensor of {leaf.dtype}", "View it as torch.uint8, or dequantize it.")
+    if leaf.is_meta and not context.for_restore:
+        raise LeafRefused("a meta tensor, which holds no bytes", "It can stand in a template only.")
     return name
 
 
 def _refuse_wrappers(leaf: Any) -> None:
     kind = f"a {type(leaf).__module__}.{type(leaf).__qualname__}"
     if is_lazy(leaf):
-        raise Refused(f"{kind}, which has no shape yet", "Run the model once before.")
+        raise LeafRefused(f"{kind}, which has no shape yet", "Run the model once before.")
     wraps = is_traceable_wrapper_subclass(leaf) or hasattr(leaf, "__tensor_flatten__")
     if wraps and not hasattr(leaf, "to_local"):
         remedy = f"allranks.checkpoint.register_type({type(leaf).__qualname__}, encode, decode)"
-        raise Refused(f"{kind}, which wraps other tensors", f"Say which tensors it is made of: {remedy}.")
+        raise LeafRefused(f"{kind}, which wraps other tensors", f"Say which tensors it is made of: {remedy}.")
 
 
-def local(tensor: torch.Tensor) -> torch.Tensor:
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """Return this rank's part of a DTensor, any other tensor itself; outside of autograd."""
     to_local = getattr(tensor, "to_local", None)
     if to_local is None:
@@ -156,30 +159,30 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
         return cast(torch.Tensor, to_local())
 
 
-def held(leaf: torch.Tensor, _cell: int, _here: Here) -> Held:
+def cell_bytes(leaf: torch.Tensor, _cell: int, _context: OpenContext) -> CellBytes:
     tensor = leaf.detach() if leaf.requires_grad else leaf
     if leaf.dtype in _OPAQUE:
         tensor = tensor.view(torch.uint8)
-    if _in_reach(tensor) and tensor.is_contiguous():
-        return Held(flat(_view(tensor)), mutable=True)
-    return Held(flat(_view(tensor.cpu().resolve_conj().resolve_neg().contiguous())), mutable=False)
+    if _is_plain_on_host(tensor) and tensor.is_contiguous():
+        return CellBytes(flat_bytes(_view(tensor)), mutable=True)
+    return CellBytes(flat_bytes(_view(tensor.cpu().resolve_conj().resolve_neg().contiguous())), mutable=False)
 
 
-def copies(leaf: torch.Tensor, here: Here) -> tuple[Copy, ...]:
-    return () if leaf.is_meta else (copy_of(leaf, 0, here),)
+def copies(leaf: torch.Tensor, context: OpenContext) -> tuple[Copy, ...]:
+    return () if leaf.is_meta else (copy_of(leaf, 0, context),)
 
 
-def copy_of(part: torch.Tensor, cell: int, here: Here) -> Copy:
+def copy_of(part: torch.Tensor, cell: int, context: OpenContext) -> Copy:
     """Return a tensor, this rank's part of the whole, as the copy of a cell."""
     tensor = part.detach()
-    return Copy(cell, str(tensor.device), "torch", tensor, tensor.is_cpu, partial(_bytes, tensor, here))
+    return Copy(cell, str(tensor.device), "torch", tensor, tensor.is_cpu, partial(_bytes, tensor, context))
 
 
-def _bytes(tensor: torch.Tensor, here: Here) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return held(tensor, 0, here).data
+def _bytes(tensor: torch.Tensor, context: OpenContext) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return cell_bytes(tensor, 0, context).data
 
 
-def _in_reach(tensor: torch.Tensor) -> bool:
+def _is_plain_on_host(tensor: torch.Tensor) -> bool:
     """Whether the tensor's memory is its values, and the host's."""
     return tensor.is_cpu and not tensor.is_conj() and not tensor.is_neg()
 
@@ -199,7 +202,7 @@ def _tensor(buffer: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     return torch.from_numpy(buffer.view(str(carrier).removeprefix("torch."))).view(dtype)
 
 
-def made_of(buffer: np.ndarray[Any, Any], kind: str) -> torch.Tensor:
+def from_stored(buffer: np.ndarray[Any, Any], kind: str) -> torch.Tensor:
     """Return a tensor on the CPU of what was stored: it takes the buffer for its memory."""
     if kind.startswith("torch."):
         return _tensor(buffer, getattr(torch, kind.removeprefix("torch.")))
@@ -222,16 +225,16 @@ def memory_of(leaf: torch.Tensor, part: torch.Tensor) -> Hashable:
     return part.data_ptr(), part.device, part.dtype, leaf.shape, part.stride(), part.is_conj(), part.is_neg()
 
 
-def filling(leaf: torch.Tensor, _here: Here) -> Filling:
-    return filling_of(leaf, leaf.detach(), Extent.whole(tuple(leaf.shape)), wrap=lambda filled: filled)
+def leaf_fill(leaf: torch.Tensor, _context: OpenContext) -> LeafFill:
+    return leaf_fill_of(leaf, leaf.detach(), Extent.of_shape(tuple(leaf.shape)), wrap=lambda filled: filled)
 
 
-def filling_of(
+def leaf_fill_of(
     leaf: torch.Tensor, part: torch.Tensor, extent: Extent, *, wrap: Callable[[torch.Tensor], torch.Tensor]
-) -> Filling:
+) -> LeafFill:
     """Return how ``part``, which is this rank's of ``leaf``, is filled; ``wrap`` makes a leaf of a new part."""
-    if _in_reach(part):
-        return Filling((Target(extent, _view(part), live=True),), lambda: leaf)
+    if _is_plain_on_host(part):
+        return LeafFill((Target(extent, _view(part), live=True),), lambda: leaf)
     buffer = np.empty(extent.shape, DTYPES[_NAMES[leaf.dtype]])
 
     def done() -> object:
@@ -241,13 +244,13 @@ def filling_of(
             (part.view(torch.uint8) if bytes_ else part).copy_(filled.view(torch.uint8) if bytes_ else filled)
             return leaf
         if isinstance(leaf, torch.nn.Parameter):
-            return _in_place_of(leaf, torch.nn.Parameter(wrap(filled), requires_grad=leaf.requires_grad))
-        return _in_place_of(leaf, wrap(filled).requires_grad_(leaf.requires_grad))
+            return _swap_in(leaf, torch.nn.Parameter(wrap(filled), requires_grad=leaf.requires_grad))
+        return _swap_in(leaf, wrap(filled).requires_grad_(leaf.requires_grad))
 
-    return Filling((Target(extent, buffer),), done)
+    return LeafFill((Target(extent, buffer),), done)
 
 
-def _in_place_of(leaf: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+def _swap_in(leaf: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
     """Give a tensor on the meta device what was made for it: an optimizer that has it goes on with the same object.
 
     Return the tensor; or what was made, where torch cannot exchange the two.

@@ -19,7 +19,7 @@ from allranks.data.sources.patterns import Pattern, place
 from allranks.data.sources.types import Types
 from allranks.digest import digest, show
 from allranks.errors import DataError
-from allranks.storage.seekable import SeekableFile
+from allranks.storage.seekable_file import SeekableFile
 
 OnCorrupt = Literal["raise", "mask"]
 _TAIL = 1 << 13  # what is read of a file at first; most footers are in it

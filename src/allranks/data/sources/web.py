@@ -12,7 +12,7 @@ import fsspec  # type: ignore[import-untyped]
 
 from allranks.errors import NotThere, StorageError
 from allranks.storage.base import BlockSource, Entry
-from allranks.storage.faults import not_there, truncated
+from allranks.storage.os_errors import missing_file, truncated
 
 T = TypeVar("T")
 _PAUSES_S = (0.5, 2.0, 8.0)  # before asking again
@@ -75,7 +75,7 @@ class WebFiles:
 
     def get(self, path: str) -> bytes:
         """Raise NotThere: nobody asks for a whole file but to find what allranks wrote, and it writes nothing here."""
-        raise not_there(path, self._root)
+        raise missing_file(path, self._root)
 
     def list(self, folder: str) -> tuple[Entry, ...]:
         raise self._refused("list", folder)
@@ -104,7 +104,7 @@ class WebFiles:
             try:
                 return ask()
             except FileNotFoundError as error:
-                raise not_there(path, self._root) from error
+                raise missing_file(path, self._root) from error
             except Exception as error:  # whatever the library for this address raises
                 if pause_s is None or _is_answer(error):
                     raise StorageError(

@@ -11,7 +11,7 @@ from functools import partial
 
 from allranks.errors import Unsafe
 from allranks.loading.formats.base import Blob
-from allranks.storage.seekable import SeekableFile
+from allranks.storage.seekable_file import SeekableFile
 
 _LOCAL = struct.Struct("<4s5H3L2H")
 

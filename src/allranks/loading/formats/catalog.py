@@ -77,7 +77,7 @@ class Catalog:
 
 def whole(file: int, begin: int, shape: tuple[int, ...]) -> tuple[Run, ...]:
     """Return the one shard of a leaf that stands in one piece."""
-    return (Run(Shard(file, begin, Extent.whole(shape))),)
+    return (Run(Shard(file, begin, Extent.of_shape(shape))),)
 
 
 def linear(file: int, begin: int, shape: tuple[int, ...], first: int, last: int, item: int) -> Iterable[Run]:

@@ -31,8 +31,8 @@ class TreeSource:
     """A Source over a tree that is in memory."""
 
     def __init__(self, tree: object) -> None:
-        self._tree = open_tree(tree, rank=0, size=1, passing=True)
-        notes = (_UNSAFE, *left_aside(self._tree.passed, how="not loaded"))
+        self._tree = open_tree(tree, rank=0, size=1, skip_unknown=True)
+        notes = (_UNSAFE, *left_aside(self._tree.skipped, how="not loaded"))
         self.said = Said("pickle", "not at all: pickles carry no checks", notes)
         self.leaves = {one.path: Stored(one.shape, one.dtype, one.kind) for one in self._tree.declared}
         self.values = self._tree.values
@@ -42,7 +42,7 @@ class TreeSource:
         for name, target in wanted:
             number = self._numbers[name]
             one = self._tree.declared[number]
-            whole = self._tree.held(number, 0).data.view(DTYPES[one.dtype]).reshape(one.shape)
+            whole = self._tree.cell_bytes(number, 0).data.view(DTYPES[one.dtype]).reshape(one.shape)
             cast_into(target.buffer, whole[target.extent.slices], leaf=name)
 
     def same(self, one: str, other: str) -> bool:

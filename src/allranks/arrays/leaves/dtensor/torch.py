@@ -15,10 +15,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 
-from allranks.arrays.base import Copy, Held, Split
-from allranks.arrays.grid import cell, held_at, split_of
+from allranks.arrays.base import CellBytes, Copy, Split
+from allranks.arrays.grid import cell, extent_on_device, split_of
 from allranks.arrays.leaves import torch as plain
-from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
+from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
 from allranks.arrays.walk import Opener
 from allranks.extent import Extent
 
@@ -27,17 +27,17 @@ def claims(kind: type) -> bool:
     return issubclass(kind, DTensor)
 
 
-def opener(_node: object, _here: Here) -> Opener | None:
+def opener(_node: object, _context: OpenContext) -> Opener | None:
     return None
 
 
-def spec(leaf: DTensor, here: Here) -> Spec:
-    name, kind = plain.name_of(leaf, here), plain.kind_of(leaf)
+def spec(leaf: DTensor, context: OpenContext) -> Spec:
+    name, kind = plain.name_of(leaf, context), plain.kind_of(leaf)
     made = _spec(leaf.device_mesh, leaf.placements, tuple(leaf.shape), name, kind)
-    mine, local = _mine(leaf, here), tuple(plain.local(leaf).shape)
-    if mine is not None and mine.shape != local and mine.size + leaf.to_local().numel() > 0:
-        raise Refused(
-            f"a DTensor of which {leaf.placements} leave {mine.shape} to this rank, and that has {local}",
+    mine, local_part = _mine(leaf, context), tuple(plain.local_part(leaf).shape)
+    if mine is not None and mine.shape != local_part and mine.size + leaf.to_local().numel() > 0:
+        raise LeafRefused(
+            f"a DTensor of which {leaf.placements} leave {mine.shape} to this rank, and that has {local_part}",
             "Make it by distribute_tensor, or give from_local the whole shape.",
         )
     return made
@@ -51,23 +51,23 @@ def _spec(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int,
 @lru_cache(maxsize=1 << 14)
 def _split(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...]) -> Split:
     if any(placement.is_partial() for placement in placements):
-        raise Refused("a DTensor with Partial placements, sums not yet taken", "Call its redistribute() before.")
+        raise LeafRefused("a DTensor with Partial placements, sums not yet taken", "Call its redistribute() before.")
     # A _StridedShard takes its part of each of `split_factor` chunks.
     axes = [None if p.is_replicate() else (p.dim, getattr(p, "split_factor", 1)) for p in cast(Any, placements)]
     ranks = mesh.mesh.numpy()
-    parts = [((int(rank),), held_at(index, shape, axes, ranks.shape)) for index, rank in np.ndenumerate(ranks)]
+    parts = [((int(rank),), extent_on_device(index, shape, axes, ranks.shape)) for index, rank in np.ndenumerate(ranks)]
     split = None if any(extent is None for _, extent in parts) else split_of(shape, cast(Any, parts))
     if split is None:
-        raise Refused(
+        raise LeafRefused(
             f"a DTensor that {placements} cut into parts that are no grid of equal cells",
             "Pad the dimension so that it divides, or shard another one.",
         )
     return split
 
 
-def _mine(leaf: DTensor, here: Here) -> Extent | None:
+def _mine(leaf: DTensor, context: OpenContext) -> Extent | None:
     """Return what this rank holds, None outside of the mesh."""
-    return _part(leaf.device_mesh, leaf.placements, tuple(leaf.shape), here.rank)
+    return _part(leaf.device_mesh, leaf.placements, tuple(leaf.shape), context.rank)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -81,32 +81,32 @@ def _cell(split: Split, rank: int) -> int | None:
     return next((number for number, holders in enumerate(split.holders) if rank in holders), None)
 
 
-def held(leaf: DTensor, cell: int, here: Here) -> Held:
-    return plain.held(plain.local(leaf), cell, here)
+def cell_bytes(leaf: DTensor, cell: int, context: OpenContext) -> CellBytes:
+    return plain.cell_bytes(plain.local_part(leaf), cell, context)
 
 
-def copies(leaf: DTensor, here: Here) -> tuple[Copy, ...]:
-    number = _cell(_split(leaf.device_mesh, leaf.placements, tuple(leaf.shape)), here.rank)
-    return () if number is None or leaf.is_meta else (plain.copy_of(plain.local(leaf), number, here),)
+def copies(leaf: DTensor, context: OpenContext) -> tuple[Copy, ...]:
+    number = _cell(_split(leaf.device_mesh, leaf.placements, tuple(leaf.shape)), context.rank)
+    return () if number is None or leaf.is_meta else (plain.copy_of(plain.local_part(leaf), number, context),)
 
 
 def address(leaf: DTensor) -> int:
-    local = leaf._local_tensor
-    return (local.data_ptr() if type(local) is torch.Tensor else 0) or id(leaf)
+    local_part = leaf._local_tensor
+    return (local_part.data_ptr() if type(local_part) is torch.Tensor else 0) or id(leaf)
 
 
 def memory(leaf: DTensor) -> Hashable:
-    return plain.memory_of(leaf, plain.local(leaf))
+    return plain.memory_of(leaf, plain.local_part(leaf))
 
 
-def filling(leaf: DTensor, here: Here) -> Filling:
-    extent = _mine(leaf, here)
+def leaf_fill(leaf: DTensor, context: OpenContext) -> LeafFill:
+    extent = _mine(leaf, context)
     if extent is None or (extent.size == 0 and not leaf.is_meta):
-        return Filling((), lambda: leaf)
-    return plain.filling_of(leaf, plain.local(leaf), extent, wrap=lambda local: _wrap(leaf, local))
+        return LeafFill((), lambda: leaf)
+    return plain.leaf_fill_of(leaf, plain.local_part(leaf), extent, wrap=lambda local_part: _wrap(leaf, local_part))
 
 
-def _wrap(leaf: DTensor, local: torch.Tensor) -> DTensor:
+def _wrap(leaf: DTensor, local_part: torch.Tensor) -> DTensor:
     return DTensor.from_local(
-        local, leaf.device_mesh, leaf.placements, run_check=False, shape=leaf.shape, stride=leaf.stride()
+        local_part, leaf.device_mesh, leaf.placements, run_check=False, shape=leaf.shape, stride=leaf.stride()
     )

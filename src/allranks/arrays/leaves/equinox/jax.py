@@ -5,7 +5,7 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 
-from allranks.arrays.leaves.base import Here
+from allranks.arrays.leaves.base import OpenContext
 from allranks.arrays.leaves.jax import open_node
 from allranks.arrays.walk import Branch, Opener
 
@@ -14,9 +14,9 @@ def claims(_kind: type) -> bool:
     return False
 
 
-def opener(node: object, here: Here) -> Opener | None:
+def opener(node: object, context: OpenContext) -> Opener | None:
     # Between ranks functions are compared by name, which JAX's opener lets through.
-    return None if here.comparing or not isinstance(node, eqx.Module) else _open
+    return None if context.for_comparison or not isinstance(node, eqx.Module) else _open
 
 
 def _open(node: object) -> Branch:

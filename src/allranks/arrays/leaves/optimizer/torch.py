@@ -13,55 +13,57 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from allranks.arrays.leaves.base import Here
+from allranks.arrays.leaves.base import OpenContext
 from allranks.arrays.optimizer_states import OPTIMIZERS, StateNames
-from allranks.arrays.saved import Follower, Node, SavedArray, as_key, merged
-from allranks.arrays.walk import Branch, Late, Opener, stateful
+from allranks.arrays.saved_tree import Node, SavedArray, TemplateBuilder, as_key, merge_filled
+from allranks.arrays.walk import Branch, DeferredChild, Opener, stateful
 
 _UNKNOWN = StateNames()
 
 
-def opener(node: object, here: Here) -> Opener | None:
+def opener(node: object, context: OpenContext) -> Opener | None:
     if isinstance(node, torch.optim.Optimizer):
-        return lambda optimizer: _open_optimizer(optimizer, here)
+        return lambda optimizer: _open_optimizer(optimizer, context)
     if isinstance(node, LRScheduler):
-        return lambda schedule: _open_schedule(schedule, here)
+        return lambda schedule: _open_schedule(schedule, context)
     return None
 
 
-def _open_schedule(schedule: LRScheduler, here: Here) -> Branch:
+def _open_schedule(schedule: LRScheduler, context: OpenContext) -> Branch:
     state = schedule.state_dict()
 
     def template(path: str) -> object:
-        saved = here.saved.below(path) if here.saved else None
-        return state if saved is None else Follower(_plain, here.kept).follow(state, saved, path)
+        saved = context.saved.below(path) if context.saved else None
+        return (
+            state if saved is None else TemplateBuilder(_plain, context.kept_settings).template_for(state, saved, path)
+        )
 
     def load(filled: dict[str, Any]) -> None:
-        schedule.load_state_dict(merged(state, filled))
+        schedule.load_state_dict(merge_filled(state, filled))
 
-    return stateful(schedule, Late(template), load)
+    return stateful(schedule, DeferredChild(template), load)
 
 
-def _open_optimizer(optimizer: torch.optim.Optimizer, here: Here) -> Branch:
+def _open_optimizer(optimizer: torch.optim.Optimizer, context: OpenContext) -> Branch:
     state = optimizer.state_dict()
 
     def template(path: str) -> object:
-        saved = here.saved.below(path) if here.saved else None
-        return state if saved is None else _Template(optimizer, here.kept).of(state, saved, path)
+        saved = context.saved.below(path) if context.saved else None
+        return state if saved is None else _Template(optimizer, context.kept_settings).of(state, saved, path)
 
     def load(filled: dict[str, Any]) -> None:
         groups = optimizer.param_groups
         tensors = [{k: v for k, v in group.items() if isinstance(v, torch.Tensor)} for group in groups]
         entries = filled.get("state", {})
         # (A Counter or a named tuple among the settings stays one, and the rates that are tensors the same tensors.)
-        optimizer.load_state_dict({**merged({**state, "state": {}}, filled), "state": entries})
-        for group, kept in zip(optimizer.param_groups, tensors, strict=True):
-            for name, tensor in kept.items():
+        optimizer.load_state_dict({**merge_filled({**state, "state": {}}, filled), "state": entries})
+        for group, kept_settings in zip(optimizer.param_groups, tensors, strict=True):
+            for name, tensor in kept_settings.items():
                 tensor.copy_(group[name])
                 group[name] = tensor
         _as_saved(optimizer, entries)
 
-    return stateful(optimizer, Late(template), load)
+    return stateful(optimizer, DeferredChild(template), load)
 
 
 def _as_saved(optimizer: torch.optim.Optimizer, entries: Mapping[Any, Any]) -> None:
@@ -84,9 +86,9 @@ def _as_saved(optimizer: torch.optim.Optimizer, entries: Mapping[Any, Any]) -> N
 class _Template:
     """What of a checkpoint an optimizer takes: the entries that are saved, each as its parameter is placed."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, kept: dict[str, Any]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, kept_settings: dict[str, Any]) -> None:
         self._optimizer = optimizer
-        self._settings = Follower(_plain, kept)
+        self._settings = TemplateBuilder(_plain, kept_settings)
         kind = type(optimizer)
         known = next((base for base in kind.__mro__ if getattr(torch.optim, base.__name__, None) is base), kind)
         self._names = OPTIMIZERS.get(known.__name__, _UNKNOWN) if known.__module__.startswith("torch.") else _UNKNOWN
@@ -95,10 +97,10 @@ class _Template:
     def of(self, live: dict[str, Any], saved: Node, path: str) -> object:
         """Return the template at a path; ``live`` is the optimizer's state as it is."""
         if not isinstance(saved, dict) or not {"state", "param_groups"} <= live.keys():
-            return self._settings.follow(live, saved, path)
+            return self._settings.template_for(live, saved, path)
         rest = {name: node for name, node in saved.items() if name != "state"}
         settings = {name: value for name, value in live.items() if name != "state"}
-        made = self._settings.follow(settings, rest, path)
+        made = self._settings.template_for(settings, rest, path)
         groups = self._optimizer.param_groups
         parameters = list(chain.from_iterable([(p, group) for p in group["params"]] for group in groups))
         entries: dict[Any, Any] = {}
@@ -106,7 +108,7 @@ class _Template:
         for name, node in states.items() if isinstance(states, dict) else ():
             number = as_key(name)
             if isinstance(number, str):  # of no parameter
-                entries[number] = self._settings.built(node)
+                entries[number] = self._settings.template_of(node)
             elif number < len(parameters) and isinstance(node, dict):
                 entries[number] = self._entries(node, *parameters[number])
         return {**made, "state": entries}
@@ -121,21 +123,21 @@ class _Template:
             if not self._strict or name in known
         }
         lacking = [name for name in (*names.shaped, *names.others) if name not in made]
-        made |= {name: _wanted(parameter, shaped=name in names.shaped) for name in lacking}
+        made |= {name: _expected_entry(parameter, shaped=name in names.shaped) for name in lacking}
         return made | {name: [] for name in names.empty if name not in made}
 
     def _entry(self, name: str, node: Node, parameter: torch.Tensor, group: dict[str, Any]) -> object:
         if isinstance(node, SavedArray) and name in self._names.shaped and node.shape != tuple(parameter.shape):
-            return _wanted(parameter, shaped=True)
+            return _expected_entry(parameter, shaped=True)
 
         def make(array: SavedArray) -> object:
             on_device = name != "step" or group.get("capturable") or group.get("fused")
             return _like(parameter, array) if on_device else _plain(array)
 
-        return Follower(make, {}).built(node)
+        return TemplateBuilder(make, {}).template_of(node)
 
 
-def _wanted(parameter: torch.Tensor, *, shaped: bool) -> torch.Tensor:
+def _expected_entry(parameter: torch.Tensor, *, shaped: bool) -> torch.Tensor:
     """Return what an entry must be, without memory: the checkpoint has none such."""
     return torch.empty(parameter.shape if shaped else (), dtype=torch.float32, device="meta")
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
 from allranks.arrays.base import Split
-from allranks.arrays.grid import everywhere
-from allranks.arrays.leaves.base import Refused, Spec
+from allranks.arrays.grid import replicated_split
+from allranks.arrays.leaves.base import LeafRefused, Spec
 
 _COUNT = "num_batches_tracked"
 
@@ -21,22 +21,22 @@ def batch_statistics(paths: Sequence[str]) -> Iterator[str]:
             yield from (path, *names)
 
 
-def is_at(path: str, places: Collection[str]) -> bool:
+def is_below_any(path: str, places: Collection[str]) -> bool:
     """Return whether a leaf is one of these, or below one of them."""
     return any(path == place or path.startswith(f"{place}/") for place in places)
 
 
 @lru_cache(maxsize=1 << 14)
-def chosen_spec(spec: Spec, choice: str, size: int) -> Spec:
+def spec_for_choice(spec: Spec, choice: str, size: int) -> Spec:
     """Return what is saved of an array of which each rank has one: rank 0's, or with a first dimension of ranks.
 
-    One that the ranks hold together is saved as it is where rank 0's is "usual". Raises Refused for it otherwise.
+    One that the ranks hold together is saved as it is where rank 0's is "usual". Raises LeafRefused for it otherwise.
     """
-    if spec.split != everywhere(len(spec.shape), size):
+    if spec.split != replicated_split(len(spec.shape), size):
         if choice == "usual":
             return spec
         what = "per_rank" if choice == "rank" else "from_main"
-        raise Refused(
+        raise LeafRefused(
             f"one array that the ranks hold together, and {what}= names it", "Name only what every rank has for itself."
         )
     if choice != "rank":

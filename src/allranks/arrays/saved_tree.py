@@ -32,7 +32,7 @@ _BOOKKEEPING = frozenset(
 )
 
 
-class Saved:
+class SavedTree:
     """The leaves of a checkpoint, by the paths that they have in a template: SavedArrays and JSON values.
 
     ``separators`` are those of the components of a path; other formats than ours separate them by dots, too.
@@ -65,16 +65,16 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Follower:
+class TemplateBuilder:
     """Gives states the structure of a checkpoint. ``make`` returns an array to be filled with a saved one.
 
-    ``kept`` takes the paths of what the checkpoint lacks, with the values that stay.
+    ``kept_settings`` takes the paths of what the checkpoint lacks, with the values that stay.
     """
 
     make: Callable[[SavedArray], object]
-    kept: dict[str, Any]
+    kept_settings: dict[str, Any]
 
-    def follow(self, live: Any, saved: Node, path: str) -> Any:
+    def template_for(self, live: Any, saved: Node, path: str) -> Any:
         """Return a template for what is saved; ``live`` is the state of the running program at this path.
 
         Where only one side has a setting, that side's value counts. Where each has settings that the other lacks, the
@@ -82,45 +82,47 @@ class Follower:
         """
         if isinstance(live, dict) and isinstance(saved, dict):
             attributes = all(isinstance(key, str) for key in live)
-            return self._attributes(live, saved, path) if attributes else self.built(saved)
+            return self._attributes(live, saved, path) if attributes else self.template_of(saved)
         if isinstance(live, list | tuple) and isinstance(saved, dict):
             return self._sequence(live, saved, path)
         if live is None:
-            return self.built(saved)
-        if _is_number(saved) and (_is_number(live) or _is_single(live)):
+            return self.template_of(saved)
+        if _is_number(saved) and (_is_number(live) or _is_scalar_tensor(live)):
             return saved
         if isinstance(saved, SavedArray) and saved.shape == (() if _is_number(live) else getattr(live, "shape", None)):
             return self.make(saved)  # (what is live may be one tensor in several places)
         return live
 
-    def built(self, saved: Node) -> Any:
+    def template_of(self, saved: Node) -> Any:
         """Return a template made of what is saved alone: children called 0, 1, 2, ... are a list."""
         if isinstance(saved, SavedArray):
             return self.make(saved)
         if not isinstance(saved, dict):
             return saved
         if set(saved) == {str(number) for number in range(len(saved))}:
-            return [self.built(saved[str(number)]) for number in range(len(saved))]
-        return {as_key(name): self.built(node) for name, node in saved.items()}
+            return [self.template_of(saved[str(number)]) for number in range(len(saved))]
+        return {as_key(name): self.template_of(node) for name, node in saved.items()}
 
     def _attributes(self, live: dict[str, Any], saved: dict[str, Node], path: str) -> dict[str, Any]:
         lacking = [key for key, value in live.items() if key not in saved and _has_leaves(value)]
         extra = [key for key in saved if key not in live]
-        both = {key: self.follow(value, saved[key], f"{path}/{key}") for key, value in live.items() if key in saved}
-        if _own(lacking) and _own(extra):
+        both = {
+            key: self.template_for(value, saved[key], f"{path}/{key}") for key, value in live.items() if key in saved
+        }
+        if _has_settings(lacking) and _has_settings(extra):
             return both | {key: live[key] for key in lacking}
-        self.kept.update((f"{path}/{key}", live[key]) for key in lacking)
-        return both | {key: self.built(saved[key]) for key in extra}
+        self.kept_settings.update((f"{path}/{key}", live[key]) for key in lacking)
+        return both | {key: self.template_of(saved[key]) for key in extra}
 
     def _sequence(self, live: list[Any] | tuple[Any, ...], saved: dict[str, Node], path: str) -> Any:
         if not live:
-            return self.built(saved)
+            return self.template_of(saved)
         if set(saved) != {str(number) for number in range(len(live))}:
             return live
-        return [self.follow(one, saved[str(number)], f"{path}/{number}") for number, one in enumerate(live)]
+        return [self.template_for(one, saved[str(number)], f"{path}/{number}") for number, one in enumerate(live)]
 
 
-def merged(live: Any, filled: Any) -> Any:
+def merge_filled(live: Any, filled: Any) -> Any:
     """Return a filled template as the running program has such a state: with what was kept, and of its types."""
     if isinstance(live, dict) and isinstance(filled, dict):
         if not all(isinstance(key, str) for key in live):
@@ -129,20 +131,21 @@ def merged(live: Any, filled: Any) -> Any:
             made.update(filled)
             return made
         rest = {key: value for key, value in live.items() if key not in filled}
-        return {key: merged(live.get(key), value) for key, value in filled.items()} | rest
+        return {key: merge_filled(live.get(key), value) for key, value in filled.items()} | rest
     if isinstance(live, list | tuple) and isinstance(filled, list | tuple) and len(live) == len(filled):
-        return type(live)([merged(one, other) for one, other in zip(live, filled, strict=True)])
-    if _is_single(live):
+        return type(live)([merge_filled(one, other) for one, other in zip(live, filled, strict=True)])
+    if _is_scalar_tensor(live):
         return live.detach().clone().fill_(filled)
-    if _is_number(live) and _is_single(filled):
+    if _is_number(live) and _is_scalar_tensor(filled):
         return filled.item()
     return filled
 
 
-def notes_of(kept: Mapping[str, Any]) -> tuple[str, ...]:
+def notes_of(kept_settings: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a line for each setting that a template keeps."""
     return tuple(
-        f"{path!r} stays {value!r:.60}, as this program has it: the checkpoint has none" for path, value in kept.items()
+        f"{path!r} stays {value!r:.60}, as this program has it: the checkpoint has none"
+        for path, value in kept_settings.items()
     )
 
 
@@ -151,7 +154,7 @@ def as_key(name: str) -> str | int:
     return int(name) if name.isdecimal() and str(int(name)) == name else name
 
 
-def _own(names: list[str]) -> bool:
+def _has_settings(names: list[str]) -> bool:
     """Return whether any of these is a setting, not bookkeeping."""
     return any(not name.startswith("_") and name not in _BOOKKEEPING for name in names)
 
@@ -160,7 +163,7 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float)
 
 
-def _is_single(value: Any) -> bool:
+def _is_scalar_tensor(value: Any) -> bool:
     """Return whether this is a tensor of one number without dimensions."""
     return hasattr(value, "fill_") and value.dim() == 0
 

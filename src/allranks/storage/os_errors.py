@@ -26,7 +26,7 @@ _ADVICE = {
 _KINDS = {errno.ENOENT: NotThere, errno.ENOTDIR: NotThere, errno.EEXIST: AlreadyThere}
 
 
-def parts_of(path: str) -> list[str]:
+def split_path(path: str) -> list[str]:
     """Split a path of a storage. Raises StorageError for one that is not relative or leads out of the storage."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
@@ -37,7 +37,7 @@ def parts_of(path: str) -> list[str]:
     return parts
 
 
-def of_system(error: OSError, doing: str, path: str, place: str, found: str = "") -> StorageError:
+def storage_error(error: OSError, doing: str, path: str, place: str, found: str = "") -> StorageError:
     """Return the error to raise in place of an OSError; ``found`` is what is known besides."""
     code = error.errno or 0
     meaning, remedy = _ADVICE.get(code, ("the file system refused", ""))
@@ -47,17 +47,17 @@ def of_system(error: OSError, doing: str, path: str, place: str, found: str = ""
     return kind(f"cannot {doing} {path!r} in {place}: {meaning} ({name}){more}.", path=path, remedy=remedy)
 
 
-def not_there(path: str, place: str) -> NotThere:
+def missing_file(path: str, place: str) -> NotThere:
     """Return the error for a file that is missing."""
     return NotThere(f"there is no file {path!r} in {place}.", path=path)
 
 
-def already_there(path: str, place: str, why: str = "") -> AlreadyThere:
+def existing_file(path: str, place: str, why: str = "") -> AlreadyThere:
     """Return the error for a file that is in the way of a new one."""
     return AlreadyThere(f"{path!r} is in {place} already{why}.", path=path, remedy="Choose another name.")
 
 
-def link_on_the_way(folder: str, name: str, place: str) -> StorageError:
+def link_in_path(folder: str, name: str, place: str) -> StorageError:
     """Return the error for a removal that a symbolic link called ``name`` would lead out of the storage."""
     return StorageError(
         f"nothing is removed in {folder!r} of {place}: {name!r} is a symbolic link, and what it leads to may be "

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any, cast
 
 from allranks.arrays import codecs, random_state
-from allranks.arrays.base import Copy, Declared, Held, Target
-from allranks.arrays.chosen import batch_statistics, chosen_spec, is_at
-from allranks.arrays.leaves.base import Adapter, Filling, Here, Refused, Spec
+from allranks.arrays.base import CellBytes, Copy, Declared, Target
+from allranks.arrays.leaves.base import Adapter, LeafFill, LeafRefused, OpenContext, Spec
+from allranks.arrays.rank_choice import batch_statistics, is_below_any, spec_for_choice
 from allranks.arrays.walk import Branch, Opener, Walk
 from allranks.errors import CannotStore
 
@@ -21,11 +21,11 @@ _JSON: frozenset[type] = frozenset({bool, int, float, str, type(None)})
 _TOLD = 8
 
 
-class Opened:
+class FlatTree:
     """``OpenTree`` over the adapters of the frameworks that the program has imported. Raises CannotStore."""
 
-    def __init__(self, tree: object, adapters: Sequence[Adapter], here: Here) -> None:
-        self._here = here
+    def __init__(self, tree: object, adapters: Sequence[Adapter], context: OpenContext) -> None:
+        self._context = context
         self._adapters = adapters
         self._of_type: dict[type, Adapter | None] = {}
         self._walk = Walk(tree, is_leaf=self._is_leaf, opener=self._opener)
@@ -35,23 +35,23 @@ class Opened:
         self.main_values: dict[str, Value] = {}
         self.rank_values: dict[str, Value] = {}
         self._rows: set[int] = set()  # the arrays that each rank has for itself
-        self.passed: dict[str, str] = {}
-        self._fillings: dict[int, Filling] = {}
-        self._tied: dict[Hashable, Filling] = {}
+        self.skipped: dict[str, str] = {}
+        self._fills: dict[int, LeafFill] = {}
+        self._tied: dict[Hashable, LeafFill] = {}
         self._done: dict[int, object] = {}  # by the id of the filling
-        self._sort_leaves()
+        self._classify_leaves()
 
     @property
-    def follows(self) -> bool:
-        return self._walk.follows
+    def follows_checkpoint(self) -> bool:
+        return self._walk.follows_checkpoint
 
     @property
-    def dealt(self) -> tuple[str, ...]:
-        return tuple(self._here.dealt)
+    def rank_local_paths(self) -> tuple[str, ...]:
+        return tuple(self._context.rank_local_paths)
 
     @property
-    def kept(self) -> dict[str, Any]:
-        return self._here.kept
+    def kept_settings(self) -> dict[str, Any]:
+        return self._context.kept_settings
 
     @cached_property
     def declared(self) -> tuple[Declared, ...]:
@@ -66,23 +66,23 @@ class Opened:
         paths = self._walk.paths
         return tuple([paths[place] for place in self._places]), tuple(self._specs)
 
-    def held(self, array: int, cell: int) -> Held:
+    def cell_bytes(self, array: int, cell: int) -> CellBytes:
         leaf = self._walk.leaves[self._places[array]]
-        return self._adapter(leaf).held(leaf, 0 if array in self._rows else cell, self._here)
+        return self._adapter(leaf).cell_bytes(leaf, 0 if array in self._rows else cell, self._context)
 
     def copies(self, array: int) -> tuple[Copy, ...]:
         leaf = self._walk.leaves[self._places[array]]
-        found = self._adapter(leaf).copies(leaf, self._here)
-        return tuple(one._replace(cell=self._here.rank) for one in found) if array in self._rows else found
+        found = self._adapter(leaf).copies(leaf, self._context)
+        return tuple(one._replace(cell=self._context.rank) for one in found) if array in self._rows else found
 
     def targets(self, array: int) -> tuple[Target, ...]:
-        if array not in self._fillings:
+        if array not in self._fills:
             leaf = self._walk.leaves[self._places[array]]
-            filling = self._adapter(leaf).filling(leaf, self._here)
-            memory = None if all(target.live for target in filling.targets) else self.memory(array)
+            leaf_fill = self._adapter(leaf).leaf_fill(leaf, self._context)
+            memory = None if all(target.live for target in leaf_fill.targets) else self.memory(array)
             # Leaves of one memory that get a new one are one there, too.
-            self._fillings[array] = filling if memory is None else self._tied.setdefault(memory, filling)
-        return self._fillings[array].targets
+            self._fills[array] = leaf_fill if memory is None else self._tied.setdefault(memory, leaf_fill)
+        return self._fills[array].targets
 
     @cached_property
     def _aliases(self) -> frozenset[int]:
@@ -130,18 +130,18 @@ class Opened:
             part.make(leaves[part.places.start : part.places.stop])
 
     def rebuild(self, values: Mapping[str, Value]) -> object:
-        return self._walk.make(iter(self._filled(self._fillings, values)))
+        return self._walk.make(iter(self._filled(self._fills, values)))
 
     def _filled(self, arrays: Iterable[int], values: Mapping[str, Value]) -> list[object]:
         """Return the leaves, of these arrays with the contents of their targets."""
         leaves = list(self._walk.leaves)
         for array in arrays:
-            filling = self._fillings.get(array)
-            if filling is None:
+            leaf_fill = self._fills.get(array)
+            if leaf_fill is None:
                 continue
-            if id(filling) not in self._done:
-                self._done[id(filling)] = filling.done()
-            leaves[self._places[array]] = self._done[id(filling)]
+            if id(leaf_fill) not in self._done:
+                self._done[id(leaf_fill)] = leaf_fill.done()
+            leaves[self._places[array]] = self._done[id(leaf_fill)]
         if self.values:
             for place, path in enumerate(self._walk.paths):
                 if path in self.values and type(leaves[place]) in _JSON:
@@ -152,16 +152,17 @@ class Opened:
         """Return the paths of leaves of which each rank's is meant ("rank"), or rank 0's ("main"; where nobody said so,
         "usual").
         """
-        here, paths = self._here, self._walk.paths
-        if here.restoring or here.size == 1:
+        context, paths = self._context, self._walk.paths
+        if context.for_restore or context.size == 1:
             return {}
-        chosen = {path: "rank" for path in paths if is_at(path, here.dealt)} if here.dealt else {}
-        if here.choose is None:
+        local = context.rank_local_paths
+        chosen = {path: "rank" for path in paths if is_below_any(path, local)} if local else {}
+        if context.choose is None:
             return chosen
-        usual = dict.fromkeys([*here.main, *batch_statistics(paths)], "usual")
-        return usual | dict(here.choose(paths)) | chosen
+        usual = dict.fromkeys([*context.main, *batch_statistics(paths)], "usual")
+        return usual | dict(context.choose(paths)) | chosen
 
-    def _sort_leaves(self) -> None:
+    def _classify_leaves(self) -> None:
         chosen = self._choose()
         refused: list[tuple[str, object, str, str]] = []
         for place, (path, leaf) in enumerate(zip(self._walk.paths, self._walk.leaves, strict=True)):
@@ -173,25 +174,25 @@ class Opened:
                 continue
             adapter = self._of_type.get(kind)
             try:
-                if adapter is None and self._here.comparing and hasattr(leaf, "__qualname__"):
+                if adapter is None and self._context.for_comparison and hasattr(leaf, "__qualname__"):
                     self.values[path] = f"{getattr(leaf, '__module__', '')}.{leaf.__qualname__}"
                     continue
                 if adapter is None:
-                    raise Refused(*_stranger(leaf))
-                spec = adapter.spec(leaf, self._here)
-                self._specs.append(chosen_spec(spec, choice, self._here.size) if choice else spec)
+                    raise LeafRefused(*_describe_unknown(leaf))
+                spec = adapter.spec(leaf, self._context)
+                self._specs.append(spec_for_choice(spec, choice, self._context.size) if choice else spec)
                 if self._specs[-1].per_rank:
                     self._rows.add(len(self._places))
                 self._places.append(place)
-            except Refused as error:
+            except LeafRefused as error:
                 refused.append((path, leaf, error.what, error.remedy))
-        if refused and self._here.passing:
-            self.passed = {path: what for path, _, what, _ in refused}
+        if refused and self._context.skip_unknown:
+            self.skipped = {path: what for path, _, what, _ in refused}
         elif refused:
-            raise _cannot_store(refused, rank=self._here.rank)
+            raise _cannot_store(refused, rank=self._context.rank)
         if len(set(self._walk.paths)) != len(self._walk.paths):
-            raise _same_path(self._walk.paths, rank=self._here.rank)
-        _check_text(self._walk.paths, rank=self._here.rank)
+            raise _same_path(self._walk.paths, rank=self._context.rank)
+        _check_text(self._walk.paths, rank=self._context.rank)
 
     def _adapter(self, leaf: object) -> Adapter:
         return cast(Adapter, self._of_type[type(leaf)])
@@ -202,19 +203,19 @@ class Opened:
         return kind in _JSON or self._of_type[kind] is not None
 
     def _opener(self, node: object) -> Opener | None:
-        if self._here.comparing and callable(getattr(node, "alike", None)):
-            return _open_alike
-        if found := codecs.opener(node, self._here) or random_state.opener(node, self._here):
+        if self._context.for_comparison and callable(getattr(node, "alike", None)):
+            return _open_for_comparison
+        if found := codecs.opener(node, self._context) or random_state.opener(node, self._context):
             return found
-        openers = (adapter.opener(node, self._here) for adapter in self._adapters)
+        openers = (adapter.opener(node, self._context) for adapter in self._adapters)
         return next((opener for opener in openers if opener), None)
 
 
-def _open_alike(node: Any) -> Branch:
+def _open_for_comparison(node: Any) -> Branch:
     return Branch(None, (node.alike(),), lambda _: node)
 
 
-def _stranger(leaf: object) -> tuple[str, str]:
+def _describe_unknown(leaf: object) -> tuple[str, str]:
     """Return what a leaf of no known kind is, and what its owner can do."""
     kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
     if callable(leaf):
