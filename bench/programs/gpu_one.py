@@ -63,15 +63,15 @@ def best(call: Callable[[], Any]) -> float:
 
 def speed() -> dict[str, float]:
     """Fingerprints beside a copy on the device, which reads and writes each byte."""
-    from allranks.consistency.fingerprint import Seat
+    from allranks.consistency.fingerprint import WordLayout
 
     array = np.random.default_rng(0).integers(0, 1 << 31, words, np.int32)
-    there, seat = put(array), Seat(0, (words,), (1,))
+    there, word_layout = put(array), WordLayout(0, (words,), (1,))
     if framework == "torch":
         from allranks.consistency import torch as edge
     else:
         from allranks.consistency import jax as edge
-    copied, printed = best(lambda: copy(there)), best(lambda: edge.lanes([([there], [seat])]))
+    copied, printed = best(lambda: copy(there)), best(lambda: edge.fingerprints([([there], [word_layout])]))
     return {"memory": 2 * array.nbytes / copied, "fingerprint": array.nbytes / printed}
 
 

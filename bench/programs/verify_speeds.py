@@ -16,7 +16,7 @@ from allranks.arrays.detect import open_tree
 from allranks.consistency import jax as on_jax
 from allranks.consistency import torch as on_torch
 from allranks.consistency.digests import digests, fingerprints
-from allranks.consistency.fingerprint import Seat
+from allranks.consistency.fingerprint import WordLayout
 
 words, times = int(sys.argv[1]) * 250_000, int(sys.argv[2])
 array = np.random.default_rng(0).integers(0, 1 << 32, words, np.uint32)
@@ -24,7 +24,7 @@ wide = array.view(np.uint64)
 on_device, tensor = jax.device_put(array), torch.from_numpy(array.view(np.int32))
 tree = open_tree({"w": array}, rank=0, size=2)
 copies, declared = [tree.copies(0)], tree.declared
-seat = Seat(0, (words,), (1,))
+word_layout = WordLayout(0, (words,), (1,))
 assert isinstance(declared[0], Declared)
 
 WAYS: dict[str, Callable[[], object]] = {
@@ -32,9 +32,9 @@ WAYS: dict[str, Callable[[], object]] = {
     "verify, in the host's memory: XXH3-128": lambda: digests(declared, copies, proof=False),
     "verify(proof=True): BLAKE3": lambda: digests(declared, copies, proof=True),
     "tree_digest: fingerprint in NumPy": lambda: fingerprints(declared, copies),
-    "a JAX device (here a CPU): fingerprint": lambda: on_jax.lanes([([on_device], [seat])]),
+    "a JAX device (here a CPU): fingerprint": lambda: on_jax.fingerprints([([on_device], [word_layout])]),
     "a plain jax.jit sum of it": lambda: total(on_device).block_until_ready(),
-    "a torch device (here a CPU, eager): fingerprint": lambda: on_torch.lanes([([tensor], [seat])]),
+    "a torch device (here a CPU, eager): fingerprint": lambda: on_torch.fingerprints([([tensor], [word_layout])]),
     "torch.hash_tensor (XOR)": lambda: torch.hash_tensor(tensor).item(),
 }
 total = jax.jit(lambda x: x.sum())

@@ -8,7 +8,7 @@ if _typing.TYPE_CHECKING:
     from allranks.arrays.batch import BatchPlan as BatchPlan
     from allranks.arrays.detect import describe as describe
     from allranks.checkpoint.checkpointer import Checkpointer as Checkpointer
-    from allranks.consistency.tree import tree_digest as tree_digest
+    from allranks.consistency.tree_digest import tree_digest as tree_digest
     from allranks.consistency.verify import verify as verify
     from allranks.data.dataset import Dataset as Dataset
     from allranks.data.rows import global_batch as global_batch

@@ -14,24 +14,24 @@ from hypothesis import strategies as st
 from allranks.arrays.base import Split
 from allranks.arrays.grid import cell
 from allranks.consistency import numpy as ours
-from allranks.consistency.fingerprint import K, Lanes, M, bits_in, seat, total, words_in
+from allranks.consistency.fingerprint import Fingerprint, K, M, bits_in, total, word_layout, words_in
 from allranks.extent import Extent
 
 Array = np.ndarray[Any, Any]
 MASK = (1 << 32) - 1
 
 
-def lanes(part: Array, whole: tuple[int, ...], extent: Extent) -> Lanes:
+def of_part(part: Array, whole: tuple[int, ...], extent: Extent) -> Fingerprint:
     data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-    where = seat(whole, extent, words=words_in(part.itemsize))
-    return ours.lanes(data, where, dtype=part.dtype.name, itemsize=part.itemsize)
+    where = word_layout(whole, extent, words=words_in(part.itemsize))
+    return ours.fingerprint(data, where, dtype=part.dtype.name, itemsize=part.itemsize)
 
 
-def fingerprint(array: Array) -> Lanes:
-    return lanes(array, array.shape, Extent.of_shape(array.shape))
+def fingerprint(array: Array) -> Fingerprint:
+    return of_part(array, array.shape, Extent.of_shape(array.shape))
 
 
-def by_definition(array: Array) -> Lanes:
+def by_definition(array: Array) -> Fingerprint:
     """The definition of fingerprint.py in Python's own numbers."""
     size = min(4, array.itemsize)
     first = second = 0
@@ -69,7 +69,7 @@ def test_any_cut_of_any_array_adds_up_to_the_definition(dtype: str, sizes: list[
     cuts = tuple(data.draw(st.integers(1, 3)) for _ in shape)
     cells = [cell(number, shape, cuts) for number in range(int(np.prod(cuts)))]
     covered = [extent for extent in cells if extent.size]
-    assert total(lanes(array[extent.slices], shape, extent) for extent in covered) == fingerprint(array)
+    assert total(of_part(array[extent.slices], shape, extent) for extent in covered) == fingerprint(array)
 
 
 @pytest.mark.parametrize("shape", [(70_001,), (3, 70_001), (70_001, 3), (300, 5, 60)], ids=str)
@@ -78,7 +78,7 @@ def test_blocks_of_a_long_array_are_one(shape: tuple[int, ...]) -> None:
     array = any_bits("uint16", shape)
     split = Split((2,) * len(shape), ())
     cells = [cell(number, shape, split.cuts) for number in range(2 ** len(shape))]
-    assert total(lanes(array[extent.slices], shape, extent) for extent in cells) == fingerprint(array)
+    assert total(of_part(array[extent.slices], shape, extent) for extent in cells) == fingerprint(array)
     assert fingerprint(any_bits("uint16", (500,))) == by_definition(any_bits("uint16", (500,)))
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import allranks
-from allranks.consistency.verdict import Verdict
+from allranks.consistency.verdict import Covered, Difference, Elements, Verdict
+from allranks.consistency.vote import CopyGroup
 from allranks.errors import AllranksError, CannotStore, Mismatch
 
 DTYPES = ["bool", "int4", "uint8", "float8_e5m2", "float16", "bfloat16", "float32", "int64", "float64", "complex64"]
@@ -73,7 +74,7 @@ def test_equal_states_are_equal() -> None:
     assert errors == {}
     verdict = results[1]
     assert verdict.ok
-    assert verdict.ranks == verdict.alone == verdict.differences == ()
+    assert verdict.ranks == verdict.unreplicated == verdict.differences == ()
     assert {one.ranks for one in verdict.covered} == {3}
     assert str(verdict) == f"all copies are equal at step 4: {verdict.leaves} leaves"
     assert verdict.nbytes == sum(array.nbytes for array in state()["model"].values()) + 4
@@ -149,10 +150,10 @@ def test_the_elements_and_the_size_of_the_difference() -> None:
     assert allranks.SimulatedWorld(5).run(program).errors == {}
     big, zeros = got[0].differences
     of_1, of_3 = big.elements
-    assert (of_1.camp.ranks, of_1.count, of_1.least, of_1.largest) == ((1,), 2, False, 2.0)
+    assert (of_1.group.ranks, of_1.count, of_1.least, of_1.largest) == ((1,), 2, False, 2.0)
     assert of_1.first == (((3, 7), "3007.0", "3007.5"), ((99, 999), "99999.0", "99997.0"))
     assert str(of_1) == "rank 1: 2 elements, first [3, 7]: 3007.5 for 3007.0, by at most 2"
-    assert (of_3.camp.ranks, of_3.count, of_3.least, of_3.largest) == ((3,), 16 * 1024, True, 1.0)
+    assert (of_3.group.ranks, of_3.count, of_3.least, of_3.largest) == ((3,), 16 * 1024, True, 1.0)
     assert zeros.elements[0].first == (((2,), "nan (0x7ff8000000000000)", "nan (0x7ff8000000000001)"),)
     assert zeros.elements[0].largest is None
 
@@ -248,7 +249,7 @@ def test_seventy_opinions_on_a_hundred_ranks() -> None:
         return allranks.verify(mine, world=world, on_mismatch=len_of)
 
     verdict = allranks.SimulatedWorld(100).run(program).values()[0]
-    assert [(one.path, one.decided, len(one.camps)) for one in verdict.differences] == [("odd", False, 64)]
+    assert [(one.path, one.decided, len(one.groups)) for one in verdict.differences] == [("odd", False, 64)]
 
 
 @pytest.mark.soak
@@ -273,3 +274,16 @@ def test_a_thousand_leaves_on_64_ranks() -> None:
         )
         assert verdict.ranks == (41,)
         assert verdict.leaves == 1000
+
+
+def test_old_names_of_a_verdict_work_and_warn() -> None:
+    """For one release: docs/glossary.md."""
+    group = CopyGroup((1,))
+    elements = Elements(group, 1, False, None, ())
+    difference = Difference("w", "float32[2]", "", (group,), True, elements=(elements,))
+    verdict = Verdict(None, 1, 8, 1, (difference,), (Covered("w", 1, 1),), None, 0.0)
+    for one, old, new in ((elements, "camp", group), (difference, "camps", (group,)), (verdict, "alone", ("w",))):
+        with pytest.warns(DeprecationWarning, match=f"{old} is now called"):
+            assert getattr(one, old) == new
+        with pytest.raises(AttributeError, match="no attribute 'other'"):
+            _ = one.other

@@ -109,7 +109,7 @@ def test_a_bit_on_one_rank_is_found_where_jax_sees_nothing(
             pretend(monkeypatch)
         verdict = allranks.verify(good)
         assert verdict is not None
-        assert verdict.alone == ("ok",)
+        assert verdict.unreplicated == ("ok",)
         whole = r"leaf 'w', float32\[8, 4\], on rank 2 \(.*:\d+\) against ranks 0-1, 3, rank 2"
         with pytest.raises(Mismatch, match=whole) as a:
             allranks.verify({**good, "w": array_of(mesh, P(), flipped(5))})

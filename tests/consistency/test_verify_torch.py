@@ -16,7 +16,7 @@ import allranks
 from allranks.arrays.detect import open_tree
 from allranks.consistency import torch as ours
 from allranks.consistency.digests import fingerprints
-from allranks.consistency.fingerprint import seat, total
+from allranks.consistency.fingerprint import total, word_layout
 from allranks.errors import Mismatch
 from allranks.extent import Extent
 
@@ -58,9 +58,9 @@ def test_a_part_has_its_place_in_the_whole() -> None:
     """The parts of a tensor, strided views as they are, add up to the whole."""
     whole = any_bits("float32", 6, 5, 4)
     extents = [Extent((i, 0, k), (3, 5, 2)) for i in (0, 3) for k in (0, 2)]
-    leaves = [([whole[extent.slices]], [seat(whole.shape, extent)]) for extent in extents]
-    everything = ours.lanes([([whole], [seat(whole.shape, Extent.of_shape(tuple(whole.shape)))])])[0][0]
-    assert total(lanes[0] for lanes in ours.lanes(leaves)) == everything
+    leaves = [([whole[extent.slices]], [word_layout(whole.shape, extent)]) for extent in extents]
+    everything = ours.fingerprints([([whole], [word_layout(whole.shape, Extent.of_shape(tuple(whole.shape)))])])[0][0]
+    assert total(found[0] for found in ours.fingerprints(leaves)) == everything
 
 
 def trained() -> dict[str, Any]:
@@ -113,7 +113,7 @@ def test_parts_of_a_dtensor_are_compared_where_two_ranks_hold_them(world: allran
     state = {"twice": twice, "alone": alone, "whole": distribute_tensor(values, square, [Replicate(), Replicate()])}
     verdict = allranks.verify(state)
     assert verdict is not None
-    assert verdict.alone == ("alone",)
+    assert verdict.unreplicated == ("alone",)
     assert {one.path: one.ranks for one in verdict.covered} == {"twice": 2, "alone": 1, "whole": 4}
     if world.rank == 3:
         twice.to_local()[0, 0] += 1

@@ -9,7 +9,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.consistency.vote import Camp, Count, Party, count, parties
+from allranks.consistency.vote import CopyGroup, Count, Party, count, parties
 
 GOOD, BAD, WORSE = b"good", b"bad!", b"wors"
 
@@ -25,13 +25,13 @@ def test_every_vote_of_up_to_six_ranks() -> None:
     for size in range(1, 7):
         for values in product((GOOD, BAD, WORSE), repeat=size):
             found = votes(list(values))
-            camps = {value: tuple(r for r in range(size) if values[r] == value) for value in set(values)}
-            if len(camps) == 1:
+            groups = {value: tuple(r for r in range(size) if values[r] == value) for value in set(values)}
+            if len(groups) == 1:
                 assert found == []
                 continue
             (one,) = found
-            assert {camp.ranks for camp in one.camps} == set(camps.values())
-            sizes = [len(camp.ranks) for camp in one.camps]
+            assert {group.ranks for group in one.groups} == set(groups.values())
+            sizes = [len(group.ranks) for group in one.groups]
             assert sizes == sorted(sizes, reverse=True)
             assert one.decided == (max(sizes) > size / 2)
 
@@ -40,29 +40,33 @@ def test_every_vote_of_up_to_six_ranks() -> None:
 def test_the_devices_of_a_rank_share_its_vote(held: list[list[bytes]]) -> None:
     """Ranks with several copies each: the camps hold every copy once, and the votes add up as one for each rank."""
     named = {rank: {f"d{n}": value for n, value in enumerate(copies)} for rank, copies in enumerate(held)}
-    torn = {rank: len(set(copies)) > 1 for rank, copies in enumerate(held)}
-    own = {rank: f" torn on {rank}" if torn[rank] else "" for rank in named}
-    roots = {rank: (f"{copies[0].hex()}{own[rank]}", torn[rank]) for rank, copies in enumerate(held)}
+    inconsistent = {rank: len(set(copies)) > 1 for rank, copies in enumerate(held)}
+    own = {rank: f" torn on {rank}" if inconsistent[rank] else "" for rank in named}
+    roots = {rank: (f"{copies[0].hex()}{own[rank]}", inconsistent[rank]) for rank, copies in enumerate(held)}
     made = parties(roots)
     if len({value for copies in held for value in copies}) == 1:
         assert made is None
         return
     assert made is not None
-    of = [Party(tuple(rs), held[rs[0]][0], {0: named[rs[0]]} if torn[rs[0]] else {}) for rs in made]
+    of = [Party(tuple(rs), held[rs[0]][0], {0: named[rs[0]]} if inconsistent[rs[0]] else {}) for rs in made]
     (one,) = count(of, width=4)
     shares: defaultdict[bytes, Fraction] = defaultdict(Fraction)
     for copies in held:
         for value in copies:
             shares[value] += Fraction(1, len(copies))
-    by_camp = [share_of(camp, held) for camp in one.camps]
-    assert sorted(by_camp, reverse=True) == sorted(shares.values(), reverse=True) == by_camp
-    assert one.decided == (2 * by_camp[0] > len(held))
-    seen = sorted((r, d) for camp in one.camps for r, d in camp.devices) + sorted(r for c in one.camps for r in c.ranks)
-    assert len(seen) == sum(len(copies) if torn[rank] else 1 for rank, copies in enumerate(held)) == len(set(seen))
+    by_group = [share_of(group, held) for group in one.groups]
+    assert sorted(by_group, reverse=True) == sorted(shares.values(), reverse=True) == by_group
+    assert one.decided == (2 * by_group[0] > len(held))
+    seen = sorted((r, d) for group in one.groups for r, d in group.devices) + sorted(
+        r for c in one.groups for r in c.ranks
+    )
+    assert (
+        len(seen) == sum(len(copies) if inconsistent[rank] else 1 for rank, copies in enumerate(held)) == len(set(seen))
+    )
 
 
-def share_of(camp: Camp, held: list[list[bytes]]) -> Fraction:
-    return len(camp.ranks) + sum((Fraction(1, len(held[rank])) for rank, _ in camp.devices), Fraction())
+def share_of(group: CopyGroup, held: list[list[bytes]]) -> Fraction:
+    return len(group.ranks) + sum((Fraction(1, len(held[rank])) for rank, _ in group.devices), Fraction())
 
 
 def test_one_device_of_one_of_two_ranks() -> None:
@@ -70,9 +74,9 @@ def test_one_device_of_one_of_two_ranks() -> None:
     copies = {"gpu:4": GOOD, "gpu:5": GOOD, "gpu:6": BAD, "gpu:7": GOOD}
     (one,) = count([Party((0,), GOOD), Party((1,), GOOD, {0: copies})], width=4)
     assert one.decided
-    assert one.camps[1] == Camp((), ((1, "gpu:6"),))
-    assert str(one.camps[1]) == "rank 1 (gpu:6)"
-    assert str(one.camps[0]) == "rank 0, rank 1 (gpu:4, gpu:5, gpu:7)"
+    assert one.groups[1] == CopyGroup((), ((1, "gpu:6"),))
+    assert str(one.groups[1]) == "rank 1 (gpu:6)"
+    assert str(one.groups[0]) == "rank 0, rank 1 (gpu:4, gpu:5, gpu:7)"
 
 
 def test_a_majority_is_one_of_all_ranks() -> None:
@@ -85,4 +89,4 @@ def test_each_entry_is_counted_for_itself() -> None:
     """Rank 1 is odd in the second entry, rank 2 in the fourth: each is named once, where it is."""
     blobs = {(0, 3): GOOD * 4, (1,): GOOD + BAD + GOOD * 2, (2,): GOOD * 3 + BAD}
     found = list(count([Party(ranks, blob) for ranks, blob in blobs.items()], width=4))
-    assert [(one.entry, one.camps[1].ranks, one.decided) for one in found] == [(1, (1,), True), (3, (2,), True)]
+    assert [(one.entry, one.groups[1].ranks, one.decided) for one in found] == [(1, (1,), True), (3, (2,), True)]

@@ -25,6 +25,7 @@ FLOOR = {
             "extent",
             "digest",
             "clock",
+            "deprecation",
             "events",
             "findings",
             "names",

@@ -17,7 +17,7 @@ REASONS = {
     "checkpoint/gathering.py": "a protocol between ranks, beside the plan that it serves",
     "checkpoint/resuming.py": "the words about a resumed run, apart from what resumes it",
     "checkpoint/same_folder.py": "one protocol: do all ranks see one folder?",
-    "consistency/tree.py": "public: tree_digest",
+    "consistency/tree_digest.py": "public: tree_digest",
     "data/rows.py": "public: global_batch's side of a framework",
     "guard/start.py": "the entrance for the agent",
     "topology.py": "ground: stands below what uses it",

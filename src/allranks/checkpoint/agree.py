@@ -12,9 +12,9 @@ from typing import Any
 
 from allranks.arrays.base import Declared
 from allranks.checkpoint.per_rank import advice
-from allranks.consistency.check import odd_groups
 from allranks.consistency.claim import Claim
-from allranks.consistency.verify import refuse
+from allranks.consistency.differences import odd_groups
+from allranks.consistency.verify import raise_mismatch
 from allranks.errors import (
     AllranksError,
     CannotStore,
@@ -94,7 +94,7 @@ def agree(
             raise_leaf_mismatch(world, name, parties, descriptions=words())
         case {"copies": groups}:
             assert claim is not None  # a rank that has none refuses
-            refuse(world, name, claim, groups, step=entry.step, advice=advice)
+            raise_mismatch(world, name, claim, groups, step=entry.step, advice=advice)
     return True
 
 

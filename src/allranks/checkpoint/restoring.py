@@ -25,7 +25,7 @@ from allranks.checkpoint.per_rank import Choices, rows_of
 from allranks.checkpoint.reader import Reader
 from allranks.checkpoint.ties import Read
 from allranks.consistency import verify
-from allranks.consistency.placement import open_placed
+from allranks.consistency.placement import open_world_tree
 from allranks.errors import (
     AllranksError,
     Damaged,
@@ -250,7 +250,9 @@ def _restore(storage: Storage, world: World, like: T, step: int, settings: Resto
     leaves, choices = plan.manifest.leaves, settings.choices
     marked = [*(path for path, leaf in leaves.items() if leaf.per_rank), *plan.manifest.rank_values]
     own = {path: "rank" for path in marked if choices.of(path) != "main"}
-    verify.agree(open_placed(state, world, choose=lambda _: own), world, name=f"restore of step {step}")
+    verify.require_equal_copies(
+        open_world_tree(state, world, choose=lambda _: own), world, name=f"restore of step {step}"
+    )
     if plan.notes:
         log("restore of step %d: %s.", step, "; ".join(plan.notes))
     return Restored(state, plan.manifest, plan.notes)  # type: ignore[arg-type]

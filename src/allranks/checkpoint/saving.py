@@ -29,8 +29,8 @@ from allranks.checkpoint.per_rank import Choices
 from allranks.checkpoint.prepare import Planner, Prepared
 from allranks.checkpoint.retention import Saved
 from allranks.checkpoint.stage import BlockPool
-from allranks.consistency.check import claim_of
-from allranks.consistency.placement import open_placed, settle
+from allranks.consistency.differences import claim_of
+from allranks.consistency.placement import agree_placement, open_world_tree
 from allranks.digest import NAMES as DIGESTS
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, BadArgument, CannotStore, Mismatch
@@ -137,7 +137,7 @@ class Saver:
     def prepare(self, state: object) -> None:
         """Allocate the memory for copies of a state behind the program: the first save takes long to touch it."""
         try:
-            tree = open_placed(state, self._world, choose=self._settings.choices.among)
+            tree = open_world_tree(state, self._world, choose=self._settings.choices.among)
             many = sum(blocks_to_copy(tree, planned) for planned in self._planner.prepare(tree).files)
         except Exception:  # whatever the state's own code raises: the save says so
             return
@@ -177,7 +177,7 @@ class Saver:
         while not agreed:
             try:
                 if error is None:
-                    tree = open_placed(state, world, choose=self._settings.choices.among) if tree is None else tree
+                    tree = open_world_tree(state, world, choose=self._settings.choices.among) if tree is None else tree
                     values = {**tree.values, **tree.main_values, **tree.rank_values}
                     check_storable(values, order.extra, rank=world.rank)
                     job = self._job(order, tree, self._planner.prepare(tree))
@@ -191,7 +191,7 @@ class Saver:
                 raise error
             assert tree is not None
             if not agreed:
-                tree = settle(tree, world, name=f"save of step {order.step}")
+                tree = agree_placement(tree, world, name=f"save of step {order.step}")
         assert job is not None
         return job
 

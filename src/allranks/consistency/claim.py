@@ -18,15 +18,15 @@ _LONGEST = 60
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """``torn`` has, by entry, what each device says, where they disagree."""
+    """``inconsistent`` has, by entry, what each device says, where they disagree."""
 
     digests: bytes
-    torn: Mapping[int, Mapping[str, bytes]]
+    inconsistent: Mapping[int, Mapping[str, bytes]]
 
     def root(self, of: Hasher, rank: int) -> str:
         """Return one digest for all; that of a rank whose devices disagree is like no other's."""
         found = of(self.digests)
-        return f"{found} torn on {rank}" if self.torn else found
+        return f"{found} torn on {rank}" if self.inconsistent else found
 
 
 class Claim:
@@ -46,19 +46,19 @@ class Claim:
 
     def roots(self, *, rank: int) -> dict[str, list[Any]]:
         """Return, by the label of each group, its digest and whether this rank's own devices disagree on it."""
-        return {label: [one.root(self._hasher, rank), bool(one.torn)] for label, one in self._groups.items()}
+        return {label: [one.root(self._hasher, rank), bool(one.inconsistent)] for label, one in self._groups.items()}
 
-    def tell(self, label: str, *, names: bool) -> list[Any]:
+    def report(self, label: str, *, names: bool) -> list[Any]:
         """Return all of a group as JSON: digests, what is torn, the JSON values and, with ``names``, the entries."""
         group, entries = self._groups[label], self.plan.groups[label]
         values = {str(n): _text(self._values[e.path]) for n, e in enumerate(entries) if e.array == VALUE}
-        torn = [[number, list(said.items())] for number, said in group.torn.items()]
+        inconsistent = [[number, list(said.items())] for number, said in group.inconsistent.items()]
         named = [[e.array, e.cell, e.path, e.what, e.part] for e in entries] if names else []
-        return [group.digests, torn, values, named]
+        return [group.digests, inconsistent, values, named]
 
     def _group(self, entries: Sequence[Entry], *, proof: bool) -> _Group:
         digests: list[bytes] = []
-        torn: dict[int, dict[str, bytes]] = {}
+        inconsistent: dict[int, dict[str, bytes]] = {}
         for number, entry in enumerate(entries):
             if entry.array == VALUE:
                 digests.append(digest_of_value(self._values[entry.path], proof=proof))
@@ -67,12 +67,12 @@ class Claim:
             first = next(iter(said.values()), bytes(self.width))
             digests.append(first)
             if len(said) > 1 and any(one != first for one in said.values()):
-                torn[number] = said
-        return _Group(b"".join(digests), torn)
+                inconsistent[number] = said
+        return _Group(b"".join(digests), inconsistent)
 
 
-def told_party(ranks: Sequence[int], told: Sequence[Any]) -> Party:
-    """Return the party that what its first rank told, ``Claim.tell``, is about."""
+def party_from_report(ranks: Sequence[int], told: Sequence[Any]) -> Party:
+    """Return the party that what its first rank told, ``Claim.report``, is about."""
     return Party(tuple(ranks), told[0], {number: dict(said) for number, said in told[1]})
 
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-from allranks.consistency.fingerprint import Lanes, Seat
+from allranks.consistency.fingerprint import Fingerprint, WordLayout
 
 
-class OnDevice(Protocol):
+class DeviceFingerprints(Protocol):
     """What ``consistency/jax.py`` and ``consistency/torch.py`` each provide as module functions."""
 
-    def lanes(self, leaves: Sequence[tuple[Sequence[Any], Sequence[Seat]]]) -> list[list[Lanes]]:
+    def fingerprints(self, leaves: Sequence[tuple[Sequence[Any], Sequence[WordLayout]]]) -> list[list[Fingerprint]]:
         """Return the fingerprint of each box of each leaf: arrays on one device each, and where they stand."""
 
 
-def on_device(framework: str) -> OnDevice:
+def device_fingerprints(framework: str) -> DeviceFingerprints:
     """Return the file that knows a framework, which the program has imported."""
-    return cast(OnDevice, import_module(f"allranks.consistency.{framework}"))
+    return cast(DeviceFingerprints, import_module(f"allranks.consistency.{framework}"))

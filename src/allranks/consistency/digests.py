@@ -14,8 +14,8 @@ from allranks.arrays.base import Copy, Declared, OpenTree, Target
 from allranks.arrays.grid import cell
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency import numpy as on_host
-from allranks.consistency.detect import on_device
-from allranks.consistency.fingerprint import Lanes, Seat, bits_in, seat, words_in
+from allranks.consistency.detect import device_fingerprints
+from allranks.consistency.fingerprint import Fingerprint, WordLayout, bits_in, word_layout, words_in
 from allranks.digest import hasher
 
 # The bytes of a digest. A fingerprint's eight are filled up.
@@ -34,17 +34,17 @@ def digests(declared: Sequence[Declared], copies: Copies, *, proof: bool) -> lis
         return [[_proof(one, copy) for copy in of] for one, of in pairs]
     quick = hasher("xxh3-128")
     found = [[bytes.fromhex(quick(_bits(one, copy).data)) if copy.on_host else b"" for copy in of] for one, of in pairs]
-    for array, fingerprints in _on_devices(pairs):
-        found[array] = [b"".join(lane.to_bytes(QUICK // 2, "little") for lane in lanes) for lanes in fingerprints]
+    for array, pairs_of in _on_devices(pairs):
+        found[array] = [b"".join(half.to_bytes(QUICK // 2, "little") for half in pair) for pair in pairs_of]
     return found
 
 
-def fingerprints(declared: Sequence[Declared], copies: Copies) -> list[list[Lanes]]:
+def fingerprints(declared: Sequence[Declared], copies: Copies) -> list[list[Fingerprint]]:
     """Return the fingerprint of each copy of each array, wherever it is."""
     pairs = list(zip(declared, copies, strict=True))
     found = [[_on_host(one, copy) if copy.on_host else (0, 0) for copy in of] for one, of in pairs]
-    for array, lanes in _on_devices(pairs):
-        found[array] = lanes
+    for array, pairs_of in _on_devices(pairs):
+        found[array] = pairs_of
     return found
 
 
@@ -53,7 +53,7 @@ def digest_of_value(value: object, *, proof: bool) -> bytes:
     return bytes.fromhex(hasher("blake3" if proof else "xxh3-128")(json.dumps(value).encode()))
 
 
-def _on_devices(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> Iterator[tuple[int, list[Lanes]]]:
+def _on_devices(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> Iterator[tuple[int, list[Fingerprint]]]:
     """Yield which arrays are not in the host's memory, and the fingerprints of their copies."""
     of: defaultdict[str, list[int]] = defaultdict(list)
     for array, (_, copies) in enumerate(pairs):
@@ -61,18 +61,22 @@ def _on_devices(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> Iterator[
             of[copies[0].framework].append(array)
     for framework, arrays in of.items():
         leaves = [
-            ([copy.part for copy in pairs[array][1]], [_seat(pairs[array][0], copy) for copy in pairs[array][1]])
+            ([copy.part for copy in pairs[array][1]], [_word_layout(pairs[array][0], copy) for copy in pairs[array][1]])
             for array in arrays
         ]
-        yield from zip(arrays, on_device(framework).lanes(leaves), strict=True)
+        yield from zip(arrays, device_fingerprints(framework).fingerprints(leaves), strict=True)
 
 
-def _seat(one: Declared, copy: Copy) -> Seat:
-    return seat(one.shape, cell(copy.cell, one.shape, one.split.cuts), words=words_in(DTYPES[one.dtype].itemsize))
+def _word_layout(one: Declared, copy: Copy) -> WordLayout:
+    return word_layout(
+        one.shape, cell(copy.cell, one.shape, one.split.cuts), words=words_in(DTYPES[one.dtype].itemsize)
+    )
 
 
-def _on_host(one: Declared, copy: Copy) -> Lanes:
-    return on_host.lanes(copy.fetch(), _seat(one, copy), dtype=one.dtype, itemsize=DTYPES[one.dtype].itemsize)
+def _on_host(one: Declared, copy: Copy) -> Fingerprint:
+    return on_host.fingerprint(
+        copy.fetch(), _word_layout(one, copy), dtype=one.dtype, itemsize=DTYPES[one.dtype].itemsize
+    )
 
 
 def _bits(one: Declared, copy: Copy) -> NDArray[np.uint8]:

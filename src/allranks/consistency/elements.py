@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from allranks.arrays.base import Declared
 from allranks.arrays.grid import cell
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.consistency.check import Found
+from allranks.consistency.differences import FoundDifferences
 from allranks.consistency.digests import Copies
 from allranks.consistency.plan import VALUE, Entry
 from allranks.consistency.verdict import Difference, Elements
-from allranks.consistency.vote import Camp
+from allranks.consistency.vote import CopyGroup
 from allranks.digest import hasher
 from allranks.world.base import World
 
 Bytes = NDArray[np.uint8]
 
 # So many leaves, camps of each, and blocks of each pair of camps are looked into; so many elements told.
-_LEAVES, _CAMPS, _BLOCKS, _TOLD = 4, 4, 16, 8
+_LEAVES, _GROUPS, _BLOCKS, _LISTED = 4, 4, 16, 8
 # A block's bytes: this, or more where there would be more blocks than that.
 _LEAST, _MANY = 4096, 8192
 
@@ -34,41 +34,45 @@ class _Case:
     """A difference that is looked into: the entry and the camps, the first of which is what the others are held to."""
 
     entry: Entry
-    camps: tuple[Camp, ...]
+    groups: tuple[CopyGroup, ...]
 
 
-def look(world: World, name: str, declared: Sequence[Declared], copies: Copies, found: Found) -> list[Difference]:
+def compare_elements(
+    world: World, name: str, declared: Sequence[Declared], copies: Copies, found: FoundDifferences
+) -> list[Difference]:
     """Return the differences with their elements, the first few at least. **Every rank must call.** Two exchanges."""
     arrays = [(entry, one) for entry, one in found.first if entry.array != VALUE][:_LEAVES]
-    cases = [_Case(entry, one.camps[:_CAMPS]) for entry, one in arrays]
-    mine = {number: part for number, part in enumerate(_parts(cases)) if part[1] == world.rank}
-    bytes_of = {str(number): copy_of(copies, cases[case].entry, device) for number, (case, _, device) in mine.items()}
+    cases = [_Case(entry, one.groups[:_GROUPS]) for entry, one in arrays]
+    mine = {number: part for number, part in enumerate(_speakers(cases)) if part[1] == world.rank}
+    bytes_of = {
+        str(number): bytes_of_copy(copies, cases[case].entry, device) for number, (case, _, device) in mine.items()
+    }
     blocks = {number: _digests(data) for number, data in bytes_of.items()}
     chosen = world.exchange("verify blocks", name, blocks, decide=partial(_choose, cases))
-    wanted = {number: _taken(data, chosen[number][1]) for number, data in bytes_of.items()}
+    wanted = {number: _blocks_of(data, chosen[number][1]) for number, data in bytes_of.items()}
     told = world.exchange("verify elements", name, wanted, decide=partial(_compare, cases, declared, chosen))
     elements = {
-        (case.entry.array, case.entry.cell): tuple(_read(case.camps[1:], of))
+        (case.entry.array, case.entry.cell): tuple(_read(case.groups[1:], of))
         for case, of in zip(cases, told, strict=True)
     }
     return [replace(one, elements=elements.get((entry.array, entry.cell), ())) for entry, one in found.first]
 
 
-def copy_of(copies: Copies, entry: Entry, device: str) -> Bytes:
+def bytes_of_copy(copies: Copies, entry: Entry, device: str) -> Bytes:
     """Return the bytes of this rank's copy of an entry, on this device ("": any)."""
     return next(c.fetch() for c in copies[entry.array] if c.cell == entry.cell and device in ("", c.device))
 
 
-def holder(camp: Camp) -> tuple[int, str]:
+def speaker_of(group: CopyGroup) -> tuple[int, str]:
     """Return a rank of a camp, and which of its devices ("" for any)."""
-    return (camp.ranks[0], "") if camp.ranks else camp.devices[0]
+    return (group.ranks[0], "") if group.ranks else group.devices[0]
 
 
-def _parts(cases: Sequence[_Case]) -> Iterator[tuple[int, int, str]]:
+def _speakers(cases: Sequence[_Case]) -> Iterator[tuple[int, int, str]]:
     """Yield (case, rank, device) for every camp of every case: who speaks for it. Its number is its place here."""
     for number, case in enumerate(cases):
-        for camp in case.camps:
-            yield number, *holder(camp)
+        for group in case.groups:
+            yield number, *speaker_of(group)
 
 
 def _block(nbytes: int) -> int:
@@ -80,7 +84,7 @@ def _digests(data: Bytes) -> bytes:
     return b"".join(bytes.fromhex(of(data[at : at + block].data))[:8] for at in range(0, data.size, block))
 
 
-def _taken(data: Bytes, blocks: Sequence[int]) -> list[bytes]:
+def _blocks_of(data: Bytes, blocks: Sequence[int]) -> list[bytes]:
     block = _block(data.size)
     return [data[at * block : (at + 1) * block].tobytes() for at in blocks]
 
@@ -91,7 +95,7 @@ def _choose(cases: Sequence[_Case], said: Sequence[Mapping[str, bytes]]) -> dict
     number = 0
     for case in cases:
         first, union = number, set[int]()
-        blobs = [said[holder(camp)[0]][str(number + at)] for at, camp in enumerate(case.camps)]
+        blobs = [said[speaker_of(group)[0]][str(number + at)] for at, group in enumerate(case.groups)]
         for blob in blobs[1:]:
             number += 1
             odd = [at // 8 for at in range(0, len(blob), 8) if blob[at : at + 8] != blobs[0][at : at + 8]]
@@ -112,12 +116,12 @@ def _compare(
     result, number = [], 0
     for case in cases:
         one = declared[case.entry.array]
-        first = dict(zip(chosen[str(number)][1], said[holder(case.camps[0])[0]][str(number)], strict=True))
+        first = dict(zip(chosen[str(number)][1], said[speaker_of(case.groups[0])[0]][str(number)], strict=True))
         told = []
-        for camp in case.camps[1:]:
+        for group in case.groups[1:]:
             number += 1
             many, blocks = chosen[str(number)]
-            pairs = zip(blocks, said[holder(camp)[0]][str(number)], strict=True)
+            pairs = zip(blocks, said[speaker_of(group)[0]][str(number)], strict=True)
             compared = [(at, first[at], its) for at, its in pairs]
             told.append(_differing(one, case.entry.cell, compared, least=many > len(blocks)))
         result.append(told)
@@ -138,7 +142,7 @@ def _differing(one: Declared, number: int, blocks: Sequence[tuple[int, bytes, by
         pairs.append((a[odd], b[odd]))
     place = np.concatenate(places)
     a, b = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
-    within = np.stack(np.unravel_index(place[:_TOLD], extent.shape or (1,)), axis=-1)[:, : len(extent.shape)]
+    within = np.stack(np.unravel_index(place[:_LISTED], extent.shape or (1,)), axis=-1)[:, : len(extent.shape)]
     indices = (within + np.array(extent.offset, np.int64)).tolist()
     some = [[index, *_texts(x, y, dtype)] for index, x, y in zip(indices, a, b, strict=False)]
     return [len(place), least, _largest(a, b, dtype), some]
@@ -159,6 +163,6 @@ def _largest(a: Bytes, b: Bytes, dtype: np.dtype[Any]) -> float | None:
     return float(gaps.max()) if gaps.size else None
 
 
-def _read(camps: Sequence[Camp], told: Sequence[Sequence[Any]]) -> Iterator[Elements]:
-    for camp, (many, least, largest, first) in zip(camps, told, strict=True):
-        yield Elements(camp, many, least, largest, tuple((tuple(index), one, other) for index, one, other in first))
+def _read(groups: Sequence[CopyGroup], told: Sequence[Sequence[Any]]) -> Iterator[Elements]:
+    for group, (many, least, largest, first) in zip(groups, told, strict=True):
+        yield Elements(group, many, least, largest, tuple((tuple(index), one, other) for index, one, other in first))

@@ -30,11 +30,11 @@ K, M = 0x9E3779B1, 0x27D4EB2F
 MIX_1, MIX_2 = 0x85EBCA6B, 0xC2B2AE35
 WORD = (1 << 32) - 1
 
-Lanes = tuple[int, int]
+Fingerprint = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class WordLayout:
     """Where the words of a box stand in the whole array: word (a, b, ...) at ``base + a * strides[0] + ...``.
 
     ``base`` is mod 2^32. Dimensions of the box that run on are one here: a whole array has one, a scalar none.
@@ -57,7 +57,7 @@ def bits_in(dtype: str, itemsize: int) -> int:
     return int(narrow[1]) if narrow else 8 * itemsize
 
 
-def seat(shape: Sequence[int], extent: Extent, *, words: int = 1) -> Seat:
+def word_layout(shape: Sequence[int], extent: Extent, *, words: int = 1) -> WordLayout:
     """Return where a box of an array stands, whose elements are of so many words."""
     place, step = 0, words
     joined = [(words, 1)] if words > 1 else []  # (length, stride), the innermost first
@@ -69,12 +69,12 @@ def seat(shape: Sequence[int], extent: Extent, *, words: int = 1) -> Seat:
             joined.append((many, step))
         step *= whole
     lengths, strides = zip(*reversed(joined), strict=True) if joined else ((), ())
-    return Seat(place & WORD, lengths, tuple(stride & WORD for stride in strides))
+    return WordLayout(place & WORD, lengths, tuple(stride & WORD for stride in strides))
 
 
-def total(lanes: Iterable[Lanes]) -> Lanes:
+def total(fingerprints: Iterable[Fingerprint]) -> Fingerprint:
     """Return the fingerprint of an array of those of its shards, each of which counts once."""
     first = second = 0
-    for h, g in lanes:
+    for h, g in fingerprints:
         first, second = first + h, second + g
     return first & WORD, second & WORD

@@ -16,23 +16,23 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, K, Lanes, M, Seat, bits_in
+from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, Fingerprint, K, M, WordLayout, bits_in
 
 _Spec: Any = PartitionSpec  # whose constructor has no types
 
 
-def lanes(leaves: Sequence[tuple[Sequence[Any], Sequence[Seat]]]) -> list[list[Lanes]]:
+def fingerprints(leaves: Sequence[tuple[Sequence[Any], Sequence[WordLayout]]]) -> list[list[Fingerprint]]:
     """Return the fingerprint of each box of each leaf: arrays on one device each, and where they stand in the whole."""
-    started = [_start(parts, seats) for parts, seats in leaves]
+    started = [_start(parts, word_layouts) for parts, word_layouts in leaves]
     fetched = jax.device_get(started)  # allranks: ignore[AR609] all these devices are this process' own
     return [[(int(h), int(g)) for h, g in np.reshape(found, (-1, 2))] for found in fetched]
 
 
-def _start(parts: Sequence[Any], seats: Sequence[Seat]) -> Any:
+def _start(parts: Sequence[Any], word_layouts: Sequence[WordLayout]) -> Any:
     """Have the devices begin; return what will hold the fingerprints."""
     shape, dtype = parts[0].shape, parts[0].dtype
-    box = seats[0].lengths, seats[0].strides
-    bases = np.array([seat.base for seat in seats], np.uint32)
+    box = word_layouts[0].lengths, word_layouts[0].strides
+    bases = np.array([word_layout.base for word_layout in word_layouts], np.uint32)
     with jax.enable_x64(True) if dtype.itemsize >= 8 else nullcontext():
         if len(parts) == 1 or not shape:
             alone = zip(parts, bases, strict=True)

@@ -8,45 +8,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, K, Lanes, M, Seat, bits_in
+from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, Fingerprint, K, M, WordLayout, bits_in
 
 Words = NDArray[np.uint32]
 
 _BLOCK = 1 << 16  # words
 
 
-def lanes(data: NDArray[np.uint8], seat: Seat, *, dtype: str, itemsize: int) -> Lanes:
+def fingerprint(data: NDArray[np.uint8], word_layout: WordLayout, *, dtype: str, itemsize: int) -> Fingerprint:
     """Return the fingerprint of a box, given its bytes. Releases the interpreter while it works."""
     words: NDArray[Any] = data.view(f"u{min(itemsize, 4)}")
     if (bits := bits_in(dtype, itemsize)) < 8:
         words = words & np.uint8((1 << bits) - 1)
     first = second = 0
-    for block, keys in _blocks(words, seat):
+    for block, keys in _blocks(words, word_layout):
         h, g = _mixed(block, keys)
         first, second = first + int(h), second + int(g)
     return first & WORD, second & WORD
 
 
-def _blocks(words: NDArray[Any], seat: Seat) -> Iterator[tuple[NDArray[Any], Words]]:
+def _blocks(words: NDArray[Any], word_layout: WordLayout) -> Iterator[tuple[NDArray[Any], Words]]:
     """Yield the words in blocks of two dimensions, with the key of each: its place times K."""
-    inner, stride = (seat.lengths[-1], seat.strides[-1]) if seat.lengths else (1, 0)
+    inner, stride = (word_layout.lengths[-1], word_layout.strides[-1]) if word_layout.lengths else (1, 0)
     if words.size == 0:
         return
     rows = words.reshape(-1, inner)
     wide, high = min(inner, _BLOCK), max(1, _BLOCK // inner)
     across = np.arange(wide, dtype=np.uint32) * np.uint32(stride * K & WORD)
     for top in range(0, len(rows), high):
-        down = _keys_of_rows(seat, top, min(top + high, len(rows)))
+        down = _keys_of_rows(word_layout, top, min(top + high, len(rows)))
         for left in range(0, inner, wide):
             block = rows[top : top + high, left : left + wide]
             ahead = np.uint32(left * stride * K & WORD)
             yield block, (down + ahead)[:, None] + across[: block.shape[1]]
 
 
-def _keys_of_rows(seat: Seat, start: int, stop: int) -> Words:
+def _keys_of_rows(word_layout: WordLayout, start: int, stop: int) -> Words:
     rest = np.arange(start, stop, dtype=np.uint64)
-    keys = np.full(stop - start, seat.base * K & WORD, np.uint32)
-    for length, stride in zip(seat.lengths[-2::-1], seat.strides[-2::-1], strict=True):
+    keys = np.full(stop - start, word_layout.base * K & WORD, np.uint32)
+    for length, stride in zip(word_layout.lengths[-2::-1], word_layout.strides[-2::-1], strict=True):
         rest, at = np.divmod(rest, np.uint64(length))
         keys += at.astype(np.uint32) * np.uint32(stride * K & WORD)
     return keys

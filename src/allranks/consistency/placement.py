@@ -88,8 +88,8 @@ class PlacedTree:
         return self.tree.rebuild(values)
 
 
-def open_placed(state: object, world: World, **how: Any) -> OpenTree:
-    """Return ``open_tree`` of a state, with what ``settle`` found out of a tree like it."""
+def open_world_tree(state: object, world: World, **how: Any) -> OpenTree:
+    """Return ``open_tree`` of a state, with what ``agree_placement`` found out of a tree like it."""
     tree = open_tree(state, rank=world.rank, size=world.size, **how)
     for key, like in _known.get(world, ()):
         if key == tree.key:
@@ -97,7 +97,7 @@ def open_placed(state: object, world: World, **how: Any) -> OpenTree:
     return tree
 
 
-def settle(tree: OpenTree, world: World, *, name: str) -> OpenTree:
+def agree_placement(tree: OpenTree, world: World, *, name: str) -> OpenTree:
     """Return the tree with the holders that all ranks together know. **Every rank must call**, where they differ.
 
     Raises Mismatch on every rank where what they see cannot all be true.

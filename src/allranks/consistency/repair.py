@@ -13,7 +13,7 @@ from allranks.arrays.base import OpenTree
 from allranks.arrays.grid import cell, cell_of
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency.digests import Copies
-from allranks.consistency.elements import copy_of, holder
+from allranks.consistency.elements import bytes_of_copy, speaker_of
 from allranks.consistency.plan import VALUE, Entry
 from allranks.consistency.verdict import Difference
 from allranks.world.base import World
@@ -76,11 +76,11 @@ def _nbytes(tree: OpenTree, entry: Entry) -> int:
 def _send(world: World, number: int, case: Case, tree: OpenTree, copies: Copies) -> list[str]:
     """Put what the majority has into the store, if this rank speaks for it; return the keys."""
     entry, one = case
-    rank, device = holder(one.camps[0])
+    rank, device = speaker_of(one.groups[0])
     if world.rank != rank:
         return []
     is_value = entry.array == VALUE
-    data = dumps(tree.values[entry.path]) if is_value else copy_of(copies, entry, device).tobytes()
+    data = dumps(tree.values[entry.path]) if is_value else bytes_of_copy(copies, entry, device).tobytes()
     pieces = [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
     keys = [f"repair/{number}/{place}" for place in range(len(pieces))]
     for key, piece in zip(keys, pieces, strict=True):

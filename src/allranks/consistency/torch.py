@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, K, Lanes, M, Seat
+from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, Fingerprint, K, M, WordLayout
 
 _PIECE = 1 << 22  # words: what the steps of the eager way make in memory is some times as much
 _CARRIERS = {1: torch.uint8, 2: torch.int16}
@@ -19,22 +19,22 @@ _CARRIERS = {1: torch.uint8, 2: torch.int16}
 Sums = Callable[[torch.Tensor, int, Sequence[int]], torch.Tensor]
 
 
-def lanes(leaves: Sequence[tuple[Sequence[torch.Tensor], Sequence[Seat]]]) -> list[list[Lanes]]:
+def fingerprints(leaves: Sequence[tuple[Sequence[torch.Tensor], Sequence[WordLayout]]]) -> list[list[Fingerprint]]:
     """Return the fingerprint of each box of each leaf: tensors on one device each, and where they are in the whole."""
     with torch.no_grad():
         started = [torch.stack([_start(*one) for one in zip(*leaf, strict=True)]) for leaf in leaves]
     return [[(h & WORD, g & WORD) for h, g in found.tolist()] for found in started]
 
 
-def _start(part: torch.Tensor, seat: Seat) -> torch.Tensor:
-    words = _words(part.detach()).reshape(seat.lengths or (1,))
-    steps = [_signed(stride * K) for stride in seat.strides or (0,)]
+def _start(part: torch.Tensor, word_layout: WordLayout) -> torch.Tensor:
+    words = _words(part.detach()).reshape(word_layout.lengths or (1,))
+    steps = [_signed(stride * K) for stride in word_layout.strides or (0,)]
     if words.is_cuda:
-        return _fused()(words, _signed(seat.base * K), steps)
+        return _fused()(words, _signed(word_layout.base * K), steps)
     found = torch.zeros(2, dtype=torch.int64, device=words.device)
     high = max(1, _PIECE // max(1, words[:1].numel()))
     for top in range(0, len(words), high):
-        found += _sums(words[top : top + high], _signed(seat.base * K + top * steps[0]), steps)
+        found += _sums(words[top : top + high], _signed(word_layout.base * K + top * steps[0]), steps)
     return found
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from allranks.consistency.vote import Camp
+from allranks.consistency.vote import CopyGroup
+from allranks.deprecation import renamed_attribute
 from allranks.errors import Mismatch
 
-_TOLD = 4
+_LISTED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +33,31 @@ class Elements:
     among those that are numbers, None if none is. A count of 0: what differed does so no more, or the digest was wrong.
     """
 
-    camp: Camp
+    group: CopyGroup
     count: int
     least: bool
     largest: float | None
     first: tuple[tuple[tuple[int, ...], str, str], ...]
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return renamed_attribute(self, name, {"camp": "group"})
+
     def __str__(self) -> str:
         if not self.first:
-            return f"{self.camp}: no element, now that it is read again"
+            return f"{self.group}: no element, now that it is read again"
         index, one, other = self.first[0]
         many = f"{'at least ' if self.least else ''}{self.count} element{'s' if self.count > 1 else ''}"
         most = "" if self.largest is None or self.count == 1 else f", by at most {self.largest:g}"
-        return f"{self.camp}: {many}, first {list(index)}: {other} for {one}{most}"
+        return f"{self.group}: {many}, first {list(index)}: {other} for {one}{most}"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A leaf, or a part of one, whose copies differ.
 
-    ``what`` is its dtype and shape, ``part`` which part (``[0:128, 0:64]``; "" for the whole leaf). ``camps`` agree
+    ``what`` is its dtype and shape, ``part`` which part (``[0:128, 0:64]``; "" for the whole leaf). ``groups`` agree
     each within itself, the most votes first; ``decided`` says whether the first has the majority. ``values`` are what
     they hold, where it is a JSON value, and ``elements`` which elements differ, of the first few arrays.
     """
@@ -59,24 +65,29 @@ class Difference:
     path: str
     what: str
     part: str
-    camps: tuple[Camp, ...]
+    groups: tuple[CopyGroup, ...]
     decided: bool
     values: tuple[str, ...] = ()
     elements: tuple[Elements, ...] = ()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return renamed_attribute(self, name, {"camps": "groups"})
+
     @property
     def ranks(self) -> tuple[int, ...]:
         """Those in the minority; all, in a tie."""
-        odd = self.camps[1:] if self.decided else self.camps
-        return tuple(sorted({rank for camp in odd for rank in camp.members}))
+        odd = self.groups[1:] if self.decided else self.groups
+        return tuple(sorted({rank for group in odd for rank in group.members}))
 
     def __str__(self) -> str:
         if self.values:
             leaf = f"leaf {self.path!r} is"
-            most, *others = (f"{value} on {camp}" for value, camp in zip(self.values, self.camps, strict=True))
+            most, *others = (f"{value} on {group}" for value, group in zip(self.values, self.groups, strict=True))
         else:
             leaf = f"leaf {self.path!r}{self.part}, {self.what}, on"
-            most, *others = map(str, self.camps)
+            most, *others = map(str, self.groups)
         told = f"{leaf} {' and '.join(others)} against {most}" + ("" if self.decided else ", a tie")
         return told + "".join(f" [{one}]" for one in self.elements)
 
@@ -100,6 +111,11 @@ class Verdict:
     state: Any
     seconds: float
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return renamed_attribute(self, name, {"alone": "unreplicated"})
+
     @property
     def ok(self) -> bool:
         """Whether all copies of everything are equal."""
@@ -111,21 +127,21 @@ class Verdict:
         return tuple(sorted({rank for one in self.differences for rank in one.ranks}))
 
     @property
-    def alone(self) -> tuple[str, ...]:
+    def unreplicated(self) -> tuple[str, ...]:
         """The leaves of which some part is held by one rank only, so that no other can tell if it is wrong."""
         return tuple(one.path for one in self.covered if one.ranks == 1)
 
     def __str__(self) -> str:
         at = "" if self.step is None else f" at step {self.step}"
-        alone = f"; {len(self.alone)} of them held in part by one rank only" if self.alone else ""
+        alone = f"; {len(self.unreplicated)} of them held in part by one rank only" if self.unreplicated else ""
         if self.ok:
             return f"all copies are equal{at}: {self.leaves} leaves{alone}"
-        return f"copies differ{at}: {_tell(self.differing, self.differences)}"
+        return f"copies differ{at}: {_list_differences(self.differing, self.differences)}"
 
 
-def _tell(differing: int, differences: Sequence[Difference]) -> str:
-    more = f"; and {differing - _TOLD} more" if differing > _TOLD else ""
-    return f"{'; '.join(map(str, differences[:_TOLD]))}{more}"
+def _list_differences(differing: int, differences: Sequence[Difference]) -> str:
+    more = f"; and {differing - _LISTED} more" if differing > _LISTED else ""
+    return f"{'; '.join(map(str, differences[:_LISTED]))}{more}"
 
 
 def mismatch(verdict: Verdict, *, who: str) -> Mismatch:

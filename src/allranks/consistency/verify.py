@@ -10,9 +10,9 @@ from typing import Any, Literal, NoReturn
 from allranks.arrays.base import OpenTree
 from allranks.callsite import call_site
 from allranks.consistency import elements
-from allranks.consistency.check import Found, claim_of, find, odd_groups
 from allranks.consistency.claim import Claim
-from allranks.consistency.placement import open_placed, settle
+from allranks.consistency.differences import FoundDifferences, claim_of, find_differences, odd_groups
+from allranks.consistency.placement import agree_placement, open_world_tree
 from allranks.consistency.repair import repair
 from allranks.consistency.verdict import Verdict, mismatch
 from allranks.errors import AllranksError, Mismatch, name_ranks
@@ -54,16 +54,16 @@ def verify(
     return _Verification(world or current(), step, proof).run(state, on_mismatch)
 
 
-def agree(tree: OpenTree, world: World, *, name: str) -> None:
+def require_equal_copies(tree: OpenTree, world: World, *, name: str) -> None:
     """Raise Mismatch on every rank unless all copies of a state are equal. **Every rank must call.**"""
     if world.size == 1:
         return
     claim = claim_of(tree, world, name="agree")
     odd = world.exchange("verify", name, [claim.plan.placement, claim.roots(rank=world.rank)], decide=_decide_copies)
     if odd is None:
-        agree(settle(tree, world, name=name), world, name=name)
+        require_equal_copies(agree_placement(tree, world, name=name), world, name=name)
     elif odd:
-        refuse(world, name, claim, odd)
+        raise_mismatch(world, name, claim, odd)
 
 
 def _decide_copies(said: Sequence[Any]) -> dict[str, list[list[int]]] | None:
@@ -73,7 +73,7 @@ def _decide_copies(said: Sequence[Any]) -> dict[str, list[list[int]]] | None:
     return odd_groups([roots for _, roots in said])
 
 
-def refuse(
+def raise_mismatch(
     world: World,
     name: str,
     claim: Claim,
@@ -86,7 +86,7 @@ def refuse(
 
     ``advice`` says of the paths what to do, besides what is always said.
     """
-    found = find(world, name, claim, odd)
+    found = find_differences(world, name, claim, odd)
     error = mismatch(_verdict(None, step, claim, found), who=f"rank {world.rank}: {name}")
     more = advice(list(dict.fromkeys(one.path for _, one in found.first)))
     raise Mismatch(f"{error} {more}".rstrip(), ranks=error.ranks, step=error.step, leaf=error.leaf) from None
@@ -104,10 +104,10 @@ class _Verification:
         tree, claim, found = self._compare(state, everything=on_mismatch == "repair")
         verdict = _verdict(state, self._step, claim, found)
         if not verdict.ok:
-            looked = elements.look(self._world, self._name, tree.declared, claim.copies, found)
+            looked = elements.compare_elements(self._world, self._name, tree.declared, claim.copies, found)
             verdict = replace(verdict, differences=tuple(looked))
         if on_mismatch == "repair" and not verdict.ok and all(one.decided for _, one in found.first):
-            verdict = replace(verdict, state=self._repaired(state, tree, claim, found))
+            verdict = replace(verdict, state=self._repair_and_check(state, tree, claim, found))
         elif callable(on_mismatch) and not verdict.ok:
             on_mismatch(verdict)
         elif not verdict.ok:
@@ -116,11 +116,11 @@ class _Verification:
 
     def _compare(
         self, state: Any, *, everything: bool = False, placed: OpenTree | None = None
-    ) -> tuple[OpenTree, Claim, Found]:
+    ) -> tuple[OpenTree, Claim, FoundDifferences]:
         """Return what differs, with the tree and what this rank says of it; ``everything``, or the first few."""
         world, tree, claim, error = self._world, None, None, None
         try:
-            tree = placed if placed is not None else open_placed(state, world, for_comparison=True)
+            tree = placed if placed is not None else open_world_tree(state, world, for_comparison=True)
             claim = claim_of(tree, world, name="verify", proof=self._proof)
         except Exception as found:  # whatever it is: the others must not wait for this rank
             error = found
@@ -137,17 +137,17 @@ class _Verification:
         assert claim is not None
         match outcome:
             case "placement":
-                settled = settle(tree, world, name=f"verify {self._name}")
+                settled = agree_placement(tree, world, name=f"verify {self._name}")
                 return self._compare(state, everything=everything, placed=settled)
             case {"refused": [ranks, why]}:
                 raise AllranksError(f"rank {world.rank}: verify: {name_ranks(ranks)} cannot: {why}", ranks=ranks)
             case {"trees": groups}:
                 raise_leaf_mismatch(world, f"verify {self._name}", groups, descriptions=claim.plan.words)
             case {"odd": odd}:
-                return tree, claim, find(world, self._name, claim, odd, everything=everything)
-        return tree, claim, Found(0, ())
+                return tree, claim, find_differences(world, self._name, claim, odd, everything=everything)
+        return tree, claim, FoundDifferences(0, ())
 
-    def _repaired(self, state: Any, tree: OpenTree, claim: Claim, found: Found) -> Any:
+    def _repair_and_check(self, state: Any, tree: OpenTree, claim: Claim, found: FoundDifferences) -> Any:
         """Return the state, repaired, and proven to be so."""
         state = repair(self._world, state, tree, claim.copies, found.first)
         _, claim, found = self._compare(state)
@@ -171,7 +171,7 @@ def _decide(said: Sequence[Any]) -> dict[str, Any] | str | None:
     return {"odd": odd} if odd else None
 
 
-def _verdict(state: Any, step: int | None, claim: Claim, found: Found) -> Verdict:
+def _verdict(state: Any, step: int | None, claim: Claim, found: FoundDifferences) -> Verdict:
     return Verdict(
         step=step,
         leaves=len(claim.plan.words),

@@ -19,16 +19,16 @@ from allranks.errors import name_ranks
 class Party:
     """Ranks that say the same of a group of entries: ``digests``, of equal width, one after the other.
 
-    A rank whose own devices disagree is a party of its own: ``torn`` has what each device says, by entry.
+    A rank whose own devices disagree is a party of its own: ``inconsistent`` has what each device says, by entry.
     """
 
     ranks: tuple[int, ...]
     digests: bytes
-    torn: Mapping[int, Mapping[str, bytes]] = field(default_factory=dict)
+    inconsistent: Mapping[int, Mapping[str, bytes]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Camp:
+class CopyGroup:
     """Copies that agree: all those of ``ranks``, and single devices of others, as (rank, device)."""
 
     ranks: tuple[int, ...]
@@ -49,10 +49,10 @@ class Camp:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How the vote on one entry went: ``camps`` with the most votes first; ``decided`` if the first has over half."""
+    """How the vote on one entry went: ``groups`` with the most votes first; ``decided`` if the first has over half."""
 
     entry: int
-    camps: tuple[Camp, ...]
+    groups: tuple[CopyGroup, ...]
     decided: bool
 
 
@@ -64,7 +64,7 @@ def parties(said: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
     by_root: defaultdict[str, list[int]] = defaultdict(list)
     for rank, (root, _) in sorted(said.items()):
         by_root[root].append(rank)
-    if len(by_root) == 1 and not any(torn for _, torn in said.values()):
+    if len(by_root) == 1 and not any(inconsistent for _, inconsistent in said.values()):
         return None
     return sorted(by_root.values(), key=len, reverse=True)
 
@@ -77,7 +77,7 @@ def count(of: Sequence[Party], *, width: int, silent: int = 0) -> Iterator[Count
     first = of[0].digests
     for entry, at in enumerate(range(0, len(first), width)):
         value = first[at : at + width]
-        if any(entry in party.torn or party.digests[at : at + width] != value for party in of):
+        if any(entry in party.inconsistent or party.digests[at : at + width] != value for party in of):
             yield _count(entry, of, slice(at, at + width), silent)
 
 
@@ -86,14 +86,14 @@ def _count(entry: int, of: Sequence[Party], at: slice, silent: int) -> Count:
     devices: defaultdict[bytes, list[tuple[int, str]]] = defaultdict(list)
     votes: defaultdict[bytes, Fraction] = defaultdict(Fraction)
     for party in of:
-        torn = party.torn.get(entry)
-        if torn is None:
+        inconsistent = party.inconsistent.get(entry)
+        if inconsistent is None:
             ranks[party.digests[at]] += party.ranks
             votes[party.digests[at]] += len(party.ranks)
             continue
-        for device, value in torn.items():
+        for device, value in inconsistent.items():
             devices[value] += ((rank, device) for rank in party.ranks)
-            votes[value] += Fraction(len(party.ranks), len(torn))
+            votes[value] += Fraction(len(party.ranks), len(inconsistent))
     order = sorted(votes, key=lambda value: (-votes[value], min([*ranks[value], *(r for r, _ in devices[value])])))
-    camps = tuple(Camp(tuple(sorted(ranks[value])), tuple(sorted(devices[value]))) for value in order)
-    return Count(entry, camps, 2 * votes[order[0]] > sum(votes.values()) + silent)
+    groups = tuple(CopyGroup(tuple(sorted(ranks[value])), tuple(sorted(devices[value]))) for value in order)
+    return Count(entry, groups, 2 * votes[order[0]] > sum(votes.values()) + silent)

@@ -21,7 +21,7 @@ from allranks.checkpoint.names import Rename, below, choose_key, idle, renamed, 
 from allranks.checkpoint.per_rank import globs
 from allranks.consistency import verify
 from allranks.consistency.digests import digest_of_arrays, digest_of_memory
-from allranks.consistency.placement import open_placed
+from allranks.consistency.placement import open_world_tree
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, DoesNotFit, Mismatch, name_ranks
 from allranks.extent import Extent
@@ -293,7 +293,7 @@ class _Load:
             witnessed = plan.source.witnessed()
             state = tree.rebuild(begun.values)
             if world.size > 1 or not in_place:
-                after = open_placed(state, world)
+                after = open_world_tree(state, world)
             said = digest_of_memory(begun.targets) if in_place or after is None else digest_of_arrays(after, numbers)
         except Exception as found:  # the others must not wait
             error = found
@@ -304,7 +304,7 @@ class _Load:
             raise agree.quoted(refused, who=self._who, step=None)
         plan.source.judge([one[1] for one in told])
         if after is not None:
-            verify.agree(after, world, name=self._name)
+            verify.require_equal_copies(after, world, name=self._name)
         read = sum(target.buffer.nbytes for _, target in begun.targets)
         before, now = (tuple(one[at] for one in told) for at in (2, 3))
         return replace(plan.report, before=before, after=now, read=read, state=state)

@@ -1,7 +1,8 @@
 """The ranks compare what they hold: one exchange where all is well, and a second where not, to find out what differs.
 
 In the first each rank says one digest for each group of which it is (``claim_of``, ``Claim.roots``, ``odd_groups``), as
-a part of whatever the ranks meet for. In the second (``find``) one rank of each party of an odd group says all it has.
+a part of whatever the ranks meet for. In the second (``find_differences``) one rank of each party of an odd group says
+all it has.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from weakref import WeakKeyDictionary
 
 from allranks.arrays.base import Copy, OpenTree, Split
 from allranks.consistency import vote
-from allranks.consistency.claim import Claim, told_party
+from allranks.consistency.claim import Claim, party_from_report
 from allranks.consistency.digests import Copies
 from allranks.consistency.plan import Entry, Plan, plan
 from allranks.consistency.verdict import Difference
 from allranks.world.base import World
 
 # Of each odd group so many parties are heard, the largest; of what differs so much is told.
-_MOST_PARTIES, _MOST_TOLD = 64, 64
+_MOST_PARTIES, _MOST_LISTED = 64, 64
 
 _planned: WeakKeyDictionary[World, dict[str, tuple[object, Plan]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDifferences:
     """``total`` differences, the first of them with the entries that they are about."""
 
     total: int
@@ -38,11 +39,11 @@ class Found:
 def claim_of(tree: OpenTree, world: World, *, name: str, proof: bool = False) -> Claim:
     """Return what this rank says of a state. Reads it; the plan is made once for states alike of one ``name``."""
     copies = [tree.copies(array) for array in range(len(tree.declared))]
-    read = [_compared(one.split, of) for one, of in zip(tree.declared, copies, strict=True)]
+    read = [_comparable(one.split, of) for one, of in zip(tree.declared, copies, strict=True)]
     return Claim(tree, _plan(tree, copies, world, name), read, proof=proof)
 
 
-def _compared(split: Split, copies: tuple[Copy, ...]) -> tuple[Copy, ...]:
+def _comparable(split: Split, copies: tuple[Copy, ...]) -> tuple[Copy, ...]:
     """Return the copies that there is anything to compare with: one that is alone need not be read."""
     if len(copies) == 1:
         return copies if len(split.holders[copies[0].cell]) > 1 else ()
@@ -63,27 +64,27 @@ def odd_groups(said: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list[li
     """Return, by label, the parties of each group whose digests differ; ``said`` are the ranks' roots, in order."""
     by_label: defaultdict[str, dict[int, tuple[str, bool]]] = defaultdict(dict)
     for rank, roots in enumerate(said):
-        for label, (root, torn) in roots.items():
-            by_label[label][rank] = root, torn
+        for label, (root, inconsistent) in roots.items():
+            by_label[label][rank] = root, inconsistent
     found = {label: vote.parties(roots) for label, roots in by_label.items()}
     return {label: parties for label, parties in found.items() if parties}
 
 
-def find(
+def find_differences(
     world: World, name: str, claim: Claim, odd: Mapping[str, Sequence[Sequence[int]]], *, everything: bool = False
-) -> Found:
+) -> FoundDifferences:
     """Return what differs: the first few, or ``everything``. **Every rank must call**; ``odd`` is of ``odd_groups``."""
     heard = {label: parties[:_MOST_PARTIES] for label, parties in odd.items()}
     told = {
-        label: claim.tell(label, names=world.rank == parties[0][0])
+        label: claim.report(label, names=world.rank == parties[0][0])
         for label, parties in heard.items()
         if any(world.rank == party[0] for party in parties)
     }
-    most = None if everything else _MOST_TOLD
+    most = None if everything else _MOST_LISTED
     silent = {label: sum(map(len, parties[_MOST_PARTIES:])) for label, parties in odd.items()}
     decide = partial(_count, heard, silent, width=claim.width, most=most)
     total, first = world.exchange("verify leaves", name, told, decide=decide)
-    return Found(total, tuple(_read(heard[label], *one) for label, *one in first))
+    return FoundDifferences(total, tuple(_read(heard[label], *one) for label, *one in first))
 
 
 def _count(
@@ -98,33 +99,33 @@ def _count(
     found = []
     for label, parties in heard.items():
         says = [told[party[0]][label] for party in parties]
-        of = [told_party(party, its) for party, its in zip(parties, says, strict=True)]
+        of = [party_from_report(party, its) for party, its in zip(parties, says, strict=True)]
         for one in vote.count(of, width=width, silent=silent[label]):
-            camps = [_written(camp, parties) for camp in one.camps]
-            values = [says[numbers[0]][2].get(str(one.entry), "") if numbers else "" for numbers, _ in camps]
-            found.append([label, says[0][3][one.entry], camps, one.decided, values])
+            groups = [_written(group, parties) for group in one.groups]
+            values = [says[numbers[0]][2].get(str(one.entry), "") if numbers else "" for numbers, _ in groups]
+            found.append([label, says[0][3][one.entry], groups, one.decided, values])
     found.sort(key=lambda one: one[1][:2])
     return [len(found), found[:most]]
 
 
-def _written(camp: vote.Camp, parties: Sequence[Sequence[int]]) -> tuple[list[int], list[tuple[int, str]]]:
-    members = set(camp.ranks)
-    return [number for number, party in enumerate(parties) if party[0] in members], list(camp.devices)
+def _written(group: vote.CopyGroup, parties: Sequence[Sequence[int]]) -> tuple[list[int], list[tuple[int, str]]]:
+    members = set(group.ranks)
+    return [number for number, party in enumerate(parties) if party[0] in members], list(group.devices)
 
 
 def _read(
     parties: Sequence[Sequence[int]],
     entry: Sequence[Any],
-    camps: Sequence[Any],
+    groups: Sequence[Any],
     decided: bool,
     values: Sequence[str],
 ) -> tuple[Entry, Difference]:
     of = Entry(*entry)
     read = tuple(
-        vote.Camp(
+        vote.CopyGroup(
             tuple(sorted(rank for number in numbers for rank in parties[number])),
             tuple((rank, device) for rank, device in devices),
         )
-        for numbers, devices in camps
+        for numbers, devices in groups
     )
     return of, Difference(of.path, of.what, of.part, read, decided, values=tuple(values) if any(values) else ())

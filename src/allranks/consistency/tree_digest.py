@@ -7,8 +7,8 @@ from typing import Any
 
 from allranks.arrays.base import Declared, OpenTree
 from allranks.consistency.digests import fingerprints
-from allranks.consistency.fingerprint import WORD, Lanes, total
-from allranks.consistency.placement import open_placed
+from allranks.consistency.fingerprint import WORD, Fingerprint, total
+from allranks.consistency.placement import open_world_tree
 from allranks.consistency.verify import verify
 from allranks.digest import digest
 from allranks.world.base import World
@@ -24,32 +24,32 @@ def tree_digest(state: Any, world: World | None = None) -> str:
     """
     world = world or current()
     verify(state, world=world)
-    tree = open_placed(state, world, for_comparison=True)
+    tree = open_world_tree(state, world, for_comparison=True)
     h, g = total(world.all_gather(_share(tree, world.rank), name="tree_digest"))
     return f"{h:08x}{g:08x}"
 
 
-def _share(tree: OpenTree, rank: int) -> Lanes:
+def _share(tree: OpenTree, rank: int) -> Fingerprint:
     """Return this rank's summand. What several hold is fingerprinted by one of them, in turns."""
     mine = []
     for number, one in enumerate(tree.declared):
         cells = {cell for cell, ranks in enumerate(one.split.holders) if ranks[(number + cell) % len(ranks)] == rank}
         mine.append(tuple({copy.cell: copy for copy in tree.copies(number) if copy.cell in cells}.values()))
     found = fingerprints(tree.declared, mine)
-    arrays = (_weighed(total(lanes), one) for lanes, one in zip(found, tree.declared, strict=True))
-    words = [json.dumps(item) for item in tree.values.items()] + [_described(one) for one in tree.declared]
+    arrays = (_weigh(total(fingerprint), one) for fingerprint, one in zip(found, tree.declared, strict=True))
+    words = [json.dumps(item) for item in tree.values.items()] + [_describe(one) for one in tree.declared]
     names = (_halves(digest(word)) for word in words) if rank == 0 else ()
     return total([*arrays, *names])
 
 
-def _weighed(lanes: Lanes, one: Declared) -> Lanes:
+def _weigh(fingerprint: Fingerprint, one: Declared) -> Fingerprint:
     """Return the fingerprint as that of no other leaf: times two odd numbers."""
-    return lanes[0] * (digest(one.path) | 1) & WORD, lanes[1] * (digest(one.path, "") | 1) & WORD
+    return fingerprint[0] * (digest(one.path) | 1) & WORD, fingerprint[1] * (digest(one.path, "") | 1) & WORD
 
 
-def _described(one: Declared) -> str:
+def _describe(one: Declared) -> str:
     return json.dumps([one.path, one.dtype, one.shape, one.kind])
 
 
-def _halves(value: int) -> Lanes:
+def _halves(value: int) -> Fingerprint:
     return value & WORD, value >> 32 & WORD
