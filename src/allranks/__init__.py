@@ -46,7 +46,7 @@ _PLACES = {
     "preflight": "readiness.preflight",
     "print": "gate.log",
     "shard": "data.shard",
-    "tree_digest": "consistency.tree",
+    "tree_digest": "consistency.tree_digest",
     "verify": "consistency.verify",
 }
 

@@ -16,30 +16,30 @@ from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.errors import UnknownFormat
 from allranks.extent import Extent
-from allranks.loading.fit import Packed, Stored
-from allranks.loading.formats.base import Said, Source, Value
-from allranks.loading.packed import FOUR_BITS, INT8, KNOWN, SCALED
+from allranks.loading.fit import QuantizedWeight, Stored
+from allranks.loading.formats.base import Source, SourceDescription, Value
+from allranks.loading.quantized import FOUR_BITS, INT8, KNOWN, SCALED
 
 _Floats = NDArray[np.float32]
 # What bitsandbytes multiplies by: int8 numbers are 127 times the weights over their row's largest.
 _PER_127 = np.float32(1 / 127)
 
 
-class Dequantized:
+class DequantizedSource:
     """A Source of the floats that quantised weights stand for, float32, and of all else of another source.
 
     Their parts (scales, maps) are leaves no more. Raises UnknownFormat where the scales are not of a known layout.
     """
 
-    def __init__(self, source: Source, found: Sequence[Packed]) -> None:
+    def __init__(self, source: Source, found: Sequence[QuantizedWeight]) -> None:
         self._source = source
         self._packed = {one.name: one for one in found if one.method in KNOWN}
-        self._unpack: dict[str, Callable[[Packed, Extent], _Floats]] = {
+        self._unpack: dict[str, Callable[[QuantizedWeight, Extent], _Floats]] = {
             SCALED: self._scaled,
             INT8: self._int8,
             FOUR_BITS: self._four_bits,
         }
-        self._blocks = source.said.quantization.get("weight_block_size")
+        self._blocks = source.description.quantization.get("weight_block_size")
         parts = {name for one in self._packed.values() for name in one.parts.values()}
         shapes = {name: Stored(self._shape(one), "float32") for name, one in self._packed.items()}
         left = {
@@ -48,9 +48,11 @@ class Dequantized:
         self.leaves: Mapping[str, Stored] = left
 
     @property
-    def said(self) -> Said:
-        said = self._source.said
-        return replace(said, notes=(*said.notes, f"{len(self._packed)} quantised weights are read as floats"))
+    def description(self) -> SourceDescription:
+        description = self._source.description
+        return replace(
+            description, notes=(*description.notes, f"{len(self._packed)} quantised weights are read as floats")
+        )
 
     @property
     def values(self) -> Mapping[str, Value]:
@@ -65,13 +67,13 @@ class Dequantized:
     def same(self, one: str, other: str) -> bool:
         return not self._packed.keys() & {one, other} and self._source.same(one, other)
 
-    def witnessed(self) -> Any:
-        return self._source.witnessed()
+    def partial_checksums(self) -> Any:
+        return self._source.partial_checksums()
 
-    def judge(self, witnessed: Sequence[Any]) -> None:
-        self._source.judge(witnessed)
+    def check_partial(self, partial_checksums: Sequence[Any]) -> None:
+        self._source.check_partial(partial_checksums)
 
-    def _shape(self, one: Packed) -> tuple[int, ...]:
+    def _shape(self, one: QuantizedWeight) -> tuple[int, ...]:
         """Return the shape of a weight. Raises UnknownFormat where its parts do not go together."""
         stored = self._source.leaves[one.parts["numbers"]].shape
         if one.method == SCALED:
@@ -84,23 +86,23 @@ class Dequantized:
             raise self._unknown(one, f"its SCB are {self._source.leaves[one.parts['scale']].shape} for {stored}")
         return self._state(one)["shape"] if one.method == FOUR_BITS else stored
 
-    def _unknown(self, one: Packed, why: str) -> UnknownFormat:
+    def _unknown(self, one: QuantizedWeight, why: str) -> UnknownFormat:
         return UnknownFormat(
             f"dequantize: {one.name!r} ({one.method}): {why}.",
             remedy="Load it by transformers, and save what it returns from dequantize().",
         )
 
-    def _all(self, one: Packed, role: str) -> NDArray[Any]:
+    def _all(self, one: QuantizedWeight, role: str) -> NDArray[Any]:
         """Return all of a part of a weight."""
         return self._part(one, role, Extent.of_shape(self._source.leaves[one.parts[role]].shape))
 
-    def _part(self, one: Packed, role: str, extent: Extent) -> NDArray[Any]:
+    def _part(self, one: QuantizedWeight, role: str, extent: Extent) -> NDArray[Any]:
         name = one.parts[role]
         found = np.empty(extent.shape, DTYPES[self._source.leaves[name].dtype])
         self._source.read([(name, Target(extent, found))])
         return found
 
-    def _steps(self, one: Packed, shape: tuple[int, ...]) -> list[int]:
+    def _steps(self, one: QuantizedWeight, shape: tuple[int, ...]) -> list[int]:
         """Return how many elements of each dimension have one scale."""
         scales = self._scale_shape(one, shape)
         blocks = self._blocks if isinstance(self._blocks, list) else []
@@ -118,14 +120,14 @@ class Dequantized:
             )
         return steps
 
-    def _scale_shape(self, one: Packed, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def _scale_shape(self, one: QuantizedWeight, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the scales, with as many dimensions as the weight has."""
         found = self._source.leaves[one.parts["scale"]].shape
         if math.prod(found) == 1:
             return (1,) * len(shape)
         return (*found, *(1,) * (len(shape) - 1)) if len(found) == 1 else found
 
-    def _scaled(self, one: Packed, extent: Extent) -> _Floats:
+    def _scaled(self, one: QuantizedWeight, extent: Extent) -> _Floats:
         shape = self._source.leaves[one.name].shape
         scales = self._all(one, "scale").astype(np.float32).reshape(self._scale_shape(one, shape))
         ranges = zip(extent.offset, extent.shape, self._steps(one, shape), strict=True)
@@ -133,12 +135,12 @@ class Dequantized:
         numbers = self._part(one, "numbers", extent).astype(np.float32)
         return np.asarray(numbers * (scales[np.ix_(*places)] if places else scales), np.float32)
 
-    def _int8(self, one: Packed, extent: Extent) -> _Floats:
+    def _int8(self, one: QuantizedWeight, extent: Extent) -> _Floats:
         rows = slice(extent.offset[0], extent.offset[0] + extent.shape[0])
         scales = self._all(one, "scale").astype(np.float32)[rows].reshape(-1, *(1,) * (len(extent.shape) - 1))
         return np.asarray(self._part(one, "numbers", extent).astype(np.float32) * scales * _PER_127, np.float32)
 
-    def _state(self, one: Packed) -> dict[str, Any]:
+    def _state(self, one: QuantizedWeight) -> dict[str, Any]:
         """Return what bitsandbytes says of a weight of 4 bits."""
         try:
             state = json.loads(self._all(one, "state").tobytes())
@@ -152,10 +154,10 @@ class Dequantized:
                 one, f"its quant_state cannot be used: {type(error).__name__} {error!s:.200}"
             ) from error
 
-    def _numbers(self, one: Packed) -> int:
+    def _numbers(self, one: QuantizedWeight) -> int:
         return math.prod(self._source.leaves[one.parts["numbers"]].shape)
 
-    def _four_bits(self, one: Packed, extent: Extent) -> _Floats:
+    def _four_bits(self, one: QuantizedWeight, extent: Extent) -> _Floats:
         """Return a part of a weight: of each byte the high half is the first number, a place in the map of values."""
         state = self._state(one)
         size = math.prod(state["shape"])

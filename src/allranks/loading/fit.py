@@ -35,7 +35,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class QuantizedWeight:
     """A quantised weight of a file. ``name`` is what it is called unquantised, ``method`` who quantised it; ``parts``
     are the names of its arrays, by what they are: ``numbers`` is one. ``ending`` is that of the numbers' name, and what
     it becomes in ``name``.
@@ -82,7 +82,7 @@ class Difference:
     ``missing`` gets nothing from the file, ``unexpected`` goes nowhere; ``reshaped`` and ``unlike`` (of a dtype that is
     no cast away) are on both sides and not loaded. ``recast`` is loaded, and rounded if ``lossy``; ``tied`` is the
     same memory as the leaf ``name`` of the template, which is loaded; a ``conflict`` is that, and has others in the
-    file; what is ``packed`` is quantised in the file, and not here. ``allowed`` is the glob that lets it pass.
+    file; what is ``quantized`` is quantised in the file, and not here. ``allowed`` is the glob that lets it pass.
     """
 
     kind: Kind
@@ -110,30 +110,30 @@ class Fit:
 def fit(
     declared: Sequence[Declared],
     stored: Mapping[str, Stored],
-    called: Mapping[str, str],
+    file_names: Mapping[str, str],
     *,
-    aside: Container[str] = (),
+    used_elsewhere: Container[str] = (),
     tied: Mapping[int, int] | None = None,
     conflicts: Mapping[int, int] | None = None,
-    packed: Mapping[str, Packed] | None = None,
+    quantized: Mapping[str, QuantizedWeight] | None = None,
 ) -> Fit:
-    """Return what of a file goes where; ``called`` has the file's names by those that they have in the template.
+    """Return what of a file goes where; ``file_names`` has the file's names by those that they have in the template.
 
-    ``aside`` are names that are used otherwise; ``tied`` says which array of the template is the same memory as which
-    other, ``conflicts`` the same of those that hold other bytes in the file; ``packed`` are quantised weights of the
-    file, by their paths in the template: they go into arrays of the very dtype and shape alone.
+    ``used_elsewhere`` are names that are used otherwise; ``tied`` says which array of the template is the same memory
+    as which other, ``conflicts`` the same of those that hold other bytes in the file; ``quantized`` are quantised
+    weights of the file, by their paths in the template: they go into arrays of the very dtype and shape alone.
     """
     pairs: list[tuple[int, str]] = []
     found: list[Difference] = []
     lacking: list[int] = []
     used: set[str] = set()
     for number, one in enumerate(declared):
-        name = called.get(canonical(one.path))
-        pack = (packed or {}).get(canonical(one.path))
-        if pack is not None and (name is None or _change(one, name, stored[name]) is not None):
-            numbers = pack.parts["numbers"]
-            used.update(pack.parts.values())
-            found.append(Difference("packed", one.path, numbers, _text(one), f"{stored[numbers]} by {pack.method}"))
+        name = file_names.get(canonical(one.path))
+        weight = (quantized or {}).get(canonical(one.path))
+        if weight is not None and (name is None or _change(one, name, stored[name]) is not None):
+            numbers = weight.parts["numbers"]
+            used.update(weight.parts.values())
+            found.append(Difference("packed", one.path, numbers, _text(one), f"{stored[numbers]} by {weight.method}"))
             continue
         if name is None:
             lacking.append(number)
@@ -150,17 +150,17 @@ def fit(
             found.append(change)
     loaded = {number for number, _ in pairs}
     ties = {number: other for number, other in (tied or {}).items() if other in loaded}
-    missing = [_lacking(declared, number, ties.get(number)) for number in lacking]
+    missing = [_missing_or_tied(declared, number, ties.get(number)) for number in lacking]
     unexpected = [
         Difference("unexpected", "", name, "", str(stored[name]))
-        for name in called.values()
-        if name not in used and name not in aside
+        for name in file_names.values()
+        if name not in used and name not in used_elsewhere
     ]
     return Fit(tuple(pairs), (*missing, *unexpected, *found))
 
 
 def fit_values(
-    wanted: Mapping[str, Any], values: Mapping[str, Any], stored: Mapping[str, Stored], called: Mapping[str, str]
+    wanted: Mapping[str, Any], values: Mapping[str, Any], stored: Mapping[str, Stored], file_names: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str], list[Difference]]:
     """Return what the JSON values of a template become, by path; which arrays without dimensions say it; what differs.
 
@@ -170,7 +170,7 @@ def fit_values(
     scalars: dict[str, str] = {}
     differences = []
     for path, here in wanted.items():
-        name, text = called.get(canonical(path)), f"value of type {type(here).__name__}"
+        name, text = file_names.get(canonical(path)), f"value of type {type(here).__name__}"
         if name is None and here is None:
             continue
         if name is None:
@@ -197,7 +197,7 @@ def allow(found: Fit, *, missing: Sequence[str], unexpected: Sequence[str]) -> F
     return replace(found, differences=tuple(map(allowed, found.differences)))
 
 
-def _lacking(declared: Sequence[Declared], number: int, other: int | None) -> Difference:
+def _missing_or_tied(declared: Sequence[Declared], number: int, other: int | None) -> Difference:
     one = declared[number]
     if other is not None:
         return Difference("tied", one.path, declared[other].path, _text(one), "")

@@ -26,12 +26,12 @@ from allranks.digest import digest, show
 from allranks.errors import AllranksError, DoesNotFit, Mismatch, name_ranks
 from allranks.extent import Extent
 from allranks.gate.log import log
-from allranks.loading import packed
-from allranks.loading.dequantize import Dequantized
+from allranks.loading.dequantize import DequantizedSource
 from allranks.loading.fit import Amount, Fit, Stored, allow, fit, fit_values
 from allranks.loading.formats.base import Source
 from allranks.loading.formats.detect import open_source
-from allranks.loading.guess import suggest
+from allranks.loading.quantized import find_quantized, quantized_advice, quantized_by_path, quantized_note
+from allranks.loading.rename_suggestions import suggest
 from allranks.loading.report import LoadReport, by_prefix
 from allranks.world.base import World
 from allranks.world.detect import current
@@ -99,7 +99,7 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """``once`` are arrays that are one memory with another one, which is read; ``names`` are the full ones of the file,
+    """``tied`` are arrays that are one memory with another one, which is read; ``names`` are the full ones of the file,
     by those below the key; ``values`` says what JSON values become, and ``scalars`` for which of them an array without
     dimensions says it.
     """
@@ -107,7 +107,7 @@ class _Plan:
     source: Source
     tree: OpenTree
     fit: Fit
-    once: Mapping[int, int]
+    tied: Mapping[int, int]
     names: Mapping[str, str]
     values: Mapping[str, Any]
     scalars: Mapping[str, str]
@@ -121,7 +121,7 @@ class _Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class _Fill:
     """What is filled: ``targets`` by the names in the file, of which those in ``decoded`` are done, and ``values``.
 
     ``held`` is a digest of what they had before.
@@ -145,95 +145,95 @@ class _Load:
         began = time.monotonic()
         plan, error = None, None
         try:
-            plan = self._look(into)
+            plan = self._make_plan(into)
         except Exception as found:  # whatever it is: the others must not wait for this rank
             error = found
-        self._all_or_none(error, plan.digest if plan and self._world.size > 1 else "")
+        self._raise_on_all(error, plan.digest if plan and self._world.size > 1 else "")
         assert plan is not None
-        report = self._read(plan, self._begin(plan))
+        report = self._read(plan, self._prepare_fill(plan))
         report = replace(report, seconds=time.monotonic() - began)
         log("%s", report, level=30 if report.missing else 20)
         return report
 
-    def _look(self, into: Any) -> _Plan:
+    def _make_plan(self, into: Any) -> _Plan:
         """Return what is to be done. Raises DoesNotFit."""
         asked, world = self._settings, self._world
         if not _is_part(asked.strict):
             raise AllranksError(f"{self._who}: strict={asked.strict!r}: expected True, False, or a part from 0 to 1.")
         source = open_source(asked.path, allow_pickle=asked.allow_pickle)
-        quantised = packed.packed(source.leaves)
+        quantised = find_quantized(source.leaves)
         if asked.dequantize and quantised:
-            source = Dequantized(source, quantised)
-            quantised = packed.packed(source.leaves)
+            source = DequantizedSource(source, quantised)
+            quantised = find_quantized(source.leaves)
         into = _as_in_the_file(source, asked.key) if into is _AS_IN_THE_FILE else into
         tree = open_tree(into, rank=world.rank, size=world.size, for_restore=True)
         key = choose_key(source.leaves, [*(one.path for one in tree.declared), *tree.values], asked.key)
         names = below([*source.leaves, *source.values], key)
         leaves = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
-        called = renamed(names, asked.rename)
+        file_names = renamed(names, asked.rename)
         stored = {name: source.values[full] for name, full in names.items() if full in source.values}
         if tree.follows_checkpoint:
-            saved = _saved(called, leaves, stored)
+            saved = _saved(file_names, leaves, stored)
             tree = open_tree(into, rank=world.rank, size=world.size, for_restore=True, saved=saved)
-        values, scalars, unfit = fit_values(tree.values, stored, leaves, called)
-        arrays = {new: name for new, name in called.items() if name in leaves}
+        values, scalars, unfit = fit_values(tree.values, stored, leaves, file_names)
+        arrays = {new: name for new, name in file_names.items() if name in leaves}
         fitted = partial(
             fit,
             tree.declared,
             leaves,
             arrays,
-            aside=set(scalars.values()),
-            packed=packed.by_path(quantised, called, names),
+            used_elsewhere=set(scalars.values()),
+            quantized=quantized_by_path(quantised, file_names, names),
         )
         found = fitted()
         there = {number: names[name] for number, name in found.pairs}
         pairs = ties.shared(tree, there)
         conflicts = _conflicts(source, tree, there, {one: other for one, other in pairs.items() if one in there})
-        once = {one: other for one, other in pairs.items() if one not in conflicts}
-        for number in once:
+        tied = {one: other for one, other in pairs.items() if one not in conflicts}
+        for number in tied:
             tree.targets(number)  # on the meta device it gets the memory of the other
         if pairs or conflicts:
-            found = fitted(tied=once, conflicts=conflicts)
+            found = fitted(tied=tied, conflicts=conflicts)
         found = replace(found, differences=(*found.differences, *unfit))
         found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
         report = self._report(source, tree, found, leaves, set(scalars.values()))
         unused = [f"rename {old!r} renames nothing" for old in idle(names, asked.rename)]
         notes = (
             *report.notes,
-            *packed.note(source.said.quantization, quantised),
+            *quantized_note(source.description.quantization, quantised),
             *notes_of(tree.kept_settings),
-            *_said_of_key(source, key, asked),
+            *_note_of_key(source, key, asked),
             *unused,
             *self._idle_globs(found),
         )
         report = replace(report, notes=notes)
-        nothing = _nothing(report, told=bool(values or scalars))
-        if why := nothing or _refusal(report, found, asked.strict) or self._empty(tree, found):
+        nothing = _reason_for_nothing(report, told=bool(values or scalars))
+        if why := nothing or _reason_to_refuse(report, found, asked.strict) or self._without_values(tree, found):
             remedy = "Say what is meant: rename=, allow_missing=, allow_unexpected=, key=, strict=."
             if report.of_kind("packed"):
-                remedy = packed.advice(quantised)
+                remedy = quantized_advice(quantised)
             raise DoesNotFit(f"load of {asked.path}: {why}.\n{report}\n ", differences=found.differences, remedy=remedy)
-        return _Plan(source, tree, found, once, names, values, scalars, report)
+        return _Plan(source, tree, found, tied, names, values, scalars, report)
 
     def _report(
-        self, source: Source, tree: OpenTree, found: Fit, leaves: Mapping[str, Stored], aside: set[str]
+        self, source: Source, tree: OpenTree, found: Fit, leaves: Mapping[str, Stored], used_elsewhere: set[str]
     ) -> LoadReport:
         amounts = {one.path: Stored(one.shape, one.dtype, one.kind).amount for one in tree.declared}
         loaded = {tree.declared[number].path for number, _ in found.pairs}
         loaded |= {one.path for one in found.differences if one.kind == "tied"}
-        used = {name for _, name in found.pairs} | aside
+        used = {name for _, name in found.pairs} | used_elsewhere
         return LoadReport(
             path=self._settings.path,
-            format=source.said.format,
-            checked=source.said.checked,
-            notes=source.said.notes,
+            format=source.description.format,
+            checked=source.description.checked,
+            notes=source.description.notes,
             template=Amount.total(amounts.values()),
             loaded=Amount.total(amounts[path] for path in loaded),
             file=Amount.total(one.amount for one in leaves.values()),
             used=Amount.total(leaves[name].amount for name in used),
             by_prefix=by_prefix(amounts, loaded),
             differences=found.differences,
-            rename=_meant(found, tree, leaves, self._settings.rename),
+            rename=_suggested_rename(found, tree, leaves, self._settings.rename),
         )
 
     def _idle_globs(self, found: Fit) -> list[str]:
@@ -244,7 +244,7 @@ class _Load:
             f"{name}={glob!r} allows nothing" for name, globs in asked.items() for glob in globs if glob not in used
         ]
 
-    def _empty(self, tree: OpenTree, found: Fit) -> str:
+    def _without_values(self, tree: OpenTree, found: Fit) -> str:
         """Say which leaves are only described here, so that there is no value for them anywhere."""
         missing = {one.path for one in found.differences if one.kind in ("missing", "reshaped", "unlike", "packed")}
         mine = [
@@ -257,55 +257,55 @@ class _Load:
             return ""
         return f"{len(empty)} leaves, first {empty[0]!r}, are only described here, and the file has no values for them"
 
-    def _begin(self, plan: _Plan) -> _Begun:
+    def _prepare_fill(self, plan: _Plan) -> _Fill:
         """Make the objects of registered types; where one rank cannot, nothing has changed on any."""
         tree = plan.tree
-        begun, error = None, None
+        fill, error = None, None
         try:
             names = {number: plan.names[name] for number, name in plan.fit.pairs}
-            left = [number for number in names if number not in plan.once]
+            left = [number for number in names if number not in plan.tied]
             targets = [(names[number], one) for number in left for one in tree.targets(number)]
             in_place = all(target.live for _, target in targets)
             held = digest_of_memory(targets) if in_place else digest_of_arrays(tree, list(names))
             values = dict(plan.values) | self._scalars(plan)
-            decoded = Decoded(tree, names, twins=plan.once, read=plan.source.read, values=values, who=self._who)
-            begun = _Begun(decoded, targets, values, held)
+            decoded = Decoded(tree, names, twins=plan.tied, read=plan.source.read, values=values, who=self._who)
+            fill = _Fill(decoded, targets, values, held)
         except Exception as found:  # the others must not wait
             error = found
         try:
-            self._all_or_none(error, "")
+            self._raise_on_all(error, "")
         except AllranksError:
-            begun.decoded.undo() if begun is not None else None
+            fill.decoded.undo() if fill is not None else None
             raise
-        assert begun is not None
-        return begun
+        assert fill is not None
+        return fill
 
-    def _read(self, plan: _Plan, begun: _Begun) -> LoadReport:
+    def _read(self, plan: _Plan, fill: _Fill) -> LoadReport:
         """Fill the tree; return the report, once all ranks hold the same."""
         world, tree = self._world, plan.tree
         numbers = [number for number, _ in plan.fit.pairs]
         error: Exception | None = None
         state = after = None
-        witnessed, said = None, ""
-        in_place = all(target.live for _, target in begun.targets)
+        partial_checksums, said = None, ""
+        in_place = all(target.live for _, target in fill.targets)
         try:
-            plan.source.read([one for one in begun.targets if one[0] not in begun.decoded.filled])
-            witnessed = plan.source.witnessed()
-            state = tree.rebuild(begun.values)
+            plan.source.read([one for one in fill.targets if one[0] not in fill.decoded.filled])
+            partial_checksums = plan.source.partial_checksums()
+            state = tree.rebuild(fill.values)
             if world.size > 1 or not in_place:
                 after = open_world_tree(state, world)
-            said = digest_of_memory(begun.targets) if in_place or after is None else digest_of_arrays(after, numbers)
+            said = digest_of_memory(fill.targets) if in_place or after is None else digest_of_arrays(after, numbers)
         except Exception as found:  # the others must not wait
             error = found
-        told = world.all_gather([agree.refusal(error), witnessed, begun.held, said], name=self._name)
+        told = world.all_gather([agree.refusal(error), partial_checksums, fill.held, said], name=self._name)
         if error is not None:
             raise error
         if refused := agree.first_refusal([one[0] for one in told]):
             raise agree.quoted(refused, who=self._who, step=None)
-        plan.source.judge([one[1] for one in told])
+        plan.source.check_partial([one[1] for one in told])
         if after is not None:
             verify.require_equal_copies(after, world, name=self._name)
-        read = sum(target.buffer.nbytes for _, target in begun.targets)
+        read = sum(target.buffer.nbytes for _, target in fill.targets)
         before, now = (tuple(one[at] for one in told) for at in (2, 3))
         return replace(plan.report, before=before, after=now, read=read, state=state)
 
@@ -317,7 +317,7 @@ class _Load:
         kinds: dict[str, Any] = {path: type(plan.tree.values[path]) for path in found}
         return {path: kinds[path](buffer.item()) for path, buffer in found.items()}
 
-    def _all_or_none(self, error: Exception | None, said: str) -> None:
+    def _raise_on_all(self, error: Exception | None, said: str) -> None:
         """Raise on every rank if one has an error, or if the ranks do not see the same."""
         told = self._world.all_gather([agree.refusal(error), said], name=self._name)
         if error is not None:
@@ -332,11 +332,11 @@ class _Load:
             )
 
 
-def _saved(called: Mapping[str, str], leaves: Mapping[str, Stored], values: Mapping[str, Any]) -> SavedTree:
+def _saved(file_names: Mapping[str, str], leaves: Mapping[str, Stored], values: Mapping[str, Any]) -> SavedTree:
     """Return what the file has by the names that it has in the template."""
     arrays = {name: SavedArray(one.shape, one.dtype, one.kind) for name, one in leaves.items()}
     there = {**arrays, **values}
-    return SavedTree({new: there[name] for new, name in called.items() if name in there}, separators="./")
+    return SavedTree({new: there[name] for new, name in file_names.items() if name in there}, separators="./")
 
 
 def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
@@ -347,7 +347,7 @@ def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
     return {name: np.empty(one.shape, DTYPES[one.dtype]) for name, one in arrays.items()} | values
 
 
-def _nothing(report: LoadReport, *, told: bool) -> str:
+def _reason_for_nothing(report: LoadReport, *, told: bool) -> str:
     """Return why nothing is loaded, "" if something is, or there is nothing; ``told`` are values that are no arrays."""
     if report.loaded.leaves or (told and not report.template.leaves):
         return ""
@@ -356,7 +356,7 @@ def _nothing(report: LoadReport, *, told: bool) -> str:
     return "nothing of the file fits" if report.template.leaves else "there is no array in into="
 
 
-def _refusal(report: LoadReport, found: Fit, strict: bool | float) -> str:
+def _reason_to_refuse(report: LoadReport, found: Fit, strict: bool | float) -> str:
     """Return why this is not enough, "" if it is."""
     if strict is True:
         return f"{len(found.wrong)} leaves do not fit" if found.wrong else ""
@@ -365,7 +365,7 @@ def _refusal(report: LoadReport, found: Fit, strict: bool | float) -> str:
     return ""
 
 
-def _meant(found: Fit, tree: OpenTree, leaves: Mapping[str, Stored], asked: Rename | None) -> dict[str, str]:
+def _suggested_rename(found: Fit, tree: OpenTree, leaves: Mapping[str, Stored], asked: Rename | None) -> dict[str, str]:
     """Return the rename, with what of it was asked for, that would make more fit."""
     change = renaming(asked)
     shapes = {one.path: one.shape for one in tree.declared}
@@ -380,7 +380,7 @@ def _meant(found: Fit, tree: OpenTree, leaves: Mapping[str, Stored], asked: Rena
     return {**asked, **{origin.get(old, old): new for old, new in offered.items()}}
 
 
-def _said_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
+def _note_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
     if not key or asked.key is not None:
         return []
     others = [name for name in source.leaves if not name.startswith(f"{key}/")]
@@ -393,5 +393,5 @@ def _conflicts(source: Source, tree: OpenTree, names: Mapping[int, str], pairs: 
     found = ties.differing(tree, names, pairs, source.read, source.same) if pairs else {}
     found |= ties.overlapping(tree, names, source.read)
     if found:
-        source.witnessed()  # it may be damage that makes them differ
+        source.partial_checksums()  # it may be damage that makes them differ
     return found

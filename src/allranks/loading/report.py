@@ -96,7 +96,7 @@ class LoadReport:
         return json.dumps(found | {"coverage": self.coverage, "used_of_file": self.used_of_file})
 
     def __str__(self) -> str:
-        return "\n".join([_headline(self), *_table(self), *told(self.differences), *_notes(self)])
+        return "\n".join([_headline(self), *_table(self), *difference_lines(self.differences), *_notes(self)])
 
 
 def _plain(value: Any) -> Any:
@@ -127,7 +127,7 @@ def by_prefix(template: Mapping[str, Amount], loaded: Iterable[str]) -> tuple[Co
     return tuple(sorted(found, key=lambda one: one.loaded.share_of(one.whole)))
 
 
-def told(differences: Sequence[Difference]) -> list[str]:
+def difference_lines(differences: Sequence[Difference]) -> list[str]:
     """Return the differences as lines: grouped, a long group shortened."""
     lines = []
     for kind, title in _TITLES:

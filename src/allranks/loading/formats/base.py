@@ -19,7 +19,7 @@ _TOLD = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SourceDescription:
     """``format`` names the format, ``checked`` what vouches for the bytes, ``notes`` what else a user should know.
 
     ``quantization`` is the ``quantization_config`` of the config.json beside the file.
@@ -31,7 +31,7 @@ class Said:
     quantization: Mapping[str, Any] = field(default_factory=dict)
 
 
-def left_aside(left: Mapping[str, str], *, how: str) -> tuple[str, ...]:
+def note_of_skipped(left: Mapping[str, str], *, how: str) -> tuple[str, ...]:
     """Return the note about what of a file is no array and no JSON value: by path, what it is."""
     told = [f"{path or 'the whole of it'} ({kind})" for path, kind in list(left.items())[:_TOLD]]
     more = [f"and {len(left) - _TOLD} more"] if len(left) > _TOLD else []
@@ -42,7 +42,7 @@ class Source(Protocol):
     """A checkpoint that somebody saved, opened by one rank. Names nest by ``/``."""
 
     @property
-    def said(self) -> Said: ...
+    def description(self) -> SourceDescription: ...
 
     @property
     def leaves(self) -> Mapping[str, Stored]:
@@ -58,10 +58,10 @@ class Source(Protocol):
     def same(self, one: str, other: str) -> bool:
         """Return whether two leaves are known, without a read, to hold the same bytes."""
 
-    def witnessed(self) -> Any:
+    def partial_checksums(self) -> Any:
         """Return as JSON what this rank's reads say of bytes that it read in part only."""
 
-    def judge(self, witnessed: Sequence[Any]) -> None:
+    def check_partial(self, partial_checksums: Sequence[Any]) -> None:
         """Raise Damaged if what all ranks witnessed shows damage. Every rank judges alike."""
 
 
@@ -75,7 +75,7 @@ class Blob:
     size: int
 
     @classmethod
-    def whole(cls, storage: Storage, name: str) -> Blob:
+    def of_file(cls, storage: Storage, name: str) -> Blob:
         """Return the whole file. Raises Damaged where there is none."""
         size = storage.size(name)
         if size is None:

@@ -18,7 +18,7 @@ from allranks.checkpoint.restore_plan import boxes
 from allranks.errors import Damaged
 from allranks.extent import Extent
 from allranks.loading.fit import Stored
-from allranks.loading.formats.base import Said, Value
+from allranks.loading.formats.base import SourceDescription, Value
 from allranks.storage.base import BLOCK, Storage
 
 # The least and the most that is read at once of a leaf of which some is wanted.
@@ -75,7 +75,7 @@ class Catalog:
         return Manifest(0, "", "", 1, "", files, self.leaves, {}, None, {}, {})
 
 
-def whole(file: int, begin: int, shape: tuple[int, ...]) -> tuple[Run, ...]:
+def single_run(file: int, begin: int, shape: tuple[int, ...]) -> tuple[Run, ...]:
     """Return the one shard of a leaf that stands in one piece."""
     return (Run(Shard(file, begin, Extent.of_shape(shape))),)
 
@@ -88,37 +88,38 @@ def linear(file: int, begin: int, shape: tuple[int, ...], first: int, last: int,
 
 
 class ByteSource:
-    """A Source over a catalog. ``turned`` are leaves that stand with their dimensions in another order: which."""
+    """A Source over a catalog. ``dimension_orders`` are leaves that stand with their dimensions in another order:
+    which."""
 
     def __init__(
         self,
         storage: Storage,
         catalog: Catalog,
-        said: Said,
+        description: SourceDescription,
         *,
         values: Mapping[str, Value] | None = None,
-        turned: Mapping[str, tuple[int, ...]] | None = None,
+        dimension_orders: Mapping[str, tuple[int, ...]] | None = None,
         folder: str = "",
     ) -> None:
         self._storage = storage
         self.manifest = catalog.manifest()
-        self._turned = turned or {}
+        self._dimension_orders = dimension_orders or {}
         self._folder = folder
-        self.said = said
+        self.description = description
         self.values = values or {}
         self.leaves = {name: self._stored(name, leaf) for name, leaf in self.manifest.leaves.items()}
 
     def _stored(self, name: str, leaf: StoredLeaf) -> Stored:
-        order = self._turned.get(name)
+        order = self._dimension_orders.get(name)
         shape = leaf.shape if order is None else tuple(leaf.shape[order.index(d)] for d in range(len(order)))
         return Stored(shape, leaf.dtype, leaf.kind)
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
         reader = Reader(self._storage, self.manifest, cast=True, folder=self._folder, check=self.check)
-        reader.fill([(name, self._turn(name, target)) for name, target in wanted])
+        reader.fill([(name, self._permute(name, target)) for name, target in wanted])
 
-    def _turn(self, name: str, target: Target) -> Target:
-        order = self._turned.get(name)
+    def _permute(self, name: str, target: Target) -> Target:
+        order = self._dimension_orders.get(name)
         if order is None:
             return target
         offset, shape = (tuple(of[d] for d in order) for of in (target.extent.offset, target.extent.shape))
@@ -131,10 +132,12 @@ class ByteSource:
 
     def same(self, one: str, other: str) -> bool:
         leaves = self.manifest.leaves
-        return leaves[one].runs == leaves[other].runs and self._turned.get(one) == self._turned.get(other)
+        return leaves[one].runs == leaves[other].runs and self._dimension_orders.get(one) == self._dimension_orders.get(
+            other
+        )
 
-    def witnessed(self) -> Any:
+    def partial_checksums(self) -> Any:
         return None
 
-    def judge(self, witnessed: Sequence[Any]) -> None:
+    def check_partial(self, partial_checksums: Sequence[Any]) -> None:
         pass

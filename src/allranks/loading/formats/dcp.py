@@ -17,7 +17,7 @@ from allranks.errors import Damaged, Unsafe
 from allranks.extent import Extent
 from allranks.loading.fit import Stored
 from allranks.loading.formats.archive import Record, records
-from allranks.loading.formats.base import Blob, Said, Value
+from allranks.loading.formats.base import Blob, SourceDescription, Value
 from allranks.loading.formats.catalog import Catalog
 from allranks.loading.formats.pt import CheckedSource, checked, read_pickle
 from allranks.loading.formats.unpickle import Inert, Strided, unpickle
@@ -43,7 +43,7 @@ def open_folder(storage: Storage) -> CheckedSource:
 
 
 def _read_metadata(storage: Storage) -> Inert:
-    blob = Blob.whole(storage, METADATA)
+    blob = Blob.of_file(storage, METADATA)
     try:
         metadata = unpickle(blob.read(0, blob.size, what="the metadata"))
     except pickle.UnpicklingError as error:
@@ -176,15 +176,15 @@ class _Archives:
 
     def _blob(self, file: str) -> Blob:
         if file not in self._files:
-            self._files[file] = Blob.whole(self._storage, file)
+            self._files[file] = Blob.of_file(self._storage, file)
         return self._files[file]
 
     def source(self) -> CheckedSource:
         files = f"{len(self._files)} file{'' if len(self._files) == 1 else 's'}"
         checked_by = "by the CRC-32 of every shard" if self._kept else "not at all: there are no CRCs in it"
-        said = Said(f"torch.distributed.checkpoint, {files}", checked_by)
+        description = SourceDescription(f"torch.distributed.checkpoint, {files}", checked_by)
         kept = {number: sorted(its, key=lambda record: record.begin) for number, its in self._kept.items()}
-        return CheckedSource(self._storage, self._catalog, said, kept, values=self._values, turned={})
+        return CheckedSource(self._storage, self._catalog, description, kept, values=self._values, dimension_orders={})
 
 
 def _is_plain(tensor: Strided) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from allranks.checkpoint import audit, manifest_document, paths
 from allranks.errors import NotThere, UnknownFormat, Unsafe
-from allranks.loading.formats import dcp, flax, ours, pickled, pt, safetensors
+from allranks.loading.formats import dcp, flax, native, pickle_tree, pt, safetensors
 from allranks.loading.formats.base import Blob, Source
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
@@ -48,7 +48,7 @@ def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Source:
 
 def _open_file(storage: Storage, name: str, *, allow_pickle: bool) -> Source:
     if name == paths.MANIFEST and manifest_document.is_ours(storage.get(name)):
-        return ours.OwnSource(storage, None)
+        return native.NativeSource(storage, None)
     size = storage.size(name) or 0
     head = bytearray(min(size, 16))
     storage.read(name, 0, [memoryview(head)])
@@ -87,14 +87,14 @@ def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool
             path=name,
             remedy="If you trust who wrote it, pass allow_pickle=True.",
         )
-    return pickled.open_file(storage, name)
+    return pickle_tree.open_file(storage, name)
 
 
 def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: Sequence[str]) -> Source:
     if paths.MANIFEST in files and _is_of_ours(storage, files):
-        return ours.OwnSource(storage, None)
+        return native.NativeSource(storage, None)
     if any(paths.step_of(name) is not None for name in folders) and (steps := audit.steps(storage)):
-        return ours.OwnSource(storage, steps[-1])
+        return native.NativeSource(storage, steps[-1])
     if dcp.METADATA in files:
         return dcp.open_folder(storage)
     if {*_ORBAX, "manifest.ocdbt"} & set(files):
@@ -132,7 +132,7 @@ def _only(address: str, names: Sequence[str]) -> str:
 
 
 def _open_index(storage: Storage, name: str) -> Source:
-    index = safetensors.read_index(Blob.whole(storage, name))
+    index = safetensors.read_index(Blob.of_file(storage, name))
     files = list(dict.fromkeys(index.values()))
     if all(file.endswith(".safetensors") for file in files):
         return safetensors.open_files(storage, files, index=index)

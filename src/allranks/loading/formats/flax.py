@@ -15,8 +15,8 @@ from typing import Any
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Run
 from allranks.loading.fit import Stored
-from allranks.loading.formats.base import Blob, Said
-from allranks.loading.formats.catalog import ByteSource, Catalog, linear, whole
+from allranks.loading.formats.base import Blob, SourceDescription
+from allranks.loading.formats.catalog import ByteSource, Catalog, linear, single_run
 from allranks.storage.base import Storage
 
 _DEEPEST = 200
@@ -47,7 +47,7 @@ class _Array:
 
 def open_file(storage: Storage, name: str) -> ByteSource:
     """Return what a msgpack file of Flax holds. Raises Damaged."""
-    blob = Blob.whole(storage, name)
+    blob = Blob.of_file(storage, name)
     scan = _Scan(blob)
     tree = scan.value(0)
     if scan.at != blob.size:
@@ -56,13 +56,15 @@ def open_file(storage: Storage, name: str) -> ByteSource:
     file = catalog.file(name, blob.size)
     for path, leaf in _leaves(blob, tree, ""):
         if isinstance(leaf, _Array):
-            catalog.add(path, Stored(leaf.shape, leaf.dtype), whole(file, leaf.begin, leaf.shape))
+            catalog.add(path, Stored(leaf.shape, leaf.dtype), single_run(file, leaf.begin, leaf.shape))
         elif isinstance(leaf, dict):
             stored, runs = _joined(blob, file, leaf)
             catalog.add(path, stored, runs)
         elif leaf is None or isinstance(leaf, bool | int | float | str):
             values[path] = leaf
-    return ByteSource(storage, catalog, Said("flax msgpack", "not at all: msgpack carries no checks"), values=values)
+    return ByteSource(
+        storage, catalog, SourceDescription("flax msgpack", "not at all: msgpack carries no checks"), values=values
+    )
 
 
 def _leaves(blob: Blob, node: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.errors import Damaged, UnknownFormat
 from allranks.loading.fit import Stored
-from allranks.loading.formats.base import Said, Value
+from allranks.loading.formats.base import SourceDescription, Value
 from allranks.storage.base import Storage
 
 METADATA = "_METADATA"
@@ -74,7 +74,9 @@ class OrbaxSource:
 
     def __init__(self, driver: _Driver, arrays: Mapping[str, str], values: Mapping[str, Value]) -> None:
         self._driver = driver
-        self.said = Said("Orbax", "the database's nodes, not the arrays: Orbax carries no checks of these")
+        self.description = SourceDescription(
+            "Orbax", "the database's nodes, not the arrays: Orbax carries no checks of these"
+        )
         self.values = values
         opened = {name: driver.open(at) for name, at in arrays.items()}
         self._opened = {name: self._result(future, name) for name, future in opened.items()}
@@ -127,8 +129,8 @@ class OrbaxSource:
     def same(self, one: str, other: str) -> bool:
         return one == other
 
-    def witnessed(self) -> Any:
+    def partial_checksums(self) -> Any:
         return None
 
-    def judge(self, witnessed: Sequence[Any]) -> None:
+    def check_partial(self, partial_checksums: Sequence[Any]) -> None:
         pass

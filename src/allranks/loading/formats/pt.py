@@ -22,8 +22,8 @@ from allranks.errors import Damaged
 from allranks.extent import Extent
 from allranks.loading.fit import Stored
 from allranks.loading.formats.archive import Record, records
-from allranks.loading.formats.base import Blob, Said, Value, left_aside
-from allranks.loading.formats.catalog import ByteSource, Catalog, whole
+from allranks.loading.formats.base import Blob, SourceDescription, Value, note_of_skipped
+from allranks.loading.formats.catalog import ByteSource, Catalog, single_run
 from allranks.loading.formats.crc import combine
 from allranks.loading.formats.unpickle import Flat, Strided, flatten, unpickle
 from allranks.storage.base import Storage
@@ -35,12 +35,12 @@ Records = Mapping[int, Sequence[Record]]
 
 def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
     """Return what files that ``torch.save`` wrote hold together (several: Hugging Face's shards)."""
-    catalog, turned = Catalog(), {}
+    catalog, dimension_orders = Catalog(), {}
     values: dict[str, Value] = {}
     kept: dict[int, list[Record]] = {}
     left: dict[str, str] = {}
     for name in names:
-        blob = Blob.whole(storage, name)
+        blob = Blob.of_file(storage, name)
         archive = records(blob)
         flat = read_pickle(blob, archive)
         file = catalog.file(blob.name, blob.size)
@@ -51,15 +51,17 @@ def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
             if path in catalog.leaves:
                 raise blob.damaged(f"tensor {path!r} stands in another file, too")
             if order := add(catalog, blob, file, path, tensor, record_of(blob, archive, tensor)):
-                turned[path] = order
-    said = _said("torch.save", names, kept, left_aside(left, how="not loaded, and nothing of it run"))
-    return CheckedSource(storage, catalog, said, kept, values=values, turned=turned)
+                dimension_orders[path] = order
+    description = _describe_source(
+        "torch.save", names, kept, note_of_skipped(left, how="not loaded, and nothing of it run")
+    )
+    return CheckedSource(storage, catalog, description, kept, values=values, dimension_orders=dimension_orders)
 
 
-def _said(what: str, names: Sequence[str], kept: Records, notes: tuple[str, ...]) -> Said:
+def _describe_source(what: str, names: Sequence[str], kept: Records, notes: tuple[str, ...]) -> SourceDescription:
     crcs = any(kept.values())
     how = "by the CRC-32 of every record" if crcs else "not at all: torch was told to write no CRCs"
-    return Said(f"{what}, {len(names)} file{'s' if len(names) > 1 else ''}", how, notes)
+    return SourceDescription(f"{what}, {len(names)} file{'s' if len(names) > 1 else ''}", how, notes)
 
 
 def read_pickle(blob: Blob, archive: Mapping[str, Record]) -> Flat:
@@ -124,7 +126,7 @@ def _runs(file: int, begin: int, shape: tuple[int, ...], stride: Sequence[int], 
         expected *= shape[dense - 1]
         dense -= 1
     if not dense or 0 in shape:
-        return whole(file, begin, shape)
+        return single_run(file, begin, shape)
     if dense > 1 or stride[0] < expected:
         return None
     row = Shard(file, begin, Extent((0,) * len(shape), (1, *shape[1:])))
@@ -138,14 +140,14 @@ class CheckedSource(ByteSource):
         self,
         storage: Storage,
         catalog: Catalog,
-        said: Said,
+        description: SourceDescription,
         kept: Records,
         *,
         values: Mapping[str, Value],
-        turned: Mapping[str, tuple[int, ...]],
+        dimension_orders: Mapping[str, tuple[int, ...]],
         folder: str = "",
     ) -> None:
-        super().__init__(storage, catalog, said, values=values, turned=turned, folder=folder)
+        super().__init__(storage, catalog, description, values=values, dimension_orders=dimension_orders, folder=folder)
         self._records = kept
         self._seen: dict[tuple[int, int], int] = {}
 
@@ -157,7 +159,7 @@ class CheckedSource(ByteSource):
 
         return take_note
 
-    def witnessed(self) -> Any:
+    def partial_checksums(self) -> Any:
         """Check the records that were read whole; return those that were not: [file, record, {chunk: CRC}]."""
         parts = []
         for file, number, chunks in self._touched():
@@ -168,9 +170,9 @@ class CheckedSource(ByteSource):
                 parts.append([file, number, {str(chunk): crc for chunk, crc in crcs.items()}])
         return parts
 
-    def judge(self, witnessed: Sequence[Any]) -> None:
+    def check_partial(self, partial_checksums: Sequence[Any]) -> None:
         parts: dict[tuple[int, int], dict[int, int]] = {}
-        for file, number, crcs in (one for its in witnessed for one in its):
+        for file, number, crcs in (one for its in partial_checksums for one in its):
             parts.setdefault((file, number), {}).update((int(chunk), crc) for chunk, crc in crcs.items())
         for (file, number), crcs in parts.items():
             chunks = self._chunks(file, self._records[file][number])

@@ -10,8 +10,8 @@ from typing import Any
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.errors import Damaged, Unsafe
 from allranks.loading.fit import Stored
-from allranks.loading.formats.base import Blob, Said
-from allranks.loading.formats.catalog import ByteSource, Catalog, whole
+from allranks.loading.formats.base import Blob, SourceDescription
+from allranks.loading.formats.catalog import ByteSource, Catalog, single_run
 from allranks.storage.base import Storage
 
 # As in the format's own library.
@@ -26,11 +26,13 @@ def open_files(storage: Storage, names: Iterable[str], *, index: Mapping[str, st
     catalog = Catalog()
     names = list(names)
     for name in names:
-        _add(catalog, Blob.whole(storage, name))
+        _add(catalog, Blob.of_file(storage, name))
     if index is not None:
         _check_index(storage, catalog, index)
     files = "1 file" if len(names) == 1 else f"{len(names)} files"
-    return ByteSource(storage, catalog, Said(f"safetensors, {files}", CHECKED, quantization=_quantization(storage)))
+    return ByteSource(
+        storage, catalog, SourceDescription(f"safetensors, {files}", CHECKED, quantization=_quantization(storage))
+    )
 
 
 def _quantization(storage: Storage) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def _add(catalog: Catalog, blob: Blob) -> None:
             raise blob.damaged(f"tensor {name!r} begins at byte {first} of the data, and the one before ends at {at}")
         if name in catalog.leaves:
             raise blob.damaged(f"tensor {name!r} stands in another file, too")
-        catalog.add(name, stored, whole(file, begin + first, stored.shape))
+        catalog.add(name, stored, single_run(file, begin + first, stored.shape))
         at = last
     if begin + at != blob.size:
         raise blob.damaged(f"its tensors end at byte {begin + at}, and it has {blob.size} bytes")

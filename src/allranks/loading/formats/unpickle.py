@@ -57,7 +57,7 @@ _PUTS = frozenset([_PUT, pickle.BINPUT[0], pickle.LONG_BINPUT[0], pickle.MEMOIZE
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StorageRecord:
     """A storage: the record ``key`` of the archive, ``count`` elements of ``dtype``."""
 
     key: str
@@ -69,7 +69,7 @@ class Kept:
 class Strided:
     """A tensor: elements of a storage, ``offset`` the first, ``stride`` elements apart in each dimension."""
 
-    of: Kept
+    of: StorageRecord
     dtype: str
     offset: int
     shape: tuple[int, ...]
@@ -122,10 +122,10 @@ class _Unpickler(pickle.Unpickler):
             return _KNOWN[full]
         return self._stand_ins.setdefault(full, type(name, (Inert,), {"named": full}))
 
-    def persistent_load(self, pid: Any) -> Kept:
+    def persistent_load(self, pid: Any) -> StorageRecord:
         match pid:
             case ("storage", kind, str(key), _, int(count)) if count >= 0:
-                return Kept(key, _storage_dtype(getattr(kind, "named", "")), count)
+                return StorageRecord(key, _storage_dtype(getattr(kind, "named", "")), count)
         raise pickle.UnpicklingError(f"it refers to {pid!r:.80}, which is no storage")
 
 
@@ -138,7 +138,7 @@ def _storage_dtype(named: str) -> str:
 
 def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
     """Answer for ``torch._utils._rebuild_tensor_v2``, whose 7th argument says if bits are to be read otherwise."""
-    if not isinstance(of, Kept) or not of.dtype or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
+    if not isinstance(of, StorageRecord) or not of.dtype or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
         raise pickle.UnpicklingError("it has a tensor that is no plain view of a storage")
     numbers = (offset, *shape, *stride)
     if not all(type(number) is int and number >= 0 for number in numbers):
@@ -258,11 +258,11 @@ def flatten(tree: Any, *, most: int) -> Flat:
         elif node is None or isinstance(node, bool | int | float | str):
             found.values[path] = node
         elif not isinstance(node, dict | list | tuple):
-            found.left[path] = _in_words(node)
+            found.left[path] = _describe_skipped(node)
     return found
 
 
-def _in_words(node: Any) -> str:
+def _describe_skipped(node: Any) -> str:
     """Return what something that is left is, and what could be done about it."""
     kind = getattr(node, "named", type(node).__name__)
     if isinstance(node, Inert) and isinstance(node.of("_parameters"), Mapping):

@@ -11,7 +11,7 @@ from allranks.arrays.cast import cast_into
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.loading.fit import Stored
-from allranks.loading.formats.base import Blob, Said, left_aside
+from allranks.loading.formats.base import Blob, SourceDescription, note_of_skipped
 from allranks.storage.base import Storage
 
 _UNSAFE = "unsafe: a pickle runs any code that it names; save it again in another format"
@@ -19,7 +19,7 @@ _UNSAFE = "unsafe: a pickle runs any code that it names; save it again in anothe
 
 def open_file(storage: Storage, name: str) -> TreeSource:
     """Unpickle a file, which runs whatever code it names. Raises Damaged."""
-    blob = Blob.whole(storage, name)
+    blob = Blob.of_file(storage, name)
     try:
         tree = pickle.loads(storage.get(name))
     except Exception as error:  # a pickle's code may raise anything
@@ -32,8 +32,8 @@ class TreeSource:
 
     def __init__(self, tree: object) -> None:
         self._tree = open_tree(tree, rank=0, size=1, skip_unknown=True)
-        notes = (_UNSAFE, *left_aside(self._tree.skipped, how="not loaded"))
-        self.said = Said("pickle", "not at all: pickles carry no checks", notes)
+        notes = (_UNSAFE, *note_of_skipped(self._tree.skipped, how="not loaded"))
+        self.description = SourceDescription("pickle", "not at all: pickles carry no checks", notes)
         self.leaves = {one.path: Stored(one.shape, one.dtype, one.kind) for one in self._tree.declared}
         self.values = self._tree.values
         self._numbers = {one.path: number for number, one in enumerate(self._tree.declared)}
@@ -48,8 +48,8 @@ class TreeSource:
     def same(self, one: str, other: str) -> bool:
         return one == other
 
-    def witnessed(self) -> Any:
+    def partial_checksums(self) -> Any:
         return None
 
-    def judge(self, witnessed: Sequence[Any]) -> None:
+    def check_partial(self, partial_checksums: Sequence[Any]) -> None:
         pass

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allranks.checkpoint.names import renaming
-from allranks.loading.guess import suggest
+from allranks.loading.rename_suggestions import suggest
 
 FEED = [f"blocks.{i}.mlp.{child}.{leaf}" for i in range(3) for child in ("0", "2") for leaf in ("weight", "bias")]
 

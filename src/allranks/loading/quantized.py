@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from allranks.checkpoint.names import canonical
-from allranks.loading.fit import Packed, Stored
+from allranks.loading.fit import QuantizedWeight, Stored
 
 # By the ending of an array's name: who writes it, and the ending that it has in the name of an unquantised weight.
 _ENDINGS = {
@@ -32,51 +32,53 @@ KNOWN = (SCALED, INT8, FOUR_BITS)
 _LISTED = 3
 
 
-def packed(leaves: Mapping[str, Stored]) -> tuple[Packed, ...]:
+def find_quantized(leaves: Mapping[str, Stored]) -> tuple[QuantizedWeight, ...]:
     """Return the quantised weights among the arrays of a file."""
     return tuple(found for name in leaves for found in _at(name, leaves))
 
 
-def _at(name: str, leaves: Mapping[str, Stored]) -> Iterator[Packed]:
+def _at(name: str, leaves: Mapping[str, Stored]) -> Iterator[QuantizedWeight]:
     """Yield the weight of which the array ``name`` holds the numbers."""
     dtype = leaves[name].dtype
     if f"{name}.absmax" in leaves:
         states = {one.removeprefix(f"{name}."): one for one in leaves if one.startswith(f"{name}.")}
         state = next((one for one in states if one.startswith("quant_state.")), "")
         parts = {"numbers": name, **states} | ({"state": states[state]} if state else {})
-        yield Packed(name, FOUR_BITS, parts, ("", ""))
+        yield QuantizedWeight(name, FOUR_BITS, parts, ("", ""))
         return
     at = name.removesuffix(".weight")
     if at != name and dtype == "int8" and f"{at}.SCB" in leaves:
-        yield Packed(
+        yield QuantizedWeight(
             name, INT8, _there(leaves, numbers=name, scale=f"{at}.SCB", format=f"{at}.weight_format"), ("", "")
         )
         return
     scale = next((one for one in (f"{name}_scale_inv", f"{name}_scale") if one in leaves), "")
     if scale and (dtype.startswith("float8") or dtype == "int8"):
         beside = {"zero": f"{name}_zero_point", "input": f"{at}.input_scale", "activations": f"{at}.activation_scale"}
-        yield Packed(name, SCALED, _there(leaves, numbers=name, scale=scale, **beside), ("", ""))
+        yield QuantizedWeight(name, SCALED, _there(leaves, numbers=name, scale=scale, **beside), ("", ""))
         return
     for ending, (method, becomes) in _ENDINGS.items():
         at = name.removesuffix(ending)
         if at != name and (ending != "_blocks" or f"{at}_scales" in leaves):
             beside = {one: f"{at}{one}" for one in _BESIDE[ending]}
-            yield Packed(f"{at}{becomes}", method, _there(leaves, numbers=name, **beside), (ending, becomes))
+            yield QuantizedWeight(f"{at}{becomes}", method, _there(leaves, numbers=name, **beside), (ending, becomes))
 
 
 def _there(leaves: Mapping[str, Stored], **parts: str) -> dict[str, str]:
     return {role: name for role, name in parts.items() if name in leaves}
 
 
-def by_path(found: Sequence[Packed], called: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Packed]:
+def quantized_by_path(
+    found: Sequence[QuantizedWeight], file_names: Mapping[str, str], names: Mapping[str, str]
+) -> dict[str, QuantizedWeight]:
     """Return quantised weights by the paths that they would have in a template, with their parts' names below a key.
 
-    ``called`` has the file's names below the key by those in the template, ``names`` the full names of these.
+    ``file_names`` has the file's names below the key by those in the template, ``names`` the full names of these.
     """
     numbers = {one.parts["numbers"]: one for one in found}
     short = {full: name for name, full in names.items()}
-    paths: dict[str, Packed] = {}
-    for new, name in called.items():
+    paths: dict[str, QuantizedWeight] = {}
+    for new, name in file_names.items():
         if one := numbers.get(names[name]):
             parts = {role: short[full] for role, full in one.parts.items() if full in short}
             ending, becomes = one.ending
@@ -84,7 +86,7 @@ def by_path(found: Sequence[Packed], called: Mapping[str, str], names: Mapping[s
     return paths
 
 
-def advice(found: Sequence[Packed]) -> str:
+def quantized_advice(found: Sequence[QuantizedWeight]) -> str:
     """Return what to do about quantised weights that are wanted as floats."""
     known = [one for one in found if one.method in KNOWN]
     others = sorted({one.method for one in found} - set(KNOWN))
@@ -97,7 +99,7 @@ def advice(found: Sequence[Packed]) -> str:
     return " ".join([*lines, "allranks.load(path) without into= returns the arrays as they are in the file."])
 
 
-def note(config: Mapping[str, Any], found: Sequence[Packed]) -> tuple[str, ...]:
+def quantized_note(config: Mapping[str, Any], found: Sequence[QuantizedWeight]) -> tuple[str, ...]:
     """Return what a user should know of quantised weights in a file, and of what config.json says of them."""
     if not found and not config:
         return ()

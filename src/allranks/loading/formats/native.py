@@ -12,11 +12,11 @@ from allranks.checkpoint.per_rank import rows_of
 from allranks.checkpoint.reader import Reader
 from allranks.errors import Damaged, StepRemoved
 from allranks.loading.fit import Stored
-from allranks.loading.formats.base import Said
+from allranks.loading.formats.base import SourceDescription
 from allranks.storage.base import Storage
 
 
-class OwnSource:
+class NativeSource:
     """A Source over a step of a run; with ``step`` None over the storage itself, the folder of one checkpoint, whatever
     it is called. Raises NotThere, NewerFormat, Damaged.
     """
@@ -29,7 +29,7 @@ class OwnSource:
         notes = (f"rank 0's of what each rank has saved for itself: {', '.join(own)}",) if own else ()
         self._manifest = rows_of(manifest, rank=0, size=manifest.world_size, choose=lambda _: "main")
         checked = f"by the {manifest.integrity} of every chunk"
-        self.said = Said(f"allranks checkpoint, step {manifest.step}", checked, notes)
+        self.description = SourceDescription(f"allranks checkpoint, step {manifest.step}", checked, notes)
         self.values = self._manifest.values
         self.leaves = {name: Stored(leaf.shape, leaf.dtype, leaf.kind) for name, leaf in self._manifest.leaves.items()}
 
@@ -48,8 +48,8 @@ class OwnSource:
     def same(self, one: str, other: str) -> bool:
         return known_equal(self._manifest, one, other)
 
-    def witnessed(self) -> Any:
+    def partial_checksums(self) -> Any:
         return None
 
-    def judge(self, witnessed: Sequence[Any]) -> None:
+    def check_partial(self, partial_checksums: Sequence[Any]) -> None:
         pass
