@@ -16,11 +16,11 @@ from told import tell
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint import manifest_encode
 from allranks.checkpoint.chunks import grain
-from allranks.checkpoint.commit import Side
-from allranks.checkpoint.commit_words import SaveId, Written
-from allranks.checkpoint.image import image
+from allranks.checkpoint.commit_events import SaveId, Written
+from allranks.checkpoint.commit_states import Side
+from allranks.checkpoint.file_layout import file_layout
 from allranks.checkpoint.manifest import Manifest, StoredFile
-from allranks.checkpoint.save_plan import file_plan, layout, total_bytes
+from allranks.checkpoint.save_plan import checkpoint_layout, file_plan, total_bytes
 
 LEAVES = 300
 os.environ.setdefault("RANK", "0")
@@ -34,8 +34,8 @@ def main(ranks: int) -> None:
     ]
     before, began = memory(), time.process_time()
     plan = file_plan(declared, rank=0, size=ranks)
-    ends = image(declared, plan, grain=grain(total_bytes(declared))).ends
-    files = layout(declared, size=ranks)
+    ends = file_layout(declared, plan, grain=grain(total_bytes(declared))).ends
+    files = checkpoint_layout(declared, size=ranks)
     text = manifest_encode.leaves_text(files.leaves)
     planned = time.process_time()
 

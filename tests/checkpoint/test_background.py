@@ -17,7 +17,7 @@ from proving import blank, open_run, same, state
 from allranks import SimulatedWorld, World
 from allranks.checkpoint import audit
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.checkpoint.saving import Saver
+from allranks.checkpoint.saver import Saver
 from allranks.errors import SaveFailed
 from allranks.storage import LocalStorage, MemoryStorage
 

@@ -13,7 +13,7 @@ from proving import blank, damaged, newest, open_run, state
 
 from allranks.checkpoint import audit, keep_every, paths, removal
 from allranks.checkpoint.items import items_in
-from allranks.checkpoint.keeping import Keeping
+from allranks.checkpoint.retention import Retention
 from allranks.storage import MemoryStorage
 from allranks.storage.base import Storage
 from allranks.storage.memory import Crashed, Effect
@@ -126,7 +126,7 @@ def test_a_removal_that_begins_with_the_files_is_found_out(monkeypatch: pytest.M
                 storage.delete(f"{paths.step_folder(step)}/{entry.name}")
         storage.delete(paths.manifest_path(step))
 
-    monkeypatch.setattr("allranks.checkpoint.keeping.remove_step", backwards)
+    monkeypatch.setattr("allranks.checkpoint.retention.remove_step", backwards)
     with pytest.raises(AssertionError, match="the file is not there"):
         test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["later save, older ones removed"])
 
@@ -138,14 +138,14 @@ def test_a_reduction_that_begins_with_the_files_is_found_out(monkeypatch: pytest
                 storage.delete(f"{paths.step_folder(step)}/{file.name}")
         return removal.reduce_step(storage, step, names)
 
-    monkeypatch.setattr("allranks.checkpoint.keeping.reduce_step", backwards)
+    monkeypatch.setattr("allranks.checkpoint.retention.reduce_step", backwards)
     with pytest.raises(AssertionError, match="the file is not there"):
         test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["later save, older ones reduced to an item"])
 
 
 def test_a_branch_given_up_that_stays_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest step would be one that the program went back behind; with keep_last=1 it would be the only one."""
-    monkeypatch.setattr(Keeping, "make_way", lambda _: None)
+    monkeypatch.setattr(Retention, "make_way", lambda _: None)
     with pytest.raises(AssertionError, match=r"assert \(30, 0\) in \[\(15, 1\)\]"):
         test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["below steps of a branch given up"])
 

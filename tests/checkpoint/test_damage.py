@@ -13,7 +13,7 @@ from proving import blank, damaged, newest, open_run, same, state
 from allranks import SimulatedWorld, World
 from allranks.checkpoint import audit, paths, rehash
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.checkpoint.reader import Reader
+from allranks.checkpoint.chunk_reader import Reader
 from allranks.errors import Damaged
 from allranks.storage import MemoryStorage
 

@@ -337,7 +337,7 @@ def test_the_best_is_not_removed_while_its_metric_has_not_come(
 ) -> None:
     """A name that is misspelt removes nothing, and each save says so."""
     said: list[str] = []
-    monkeypatch.setattr("allranks.checkpoint.keeping.log", lambda text, *values, **_: said.append(text % values))
+    monkeypatch.setattr("allranks.checkpoint.retention.log", lambda text, *values, **_: said.append(text % values))
     with opened(disk, keep_last=1, keep_best=("val_los", "min", 2)) as ckpt:
         for step, loss in enumerate((3.0, 1.0, 2.0), 1):
             ckpt.save(step, state_at(step), metrics={"val_loss": loss}, block=True)

@@ -12,8 +12,8 @@ import pytest
 from safetensors import deserialize
 
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
+from allranks.checkpoint.manifest_decode import decode
 from allranks.checkpoint.manifest_encode import encode
-from allranks.checkpoint.manifest_json import decode
 from allranks.digest import hasher
 from allranks.extent import Extent
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from allranks.checkpoint import departure
+from allranks.checkpoint import preemption
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.interrupted import comes_before_a_change
 from allranks.world import sigterm
@@ -93,5 +93,5 @@ def test_a_state_of_which_one_optimizer_has_stepped_is_not_saved(
             optimizer.step()
         with pytest.raises(RuntimeError) as caught:
             computes_gradients()
-        assert departure.of(world).rescue(caught.value) is not stepped
+        assert preemption.of_world(world).rescue(caught.value) is not stepped
         assert saver.steps() == (() if stepped else (7,))

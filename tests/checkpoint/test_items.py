@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import allranks
 from allranks.checkpoint import audit, holds, keep_best, keep_every, keep_last, paths, read, rehash, removal
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.checkpoint.items import items_in, reduced
+from allranks.checkpoint.items import items_in, reduce_manifest
+from allranks.checkpoint.manifest_decode import decode
 from allranks.checkpoint.manifest_encode import encode
-from allranks.checkpoint.manifest_json import decode
-from allranks.checkpoint.retention import Policy, Saved, any_of, decide
+from allranks.checkpoint.retention_policy import Policy, Saved, any_of, decide
 from allranks.cli.main import main
 from allranks.errors import AllranksError, Damaged, DoesNotFit, NewerFormat, StepRemoved
 from allranks.storage import LocalStorage, MemoryStorage
@@ -98,7 +98,7 @@ def test_without_items_nothing_is_in_files_of_its_own(tmp_path: Path) -> None:
     train(storage, range(100, 300, 100), items=None)
     assert {paths.shard_file_of(file.name).item for file in audit.load(storage, 100).files} == {""}  # type: ignore[union-attr]
     with pytest.raises(AllranksError, match="cannot outlive the rest"):
-        reduced(audit.load(storage, 100), ["params"])
+        reduce_manifest(audit.load(storage, 100), ["params"])
 
 
 def test_steps_of_a_job_without_items_stay_whole_and_others_are_reduced(
@@ -267,7 +267,7 @@ def test_each_reduction_of_a_manifest_is_sound(ranks: int) -> None:
     assert len(manifest.files) == 3 * ranks
     assert manifest.ties == {"params/w": "params/tied"} or manifest.ties == {"params/tied": "params/w"}
     for names in (["params"], ["state"], ["params", "state"]):
-        left = reduced(manifest, names)
+        left = reduce_manifest(manifest, names)
         assert items_in(left) == set(names)
         assert len(left.files) == len(names) * ranks
         assert decode(encode(left), path="") == left

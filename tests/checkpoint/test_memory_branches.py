@@ -7,7 +7,7 @@ from proving import blank, state
 from test_memory_tier import BIG, Machines, job, machines, opened, remember, resumed  # noqa: F401
 
 from allranks import World
-from allranks.checkpoint.memory.replicated import ReplicatedMemory
+from allranks.checkpoint.memory.replicated_storage import ReplicatedMemory
 from allranks.errors import CannotStore, StorageError
 
 

@@ -55,7 +55,7 @@ def test_the_loss_of_any_host_leaves_a_copy_of_every_part(dealt: bool) -> None:
             for name in choice.lost:
                 said = paths.shard_file_of(name)
                 assert said is not None
-                assert f"rank {said.rank}" in placement.lost_in_words(choice, hosts)
+                assert f"rank {said.rank}" in placement.describe_loss(choice, hosts)
 
 
 def test_every_file_of_a_host_is_verified_by_one_of_its_ranks_and_served_by_one() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.checkpoint.names import below, choose_key, idle, matches, renamed, renaming
+from allranks.checkpoint.names import choose_key, make_renamer, matches, names_below, rename_all, unused_renames
 from allranks.errors import AllranksError
 
 words = st.text("abc0_", min_size=1, max_size=4)
@@ -15,7 +15,7 @@ paths = st.lists(words, min_size=1, max_size=4).map(".".join)
 
 def test_slashes_and_dots_are_one_separator() -> None:
     """Flat formats write dots where a tree has levels."""
-    assert renamed(["params/dense/kernel"], None) == {"params.dense.kernel": "params/dense/kernel"}
+    assert rename_all(["params/dense/kernel"], None) == {"params.dense.kernel": "params/dense/kernel"}
     assert matches("decoder/elevation_alpha", ["*.elevation_alpha"]) == "*.elevation_alpha"
     assert matches("decoder/bias", ["*.elevation_alpha"]) == ""
 
@@ -35,25 +35,25 @@ def test_slashes_and_dots_are_one_separator() -> None:
 )
 def test_a_rename_says_what_a_name_of_the_file_is_here(rename: object, name: str, becomes: str) -> None:
     """Exact names are first and final, patterns follow each other, and only ``*`` is special."""
-    assert renaming(rename)(name) == becomes  # type: ignore[arg-type]
+    assert make_renamer(rename)(name) == becomes  # type: ignore[arg-type]
 
 
 def test_a_rename_that_cannot_be_meant_is_refused() -> None:
     with pytest.raises(AllranksError, match=r"the pattern has 1 '\*', what it becomes 0"):
-        renaming({"a.*": "b"})
+        make_renamer({"a.*": "b"})
     for odd in ([("a", "b")], {"a": None}, 5):
         with pytest.raises(AllranksError, match="says of no name what it becomes"):
-            renaming(odd)  # type: ignore[arg-type]
+            make_renamer(odd)  # type: ignore[arg-type]
     with pytest.raises(AllranksError, match=r"rename\('a'\) returned None, which is no name"):
-        renaming(lambda _: None)("a")  # type: ignore[arg-type, return-value]
-    assert idle(["model.w"], {"model.*": "*", "modle.*": "*", "v": "w"}) == ["modle.*", "v"]
+        make_renamer(lambda _: None)("a")  # type: ignore[arg-type, return-value]
+    assert unused_renames(["model.w"], {"model.*": "*", "modle.*": "*", "v": "w"}) == ["modle.*", "v"]
     with pytest.raises(AllranksError, match=r"'a\.w' and 'b\.w' of the file would both be 'b\.w'"):
-        renamed(["a.w", "b.w"], {"a.*": "b.*"})
+        rename_all(["a.w", "b.w"], {"a.*": "b.*"})
 
 
 @given(st.sets(paths, min_size=1), words)
 def test_a_prefix_that_is_put_on_and_taken_off_leaves_the_name(names: set[str], prefix: str) -> None:
-    there, back = renaming({"*": f"{prefix}.*"}), renaming({f"{prefix}.*": "*"})
+    there, back = make_renamer({"*": f"{prefix}.*"}), make_renamer({f"{prefix}.*": "*"})
     assert {back(there(name)) for name in names} == names
 
 
@@ -70,5 +70,5 @@ def test_the_weights_are_found_below_a_known_key() -> None:
         AllranksError, match="no array of the file is below key='emma'; at the top there are: ema, model"
     ):
         choose_key(["ema/w", "model/w"], ["w"], "emma")
-    assert below(["ema/w", "model/w", "modelx"], "model") == {"w": "model/w"}
-    assert below(["ema.net.w", "model.w"], "ema/net") == {"w": "ema.net.w"}
+    assert names_below(["ema/w", "model/w", "modelx"], "model") == {"w": "model/w"}
+    assert names_below(["ema.net.w", "model.w"], "ema/net") == {"w": "ema.net.w"}

@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler as schedules
 
 from allranks.arrays.optimizer_states import OPTIMIZERS as NAMES
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.checkpoint.restoring import Restored
+from allranks.checkpoint.restore import Restored
 from allranks.errors import DoesNotFit
 from allranks.storage import MemoryStorage
 from allranks.world.detect import single_world

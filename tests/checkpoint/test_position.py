@@ -31,21 +31,21 @@ def test_a_story(story: str) -> None:
     events, resumed = STORIES[story]
     for what, step, *before in events:
         if what == "restore":
-            position.restored(step, {"loss": step})
+            position.note_restore(step, {"loss": step})
         else:
-            assert [position.come_to(step)] == before
+            assert [position.advance_to(step)] == before
     assert position.resumed == resumed
 
 
 def test_recorded_metrics_are_those_of_the_step_that_is_resumed_and_told_once() -> None:
     position = Position()
     for step in (30, 10):
-        position.restored(step, {"loss": step})
+        position.note_restore(step, {"loss": step})
     assert position.take_recorded() == {"loss": 30}
-    position.come_to(31)
+    position.advance_to(31)
     assert position.take_recorded() is None
-    position.restored(10, {"loss": 10})
+    position.note_restore(10, {"loss": 10})
     assert position.take_recorded() is None, "a look, as far as is known"
-    position.come_to(11)
+    position.advance_to(11)
     assert position.take_recorded() == {"loss": 10}
     assert position.take_recorded() is None

@@ -54,7 +54,7 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert level == 30
         found.append(text % values)
 
-    monkeypatch.setattr("allranks.checkpoint.keeping.log", log)
+    monkeypatch.setattr("allranks.checkpoint.retention.log", log)
     return found
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint.chunks import LARGEST, chunk_ends, grain
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.image import image
+from allranks.checkpoint.file_layout import file_layout
 from allranks.checkpoint.manifest import Shard
-from allranks.checkpoint.save_plan import FilePlan, Layout, file_plan, layout, total_bytes
+from allranks.checkpoint.save_plan import CheckpointLayout, FilePlan, checkpoint_layout, file_plan, total_bytes
 from allranks.extent import Extent
 from allranks.storage.base import BLOCK
 
@@ -98,17 +98,17 @@ def test_the_layout_says_what_the_files_are(state: tuple[int, list[Declared]]) -
     """What rank 0 puts into the manifest is what every rank plans for itself."""
     size, declared = state
     files = [file_plan(declared, rank=rank, size=size) for rank in range(size)]
-    whole = layout(declared, size=size)
+    whole = checkpoint_layout(declared, size=size)
     assert whole.writers == tuple(rank for rank, file in enumerate(files) if file.bytes)
     assert whole.bytes == tuple(file.bytes for file in files if file.bytes)
     assert shards_of(whole, declared) == shards_in(files, whole, declared)
 
 
-def shards_of(whole: Layout, declared: list[Declared]) -> dict[str, set[Shard]]:
+def shards_of(whole: CheckpointLayout, declared: list[Declared]) -> dict[str, set[Shard]]:
     return {one.path: set(whole.leaves[one.path].shards) for one in declared}
 
 
-def shards_in(files: list[FilePlan], whole: Layout, declared: list[Declared]) -> dict[str, set[Shard]]:
+def shards_in(files: list[FilePlan], whole: CheckpointLayout, declared: list[Declared]) -> dict[str, set[Shard]]:
     found: dict[str, set[Shard]] = {one.path: set() for one in declared}
     for number, rank in enumerate(whole.writers):
         for part in files[rank].parts:
@@ -175,7 +175,7 @@ def test_safetensors_opens_every_file(
         if not file.bytes:
             continue
         about = {"allranks": json.dumps({"step": 10**9, "nonce": "f" * 32, "rank": 10**6})}
-        header = image(declared, file, grain=1 << 16).header(about)
+        header = file_layout(declared, file, grain=1 << 16).header(about)
         assert len(header) == file.data_begin
         path = folder / f"{rank}.safetensors"
         path.write_bytes(header + bytes(file.bytes - file.data_begin))

@@ -20,9 +20,9 @@ from proving import blank, damaged, newest, same, state
 from allranks import SimulatedWorld, World
 from allranks.checkpoint import audit, fence, keep_every, paths
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.checkpoint.commit_words import Verdict
-from allranks.checkpoint.committer import _Run
-from allranks.checkpoint.job import Job
+from allranks.checkpoint.commit_events import Verdict
+from allranks.checkpoint.commit_protocol import _Run
+from allranks.checkpoint.save_operation import SaveOperation
 from allranks.errors import AllranksError, Damaged, Fenced, KeyTimeout, RankDied, SaveFailed, StorageError, Truncated
 from allranks.storage import MemoryStorage
 from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
@@ -226,21 +226,21 @@ def published_late() -> int:
 
 def test_a_put_without_all_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the sweeps can fail: a rank says that it has written before it has."""
-    write = Job.write
+    write = SaveOperation.write
 
-    def hasty(job: Job) -> object:
+    def hasty(job: SaveOperation) -> object:
         if job.rank == 3:
             said = {}
             for file, plan in zip(job.files, job.prepared.files, strict=True):
                 for number in range(len(plan.image.blocks)):
                     file.block(number)
-                name = paths.shard_file(job.rank, job.size, job.identity.nonce, plan.item)
+                name = paths.open_shard_file(job.rank, job.size, job.identity.nonce, plan.item)
                 ends, digests = plan.image.ends, file.digests
                 said[plan.item] = {"name": name, "bytes": file.size, "ends": ends, "digests": digests, "stored": []}
             return {"files": said, "values": {}}
         return write(job)
 
-    monkeypatch.setattr(Job, "write", hasty)
+    monkeypatch.setattr(SaveOperation, "write", hasty)
     with pytest.raises((AssertionError, Damaged), match="does not exist"):
         sweep(range(5))
 

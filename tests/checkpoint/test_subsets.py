@@ -18,7 +18,7 @@ import allranks
 from allranks import SimulatedWorld, World
 from allranks.checkpoint import save_plan
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.checkpoint.job import Job
+from allranks.checkpoint.save_operation import SaveOperation
 from allranks.errors import Mismatch, SaveFailed
 from allranks.storage import MemoryStorage
 
@@ -105,11 +105,11 @@ def test_digests_and_comparisons_know_the_holders() -> None:
 # What nobody could read is never published.
 
 
-def overlapping(declared: Any, *, size: int) -> save_plan.Layout:
+def overlapping(declared: Any, *, size: int) -> save_plan.CheckpointLayout:
     """A plan with a fault: the first leaf's shards are those of the second."""
-    sound = save_plan.layout(declared, size=size)
+    sound = save_plan.checkpoint_layout(declared, size=size)
     first, second, *rest = sound.leaves
-    return save_plan.Layout(
+    return save_plan.CheckpointLayout(
         sound.writers,
         sound.bytes,
         {first: sound.leaves[second], second: sound.leaves[second], **{name: sound.leaves[name] for name in rest}},
@@ -121,7 +121,7 @@ def test_a_manifest_that_is_not_sound_is_not_published(monkeypatch: pytest.Monke
     disk = MemoryStorage()
     ckpt = open_run(disk)
     ckpt.save(1, state(1), block=True)
-    monkeypatch.setattr("allranks.checkpoint.prepare.layout", overlapping)
+    monkeypatch.setattr("allranks.checkpoint.planner.layout", overlapping)
     with pytest.raises(SaveFailed, match=r"no reader could read the manifest of step 2.*more than one shard"):
         ckpt.save(2, state(2, leaves=5), block=True)
     assert ckpt.steps() == (1,)
@@ -138,8 +138,8 @@ def test_files_that_are_not_as_planned_are_not_published(monkeypatch: pytest.Mon
     ckpt = open_run(disk)
     if not first:
         ckpt.save(1, state(1), block=True)
-    write = Job._write
-    monkeypatch.setattr(Job, "_write", lambda *how: {**write(*how), "bytes": 4097})
+    write = SaveOperation._write
+    monkeypatch.setattr(SaveOperation, "_write", lambda *how: {**write(*how), "bytes": 4097})
     with pytest.raises(SaveFailed, match="4097"):
         ckpt.save(2, state(2), block=True)
     assert 2 not in ckpt.steps()

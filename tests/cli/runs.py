@@ -14,7 +14,7 @@ from allranks.arrays.base import CellBytes, Declared, Split
 from allranks.arrays.grid import cell
 from allranks.checkpoint import manifest_encode, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
-from allranks.checkpoint.prepare import Planner
+from allranks.checkpoint.planner import Planner
 from allranks.digest import digest, hasher, show
 from allranks.storage.base import Storage
 
@@ -89,14 +89,14 @@ def save(
         parts = [
             tree.cell_bytes(one.leaf, one.cell).data[one.start :][: one.nbytes].tobytes() for one in planned.plan.parts
         ]
-        data = planned.image.header(about) + b"".join(parts)
-        ends = planned.image.ends
+        data = planned.file_layout.header(about) + b"".join(parts)
+        ends = planned.file_layout.ends
         digests = [hasher("xxh3-128")(data[begin:end]) for begin, end in pairwise((0, *ends))]
         name = paths.shard_file(rank, tree.ranks, nonce)
         storage.put(f"{paths.step_folder(step)}/{name}", data)
         files.append(StoredFile(name, len(data), ends, tuple(digests)))
-    layout = prepared[0].layout
-    assert layout is not None
+    checkpoint_layout = prepared[0].checkpoint_layout
+    assert checkpoint_layout is not None
     manifest = Manifest(
         step=step,
         nonce=nonce,
@@ -104,7 +104,7 @@ def save(
         world_size=tree.ranks,
         integrity="xxh3-128",
         files=tuple(files),
-        leaves=layout.leaves,
+        leaves=checkpoint_layout.leaves,
         values=tree.values,
         extra=extra,
         metrics=metrics or {},

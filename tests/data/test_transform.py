@@ -93,7 +93,7 @@ def test_an_error_whose_text_cannot_be_made_is_an_error_like_any_other() -> None
     [done, *_] = Chain((Map(fails, on_error="mask"),)).apply(range(10), IDS, 0)
     assert isinstance(done, BadSample)
     assert "Speechless: (its __str__ raises)" in done.why
-    assert agree.refusal(Speechless()) == ["Speechless", "(its __str__ raises)"]
+    assert agree.refusal_of(Speechless()) == ["Speechless", "(its __str__ raises)"]
 
 
 def test_a_batched_function_that_fails_only_in_company_is_no_bad_sample() -> None:

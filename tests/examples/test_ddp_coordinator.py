@@ -16,8 +16,8 @@ import pytest
 import training
 from harness import clean_environ
 
-from allranks.checkpoint.commit import Side, State
-from allranks.checkpoint.commit_words import SaveId, Written
+from allranks.checkpoint.commit_events import SaveId, Written
+from allranks.checkpoint.commit_states import Side, State
 
 pytestmark = pytest.mark.needs("torch", "safetensors")
 EXAMPLE = training.HERE.parents[1] / "examples" / "ddp_coordinator"

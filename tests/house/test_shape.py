@@ -16,14 +16,14 @@ OLD = {"check"}
 REASONS = {
     "checkpoint/gathering.py": "a protocol between ranks, beside the plan that it serves",
     "checkpoint/resuming.py": "the words about a resumed run, apart from what resumes it",
-    "checkpoint/same_folder.py": "one protocol: do all ranks see one folder?",
+    "checkpoint/visible_folder.py": "one protocol: do all ranks see one folder?",
     "consistency/tree_digest.py": "public: tree_digest",
     "data/rows.py": "public: global_batch's side of a framework",
     "guard/start.py": "the entrance for the agent",
     "topology.py": "ground: stands below what uses it",
 }
 # Where a library has one type for many errors, and only its words tell them apart.
-BY_WORDS = {"storage/object.py", "checkpoint/departure.py"}
+BY_WORDS = {"storage/object.py", "checkpoint/preemption.py"}
 _ERRORS = {"error", "e", "exc", "exception", "cause"}
 
 

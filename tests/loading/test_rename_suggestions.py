@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.checkpoint.names import renaming
+from allranks.checkpoint.names import make_renamer
 from allranks.loading.rename_suggestions import suggest
 
 FEED = [f"blocks.{i}.mlp.{child}.{leaf}" for i in range(3) for child in ("0", "2") for leaf in ("weight", "bias")]
@@ -82,7 +82,7 @@ def test_an_offer_helps_and_harms_nothing(
     offered = suggest(missing, unexpected, fitting)
     if not offered:
         return
-    change = renaming(offered)
+    change = make_renamer(offered)
     new = [change(name) for name in unexpected]
     assert any(missing.get(change(name)) == shape for name, shape in unexpected.items()), offered
     assert len(set(new)) == len(new)

@@ -52,13 +52,13 @@ _KINDS: dict[str, type[AllranksError]] = {
 }
 
 
-def declared_in_words(declared: Sequence[Declared], ties: Mapping[str, str]) -> dict[str, str]:
+def describe_arrays(declared: Sequence[Declared], ties: Mapping[str, str]) -> dict[str, str]:
     """Return path -> ``float32[512, 64] in 4 x 1 pieces``; of what is tied, to which leaf."""
     words = {one.path: describe_array(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared}
     return words | {path: f"one memory with {other!r}" for path, other in ties.items()}
 
 
-def values_in_words(values: Mapping[str, Any]) -> dict[str, str]:
+def describe_values(values: Mapping[str, Any]) -> dict[str, str]:
     """Return path -> value, as text."""
     return {path: json.dumps(value, sort_keys=True) for path, value in values.items()}
 
@@ -82,14 +82,14 @@ def agree(
     name = f"save of step {entry.step}"
     ticket = [entry.sequence, entry.step, entry.digest, True, entry.where]
     placed = claim.plan.placement if claim else ""
-    said = [refusal(error), ticket, placed, claim.roots(rank=world.rank) if claim else {}]
+    said = [refusal_of(error), ticket, placed, claim.roots(rank=world.rank) if claim else {}]
     odd = world.exchange("checkpoint", name, said, decide=_decide)
     match odd:
         case "placement":
             return False
         case {"refused": refused}:
             if error is None:
-                raise quoted(refused, who=f"rank {world.rank}: {name}", step=entry.step)
+                raise refusal_error(refused, who=f"rank {world.rank}: {name}", step=entry.step)
         case {"trees": parties}:
             raise_leaf_mismatch(world, name, parties, descriptions=words())
         case {"copies": groups}:
@@ -110,7 +110,7 @@ def _decide(values: Sequence[Any]) -> dict[str, Any] | str | None:
     return {"copies": odd} if odd else None
 
 
-def refusal(error: Exception | None) -> list[str] | None:
+def refusal_of(error: Exception | None) -> list[str] | None:
     """Return what a rank says of its error."""
     return None if error is None else [type(error).__name__, message_of(error)]
 
@@ -122,7 +122,7 @@ def first_refusal(refusals: Sequence[Sequence[str] | None]) -> list[Any] | None:
     return [ranks, *first] if first is not None else None
 
 
-def quoted(refused: Sequence[Any], *, who: str, step: int | None) -> AllranksError:
+def refusal_error(refused: Sequence[Any], *, who: str, step: int | None) -> AllranksError:
     """Return the error for a rank that was willing."""
     ranks, kind, message = refused
     text = f"{who}: {name_ranks(ranks)} cannot: {message}"

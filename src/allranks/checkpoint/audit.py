@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allranks.checkpoint import manifest_json, paths
+from allranks.checkpoint import manifest_decode, paths
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, Run
 from allranks.errors import Damaged, NotThere
@@ -36,7 +36,7 @@ def load(storage: Storage, step: int) -> Manifest:
 def load_folder(storage: Storage, folder: str) -> Manifest:
     """Return the manifest in a folder ("": the top), whatever it is called. Raises NotThere, NewerFormat, Damaged."""
     path = f"{folder}/{paths.MANIFEST}" if folder else paths.MANIFEST
-    return manifest_json.decode(storage.get(path), path=f"{storage.url}/{path}")
+    return manifest_decode.decode(storage.get(path), path=f"{storage.url}/{path}")
 
 
 def in_memory(storage: Storage) -> Manifest:
@@ -44,7 +44,7 @@ def in_memory(storage: Storage) -> Manifest:
 
     Raises NotThere, NewerFormat, Damaged.
     """
-    return manifest_json.decode(storage.get(paths.MEMORY), path=f"{storage.url}/{paths.MEMORY}")
+    return manifest_decode.decode(storage.get(paths.MEMORY), path=f"{storage.url}/{paths.MEMORY}")
 
 
 def is_current(storage: Storage, manifest: Manifest, folder: str | None = None) -> bool:

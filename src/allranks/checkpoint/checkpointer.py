@@ -10,22 +10,22 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from allranks import agent
-from allranks.checkpoint import audit, departure, match, retention
+from allranks.checkpoint import audit, match, preemption, retention_policy
 from allranks.checkpoint.cadence import Cadence, Timer
 from allranks.checkpoint.compression import check
-from allranks.checkpoint.entering import Entry, enter, retained
 from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.holds import holding
-from allranks.checkpoint.items import known
-from allranks.checkpoint.keeping import refusal
+from allranks.checkpoint.items import check_known
 from allranks.checkpoint.memory.tier import open_tier
 from allranks.checkpoint.names import Rename
-from allranks.checkpoint.per_rank import Choices, globs
+from allranks.checkpoint.per_rank import RankChoices, globs
 from allranks.checkpoint.position import Position, shares_memory
-from allranks.checkpoint.restoring import Restored, RestoreSettings, restore
+from allranks.checkpoint.restore import Restored, RestoreSettings, restore
 from allranks.checkpoint.resume_gate import Loaded
 from allranks.checkpoint.resuming import resume_gate
-from allranks.checkpoint.saving import Order, Saver, Settings
+from allranks.checkpoint.retention import reason_to_refuse
+from allranks.checkpoint.run_entry import RunEntry, enter_run, retention_rules
+from allranks.checkpoint.saver import Order, Saver, Settings
 from allranks.errors import AllranksError, DoesNotFit, NewerFormat, NotThere, SaveFailed, StorageError
 from allranks.gate.log import log
 from allranks.storage.base import Storage
@@ -74,8 +74,8 @@ class Checkpointer:
         keep_last: int | None = None,
         keep_every: int | None = None,
         keep_best: tuple[str, Literal["min", "max"], int] | None = None,
-        keep: retention.Keep | Iterable[retention.Keep] | None = None,
-        items: Mapping[str, retention.Keep | Iterable[retention.Keep]] | None = None,
+        keep: retention_policy.Keep | Iterable[retention_policy.Keep] | None = None,
+        items: Mapping[str, retention_policy.Keep | Iterable[retention_policy.Keep]] | None = None,
         integrity: str = "xxh3-128",
         memory: int | None = None,
         timeout: float = 1800.0,
@@ -92,20 +92,20 @@ class Checkpointer:
         self._storage = open_storage(where)
         self._cadence, self._timer = Cadence(every), Timer(every_minutes, time.monotonic())
         kept_in_memory = Cadence(None if read_only else memory_every, "memory_every")
-        policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
-        keeps = retained(policy, keep, items)
-        self._choices = Choices(globs(per_rank, name="per_rank"), globs(from_main, name="from_main"))
-        self._items, packs = tuple(sorted(keeps.items)), check(compression)
+        policy = retention_policy.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
+        rules = retention_rules(policy, keep, items)
+        self._choices = RankChoices(globs(per_rank, name="per_rank"), globs(from_main, name="from_main"))
+        self._items, packs = tuple(sorted(rules.items)), check(compression)
         settings = Settings(integrity, memory, timeout, choices=self._choices, items=self._items, compresses=packs)
         said = {"every": every, "integrity": integrity, "items": list(self._items), "compression": compression}
         world.agree({**said, "memory_every": memory_every, **self._choices.as_json}, name="checkpointer")
         self._read_only = read_only
-        self._entry = Entry("") if read_only else enter(self._storage, world, keeps, take_over=take_over)
-        self._keeping = self._entry.keeping
-        self._saver = Saver(self._storage, world, settings, nonce=self._entry.nonce, keeping=self._keeping)
+        self._entry = RunEntry("") if read_only else enter_run(self._storage, world, rules, take_over=take_over)
+        self._retention = self._entry.retention
+        self._saver = Saver(self._storage, world, settings, nonce=self._entry.nonce, hooks=self._retention)
         self._memory = open_tier(self._storage, world, kept_in_memory, settings, entry=self._entry)
         self._undo_end = world.listener.before_end(self.wait)
-        self._departure = departure.of(world)
+        self._preemption = preemption.of_world(world)
         self._undo_sigterm: Callable[[], object] = lambda: None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
@@ -142,7 +142,7 @@ class Checkpointer:
         them. Where it goes on from a later step, it has only looked.
         """
         missing, left = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
-        settings = RestoreSettings(self._choices, match.Asked(rename, missing, left, cast), self._memory)
+        settings = RestoreSettings(self._choices, match.RestoreOptions(rename, missing, left, cast), self._memory)
         self.wait()
         unsaved = self._seen is not None and self._seen[0] != self._saved
         overwrites = unsaved and shares_memory(like, self._seen[1] if self._seen else None, self._world)
@@ -156,7 +156,7 @@ class Checkpointer:
             raise
         if restored is not None:
             self._seen = None if overwrites else self._seen
-            self._position.restored(restored[1], dict(restored.metrics), is_stored=restored.on_storage)
+            self._position.note_restore(restored[1], dict(restored.metrics), is_stored=restored.on_storage)
             self._gated = False
             if restored.on_storage:
                 progress.saved = restored[1]
@@ -195,10 +195,10 @@ class Checkpointer:
         """
         self._refuse_to_write()
         progress.step = step
-        before = self._come_to(step)
+        before = self._advance_to(step)
         self._seen = step, state, extra, metrics or {}
         notice = self._member.arrive()
-        if self._departure.is_due(self._member, notice):
+        if self._preemption.is_due(self._member, notice):
             return None
         due = (notice is not None or self._cadence.due(step, before=before)) and step != self._saved
         handle = self._save(step, state, extra=extra, metrics=metrics) if due else None
@@ -231,17 +231,17 @@ class Checkpointer:
         """
         self._refuse_to_write()
         notice = self._member.arrive()
-        if not self._departure.has_begun(notice):
+        if not self._preemption.has_begun(notice):
             return self._save(step, state, extra=extra, metrics=metrics, block=block)
         self._seen = step, state, extra, metrics or {}
-        self._departure.is_due(self._member, notice)  # returns where another Checkpointer is to save before all leave
+        self._preemption.is_due(self._member, notice)  # returns where another Checkpointer is to save before all leave
         return self._handle or self._save(step, state, extra=extra, metrics=metrics, block=block)
 
     def _save(
         self, step: int, state: object, *, extra: Any, metrics: Mapping[str, Any] | None, block: bool = False
     ) -> SaveHandle:
         last = self._position.last
-        self._come_to(step)
+        self._advance_to(step)
         order = self._order(step, extra, metrics, block=block)
         self._timer.saved = time.monotonic()
         progress.step = step
@@ -257,13 +257,13 @@ class Checkpointer:
         return handle
 
     def _order(self, step: int, extra: Any, metrics: Any, *, block: bool = False, in_memory: bool = False) -> Order:
-        refused, keeping = None, self._keeping
+        refused, retention = None, self._retention
         try:
-            self._position.report_turn(*([] if keeping is None else [keeping.resume]), self._saver.rewind)
-            refused = refusal(step, None if in_memory else keeping, url=self._storage.url)
+            self._position.report_turn(*([] if retention is None else [retention.resume]), self._saver.rewind)
+            refused = reason_to_refuse(step, None if in_memory else retention, url=self._storage.url)
         except StorageError as error:
             refused = error
-        replace = refused is None and (in_memory or (keeping is not None and keeping.is_given_up(step)))
+        replace = refused is None and (in_memory or (retention is not None and retention.is_given_up(step)))
         return Order(step, extra, metrics, replace=replace, wait=block, refused=refused)
 
     def request(self, kind: Kind, why: str) -> None:
@@ -307,14 +307,14 @@ class Checkpointer:
         """
         if self._closed:
             return
-        wanted = known(globs(items or (), name="items"), self._items)
+        wanted = check_known(globs(items or (), name="items"), self._items)
         try:
             if not self._read_only:
                 self._member.notices.arrived(self._member.calls + 1)  # to leave after the last call means to leave here
             self._save_last()
             if wanted and self._saved is not None:
-                step, keeping = self._saved, self._keeping
-                self._world.on_main(lambda: None if keeping is None else keeping.reduce(step, wanted))
+                step, retention = self._saved, self._retention
+                self._world.on_main(lambda: None if retention is None else retention.reduce(step, wanted))
         finally:
             self._release()
 
@@ -327,7 +327,7 @@ class Checkpointer:
         """Close; after an exception, only wait for the save that goes on: the ranks may disagree by now."""
         if kind is None:
             self.close()
-        elif isinstance(error, Exception) and self._departure.rescue(error):
+        elif isinstance(error, Exception) and self._preemption.rescue(error):
             raise SystemExit(sigterm.EXIT_CODE)
         elif not self._closed:
             try:
@@ -339,8 +339,8 @@ class Checkpointer:
 
     def _attend_to_notices(self, *, on_sigterm: bool) -> None:
         """Hear of what all ranks are to do at one call; have SIGTERM be such a notice. Every rank must call."""
-        notices = self._departure.notices(self._world)
-        self._member = departure.Member(
+        notices = self._preemption.notices(self._world)
+        self._member = preemption.Member(
             notices,
             seen=lambda: self._seen[0] if self._seen is not None else self._saved,
             saved=lambda: self._saved,
@@ -348,7 +348,7 @@ class Checkpointer:
             release=self._release,
             answers=on_sigterm,
         )
-        self._departure.join(self._member)
+        self._preemption.join(self._member)
         if on_sigterm:
             self._undo_sigterm = sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO)
 
@@ -372,7 +372,7 @@ class Checkpointer:
         self._undo_end()
         self._undo_sigterm()
         if not self._read_only:
-            self._departure.drop(self._member)
+            self._preemption.drop(self._member)
         self._memory.close(saved=self._saver.committed)
         self._entry.leave(self._storage)
 
@@ -381,11 +381,11 @@ class Checkpointer:
             why = "closed" if self._closed else "read-only"
             raise AllranksError(f"rank {self._world.rank}: the checkpointer of {self._storage.url} is {why}.")
 
-    def _come_to(self, step: int) -> int | None:
+    def _advance_to(self, step: int) -> int | None:
         """Return the step at which the training was before. A step that it went on from is saved."""
         if type(step) is not int:
             return None
-        before = self._position.come_to(step)
-        if self._position.turned and before == self._position.resumed:
+        before = self._position.advance_to(step)
+        if self._position.has_branched and before == self._position.resumed:
             self._saved = before if self._position.is_stored else None
         return before

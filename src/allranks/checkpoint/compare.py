@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.checkpoint import facts
+from allranks.checkpoint import summary
+from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.manifest import Manifest, Shard, StoredLeaf
-from allranks.checkpoint.reader import Reader
 from allranks.checkpoint.restore_plan import Read, plan, spans
 from allranks.extent import Extent
 from allranks.storage.base import Storage
@@ -120,7 +120,7 @@ def _all(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 def _change(path: str, a: Manifest, b: Manifest, distances: Mapping[str, Distance]) -> LeafChange | None:
     one, other = a.leaves.get(path), b.leaves.get(path)
-    before, after = (facts.declared(leaf) if leaf else None for leaf in (one, other))
+    before, after = (summary.describe_leaf(leaf) if leaf else None for leaf in (one, other))
     if one is None or other is None:
         return LeafChange(path, "added" if one is None else "removed", before, after)
     if one.shape != other.shape:
@@ -132,7 +132,7 @@ def _change(path: str, a: Manifest, b: Manifest, distances: Mapping[str, Distanc
 
 
 def _values(a: Manifest, b: Manifest) -> tuple[ValueChange, ...]:
-    one, other = _said(a), _said(b)
+    one, other = _json_values(a), _json_values(b)
     pairs = [
         ValueChange(path, *((side[path],) if path in side else () for side in (one, other)))
         for path in _all(one, other)
@@ -140,11 +140,11 @@ def _values(a: Manifest, b: Manifest) -> tuple[ValueChange, ...]:
     return tuple(pair for pair in pairs if repr(pair.before) != repr(pair.after))  # a NaN is itself, True is not 1
 
 
-def _said(manifest: Manifest) -> dict[str, Any]:
+def _json_values(manifest: Manifest) -> dict[str, Any]:
     """Return all that a checkpoint holds beside arrays, path -> value."""
     return {
         **manifest.values,
-        **{path: value for path, value in facts.flat(manifest.extra, "extra") if value is not None},
+        **{path: value for path, value in summary.flatten_json(manifest.extra, "extra") if value is not None},
         **{f"metrics/{name}": value for name, value in manifest.metrics.items()},
     }
 
@@ -242,7 +242,7 @@ class _Sums:
 
     def _add(self, a: NDArray[Any], b: NDArray[Any]) -> None:
         before, after = _wide(a), _wide(b)
-        changed = _differing(a, b) if a.dtype == b.dtype else before != after
+        changed = _differing_bits(a, b) if a.dtype == b.dtype else before != after
         finite = np.isfinite(before) & np.isfinite(after)
         if not finite.all():
             before, after = before[finite], after[finite]
@@ -271,7 +271,7 @@ def _squared(array: NDArray[Any]) -> float:
     return float(np.square(array).sum())
 
 
-def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+def _differing_bits(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which elements differ in a bit."""
     words = np.dtype(f"u{min(a.itemsize, 8)}")
     differs: NDArray[np.bool_] = a.view(words) != b.view(words)

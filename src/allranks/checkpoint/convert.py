@@ -20,9 +20,9 @@ import numpy as np
 
 from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES
+from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.export_plan import chosen, is_below, name_of
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.reader import Reader
 from allranks.errors import AllranksError, AlreadyThere, CannotStore, StorageError
 from allranks.extent import Extent
 from allranks.failure import text_of
@@ -88,7 +88,7 @@ def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> i
     Raises AlreadyThere, Damaged, StorageError; AllranksError where the library is not installed, nothing is chosen, or
     a leaf's path goes on in another one.
     """
-    out = _named(out)
+    out = _check_output_path(out)
     place, framework = FORMATS[how.to]
     write = _writer(place, how.to)
     if out.exists() and not how.force:
@@ -102,7 +102,7 @@ def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> i
     tree = tree_of({name_of(path, stripped): leaf for path, leaf in {**arrays, **values}.items()})
     if how.to == "dcp":
         tree = _as_dict(tree)
-    with _in_place(out) as temporary:
+    with _replacing(out) as temporary:
         try:
             write(tree, temporary)
         except OSError:
@@ -112,7 +112,7 @@ def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> i
     return sum(one.nbytes for one in {id(array): array for array in arrays.values()}.values())
 
 
-def _named(out: Path) -> Path:
+def _check_output_path(out: Path) -> Path:
     """Return a place by its name. Raises AlreadyThere for the folder that the program runs in, and those above it."""
     whole = out.resolve() if ".." in out.parts else Path(os.path.abspath(out))
     if Path.cwd().is_relative_to(whole.resolve()):
@@ -171,12 +171,14 @@ def _arrays(reader: Reader, manifest: Manifest, paths: Sequence[str], framework:
     buffers = {path: np.empty(manifest.leaves[path].shape, DTYPES[manifest.leaves[path].dtype]) for path in paths}
     wanted = {path: buffers[path] for path in paths if saved_as[path] == path or saved_as[path] not in buffers}
     reader.fill([(path, Target(Extent.of_shape(buffer.shape), buffer)) for path, buffer in wanted.items()])
-    from_stored = import_module(f"allranks.arrays.leaves.{framework}").from_stored if framework != "numpy" else _itself
+    from_stored = (
+        import_module(f"allranks.arrays.leaves.{framework}").from_stored if framework != "numpy" else _identity
+    )
     made = {path: from_stored(buffer, manifest.leaves[path].kind) for path, buffer in wanted.items()}
     return {path: made[path] if path in made else made[saved_as[path]] for path in paths}
 
 
-def _itself(buffer: Any, _kind: str) -> Any:
+def _identity(buffer: Any, _kind: str) -> Any:
     return buffer
 
 
@@ -199,13 +201,13 @@ def tree_of(leaves: Mapping[str, Any]) -> Any:
         if isinstance(node.get(last), dict):
             raise AllranksError(f"{path!r} is above the path of another leaf, so no nested dict holds both.")
         node[last] = leaf
-    return _with_lists(tree, "")
+    return _lists_from_numbers(tree, "")
 
 
-def _with_lists(node: Any, name: str) -> Any:
+def _lists_from_numbers(node: Any, name: str) -> Any:
     if not isinstance(node, dict):
         return node
-    children = {key: _with_lists(child, key) for key, child in node.items()}
+    children = {key: _lists_from_numbers(child, key) for key, child in node.items()}
     if children.keys() != {str(number) for number in range(len(children))}:
         numbered = name == "state" and all(key.isdecimal() for key in children)
         return {int(key): child for key, child in children.items()} if numbered else children
@@ -215,7 +217,7 @@ def _with_lists(node: Any, name: str) -> Any:
 
 
 @contextmanager
-def _in_place(out: Path) -> Iterator[Path]:
+def _replacing(out: Path) -> Iterator[Path]:
     """Yield a temporary name beside ``out``; what is written there then takes its place."""
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES
+from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.export_plan import INDEX, SINGLE, Export, OutFile
-from allranks.checkpoint.reader import Reader
 from allranks.errors import AlreadyThere, StorageError
 from allranks.extent import Extent
 
@@ -51,13 +51,13 @@ def export(
     """
     small = {INDEX: planned.index, CONFIG: config}
     names = [*(file.name for file in planned.files), *(name for name, data in small.items() if data is not None)]
-    with _told(out):
-        old = _in_the_way(out, names)
+    with _translate_errors(out):
+        old = _existing_files(out, names)
         if old and not force:
             raise AlreadyThere(f"{out} has {', '.join(old)} already.", remedy="Name another folder, or pass --force.")
         out.mkdir(parents=True, exist_ok=True)
         _check_room(out, planned.bytes)
-        with _unnamed(out, names) as temporary:
+        with _temporary_files(out, names) as temporary:
             for file in planned.files:
                 _write(reader, file, temporary[file.name], progress)
             for name, data in small.items():
@@ -71,7 +71,7 @@ def export(
     return tuple(out / name for name in names)
 
 
-def _in_the_way(out: Path, names: list[str]) -> list[str]:
+def _existing_files(out: Path, names: list[str]) -> list[str]:
     """Return what a program that loads the new model would take for a part of it."""
     if not out.exists():
         return []
@@ -88,7 +88,7 @@ def _check_room(out: Path, needed: int) -> None:
 
 
 @contextmanager
-def _unnamed(out: Path, names: list[str]) -> Iterator[Mapping[str, Path]]:
+def _temporary_files(out: Path, names: list[str]) -> Iterator[Mapping[str, Path]]:
     """Give every file a temporary name; what still has it in the end is removed."""
     mark = secrets.token_hex(4)
     temporary = {name: out / f".{name}.{mark}.tmp" for name in names}
@@ -155,7 +155,7 @@ def _sync(folder: Path) -> None:
 
 
 @contextmanager
-def _told(out: Path) -> Iterator[None]:
+def _translate_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -21,7 +21,7 @@ from allranks.storage.base import Storage
 
 FORMAT = "allranks.hold"
 _MOST_ATTEMPTS = 100
-_OTHER = "Choose another step: `allranks ckpt ls` shows those that are there."
+_REMEDY = "Choose another step: `allranks ckpt ls` shows those that are there."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def take(storage: Storage, step: int, *, minutes: float) -> str:
     if storage.size(paths.manifest_path(step)) is None:
         release(storage, path)
         told = f"{storage.url} has no step {step}, or it was removed meanwhile."
-        raise StepRemoved(told, path=paths.step_folder(step), remedy=_OTHER)
+        raise StepRemoved(told, path=paths.step_folder(step), remedy=_REMEDY)
     return path
 
 

@@ -23,7 +23,7 @@ def check_names(names: Iterable[object]) -> None:
         )
 
 
-def known(names: tuple[str, ...], items: Collection[str]) -> tuple[str, ...]:
+def check_known(names: tuple[str, ...], items: Collection[str]) -> tuple[str, ...]:
     """Return names of items. Raises AllranksError for one that the Checkpointer was not made with."""
     if unknown := [name for name in names if name not in items]:
         raise AllranksError(
@@ -33,28 +33,28 @@ def known(names: tuple[str, ...], items: Collection[str]) -> tuple[str, ...]:
     return names
 
 
-def top(path: str) -> str:
+def top_key(path: str) -> str:
     """Return the key at the top of the state below which a leaf is."""
     return path.partition("/")[0]
 
 
 def item_of(path: str, items: Collection[str]) -> str:
     """Return the item that a leaf belongs to, "" if to none of these."""
-    found = top(path)
+    found = top_key(path)
     return found if found in items else ""
 
 
 def items_in(manifest: Manifest) -> frozenset[str]:
     """Return the keys at the top of the state that a checkpoint holds."""
-    return frozenset(map(top, (*manifest.leaves, *manifest.values)))
+    return frozenset(map(top_key, (*manifest.leaves, *manifest.values)))
 
 
-def reduced(manifest: Manifest, items: Collection[str]) -> Manifest:
+def reduce_manifest(manifest: Manifest, items: Collection[str]) -> Manifest:
     """Return the manifest of what is left of a checkpoint if only these items stay.
 
     Raises CannotReduce where a file that must stay holds arrays of something else, too.
     """
-    leaves = {path: leaf for path, leaf in manifest.leaves.items() if top(path) in items}
+    leaves = {path: leaf for path, leaf in manifest.leaves.items() if top_key(path) in items}
     named = {file.name: said for file in manifest.files if (said := paths.shard_file_of(file.name)) is not None}
     numbers = [n for n, file in enumerate(manifest.files) if file.name in named and named[file.name].item in items]
     places = {number: place for place, number in enumerate(numbers)}
@@ -64,11 +64,11 @@ def reduced(manifest: Manifest, items: Collection[str]) -> Manifest:
             step=manifest.step,
             remedy="Only what was saved by Checkpointer(items=...) is in files of its own.",
         )
-    values = {path: value for path, value in manifest.values.items() if top(path) in items}
+    values = {path: value for path, value in manifest.values.items() if top_key(path) in items}
     return replace(
         manifest,
         files=tuple(manifest.files[number] for number in numbers),
-        leaves={path: _moved(leaf, places) for path, leaf in leaves.items()},
+        leaves={path: _renumber_files(leaf, places) for path, leaf in leaves.items()},
         values=values,
         ties={path: other for path, other in manifest.ties.items() if path in leaves},
         rank_values=manifest.rank_values & values.keys(),
@@ -79,7 +79,7 @@ def _ends(run: Run) -> Iterable[Shard]:
     return run.first, replace(run.first, file=run.first.file + (run.count - 1) * run.file_step)
 
 
-def _moved(leaf: StoredLeaf, places: Mapping[int, int]) -> StoredLeaf:
+def _renumber_files(leaf: StoredLeaf, places: Mapping[int, int]) -> StoredLeaf:
     """Return a leaf whose files have other numbers: those of an item follow each other before and after."""
     runs = tuple(replace(run, first=replace(run.first, file=places[run.first.file])) for run in leaf.runs)
     return replace(leaf, runs=runs)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Set
 from typing import Any, cast
 
-from allranks.checkpoint.sound import Unsound
+from allranks.checkpoint.integrity import InvalidManifest
 from allranks.digest import NAMES, hasher
 
 FORMAT = "allranks.checkpoint"
@@ -27,7 +27,7 @@ _KEYS_OF = {PLAIN: _KEYS, EXTENDED: _KEYS | {"ties"}} | dict.fromkeys(
 _KNOWN = f"{', '.join(map(str, (PLAIN, EXTENDED, BY_RANK)))} and {COMPRESSED}"
 
 
-class Newer(Unsound):
+class NewerManifest(InvalidManifest):
     """The manifest is as a newer allranks wrote it, which this one cannot read."""
 
 
@@ -43,25 +43,25 @@ def document_of(data: bytes) -> dict[str, Any]:
     """
     head = _HEAD.match(data)
     if head is None:
-        raise Unsound('its first line is not {"digest":"<hexadecimal digits>",')
+        raise InvalidManifest('its first line is not {"digest":"<hexadecimal digits>",')
     written = head[1].decode()
     named = [name for name in NAMES if hasher(name).digits == len(written)]
     if not named:
         _check_version(_parsed(data))
-        raise Unsound(f"its digest has {len(written)} digits")
+        raise InvalidManifest(f"its digest has {len(written)} digits")
     found = hasher(named[0])(memoryview(data)[head.end() :])
     if found != written:
-        raise Unsound(f"the {named[0]} digest of its content is {found}; {written} was saved")
+        raise InvalidManifest(f"the {named[0]} digest of its content is {found}; {written} was saved")
     document = _parsed(data)
     if document.get("format") != FORMAT:
-        raise Unsound(f"its format is {short(document.get('format'))}, not {FORMAT!r}")
+        raise InvalidManifest(f"its format is {short(document.get('format'))}, not {FORMAT!r}")
     _check_version(document)
     version = document.get("version")
     if type(version) is not int or version not in _KEYS_OF:
-        raise Unsound(f"its version is {short(version)}, none of {_KNOWN}")
+        raise InvalidManifest(f"its version is {short(version)}, none of {_KNOWN}")
     expect_keys(document, _KEYS_OF[version], "the manifest")
     if document["integrity"] != named[0]:
-        raise Unsound(f"it names the digest {short(document['integrity'])}, but its own is {named[0]}")
+        raise InvalidManifest(f"it names the digest {short(document['integrity'])}, but its own is {named[0]}")
     return document
 
 
@@ -71,11 +71,11 @@ def _parsed(data: bytes) -> dict[str, Any]:
         text = data.decode()
         document = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except RecursionError:
-        raise Unsound("it is nested too deeply") from None
-    except Unsound:
+        raise InvalidManifest("it is nested too deeply") from None
+    except InvalidManifest:
         raise
     except ValueError as error:
-        raise Unsound(f"it is not JSON ({error})") from None
+        raise InvalidManifest(f"it is not JSON ({error})") from None
     _check_text(text, document)
     return cast(dict[str, Any], document)
 
@@ -83,7 +83,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 def _check_version(document: dict[str, Any]) -> None:
     version = document.get("version")
     if document.get("format") == FORMAT and type(version) is int and version > PLAIN and version not in _KEYS_OF:
-        raise Newer(f"is in version {version} of the format: this allranks reads the versions {_KNOWN}")
+        raise NewerManifest(f"is in version {version} of the format: this allranks reads the versions {_KNOWN}")
 
 
 def _check_text(text: str, document: Any) -> None:
@@ -92,7 +92,7 @@ def _check_text(text: str, document: Any) -> None:
         try:
             json.dumps(document, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise Unsound("it holds half of a surrogate pair") from None
+            raise InvalidManifest("it holds half of a surrogate pair") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -100,12 +100,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise Unsound(f"the key {short(twice)} stands twice in an object")
+        raise InvalidManifest(f"the key {short(twice)} stands twice in an object")
     return made
 
 
 def _no_constant(name: str) -> Any:
-    raise Unsound(f"{name} is not JSON")
+    raise InvalidManifest(f"{name} is not JSON")
 
 
 def short(value: Any) -> str:
@@ -115,6 +115,6 @@ def short(value: Any) -> str:
 
 def expect_keys(value: Any, keys: Set[str], what: str) -> None:
     if type(value) is not dict:
-        raise Unsound(f"{what} is {short(value)}, not an object")
+        raise InvalidManifest(f"{what} is {short(value)}, not an object")
     if value.keys() != keys:
-        raise Unsound(f"{what} has the keys {short(sorted(value))}, not {sorted(keys)}")
+        raise InvalidManifest(f"{what} has the keys {short(sorted(value))}, not {sorted(keys)}")

@@ -14,7 +14,7 @@ from allranks.arrays.cast import castable
 from allranks.arrays.saved_tree import SavedArray, SavedTree
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.names import Rename, canonical, matches, renamed
+from allranks.checkpoint.names import Rename, canonical, matches, rename_all
 from allranks.errors import AllranksError
 
 # Lines a group has in the message; names a leaf is compared with before it is said to be new.
@@ -30,8 +30,8 @@ class Difference:
 
     ``missing`` is not in the checkpoint, ``unexpected`` not in the template. ``wanted`` is what the template has,
     ``found`` what the checkpoint has (a shape, a dtype, a type), "" where it has none. ``meant`` is the path of the
-    other side that this one probably is, of the same shape and dtype; "" if there is none. What is ``tied`` is one
-    memory with the leaf ``meant`` in the template, and has other bytes in the checkpoint.
+    other side that this one probably is, of the same shape and dtype; "" if there is none. What is ``tied``
+    is one memory with the leaf ``meant`` in the template, and has other bytes in the checkpoint.
     """
 
     kind: Kind
@@ -42,7 +42,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RestoreOptions:
     """What of a difference the program means: ``rename`` says of paths in the checkpoint what they are in the template.
 
     Globs let leaves of the template be missing, and leaves of the checkpoint be left; with ``cast``, floats take the
@@ -67,12 +67,14 @@ class Asked:
         return False
 
 
-def renamed_as(manifest: Manifest, template: Iterable[str], rename: Rename | None) -> Manifest:
+def rename_manifest(manifest: Manifest, template: Iterable[str], rename: Rename | None) -> Manifest:
     """Return a manifest with the paths that its leaves have in a template. Raises AllranksError: two would be one."""
     if rename is None:
         return manifest
     known = {canonical(path): path for path in template}
-    there = {name: known.get(new, new) for new, name in renamed([*manifest.leaves, *manifest.values], rename).items()}
+    there = {
+        name: known.get(new, new) for new, name in rename_all([*manifest.leaves, *manifest.values], rename).items()
+    }
     leaves = {there[name]: leaf for name, leaf in manifest.leaves.items()}
     values = {there[name]: value for name, value in manifest.values.items()}
     rows = frozenset(there[name] for name in manifest.rank_values)
@@ -101,9 +103,9 @@ class _Side:
         return f"value of type {type(self.values[path]).__name__}"
 
 
-def saved(manifest: Manifest, rename: Rename | None = None) -> SavedTree:
+def saved_tree(manifest: Manifest, rename: Rename | None = None) -> SavedTree:
     """Return what a checkpoint has, for templates that take its structure."""
-    seen = renamed_as(manifest, (), rename)
+    seen = rename_manifest(manifest, (), rename)
     arrays = {path: SavedArray(leaf.shape, leaf.dtype, leaf.kind) for path, leaf in seen.leaves.items()}
     return SavedTree({**arrays, **seen.values}, separators="/" if rename is None else "./")
 
@@ -131,7 +133,7 @@ def differences(
     )
 
 
-def tied(pairs: Mapping[int, int], declared: Sequence[Declared]) -> tuple[Difference, ...]:
+def tied_differences(pairs: Mapping[int, int], declared: Sequence[Declared]) -> tuple[Difference, ...]:
     """Return the differences of arrays that are one memory in a template, and not in the checkpoint."""
     return tuple(
         Difference("tied", declared[number].path, "one memory", "other bytes", declared[other].path)
@@ -145,18 +147,18 @@ def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: 
     What is in the checkpoint alone is not listed again where it is named beside what it probably is here.
     """
     lines = [f"the template does not fit the checkpoint of step {manifest.step}: {_counts(found)}."]
-    lines += _titled("in the template, not in the checkpoint", [_one_sided(d) for d in found if d.kind == "missing"])
+    lines += _section("in the template, not in the checkpoint", [_one_sided(d) for d in found if d.kind == "missing"])
     left = [one for one in found if one.kind == "unexpected" and not one.meant]
-    lines += _titled("in the checkpoint, not in the template", [_one_sided(one) for one in left])
+    lines += _section("in the checkpoint, not in the template", [_one_sided(one) for one in left])
     for kind, title in (
         ("reshaped", "of another shape"),
         ("recast", "of another type"),
         ("array or value", "an array on one side, a value on the other"),
     ):
-        lines += _titled(
+        lines += _section(
             title, [f"{d.path!r}: {d.found} in the checkpoint, {d.wanted} here" for d in found if d.kind == kind]
         )
-    lines += _titled(
+    lines += _section(
         "one memory in the template, and different arrays in the checkpoint",
         [f"{d.path!r} is {d.meant!r} here" for d in found if d.kind == "tied"],
     )
@@ -257,9 +259,9 @@ class _Change:
 def _changes_between(wanted: str, found: str) -> Iterator[_Change]:
     """The change of the beginning, and that of the end, in whole components, that leads from one path to the other."""
     old, new = _components(wanted), _components(found)
-    same = _shared(old[::-1], new[::-1])
+    same = _common_prefix(old[::-1], new[::-1])
     yield _Change(False, "".join(old[: len(old) - same]), "".join(new[: len(new) - same]))
-    same = _shared(old, new)
+    same = _common_prefix(old, new)
     yield _Change(True, "".join(old[same:]), "".join(new[same:]))
 
 
@@ -267,7 +269,7 @@ def _components(path: str) -> list[str]:
     return [part for part in re.split(r"([./])", path) if part]
 
 
-def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+def _common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
@@ -293,7 +295,7 @@ def _one_sided(one: Difference) -> str:
     return f"{one.path!r}: {one.wanted or one.found}{meant}"
 
 
-def _titled(title: str, items: Sequence[str]) -> list[str]:
+def _section(title: str, items: Sequence[str]) -> list[str]:
     if not items:
         return []
     more = [f"    ... and {len(items) - _LISTED} more"] if len(items) > _LISTED else []
@@ -311,14 +313,14 @@ def _advice(found: Sequence[Difference], arrays: Sequence[str], manifest: Manife
         return []
     change = next(change for change, count in explained.items() if count == many)
     who = f"all {many}" if many == len(missing) else f"{many} of {len(missing)}"
-    line = f" To restore them: restore(..., rename={change.rename})" if _helps(change, arrays, manifest) else ""
+    line = f" To restore them: restore(..., rename={change.rename})" if _improves_fit(change, arrays, manifest) else ""
     return [f"  {who} missing leaves differ by {change}.{line}"]
 
 
-def _helps(change: _Change, arrays: Sequence[str], manifest: Manifest) -> bool:
+def _improves_fit(change: _Change, arrays: Sequence[str], manifest: Manifest) -> bool:
     """Return whether more arrays fit with the change given as ``rename=``."""
     try:
-        after = renamed_as(manifest, arrays, change.rename)
+        after = rename_manifest(manifest, arrays, change.rename)
     except AllranksError:
         return False
     return sum(path in after.leaves for path in arrays) > sum(path in manifest.leaves for path in arrays)

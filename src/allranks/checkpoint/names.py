@@ -16,7 +16,7 @@ from allranks.failure import text_of
 Rename = Mapping[str, str] | Callable[[str], str]
 
 # Where the weights stand in files that hold more: Lightning, torch's recipes, Flax, DeepSpeed.
-_TOLD = 12
+_LISTED = 12
 KNOWN_KEYS = ("state_dict", "model_state_dict", "model", "params", "module", "state")
 
 
@@ -30,18 +30,18 @@ def matches(path: str, globs: Iterable[str]) -> str:
     return next((glob for glob in globs if fnmatchcase(canonical(path), canonical(glob))), "")
 
 
-def renaming(rename: Rename | None) -> Callable[[str], str]:
+def make_renamer(rename: Rename | None) -> Callable[[str], str]:
     """Return what tells of a name in the file its name in the template.
 
     Of a mapping, names without ``*`` are taken as they are, and first. Patterns follow, in their order, each on what
     the one before it left: ``{"model.*": "*", "*.fc1.*": "*.0.*"}``. Raises AllranksError where a pattern and what it
     becomes do not have the same number of ``*``.
     """
-    return canonical if rename is None else _Renaming(rename)
+    return canonical if rename is None else _Renamer(rename)
 
 
-class _Renaming:
-    """A rename, checked; ``idle`` are those of its names and patterns that nothing had yet."""
+class _Renamer:
+    """A rename, checked; ``unused_renames`` are those of its names and patterns that nothing had yet."""
 
     def __init__(self, rename: Rename) -> None:
         self._change = None if isinstance(rename, Mapping) else rename
@@ -54,7 +54,7 @@ class _Renaming:
             )
         self._exact = {canonical(old): (old, canonical(new)) for old, new in steps.items() if "*" not in old}
         self._patterns = [(old, *_pattern(old, new)) for old, new in steps.items() if "*" in old]
-        self.idle = dict.fromkeys(steps)
+        self.unused_renames = dict.fromkeys(steps)
 
     def __call__(self, name: str) -> str:
         if self._change is not None:
@@ -68,23 +68,23 @@ class _Renaming:
         name = canonical(name)
         if name in self._exact:
             old, new = self._exact[name]
-            self.idle.pop(old, None)
+            self.unused_renames.pop(old, None)
             return new
         for old, pattern, becomes in self._patterns:
             if found := pattern.fullmatch(name):
-                self.idle.pop(old, None)
-                name = "".join(_woven(becomes, found.groups()))
+                self.unused_renames.pop(old, None)
+                name = "".join(_interleave(becomes, found.groups()))
         return name
 
 
-def idle(names: Iterable[str], rename: Rename | None) -> list[str]:
+def unused_renames(names: Iterable[str], rename: Rename | None) -> list[str]:
     """Return what of a mapping renames none of these names: perhaps it is misspelt."""
     if not isinstance(rename, Mapping):
         return []
-    change = _Renaming(rename)
+    change = _Renamer(rename)
     for name in names:
         change(name)
-    return list(change.idle)
+    return list(change.unused_renames)
 
 
 def _pattern(old: str, new: str) -> tuple[re.Pattern[str], Sequence[str]]:
@@ -97,19 +97,19 @@ def _pattern(old: str, new: str) -> tuple[re.Pattern[str], Sequence[str]]:
     return re.compile(text, re.DOTALL), canonical(new).split("*")
 
 
-def _woven(between: Sequence[str], texts: Sequence[str]) -> Iterable[str]:
+def _interleave(between: Sequence[str], texts: Sequence[str]) -> Iterable[str]:
     yield between[0]
     for text, rest in zip(texts, between[1:], strict=True):
         yield text
         yield rest
 
 
-def renamed(names: Iterable[str], rename: Rename | None) -> dict[str, str]:
+def rename_all(names: Iterable[str], rename: Rename | None) -> dict[str, str]:
     """Return by its name in the template what each leaf is called in the file.
 
     Raises AllranksError where two leaves would get one name.
     """
-    change = renaming(rename)
+    change = make_renamer(rename)
     found: dict[str, str] = {}
     for name in names:
         new = change(name)
@@ -129,17 +129,17 @@ def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -
     """
     names = list(names)
     if key is not None:
-        if key and not below(names, key):
+        if key and not names_below(names, key):
             tops = list(dict.fromkeys(name.partition("/")[0] for name in names)) or ["nothing"]
-            told = ", ".join(tops[:_TOLD]) + (f" and {len(tops) - _TOLD} more" if len(tops) > _TOLD else "")
+            told = ", ".join(tops[:_LISTED]) + (f" and {len(tops) - _LISTED} more" if len(tops) > _LISTED else "")
             raise AllranksError(f"no array of the file is below key={key!r}; at the top there are: {told}.")
         return key
     wanted = set(map(canonical, template))
     found = {known: [n for n in names if n.startswith(f"{known}/")] for known in KNOWN_KEYS}
     scores = {
-        known: sum(canonical(name.removeprefix(f"{known}/")) in wanted for name in below)
-        for known, below in found.items()
-        if below
+        known: sum(canonical(name.removeprefix(f"{known}/")) in wanted for name in names_below)
+        for known, names_below in found.items()
+        if names_below
     }
     at_top = sum(canonical(name) in wanted for name in names)
     best = max(scores, key=lambda known: scores[known], default="")
@@ -148,7 +148,7 @@ def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -
     return best if scores[best] > at_top or all("/" in name for name in names) else ""
 
 
-def below(names: Iterable[str], key: str) -> dict[str, str]:
+def names_below(names: Iterable[str], key: str) -> dict[str, str]:
     """Return by their names below a key the names of the file."""
     prefix = f"{canonical(key)}." if key else ""
     return {name[len(prefix) :]: name for name in names if canonical(name).startswith(prefix)}

@@ -13,7 +13,7 @@ from allranks.extent import Extent
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class RankChoices:
     """``per_rank`` and ``from_main`` are globs of paths, in which ``.`` and ``/`` are one."""
 
     per_rank: tuple[str, ...] = ()

@@ -19,25 +19,26 @@ Metrics = Mapping[str, float]
 class Position:
     """The step that a training has come to: ``last``, None before the first. The same on every rank.
 
-    ``resumed`` is the step that it went on from last, None where it began anew; ``turned`` says that whoever keeps the
-    run's steps has not heard of that yet; ``is_stored``, that it is in the run's storage, and not in memory alone.
+    ``resumed`` is the step that it went on from last, None where it began anew; ``has_branched`` says that whoever
+    keeps the run's steps has not heard of that yet; ``is_stored``, that it is in the run's storage, and not in memory
+    alone.
     """
 
     def __init__(self) -> None:
         self.last: int | None = None
         self.resumed: int | None = None
-        self.turned = False
+        self.has_branched = False
         self.is_stored = True
         self._restored: dict[int, Metrics | None] = {}
         self._in_memory_only: set[int] = set()
         self._recorded: Metrics | None = None
 
-    def restored(self, step: int, metrics: Metrics, *, is_stored: bool = True) -> None:
+    def note_restore(self, step: int, metrics: Metrics, *, is_stored: bool = True) -> None:
         """Take note that a step was restored, for whatever purpose; not ``is_stored``: from memory alone."""
         self._restored[step] = metrics
         (self._in_memory_only.discard if is_stored else self._in_memory_only.add)(step)
 
-    def come_to(self, step: int) -> int | None:
+    def advance_to(self, step: int) -> int | None:
         """Take note that the training has done ``step`` steps. Return the step that it was at before, if one is known.
 
         It has gone on from the highest step that was restored or done and is not after ``step``.
@@ -45,7 +46,7 @@ class Position:
         base = max((one for one in self._restored if one <= step), default=None)
         done = self.last if self.last is not None and self.last <= step else None
         if base is not None and (done is None or base >= done):
-            self.resumed, self.turned, self._recorded = base, True, self._restored[base]
+            self.resumed, self.has_branched, self._recorded = base, True, self._restored[base]
             self.is_stored = base not in self._in_memory_only
             done = base
         self._restored.clear()
@@ -54,10 +55,10 @@ class Position:
 
     def report_turn(self, *reports: Callable[[int], object]) -> None:
         """Report, once, the step that the training went on from to who keeps the run's steps: before the first save."""
-        if self.turned and self.resumed is not None:
+        if self.has_branched and self.resumed is not None:
             for report in reports:
                 report(self.resumed)
-        self.turned = False
+        self.has_branched = False
 
     def take_recorded(self) -> Metrics | None:
         """Return, once, the metrics of the step that the training goes on from, as far as that is known."""

@@ -67,19 +67,19 @@ def verify(
     faults: list[Fault] = []
     todo: list[_Piece] = []
     for number, file in enumerate(manifest.files):
-        fault, whole = _look(stored, number)
+        fault, complete = _check_size(stored, number)
         faults += [fault] if fault else []
-        todo += _pieces(number, file, whole)
+        todo += _pieces(number, file, complete)
     rehash = _Rehash(stored, progress)
     with ThreadPoolExecutor(threads) as workers:
         for found in workers.map(rehash.check, todo):
             faults += found
     order = {file.name: number for number, file in enumerate(manifest.files)}
     faults.sort(key=lambda fault: (order[fault.file], fault.where))
-    return tuple(_told(stored, _joined(faults)))
+    return tuple(_attribute_faults(stored, _join_faults(faults)))
 
 
-def _look(stored: _Stored, number: int) -> tuple[Fault | None, int]:
+def _check_size(stored: _Stored, number: int) -> tuple[Fault | None, int]:
     """Look at a file's size only. Return what is wrong with it, and how many of its chunks are there whole."""
     file = stored.manifest.files[number]
     size = stored.storage.size(stored.path(file))
@@ -88,23 +88,24 @@ def _look(stored: _Stored, number: int) -> tuple[Fault | None, int]:
     if size > file.size:
         what = f"the file has {size:,} bytes; {file.size:,} were saved"
         return Fault(file.name, "too long", (file.bytes, file.bytes + size - file.size), (), what), len(file.ends)
-    whole = sum(end <= size for end in file.stored or file.ends)
+    complete = sum(end <= size for end in file.stored or file.ends)
     if size < file.size:
-        begin = file.ends[whole - 1] if whole else 0
+        begin = file.ends[complete - 1] if complete else 0
         what = f"the file ends after {size:,} of {file.size:,} bytes"
-        return Fault(file.name, "cut off", (begin, file.bytes), (), what), whole
-    return None, whole
+        return Fault(file.name, "cut off", (begin, file.bytes), (), what), complete
+    return None, complete
 
 
-def _pieces(number: int, file: StoredFile, whole: int) -> Iterator[_Piece]:
-    """Yield the first ``whole`` chunks of a file in groups that one read takes: a block at most, or a larger chunk."""
+def _pieces(number: int, file: StoredFile, complete: int) -> Iterator[_Piece]:
+    """Yield the first ``complete`` chunks of a file in groups that one read takes: a block at most, or a larger
+    chunk."""
     first = begin = 0
-    for chunk, end in enumerate(file.ends[:whole]):
+    for chunk, end in enumerate(file.ends[:complete]):
         if end - begin > BLOCK and chunk > first:
             yield _Piece(number, first, chunk - 1)
             first, begin = chunk, file.ends[chunk - 1]
-    if whole:
-        yield _Piece(number, first, whole - 1)
+    if complete:
+        yield _Piece(number, first, complete - 1)
 
 
 class _Rehash(threading.local):
@@ -168,7 +169,7 @@ class _Rehash(threading.local):
             yield start, stop, file.digests[chunk], found
 
 
-def _joined(faults: Sequence[Fault]) -> Iterator[Fault]:
+def _join_faults(faults: Sequence[Fault]) -> Iterator[Fault]:
     last: Fault | None = None
     for fault in faults:
         if last and (last.file, last.kind, last.where[1]) == (fault.file, fault.kind, fault.where[0]):
@@ -181,7 +182,7 @@ def _joined(faults: Sequence[Fault]) -> Iterator[Fault]:
         yield last
 
 
-def _told(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Fault]:
+def _attribute_faults(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Fault]:
     """Say which leaves each fault concerns, and whether the file is another one altogether."""
     manifest = stored.manifest
     numbers = {file.name: number for number, file in enumerate(manifest.files)}
@@ -189,7 +190,7 @@ def _told(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Fault]:
     for fault in faults:
         number = numbers[fault.file]
         file = manifest.files[number]
-        if fault.where[0] == 0 and fault.kind != "missing" and (whose := _whose(stored, file)):
+        if fault.where[0] == 0 and fault.kind != "missing" and (whose := _foreign_owner(stored, file)):
             foreign.add(file.name)
             fault = replace(fault, kind="foreign", where=(0, file.bytes), what=whose)
         elif file.name in foreign:
@@ -197,7 +198,7 @@ def _told(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Fault]:
         yield replace(fault, leaves=audit.leaves_at(manifest, number, *fault.where))
 
 
-def _whose(stored: _Stored, file: StoredFile) -> str | None:
+def _foreign_owner(stored: _Stored, file: StoredFile) -> str | None:
     """Return what the file itself says that it is, if that is not what the manifest takes it for."""
     said = _about(stored.storage, stored.path(file))
     named = paths.shard_file_of(file.name)

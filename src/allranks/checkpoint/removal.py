@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from allranks.checkpoint import audit, holds, items, leftovers, manifest_encode, manifest_json, paths
+from allranks.checkpoint import audit, holds, items, leftovers, manifest_decode, manifest_encode, paths
 from allranks.errors import AllranksError, NotThere
 from allranks.storage.base import Storage
 
@@ -59,7 +59,7 @@ def reduce_step(storage: Storage, step: int, names: Collection[str]) -> bool:
     if lacking := set(names) - items.items_in(before):
         told = ", ".join(map(repr, sorted(lacking)))
         raise AllranksError(f"step {step} of {storage.url} has no item {told}, so nothing of it is removed.", step=step)
-    after = items.reduced(before, names)
+    after = items.reduce_manifest(before, names)
     if after.files != before.files or after.leaves.keys() != before.leaves.keys() or after.values != before.values:
         storage.put(path, manifest_encode.encode(after), replace=True)
         if step in holds.held(storage):
@@ -93,4 +93,4 @@ def _manifest(storage: Storage, step: int) -> tuple[bytes, tuple[str, ...] | Non
         data = storage.get(paths.manifest_path(step))
     except NotThere:
         return b"", ()
-    return data, manifest_json.file_names(data)
+    return data, manifest_decode.file_names(data)

@@ -141,7 +141,7 @@ def spans(reads: Iterable[Read], *, limit: int = BLOCK) -> Iterator[tuple[Read, 
     """
     group: list[Read] = []
     for read in reads:
-        if group and not (_adjoins(group[-1], read) and read.end - group[0].begin <= limit):
+        if group and not (_is_adjacent(group[-1], read) and read.end - group[0].begin <= limit):
             yield tuple(group)
             group = []
         group.append(read)
@@ -272,5 +272,5 @@ def _direct(part: Part, length: int) -> int | None:
     return None if left else begin * link.item
 
 
-def _adjoins(one: Read, other: Read) -> bool:
+def _is_adjacent(one: Read, other: Read) -> bool:
     return other.begin - one.end <= PAGE and (one.direct is None) == (other.direct is None)

@@ -42,7 +42,7 @@ class Compared:
         return f"{self.name}: expected {self.recorded:.6g}, found {self.mean:.6g}{times}"
 
     @property
-    def torn(self) -> str:
+    def inconsistent_ranks(self) -> str:
         """Say which ranks differ from the others, where some do and the others are as recorded; "" if not."""
         good = [rank for rank, value in enumerate(self.now) if _near(value, self.recorded, 0.5)]
         bad = [rank for rank in range(len(self.now)) if rank not in good]
@@ -71,7 +71,7 @@ def _near(value: float, recorded: float, within: float) -> bool:
 
 def reasons(compared: Sequence[Compared], loaded: Loaded | None, *, step: int | None) -> list[str]:
     """Return what may be the reason, the likeliest first, with the evidence that there is."""
-    found = [one.torn for one in compared if one.torn]
+    found = [one.inconsistent_ranks for one in compared if one.inconsistent_ranks]
     if loaded is None:
         found.append(
             "coverage: was every weight loaded? restore() loads all or nothing; after allranks.load, pass its result "
@@ -102,7 +102,7 @@ def _is_statistic(path: str) -> bool:
     return name in ("running_mean", "running_var", "mean", "var", "std", "num_batches_tracked")
 
 
-def told(compared: Sequence[Compared], why: Sequence[str], *, within: float) -> str:
+def message(compared: Sequence[Compared], why: Sequence[str], *, within: float) -> str:
     """Return the message."""
     odd = "; ".join(str(one) for one in compared if not one.fits)
     listed = "\n".join(f"  {number}. {reason}" for number, reason in enumerate(why, 1))

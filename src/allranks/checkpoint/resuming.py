@@ -7,7 +7,7 @@ from typing import Any
 
 from allranks.checkpoint import agree
 from allranks.checkpoint.metrics import as_numbers
-from allranks.checkpoint.resume_gate import Loaded, compare, reasons, told
+from allranks.checkpoint.resume_gate import Loaded, compare, message, reasons
 from allranks.errors import AllranksError, NotResumed
 from allranks.gate.log import log
 from allranks.world.base import World
@@ -28,12 +28,12 @@ def resume_gate(
         numbers = as_numbers(first)
     except Exception as found:  # the others must not wait
         error = found
-    said = world.all_gather([agree.refusal(error), numbers, dict(recorded)], name="resume gate")
+    said = world.all_gather([agree.refusal_of(error), numbers, dict(recorded)], name="resume gate")
     if error is not None:
         raise error
     who = f"rank {world.rank}: resume gate"
     if refused := agree.first_refusal([one[0] for one in said]):
-        raise agree.quoted(refused, who=who, step=step)
+        raise agree.refusal_error(refused, who=who, step=step)
     compared = compare([one[1] for one in said], said[0][2], within=within) if _alike(said) else []
     if not compared:
         raise AllranksError(
@@ -44,7 +44,7 @@ def resume_gate(
     if all(one.fits for one in compared):
         log("resume gate: %s.", "; ".join(map(str, compared)))
         return
-    raise NotResumed(f"{who}: {told(compared, reasons(compared, loaded, step=step), within=within)}", step=step)
+    raise NotResumed(f"{who}: {message(compared, reasons(compared, loaded, step=step), within=within)}", step=step)
 
 
 def _names(values: Mapping[str, Any]) -> str:

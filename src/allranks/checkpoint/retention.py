@@ -1,184 +1,199 @@
-"""Which checkpoints of a run are to be deleted, in whole or but for some of their items: never the newest."""
+"""Which steps of a run are there, which are given up, which the policy keeps: rank 0 knows."""
 
 from __future__ import annotations
 
-import math
-import numbers
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
-from allranks.arguments import expect, is_count, several
+from allranks.checkpoint import audit, holds, paths
+from allranks.checkpoint.items import CannotReduce, items_in
+from allranks.checkpoint.removal import obstacles, reduce_step, remove_replaced, remove_step
+from allranks.checkpoint.retention_policy import Decision, Keep, Policy, Saved, decide, lacks_metric
+from allranks.errors import AllranksError, BadArgument, Damaged, NewerFormat, NotThere, StepExists, StorageError
+from allranks.failure import text_of
+from allranks.gate.log import log
+from allranks.storage.base import Storage
+
+_NO_METRIC = "allranks: keep_best: no step has the metric %r, so nothing is removed. The metrics of step %d are: %s."
+_STEP_LIMIT = 1 << 63
+_NO_ITEM = "allranks: items: no step has the item %r, so nothing is removed. Those of step %d are: %s."
 
 
-class Best(NamedTuple):
-    """Keep the ``many`` checkpoints whose ``metric`` is the least (``min``) or the greatest (``max``)."""
+class Retention:
+    """The steps of a run, for the job that owns it. ``check_owner`` raises where it owns it no more.
 
-    metric: str
-    order: Literal["min", "max"]
-    many: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What is kept: the newest ``keep_last`` (None: all), every step that ``keep_every`` divides, and the best.
-
-    Raises ValueError for what makes no sense.
+    A step is given up where an older one was restored: its branch ends, and the next save removes it. Of steps that
+    ``policy`` does not keep, that of an item in ``items`` may keep the item.
     """
 
-    keep_last: int | None = None
-    keep_every: int | None = None
-    keep_best: Best | tuple[str, Literal["min", "max"], int] | None = None
+    def __init__(
+        self,
+        storage: Storage,
+        policy: Policy | Keep,
+        items: Mapping[str, Keep] | None = None,
+        *,
+        check_owner: Callable[[], None],
+    ) -> None:
+        self._storage = storage
+        self._policy = policy
+        self._items = items or {}
+        self._check_owner = check_owner
+        self._saved: dict[int, Saved] = {}
+        self._reduced: dict[int, tuple[str, ...]] = {}
+        self._unread: set[int] = set()
+        self._given_up: set[int] = set()
+        self._superseded: set[int] = set()
+        self._memory_is_given_up = True  # until the run is resumed: a training that begins anew is another branch, too
+        self._is_continued = False
+        self._lock = threading.Lock()
+        self._reported: dict[int, str] = {}
+        self.steps = set(audit.steps(storage))
 
-    def __post_init__(self) -> None:
-        for name in ("keep_last", "keep_every"):
-            if getattr(self, name) is not None:
-                _check_positive(name, getattr(self, name))
-        if self.keep_best is not None:
-            _check_best(self.keep_best)
-        if self.keep_last is None and (self.keep_every is not None or self.keep_best is not None):
-            raise ValueError(
-                "keep_every and keep_best say what to keep beside the newest, but without keep_last everything is "
-                "kept. Set keep_last too (keep_last=1 is the least)."
-            )
+    def has(self, step: int) -> bool:
+        """Return whether a step is there, and to stay."""
+        return step in self.steps - self._given_up
+
+    def is_given_up(self, step: int) -> bool:
+        """Return whether a step is there, and may be replaced."""
+        return step in self._given_up
+
+    def resume(self, step: int) -> None:
+        """Take note that the run goes on from ``step``."""
+        self._is_continued = True
+        later = {one for one in self.steps if one > step}
+        self._given_up = self._removable(later, held={})  # a training does not wait for readers of another branch
+        with self._lock:
+            self._superseded = set(self._given_up)
+            self._memory_is_given_up = self._is_in_memory_after(step)
+        if self._given_up:
+            told = ", ".join(map(str, sorted(self._given_up)))
+            log("allranks: the run goes on from step %d; the next save removes step %s.", step, told, level=30)
+
+    def before_commit(self) -> None:
+        """Right before a manifest is put: nothing that is given up may stand above it.
+
+        The newest goes first: whoever comes after a crash sees a step of the old branch, or the restored one.
+        """
+        with self._lock:  # a save to disk and one into memory may be about to publish
+            self._check_owner()
+            if self._memory_is_given_up:
+                self._storage.delete(paths.MEMORY)
+            for step in sorted(self._superseded, reverse=True):
+                self._storage.delete(paths.manifest_path(step))
+            self._superseded, self._memory_is_given_up = set(), False
+
+    def _is_in_memory_after(self, step: int) -> bool:
+        try:
+            return audit.in_memory(self._storage).step > step
+        except (NotThere, NewerFormat):
+            return False
+        except Damaged:  # nobody knows of which step
+            return True
+
+    def after_commit(self, saved: Saved, *, replaced: bool) -> None:
+        """After a commit: remove what is left of the branch that was given up, and what the policies do not keep."""
+        step = saved.step
+        if self.steps and not self._is_continued:
+            text = "allranks: step %d is saved beside step %d, which this program found in %s and did not restore."
+            log(text, step, max(self.steps), self._storage.url, level=30)
+        self._is_continued = True
+        self.steps.add(step)
+        self._saved[step] = saved
+        self._reduced.pop(step, None)
+        try:
+            if replaced:
+                self._check_owner()  # a newer owner may be writing this very step
+                remove_replaced(self._storage, step)
+            given_up, self._given_up = self._given_up - {step}, set()
+            self._remove(given_up)
+            self.steps -= given_up  # also those of which a reader still holds the files
+            decision = self._decide(self.steps - given_up, newest=step)
+            self._remove(decision.remove)
+            for one, names in decision.reduce.items():
+                self._reduce_once(one, names)
+        except AllranksError as error:  # the save itself is done
+            log("allranks: after the save of step %d: %s", step, error, level=30)
+
+    def _reduce_once(self, step: int, names: tuple[str, ...]) -> None:
+        """Reduce a step, unless that is done; one that cannot be, stays whole, which is reported once."""
+        if self._reduced.get(step) == names:
+            return
+        try:
+            self.reduce(step, names)
+        except CannotReduce as error:
+            self._reduced[step] = names
+            log("allranks: %s", error, level=30)
+
+    def reduce(self, step: int, names: tuple[str, ...]) -> None:
+        """Remove all of a step but these items, unless a reader holds it."""
+        if not self._removable({step}, held=holds.held(self._storage)):
+            return
+        self._check_owner()
+        if reduce_step(self._storage, step, names):
+            self._reduced[step] = names
+            self._saved[step] = replace(self._saved_step(step), items=frozenset(names))
+
+    def _remove(self, steps: Iterable[int]) -> None:
+        steps = set(steps)
+        for step in sorted(self._removable(steps, held=holds.held(self._storage) if steps else {})):
+            self._check_owner()
+            left = remove_step(self._storage, step)
+            if left is None:
+                continue
+            self.steps.discard(step)
+            if left:
+                names = ", ".join(left)
+                log("allranks: step %d is removed; not ours, and left in its folder: %s.", step, names, level=30)
+
+    def _decide(self, steps: Iterable[int], *, newest: int) -> Decision:
+        """Return what the policies do not keep; nothing where one cannot know which steps are the best."""
+        self._unread.clear()
+        saved = [self._saved_step(step) for step in steps]
+        for policy in (self._policy, *self._items.values()):
+            if metric := lacks_metric(saved, policy):
+                there = ", ".join(map(repr, self._saved[newest].metrics)) or "none"
+                log(_NO_METRIC, metric, newest, there, level=30)
+                return Decision(())
+        if lost := [name for name in self._items if not any(name in one.items for one in saved)]:
+            there = ", ".join(map(repr, sorted(self._saved[newest].items))) or "none"
+            log(_NO_ITEM, lost[0], newest, there, level=30)
+            return Decision(())
+        try:
+            return decide(saved, self._policy, self._items, spared={newest, *self._unread})
+        except Exception as error:  # of a policy of the program's own
+            raise AllranksError(f"a policy of what is kept failed: {text_of(error)}") from error
+
+    def _removable(self, steps: set[int], *, held: Mapping[int, str]) -> set[int]:
+        """Return those of the steps that may be removed. Why another one must stay is reported once."""
+        found = obstacles(self._storage, steps, held=held) if steps else {}
+        for step, why in found.items():
+            if self._reported.get(step) != why:
+                log("allranks: step %d of %s is not removed: %s.", step, self._storage.url, why, level=30)
+        self._reported |= found
+        return steps - found.keys()
+
+    def _saved_step(self, step: int) -> Saved:
+        """Return what policies ask of a step, an earlier job's too; no more than its number where none asks."""
+        asks = self._items or not isinstance(self._policy, Policy) or self._policy.keep_best is not None
+        if step not in self._saved:
+            if not asks:
+                return Saved(step, {})
+            try:
+                manifest = audit.load(self._storage, step)
+                self._saved[step] = Saved(step, manifest.metrics, items_in(manifest))
+            except (Damaged, NewerFormat, StorageError) as error:
+                if self._items or isinstance(error, StorageError):
+                    self._unread.add(step)  # nobody knows what of it is to be kept
+                return Saved(step, {})
+        return self._saved[step]
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """A checkpoint that is there; ``items`` are the keys at the top of its state, as far as somebody asks for them."""
-
-    step: int
-    metrics: Mapping[str, float]
-    items: frozenset[str] = frozenset()
-
-
-# Returns which of these checkpoints, in ascending order, are to be kept, by their steps.
-Keep = Callable[[Sequence[Saved]], Iterable[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """``remove`` are steps that go, in ascending order; of those in ``reduce``, the items that are named stay."""
-
-    remove: tuple[int, ...]
-    reduce: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-
-
-def keep_last(many: int) -> Keep:
-    """Return a policy: keep the newest ones."""
-    _check_positive("keep_last", many)
-    return lambda saved: sorted(one.step for one in saved)[-many:]
-
-
-def keep_every(steps: int) -> Keep:
-    """Return a policy: keep each step that this number divides."""
-    _check_positive("keep_every", steps)
-    return lambda saved: [one.step for one in saved if one.step % steps == 0]
-
-
-@dataclass(frozen=True, slots=True)
-class KeepBest:
-    """A policy: keep the best ones. Where no checkpoint has the metric, keep all: nobody knows which are the best."""
-
-    best: Best
-
-    def __call__(self, saved: Sequence[Saved]) -> list[int]:
-        known = any(self.best.metric in one.metrics for one in saved)
-        return _best(saved, self.best) if known else [one.step for one in saved]
-
-
-def keep_best(metric: str, order: Literal["min", "max"], many: int = 1) -> Keep:
-    """Return a policy: keep those whose ``metric`` is the least or the greatest; of equal ones, the later."""
-    _check_best((metric, order, many))
-    return KeepBest(Best(metric, order, many))
-
-
-def any_of(policies: Keep | Iterable[Keep], *, name: str = "keep") -> Keep:
-    """Return the policy that keeps what at least one of these keeps. Raises BadArgument: the argument is no policy."""
-    if callable(policies):
-        return policies
-    every = several(policies) or ()
-    expect(every and all(map(callable, every)), name, policies, "a policy, or a list of policies: keep_last(3)")
-    return lambda saved: {step for policy in every for step in policy(saved)}
-
-
-def decide(
-    saved: Sequence[Saved], policy: Policy | Keep, items: Mapping[str, Keep], *, spared: Collection[int] = ()
-) -> Decision:
-    """Return what is to be removed, where ``policy`` keeps whole checkpoints, and ``items`` some items of others.
-
-    The newest and those that are ``spared`` stay as they are.
-    """
-    saved = sorted(saved, key=lambda one: one.step)
-    if isinstance(policy, Policy):
-        gone = set(choose(saved, policy))
-    else:
-        gone = {one.step for one in saved} - _steps(policy(saved), saved)
-    gone -= {max((one.step for one in saved), default=-1), *spared}
-    of_item = {name: [one for one in saved if name in one.items] for name in items}
-    kept = {name: _steps(keep(of_item[name]), of_item[name]) for name, keep in items.items()}
-    reduce = {
-        one.step: tuple(name for name, steps in kept.items() if one.step in steps and name in one.items)
-        for one in saved
-        if one.step in gone
-    }
-    return Decision(
-        tuple(sorted(step for step, names in reduce.items() if not names)),
-        {step: names for step, names in sorted(reduce.items()) if names},
-    )
-
-
-def _steps(kept: Iterable[object], saved: Sequence[Saved]) -> set[int]:
-    """Return what a policy keeps of these. Raises ValueError for what are no steps, or none of these."""
-    found, there = [*kept], {one.step for one in saved}
-    odd = [one for one in found if type(one) is bool or not isinstance(one, numbers.Integral)]
-    steps = {one for one in there if one in found}
-    if odd or (found and not steps):
-        raise ValueError(f"it returned {(odd or found)[:3]}: expected some of [one.step for one in saved]")
-    return steps
-
-
-def choose(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
-    """Return the steps to delete, in ascending order. Of equal metrics the later step is better; NaN never is."""
-    if policy.keep_last is None:
-        return ()
-    steps = sorted({one.step for one in saved})
-    kept = set(steps[-policy.keep_last :])
-    if policy.keep_every is not None:
-        kept.update(step for step in steps if step % policy.keep_every == 0)
-    if policy.keep_best is not None:
-        kept.update(_best(saved, Best(*policy.keep_best)))
-    return tuple(step for step in steps if step not in kept)
-
-
-def metric_of(policy: object) -> str:
-    """Return the metric by which a policy says which steps are the best; "" where it goes by none."""
-    if isinstance(policy, Policy):
-        return policy.keep_best[0] if policy.keep_best is not None else ""
-    return policy.best.metric if isinstance(policy, KeepBest) else ""
-
-
-def lacks_metric(saved: Sequence[Saved], policy: object) -> str:
-    """Return the metric that is to say which steps are the best, where no step has it; else ""."""
-    metric = metric_of(policy)
-    return metric if metric and not any(metric in one.metrics for one in saved) else ""
-
-
-def _best(saved: Sequence[Saved], best: Best) -> list[int]:
-    sign = 1 if best.order == "min" else -1
-    ranked = [
-        (sign * value, -one.step)
-        for one in saved
-        if (value := one.metrics.get(best.metric)) is not None and not math.isnan(value)
-    ]
-    return [-step for _, step in sorted(ranked)[: best.many]]
-
-
-def _check_positive(name: str, value: object) -> None:
-    expect(is_count(value), name, value, "an int above 0")
-
-
-def _check_best(best: object) -> None:
-    said = several(best) or ()
-    fits = len(said) == 3 and type(said[0]) is str and said[1] in ("min", "max") and is_count(said[2])
-    expect(fits, "keep_best", best, "(metric, 'min' or 'max', an int above 0)")
+def reason_to_refuse(step: int, retention: Retention | None, *, url: str) -> AllranksError | None:
+    """Return why a rank will not save a step into a run. Rank 0, which has the ``retention``, knows what there is."""
+    if type(step) is not int or not 0 <= step < _STEP_LIMIT:
+        return BadArgument(f"step={step!r:.200}: expected an int from 0 on, below 2**63.")
+    if retention is not None and retention.has(step):
+        remedy = "Save another step or into another directory; or restore an older step in a new Checkpointer first."
+        return StepExists(f"{url} has a step {step} already.", step=step, remedy=remedy)
+    return None

@@ -62,7 +62,7 @@ class FilePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CheckpointLayout:
     """All files: ``writers`` are the ranks that write one, ``bytes`` their sizes, ``leaves`` where everything is."""
 
     writers: tuple[int, ...]
@@ -94,7 +94,7 @@ def file_plan(declared: Sequence[Declared], *, rank: int, size: int) -> FilePlan
     return FilePlan(tuple(parts), int(files.data_begin[rank]), int(files.end[rank]))
 
 
-def layout(declared: Sequence[Declared], *, size: int) -> Layout:
+def checkpoint_layout(declared: Sequence[Declared], *, size: int) -> CheckpointLayout:
     """Return where everything is, over all files."""
     files = _Files(declared, size)
     runs: dict[int, tuple[Run, ...]] = {}
@@ -109,23 +109,23 @@ def layout(declared: Sequence[Declared], *, size: int) -> Layout:
         for number, one in enumerate(declared)
     }
     writers = tuple(np.flatnonzero(files.end).tolist())
-    return Layout(writers, tuple(files.end[list(writers)].tolist()), leaves)
+    return CheckpointLayout(writers, tuple(files.end[list(writers)].tolist()), leaves)
 
 
-def joined(layouts: Sequence[Layout], order: Iterable[str]) -> Layout:
+def join_layouts(layouts: Sequence[CheckpointLayout], order: Iterable[str]) -> CheckpointLayout:
     """Return layouts as one: the files of each behind those of the one before, the leaves in this order."""
     leaves: dict[str, StoredLeaf] = {}
     before = 0
     for one in layouts:
-        leaves.update((path, _behind(leaf, before)) for path, leaf in one.leaves.items())
+        leaves.update((path, _shift_files(leaf, before)) for path, leaf in one.leaves.items())
         before += len(one.writers)
     writers = tuple(chain.from_iterable(one.writers for one in layouts))
-    return Layout(
+    return CheckpointLayout(
         writers, tuple(chain.from_iterable(one.bytes for one in layouts)), {path: leaves[path] for path in order}
     )
 
 
-def _behind(leaf: StoredLeaf, files: int) -> StoredLeaf:
+def _shift_files(leaf: StoredLeaf, files: int) -> StoredLeaf:
     runs = tuple(replace(run, first=replace(run.first, file=run.first.file + files)) for run in leaf.runs)
     return replace(leaf, runs=runs)
 
@@ -174,7 +174,7 @@ def _sums(rank: Ints, numbers: Ints, size: int) -> Ints:
 def _batches(declared: Sequence[Declared]) -> Iterator[_Batch]:
     """Yield all parts that hold a byte, in the order of the files."""
     groups: dict[tuple[int, int, int], list[int]] = {}
-    splits = _numbered(declared)
+    splits = _split_numbers(declared)
     for number, one in enumerate(declared):
         groups.setdefault((-DTYPES[one.dtype].size, len(one.shape), splits[id(one.split)]), []).append(number)
     for key in sorted(groups):
@@ -189,9 +189,9 @@ def _batches(declared: Sequence[Declared]) -> Iterator[_Batch]:
             some = slice(start, start + at_once)
             cells = _cells(numbers[some], shapes[some], split, item)
             if replicas.shape[1] == 1:
-                kept = _kept(cells._replace(rank=replicas[cells.cell, 0]))
+                kept = _nonempty(cells._replace(rank=replicas[cells.cell, 0]))
             else:
-                kept = _kept(_spread(cells, replicas))
+                kept = _nonempty(_distribute(cells, replicas))
             if len(kept.leaf):
                 yield kept
 
@@ -202,14 +202,14 @@ def _replicas(split: Split) -> Ints:
     return np.array([holders[:fewest] for holders in split.holders], np.int64)
 
 
-def _numbered(declared: Sequence[Declared]) -> dict[int, int]:
+def _split_numbers(declared: Sequence[Declared]) -> dict[int, int]:
     """Return a number for each split, by the split's id; equal ones have one number. A split may name 10,000 ranks."""
     objects = {id(one.split): one.split for one in declared}
     numbers: dict[Split, int] = {}
     return {key: numbers.setdefault(split, len(numbers)) for key, split in objects.items()}
 
 
-def _kept(batch: _Batch) -> _Batch:
+def _nonempty(batch: _Batch) -> _Batch:
     """Return the parts that hold a byte."""
     return _Batch(*(column[batch.nbytes > 0] for column in batch))
 
@@ -235,7 +235,7 @@ def _cells(numbers: Ints, shapes: Ints, split: Split, item: int) -> _Batch:
     )
 
 
-def _spread(cells: _Batch, holders: Ints) -> _Batch:
+def _distribute(cells: _Batch, holders: Ints) -> _Batch:
     """Share out cells among their holders [cells, replicas], each cell's line of leaves by bytes."""
     count, replicas = holders.shape
     nbytes = cells.nbytes.reshape(-1, count)

@@ -15,12 +15,12 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.checkpoint.image import Image
+from allranks.checkpoint.file_layout import FileLayout
 from allranks.storage.base import BLOCK
 
 Bytes = NDArray[np.uint8]
 
-_BRIEF = 64 << 10  # bytes; letting go of the interpreter for a copy as short as this takes longer than the copy
+_SHORT_COPY = 64 << 10  # bytes; letting go of the interpreter for a copy as short as this takes longer than the copy
 _HUGE = 2 << 20
 
 
@@ -54,7 +54,7 @@ class BlockPool:
             self._count += 1
         return fresh_block()
 
-    def give(self, block: Bytes) -> None:
+    def give_back(self, block: Bytes) -> None:
         """Take a block back."""
         with self._changed:
             self._free.append(block)
@@ -69,7 +69,7 @@ class BlockPool:
                 self._count += 1
             block = fresh_block()
             block[:: mmap.PAGESIZE] = 0
-            self.give(block)
+            self.give_back(block)
 
     def end(self) -> None:
         """Have ``prepare`` return after the block that it is at."""
@@ -100,28 +100,30 @@ class ShardFile:
     ``digest`` returns a chunk's digest. Blocks that hold bytes of a source that is ``mutable`` are
     copied by ``stage``, into blocks of ``staging``; the others when they are asked for. Where ``staging`` has room for
     all, nothing is handed out before all is staged: writing would only slow down the copies that the program waits for.
-    ``go_on`` is called before each block, and raises to end the write.
+    ``check_abort`` is called before each block, and raises to end the write.
     """
 
     def __init__(
         self,
-        image: Image,
+        file_layout: FileLayout,
         sources: Sequence[Bytes],
         *,
         digest: Callable[[memoryview], str],
         bounce: BlockPool,
         staging: BlockPool,
         mutable: Sequence[bool],
-        go_on: Callable[[], None] = lambda: None,
+        check_abort: Callable[[], None] = lambda: None,
     ) -> None:
-        self._image = image
+        self._layout = file_layout
         self._sources = sources
         self._digest = digest
-        self._go_on = go_on
+        self._check_abort = check_abort
         self._bounce = bounce
         self._staging = staging
-        self._digests: list[list[str]] = [[] for _ in image.blocks]
-        to_stage = [n for n, block in enumerate(image.blocks) if any(mutable[copy.source] for copy in block.copies)]
+        self._digests: list[list[str]] = [[] for _ in file_layout.blocks]
+        to_stage = [
+            n for n, block in enumerate(file_layout.blocks) if any(mutable[copy.source] for copy in block.copies)
+        ]
         self._staged: dict[int, _Staged] = {number: _Staged() for number in to_stage}
         self._in_use: dict[int, tuple[Bytes, BlockPool]] = {}
         self._may_begin = threading.Event()
@@ -131,7 +133,7 @@ class ShardFile:
 
     @property
     def size(self) -> int:
-        return self._image.plan.bytes
+        return self._layout.plan.bytes
 
     @property
     def digests(self) -> list[str]:
@@ -173,24 +175,24 @@ class ShardFile:
 
     def _fill(self, block: Bytes, number: int) -> None:
         into = block.data
-        for begin, end, source, start in self._image.blocks[number].copies:
+        for begin, end, source, start in self._layout.blocks[number].copies:
             piece = self._sources[source][start : start + end - begin]
-            if end - begin < _BRIEF:
+            if end - begin < _SHORT_COPY:
                 into[begin:end] = piece.data
             else:
                 np.copyto(block[begin:end], piece)
 
     def block(self, number: int) -> memoryview:
         self._may_begin.wait()
-        self._go_on()
-        block, pool = self._filled(number)
+        self._check_abort()
+        block, pool = self._filled_block(number)
         self._in_use[number] = block, pool
-        plan = self._image.blocks[number]
+        plan = self._layout.blocks[number]
         view = block.data[: plan.nbytes]
         self._digests[number] = [self._digest(view[begin:end]) for begin, end in plan.chunks]
         return view
 
-    def _filled(self, number: int) -> tuple[Bytes, BlockPool]:
+    def _filled_block(self, number: int) -> tuple[Bytes, BlockPool]:
         staged = self._staged.get(number)
         if staged is None:
             block = self._bounce.take()
@@ -205,7 +207,7 @@ class ShardFile:
 
     def done(self, number: int) -> None:
         block, pool = self._in_use.pop(number)
-        pool.give(block)
+        pool.give_back(block)
 
 
 class _Staged:

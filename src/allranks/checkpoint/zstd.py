@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import zstandard
 
-from allranks.checkpoint.image import BlockPlan
+from allranks.checkpoint.file_layout import BlockPlan
 from allranks.storage.base import BLOCK, BlockSource
 
 # The fastest of the usual ones: it is for links that are slower than this.

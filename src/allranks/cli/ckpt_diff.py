@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from allranks.checkpoint import facts
+from allranks.checkpoint import summary
 from allranks.checkpoint.compare import Comparison, Distance, LeafChange, Side, ValueChange, compare, to_read
 from allranks.checkpoint.json_value import pack
 from allranks.cli import screen
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     (place_a, a), (place_b, b) = (load(at) for at in _places(arguments))
-    total = sum(facts.nbytes(side.leaves[path]) for path in to_read(a, b) for side in (a, b))
+    total = sum(summary.nbytes(side.leaves[path]) for path in to_read(a, b) for side in (a, b))
     with screen.waiting("compare", total) as bar:
         found = compare(
             Side(place_a.storage, a, place_a.folder), Side(place_b.storage, b, place_b.folder), progress=bar.advance

@@ -7,12 +7,12 @@ import json
 import re
 from pathlib import Path
 
-from allranks.checkpoint import facts
+from allranks.checkpoint import summary
+from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.convert import FORMATS, Conversion, convert
 from allranks.checkpoint.export import CONFIG, export
 from allranks.checkpoint.export_plan import FLOATS, Export, chosen, plan_export
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.reader import Reader
 from allranks.cli import screen
 from allranks.cli.export_place import export_place, fill
 from allranks.cli.local_path import local_path
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         dtype=arguments.dtype,
         most=arguments.max_shard_size or _size("5GB"),
     )
-    total = sum(facts.nbytes(manifest.leaves[tensor.path]) for file in planned.files for tensor in file.tensors)
+    total = sum(summary.nbytes(manifest.leaves[tensor.path]) for file in planned.files for tensor in file.tensors)
     with screen.waiting("export", total) as bar:
         written = fill(
             arguments.out,
@@ -93,7 +93,7 @@ def _convert(at: Place, manifest: Manifest, arguments: argparse.Namespace) -> in
             name = option.replace("_", "-")
             raise AllranksError(f"--{name} is of --to {_SAFETENSORS} only; --to {arguments.to} takes what was saved.")
     how = Conversion(arguments.to, arguments.prefix.strip("/."), arguments.strip_prefix, arguments.force)
-    total = sum(facts.nbytes(manifest.leaves[path]) for path in chosen(manifest, how.prefix))
+    total = sum(summary.nbytes(manifest.leaves[path]) for path in chosen(manifest, how.prefix))
     nbytes = 0
 
     def write(out: Path) -> tuple[Path, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from allranks.checkpoint import fence, holds, inventory, removal, retention
+from allranks.checkpoint import fence, holds, inventory, removal, retention_policy
 from allranks.checkpoint.inventory import Found
 from allranks.checkpoint.leftovers import Checkpoint, Leftover, checkpoint, clearance
 from allranks.cli import screen
@@ -89,11 +89,11 @@ def _holder(at: Place, *, force: bool) -> str:
 
 def _work(found: Sequence[Found], held: Mapping[int, str], arguments: argparse.Namespace) -> Work:
     try:
-        policy = retention.Policy(keep_last=arguments.keep_last, keep_every=arguments.keep_every)
+        policy = retention_policy.Policy(keep_last=arguments.keep_last, keep_every=arguments.keep_every)
     except ValueError as error:
         raise AllranksError(str(error)) from None
-    saved = [retention.Saved(one.step, one.manifest.metrics) for one in found if one.manifest]
-    chosen = retention.choose(saved, policy)
+    saved = [retention_policy.Saved(one.step, one.manifest.metrics) for one in found if one.manifest]
+    chosen = retention_policy.choose(saved, policy)
     stay = {one.step: why for one in found if (why := _obstacle(one, held, chosen))}
     go = tuple(checkpoint(one) for one in found if one.step in chosen and one.step not in stay)
     rest = [one for one in found if one.step not in chosen and one.step not in held]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from allranks.checkpoint import audit, facts, inventory, paths
+from allranks.checkpoint import audit, inventory, paths, summary
 from allranks.checkpoint.inventory import Found
 from allranks.checkpoint.items import items_in
 from allranks.checkpoint.manifest import Manifest
@@ -101,7 +101,7 @@ def _row(one: Found, newest: int | None, whole: frozenset[str]) -> list[str]:
     return [
         str(one.step),
         screen.time_of(manifest.created),
-        screen.size(facts.total_bytes(manifest)),
+        screen.size(summary.total_bytes(manifest)),
         f"{len(manifest.leaves):,}",
         f"{len(manifest.files):,}",
         f"{manifest.world_size:,}",

@@ -7,7 +7,7 @@ import json
 from fnmatch import fnmatchcase
 from typing import Any
 
-from allranks.checkpoint import facts
+from allranks.checkpoint import summary
 from allranks.checkpoint.json_value import pack
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.cli import screen
@@ -43,7 +43,7 @@ def _document(at: Place, manifest: Manifest) -> dict[str, Any]:
         "step": manifest.step,
         "created": manifest.created,
         "ranks": manifest.world_size,
-        "bytes": facts.total_bytes(manifest),
+        "bytes": summary.total_bytes(manifest),
         "integrity": manifest.integrity,
         "nonce": manifest.nonce,
         "versions": dict(manifest.versions),
@@ -58,9 +58,9 @@ def _leaf(leaf: StoredLeaf) -> dict[str, Any]:
         "dtype": leaf.dtype,
         "kind": leaf.kind or None,
         "shape": list(leaf.shape),
-        "bytes": facts.nbytes(leaf),
-        "cut": facts.cut(leaf),
-        "files": facts.files_of(leaf),
+        "bytes": summary.nbytes(leaf),
+        "cut": summary.describe_sharding(leaf),
+        "files": summary.files_of(leaf),
     }
 
 
@@ -75,9 +75,9 @@ def _show(at: Place, manifest: Manifest, leaves: dict[str, StoredLeaf], values: 
             path,
             leaf.kind or leaf.dtype,
             " x ".join(map(str, leaf.shape)) or "()",
-            screen.size(facts.nbytes(leaf)),
-            facts.cut(leaf),
-            str(facts.files_of(leaf)),
+            screen.size(summary.nbytes(leaf)),
+            summary.describe_sharding(leaf),
+            str(summary.files_of(leaf)),
         ]
         for path, leaf in leaves.items()
     ]
@@ -87,7 +87,7 @@ def _show(at: Place, manifest: Manifest, leaves: dict[str, StoredLeaf], values: 
 
 
 def _facts(manifest: Manifest) -> list[tuple[str, str]]:
-    size, many = screen.size(facts.total_bytes(manifest)), screen.count(len(manifest.files), "file")
+    size, many = screen.size(summary.total_bytes(manifest)), screen.count(len(manifest.files), "file")
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     metrics = ", ".join(f"{name} {value:.6g}" for name, value in manifest.metrics.items())
     extra = "" if manifest.extra is None else json.dumps(pack(manifest.extra, what="extra"))

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.checkpoint import audit, facts
+from allranks.checkpoint import audit, summary
 from allranks.checkpoint.rehash import Fault, verify
 from allranks.cli import screen
 from allranks.cli.place import Place, add_place, checkpoint, chosen, place
@@ -70,7 +70,7 @@ def _verify(at: Place, threads: int) -> Verdict:
         manifest = at.manifest()
     except (Damaged, NewerFormat) as error:
         return Verdict(at, at.step, 0, 0, 0, 0.0, manifest_fault=str(error), newer=isinstance(error, NewerFormat))
-    total = facts.total_bytes(manifest)
+    total = summary.total_bytes(manifest)
     with screen.waiting(f"step {manifest.step}", total) as bar:
         faults = verify(at.storage, manifest, folder=at.folder, threads=threads, progress=bar.advance)
     seconds = time.monotonic() - began

@@ -176,11 +176,11 @@ class Ranks:
             result = act()
         except Exception as found:  # the others must not wait
             error = found
-        told = self._world.all_gather([agree.refusal(error), result], name=name)
+        told = self._world.all_gather([agree.refusal_of(error), result], name=name)
         if error is not None:
             raise error
         if refused := agree.first_refusal([one[0] for one in told]):
-            raise agree.quoted(refused, who=f"rank {self._world.rank}: {name}", step=None)
+            raise agree.refusal_error(refused, who=f"rank {self._world.rank}: {name}", step=None)
         return [one[1] for one in told]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
-from allranks.checkpoint import agree, departure
+from allranks.checkpoint import agree, preemption
 from allranks.consistency.verify import verify
 from allranks.errors import AllranksError, ContradictingSigns
 from allranks.hang.start import DEFAULT_HANG_AFTER, init
@@ -80,8 +80,8 @@ class Loop:
         verify(state, step, world=world)
         self._world, self._step, self._save, self._saved = world, step, save, None
         if self._save_on_preemption:
-            notices, departures = _votes_of(world).notices, departure.of(world)
-            member = departure.Member(
+            notices, departures = _votes_of(world).notices, preemption.of_world(world)
+            member = preemption.Member(
                 notices,
                 seen=lambda: self._step,
                 saved=lambda: self._saved[0] if self._saved else None,
@@ -131,7 +131,7 @@ class Loop:
 
         Returns whether that is done.
         """
-        return self._world is not None and departure.of(self._world).rescue(error)
+        return self._world is not None and preemption.of_world(self._world).rescue(error)
 
     def end(self, *, leaves: bool = False) -> None:
         """Say that the training is over. With ``leaves``, a SIGTERM that comes now still leads to a save."""
@@ -157,11 +157,11 @@ class Loop:
                 self._saved = step, self._save(step)
         except Exception as found:  # the others must hear of it
             error = found
-        refusals = world.all_gather(agree.refusal(error), name="save before leaving")
+        refusals = world.all_gather(agree.refusal_of(error), name="save before leaving")
         if error is not None:
             raise error
         if refused := agree.first_refusal(refusals):
-            raise agree.quoted(refused, who=f"rank {world.rank}: save before leaving", step=step)
+            raise agree.refusal_error(refused, who=f"rank {world.rank}: save before leaving", step=step)
 
     def _arrived(self, world: World) -> Notice | None:
         if not self._save_on_preemption:

@@ -17,7 +17,7 @@ from allranks.arrays.leaves.numpy import DTYPES
 from allranks.arrays.saved_tree import SavedArray, SavedTree, notes_of
 from allranks.checkpoint import agree, garbage, ties
 from allranks.checkpoint.decoding import Decoded
-from allranks.checkpoint.names import Rename, below, choose_key, idle, renamed, renaming
+from allranks.checkpoint.names import Rename, choose_key, make_renamer, names_below, rename_all, unused_renames
 from allranks.checkpoint.per_rank import globs
 from allranks.consistency import verify
 from allranks.consistency.digests import digest_of_arrays, digest_of_memory
@@ -168,9 +168,9 @@ class _Load:
         into = _as_in_the_file(source, asked.key) if into is _AS_IN_THE_FILE else into
         tree = open_tree(into, rank=world.rank, size=world.size, for_restore=True)
         key = choose_key(source.leaves, [*(one.path for one in tree.declared), *tree.values], asked.key)
-        names = below([*source.leaves, *source.values], key)
+        names = names_below([*source.leaves, *source.values], key)
         leaves = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
-        file_names = renamed(names, asked.rename)
+        file_names = rename_all(names, asked.rename)
         stored = {name: source.values[full] for name, full in names.items() if full in source.values}
         if tree.follows_checkpoint:
             saved = _saved(file_names, leaves, stored)
@@ -197,7 +197,7 @@ class _Load:
         found = replace(found, differences=(*found.differences, *unfit))
         found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
         report = self._report(source, tree, found, leaves, set(scalars.values()))
-        unused = [f"rename {old!r} renames nothing" for old in idle(names, asked.rename)]
+        unused = [f"rename {old!r} renames nothing" for old in unused_renames(names, asked.rename)]
         notes = (
             *report.notes,
             *quantized_note(source.description.quantization, quantised),
@@ -297,11 +297,11 @@ class _Load:
             said = digest_of_memory(fill.targets) if in_place or after is None else digest_of_arrays(after, numbers)
         except Exception as found:  # the others must not wait
             error = found
-        told = world.all_gather([agree.refusal(error), partial_checksums, fill.held, said], name=self._name)
+        told = world.all_gather([agree.refusal_of(error), partial_checksums, fill.held, said], name=self._name)
         if error is not None:
             raise error
         if refused := agree.first_refusal([one[0] for one in told]):
-            raise agree.quoted(refused, who=self._who, step=None)
+            raise agree.refusal_error(refused, who=self._who, step=None)
         plan.source.check_partial([one[1] for one in told])
         if after is not None:
             verify.require_equal_copies(after, world, name=self._name)
@@ -319,11 +319,11 @@ class _Load:
 
     def _raise_on_all(self, error: Exception | None, said: str) -> None:
         """Raise on every rank if one has an error, or if the ranks do not see the same."""
-        told = self._world.all_gather([agree.refusal(error), said], name=self._name)
+        told = self._world.all_gather([agree.refusal_of(error), said], name=self._name)
         if error is not None:
             raise error
         if refused := agree.first_refusal([one[0] for one in told]):
-            raise agree.quoted(refused, who=self._who, step=None)
+            raise agree.refusal_error(refused, who=self._who, step=None)
         if odd := [rank for rank, one in enumerate(told) if one[1] != told[0][1]]:
             raise Mismatch(
                 f"{self._who}: {name_ranks(odd)} see another file, or load it into something else, than rank 0.",
@@ -341,7 +341,7 @@ def _saved(file_names: Mapping[str, str], leaves: Mapping[str, Stored], values: 
 
 def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
     """Return a template of all that a file holds."""
-    names = below([*source.leaves, *source.values], key or "")
+    names = names_below([*source.leaves, *source.values], key or "")
     arrays = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
     values = {name: source.values[full] for name, full in names.items() if full in source.values}
     return {name: np.empty(one.shape, DTYPES[one.dtype]) for name, one in arrays.items()} | values
@@ -367,7 +367,7 @@ def _reason_to_refuse(report: LoadReport, found: Fit, strict: bool | float) -> s
 
 def _suggested_rename(found: Fit, tree: OpenTree, leaves: Mapping[str, Stored], asked: Rename | None) -> dict[str, str]:
     """Return the rename, with what of it was asked for, that would make more fit."""
-    change = renaming(asked)
+    change = make_renamer(asked)
     shapes = {one.path: one.shape for one in tree.declared}
     missing = {one.path: shapes[one.path] for one in found.differences if one.kind == "missing" and one.path in shapes}
     origin = {change(one.name): one.name for one in found.differences if one.kind == "unexpected"}

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from allranks.checkpoint.names import canonical, renaming
+from allranks.checkpoint.names import canonical, make_renamer
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -42,7 +42,7 @@ def suggest(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) ->
             found |= step
             rest = rest.after(step)
     # A name is looked up as it stands in the file: before any pattern.
-    origin = {renaming(found)(name): canonical(name) for name in unexpected}
+    origin = {make_renamer(found)(name): canonical(name) for name in unexpected}
     names = {origin[old]: new for old, new in _alike(rest).items()}
     if not names and len(rest.kept) == len(before.kept):
         return {}
@@ -59,7 +59,7 @@ class _Rest:
 
     def gain(self, step: Mapping[str, str]) -> int:
         """Return how many leaves a rename makes fit; 0 if it changes a name that fits, or makes one of two."""
-        change = renaming(step)
+        change = make_renamer(step)
         new = [change(name) for name in self.left]
         if len(set(new)) != len(new) or any(change(name) != name for name in self.kept):
             return 0
@@ -75,7 +75,7 @@ class _Rest:
 
     def after(self, step: Mapping[str, str]) -> _Rest:
         """Return what a rename leaves."""
-        change = renaming(step)
+        change = make_renamer(step)
         now = {change(name): shape for name, shape in self.left.items()}
         pairs = {name: None for name, shape in now.items() if self.wanted.get(name) == shape}
         return _Rest(
@@ -86,7 +86,7 @@ class _Rest:
 
     def is_exact(self, step: Mapping[str, str]) -> bool:
         """Return whether every name that a rename changes becomes one that is wanted, of its shape."""
-        change = renaming(step)
+        change = make_renamer(step)
         changed = {name: new for name in self.left if (new := change(name)) != name}
         right = all(self.wanted.get(new) == self.left[old] for old, new in changed.items())
         return right and all(change(name) == name for name in self.kept)
@@ -96,8 +96,8 @@ def _best_prefix(rest: _Rest) -> dict[str, str]:
     """Return the change of the beginning after which most of the file's names begin as the template's do."""
     heads = {path[: at.start()] for path in (*rest.wanted, *rest.kept) for at in re.finditer(r"\.|$", path)}
     names = _sample(rest.left, _SCORED)
-    steps = [step for step in _prefixes(rest) if all(renaming(step)(name) == name for name in rest.kept)]
-    scores = [(_likeness(rest, names, renaming(step), heads), step) for step in steps[:_TRIED]]
+    steps = [step for step in _prefixes(rest) if all(make_renamer(step)(name) == name for name in rest.kept)]
+    scores = [(_likeness(rest, names, make_renamer(step), heads), step) for step in steps[:_TRIED]]
     most, best = max(scores, key=lambda one: one[0], default=(0.0, {}))
     return best if most > _likeness(rest, names, canonical, heads) + 0.1 * len(names) else {}
 
@@ -148,7 +148,7 @@ def _siblings(rest: _Rest) -> dict[str, str]:
     """Return patterns for modules that stand in the same place, in the same order, under other names."""
     found: dict[str, str] = {}
     for parent, old, new in _paired_children(rest.wanted, rest.left):
-        if renaming(found)(f"{parent}{old}.x") == f"{parent}{new}.x":
+        if make_renamer(found)(f"{parent}{old}.x") == f"{parent}{new}.x":
             continue
         *higher, above = parent.split(".")[:-1] or [""]
         steps = [{f"*.{old}.*": f"*.{new}.*"}] if above else []

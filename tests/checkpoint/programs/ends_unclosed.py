@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import allranks
-from allranks.checkpoint.job import Job
+from allranks.checkpoint.save_operation import SaveOperation
 
 
 def broken(*_: Any) -> None:
@@ -19,6 +19,6 @@ def broken(*_: Any) -> None:
 
 
 if len(sys.argv) > 2:
-    Job.publish = broken  # type: ignore[method-assign]
+    SaveOperation.publish = broken  # type: ignore[method-assign]
 ckpt = allranks.Checkpointer(sys.argv[1], allranks.init("torch"))
 ckpt.save(5, {"w": np.ones(4_000_000)})

@@ -117,7 +117,7 @@ class Server:
             channel.sendall(data)
         finally:
             if block is not None:
-                self._blocks.give(block)
+                self._blocks.give_back(block)
         return True
 
 
@@ -155,7 +155,7 @@ class _Incoming:
         return view
 
     def done(self, number: int) -> None:
-        self._pool.give(self._in_use.pop(number))
+        self._pool.give_back(self._in_use.pop(number))
 
 
 class Memory(Protocol):

@@ -35,8 +35,8 @@ def is_first(rank: int, hosts: Sequence[str]) -> bool:
 def neighbour(host: str, hosts: Sequence[str]) -> str | None:
     """Return the host that keeps copies of this host's parts; None where there is no other host."""
     names = list(dict.fromkeys(hosts))
-    following = names[(names.index(host) + 1) % len(names)]
-    return None if following == host else following
+    after = names[(names.index(host) + 1) % len(names)]
+    return None if after == host else after
 
 
 def server(rank: int, host: str, hosts: Sequence[str]) -> int:
@@ -51,26 +51,28 @@ def share(files: Iterable[str], rank: int, hosts: Sequence[str]) -> tuple[str, .
     return tuple(sorted(files)[mine.index(rank) :: len(mine)])
 
 
-def choose(files: Iterable[str], sound: Mapping[str, Iterable[str]], faults: Mapping[str, Mapping[str, str]]) -> Choice:
-    """Return what to read of a step: ``sound`` are the files that each host holds as they were saved, ``faults`` says
+def choose(
+    files: Iterable[str], intact: Mapping[str, Iterable[str]], faults: Mapping[str, Mapping[str, str]]
+) -> Choice:
+    """Return what to read of a step: ``intact`` are the files that each host holds as they were saved, ``faults`` says
     what is wrong with others."""
-    by_host = {host: {*names} for host, names in sound.items()}
+    by_host = {host: {*names} for host, names in intact.items()}
     notes = [f"host {host} holds nothing of it" for host in by_host if not by_host[host] and not faults.get(host)]
     holders = {name: tuple(host for host, names in by_host.items() if name in names) for name in files}
     notes += [
-        f"the part of {_whose(name)} in the memory of host {host} is damaged: {what}"
+        f"the part of {_owner_text(name)} in the memory of host {host} is damaged: {what}"
         for host, named in faults.items()
         for name, what in sorted(named.items())
     ]
     return Choice(holders, tuple(name for name, there in holders.items() if not there), tuple(notes))
 
 
-def _whose(name: str) -> str:
+def _owner_text(name: str) -> str:
     said = paths.shard_file_of(name)
     return name if said is None else f"rank {said.rank}"
 
 
-def lost_in_words(choice: Choice, hosts: Sequence[str]) -> str:
+def describe_loss(choice: Choice, hosts: Sequence[str]) -> str:
     """Return why a step cannot be restored from memory."""
-    whose = ", ".join(map(_whose, choice.lost))
+    whose = ", ".join(map(_owner_text, choice.lost))
     return "; ".join([f"no host ({', '.join(dict.fromkeys(hosts))}) holds the part of {whose}", *choice.notes])

@@ -14,15 +14,15 @@ from typing import Any, Protocol
 
 from allranks.checkpoint import audit, fence, paths, rehash
 from allranks.checkpoint.cadence import Cadence
-from allranks.checkpoint.entering import Entry
-from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.memory import folder, placement
 from allranks.checkpoint.memory.hosts import Hosts, RealHosts
 from allranks.checkpoint.memory.peers import Memory
-from allranks.checkpoint.memory.replicated import ReplicatedMemory
-from allranks.checkpoint.retention import Saved
-from allranks.checkpoint.saving import Order, Saver, Settings
+from allranks.checkpoint.memory.replicated_storage import ReplicatedMemory
+from allranks.checkpoint.retention import Retention
+from allranks.checkpoint.retention_policy import Saved
+from allranks.checkpoint.run_entry import RunEntry
+from allranks.checkpoint.saver import Order, Saver, Settings
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, Damaged, NewerFormat, NotThere, SaveFailed, StorageError
 from allranks.gate.log import log
@@ -41,7 +41,7 @@ _NOT_TAKEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MemoryStep:
     """What the ranks found of the step in memory: ``storage`` to restore it from, or why it cannot be (``lost``).
 
     ``notes`` say which copies are damaged; ``on_disk``: the step is on disk, too. ``step`` is None where its manifest
@@ -64,12 +64,12 @@ class Tier(Protocol):
 
     def settle(self) -> None: ...
 
-    def find(self, step: int | None) -> Found | None: ...
+    def find(self, step: int | None) -> MemoryStep | None: ...
 
     def close(self, *, saved: int | None) -> None: ...
 
 
-def open_tier(run: Storage, world: World, every: Cadence, settings: Settings, *, entry: Entry) -> Tier:
+def open_tier(run: Storage, world: World, every: Cadence, settings: Settings, *, entry: RunEntry) -> Tier:
     """Return the tier of a run; **every rank must call**. Where no step is due, and (which is logged) where a host has
     no memory for it, nothing is kept."""
     if every.every is None:
@@ -91,20 +91,20 @@ class MemoryTier:
     """
 
     def __init__(
-        self, run: Storage, world: World, every: Cadence, settings: Settings, *, entry: Entry, hosts: Hosts
+        self, run: Storage, world: World, every: Cadence, settings: Settings, *, entry: RunEntry, hosts: Hosts
     ) -> None:
         self._run, self._world, self._hosts, self._owner = run, world, hosts, entry.nonce
         self._cadence = every
-        following = placement.neighbour(world.host, world.hosts)
-        self._memory = ReplicatedMemory(run, hosts.mine, None if following is None else hosts.of(following))
+        neighbour_host = placement.neighbour(world.host, world.hosts)
+        self._memory = ReplicatedMemory(run, hosts.mine, None if neighbour_host is None else hosts.of(neighbour_host))
         settings = replace(settings, items=(), compresses=False, durable=False)
         nonce = show(digest(entry.nonce, "memory"))
-        self._saver = Saver(self._memory, world, settings, nonce=nonce, keeping=_Retention(self, entry.keeping))
-        self._fails = False
+        self._saver = Saver(self._memory, world, settings, nonce=nonce, hooks=_MemoryHooks(self, entry.retention))
+        self._has_failed = False
         self._older: tuple[str, ...] = ()
-        self._inherited = self._enter()
+        self._previous_files = self._clear_old_files()
 
-    def _enter(self) -> tuple[str, ...]:
+    def _clear_old_files(self) -> tuple[str, ...]:
         """Return the files on this host of the step in memory, to be removed after the next one; remove all others,
         which earlier jobs have left. Of a host's ranks, the first does so."""
         about = self._world.on_main(lambda: _about(self._run))
@@ -147,33 +147,33 @@ class MemoryTier:
         try:
             yield
         except SaveFailed as error:
-            if not self._fails:
+            if not self._has_failed:
                 log(_NOT_IN_MEMORY, error, level=30)
-            self._fails = True
+            self._has_failed = True
 
-    def committed(self) -> None:
+    def after_commit(self) -> None:
         """Remove this rank's files of older steps, now that a newer one is complete."""
-        self._fails = False
+        self._has_failed = False
         _remove(self._memory, self._older)
-        _remove(self._hosts.mine, self._inherited)
-        self._older = self._inherited = ()
+        _remove(self._hosts.mine, self._previous_files)
+        self._older = self._previous_files = ()
 
-    def find(self, step: int | None) -> Found | None:
+    def find(self, step: int | None) -> MemoryStep | None:
         """Return what there is in memory of ``step``, by default of the newest; None where the run has a newer one on
         disk, or none in memory. Every byte is verified: each rank reads its share of what its host holds."""
         self.settle()
-        about = self._world.on_main(lambda: _wanted(self._run, step))
+        about = self._world.on_main(lambda: _step_to_restore(self._run, step))
         if about is None:
             return None
-        manifest, sound, faults = self._look(about)
+        manifest, sound, faults = self._verify_share(about)
         said = self._world.all_gather([manifest is not None, sound, faults], name="memory")
         if about["lost"] or manifest is None or not all(seen for seen, *_ in said):
-            return Found(
+            return MemoryStep(
                 about["step"], about["on_disk"], lost=about["lost"] or "its manifest is not there for all ranks"
             )
-        return self._chosen(manifest, said, on_disk=about["on_disk"])
+        return self._choose_copies(manifest, said, on_disk=about["on_disk"])
 
-    def _look(self, about: dict[str, Any]) -> tuple[Manifest | None, list[str], dict[str, str]]:
+    def _verify_share(self, about: dict[str, Any]) -> tuple[Manifest | None, list[str], dict[str, str]]:
         """Return the manifest of the step in memory, which of this rank's share of its files are sound, and what is
         wrong with others."""
         try:
@@ -193,7 +193,7 @@ class MemoryTier:
         faults = {one.file: f"bytes {one.where[0]}-{one.where[1]}: {one.what}" for one in found}
         return manifest, [name for name in mine if name not in faults], faults
 
-    def _chosen(self, manifest: Manifest, said: Sequence[Any], *, on_disk: bool) -> Found:
+    def _choose_copies(self, manifest: Manifest, said: Sequence[Any], *, on_disk: bool) -> MemoryStep:
         hosts = self._world.hosts
         sound: dict[str, list[str]] = {host: [] for host in hosts}
         faults: dict[str, dict[str, str]] = {host: {} for host in hosts}
@@ -202,11 +202,11 @@ class MemoryTier:
             faults[host] |= wrong
         choice = placement.choose([file.name for file in manifest.files], sound, faults)
         if choice.lost:
-            return Found(manifest.step, on_disk, lost=placement.lost_in_words(choice, hosts))
+            return MemoryStep(manifest.step, on_disk, lost=placement.describe_loss(choice, hosts))
         here, step = self._world.host, paths.step_folder(manifest.step)
         nearest = {name: here if here in there else there[0] for name, there in choice.holders.items()}
         self._memory.holders = {f"{step}/{name}": self._hosts.of(host) for name, host in nearest.items()}
-        return Found(manifest.step, on_disk, self._memory, notes=choice.notes)
+        return MemoryStep(manifest.step, on_disk, self._memory, notes=choice.notes)
 
     def close(self, *, saved: int | None) -> None:
         """Serve this host's memory no more. It is emptied if ``saved``, the newest step that this job has saved to disk
@@ -247,9 +247,9 @@ class NoMemory:
     def settle(self) -> None:
         """Wait for nothing."""
 
-    def find(self, step: int | None) -> Found | None:
+    def find(self, step: int | None) -> MemoryStep | None:
         try:
-            about = _wanted(self._run, step) if self._world.is_main else None
+            about = _step_to_restore(self._run, step) if self._world.is_main else None
         except StorageError as error:
             about = {"lost": str(error)}
         if about and about["lost"]:
@@ -262,19 +262,19 @@ class NoMemory:
         """Leave all as it is."""
 
 
-class _Retention:
+class _MemoryHooks:
     """What the saver of steps in memory asks of who keeps steps: before, the branch of the run; after, older files."""
 
-    def __init__(self, of: MemoryTier, run: Keeping | None) -> None:
+    def __init__(self, of: MemoryTier, run: Retention | None) -> None:
         self._of, self._run = of, run
 
-    def make_way(self) -> None:
+    def before_commit(self) -> None:
         assert self._run is not None
-        self._run.make_way()
+        self._run.before_commit()
 
-    def committed(self, saved: Saved, *, replaced: bool) -> None:
+    def after_commit(self, saved: Saved, *, replaced: bool) -> None:
         del saved, replaced
-        self._of.committed()
+        self._of.after_commit()
 
 
 def _remove(memory: Memory, files: Iterable[str]) -> None:
@@ -301,7 +301,7 @@ def _about(run: Storage) -> dict[str, Any]:
         return {"step": None, "nonce": "", "lost": str(error)}
 
 
-def _wanted(run: Storage, step: int | None) -> dict[str, Any] | None:
+def _step_to_restore(run: Storage, step: int | None) -> dict[str, Any] | None:
     """Return ``_about`` the step in memory if that is to be restored: it is ``step``, or as new as all on disk."""
     about, there = _about(run), audit.steps(run)
     held = about["step"]

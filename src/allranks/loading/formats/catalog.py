@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from allranks.arrays.base import Target
+from allranks.checkpoint.chunk_reader import Check, Reader
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
-from allranks.checkpoint.reader import Check, Reader
 from allranks.checkpoint.restore_plan import boxes
 from allranks.errors import Damaged
 from allranks.extent import Extent

@@ -7,9 +7,9 @@ from typing import Any
 
 from allranks.arrays.base import Target
 from allranks.checkpoint import audit, paths
+from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.per_rank import rows_of
-from allranks.checkpoint.reader import Reader
 from allranks.errors import Damaged, StepRemoved
 from allranks.loading.fit import Stored
 from allranks.loading.formats.base import SourceDescription

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from allranks.checkpoint.chunk_reader import Check
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Run, Shard
-from allranks.checkpoint.reader import Check
 from allranks.errors import Damaged
 from allranks.extent import Extent
 from allranks.loading.fit import Stored

@@ -6,13 +6,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from allranks.arrays.base import Declared, OpenTree
-from allranks.checkpoint.agree import declared_in_words
+from allranks.checkpoint.agree import describe_arrays
 from allranks.checkpoint.chunks import grain
-from allranks.checkpoint.image import Image, image
+from allranks.checkpoint.file_layout import FileLayout, file_layout
 from allranks.checkpoint.items import item_of
+from allranks.checkpoint.manifest_decode import MOST_DIMENSIONS
 from allranks.checkpoint.manifest_encode import leaves_text
-from allranks.checkpoint.manifest_json import MOST_DIMENSIONS
-from allranks.checkpoint.save_plan import FilePlan, Layout, file_plan, joined, layout, total_bytes
+from allranks.checkpoint.save_plan import (
+    CheckpointLayout,
+    FilePlan,
+    checkpoint_layout,
+    file_plan,
+    join_layouts,
+    total_bytes,
+)
 from allranks.errors import CannotStore
 from allranks.gate.ticket import digest_of
 
@@ -31,15 +38,15 @@ class PlannedFile:
     item: str
     arrays: tuple[int, ...]
     plan: FilePlan
-    image: Image
+    file_layout: FileLayout
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedSave:
     """``declared`` are the arrays that are written, ``ties`` the paths of the others: each is one memory with the one
     whose path it has. ``digest`` is of the declarations; ``nbytes`` the bytes of all arrays; ``files`` are what this
-    rank writes, ``items`` the order of all ranks' files. ``layout``, on rank 0 only, is of all files, ``leaves`` the
-    manifest's text about it."""
+    rank writes, ``items`` the order of all ranks' files. ``checkpoint_layout``, on rank 0 only, is of all files,
+    ``leaves`` the manifest's text about it."""
 
     declared: tuple[Declared, ...]
     ties: dict[str, str]
@@ -47,7 +54,7 @@ class Prepared:
     nbytes: int
     files: tuple[PlannedFile, ...]
     items: tuple[str, ...]
-    layout: Layout | None
+    checkpoint_layout: CheckpointLayout | None
     leaves: str
     read_back: ReadBack = field(default_factory=ReadBack)
 
@@ -57,9 +64,9 @@ class Planner:
 
     def __init__(self, rank: int, size: int, items: Collection[str] = ()) -> None:
         self._rank, self._size, self._items = rank, size, items
-        self._last: tuple[object, Prepared] | None = None
+        self._last: tuple[object, PreparedSave] | None = None
 
-    def prepare(self, tree: OpenTree) -> Prepared:
+    def prepare(self, tree: OpenTree) -> PreparedSave:
         """Return what is planned for a tree. Raises CannotStore for an array that no manifest has room for."""
         key = tree.key, tuple(tree.ties.items())
         if self._last is None or self._last[0] != key:
@@ -67,7 +74,7 @@ class Planner:
             self._last = key, self._plan(tree.declared, tree.ties)
         return self._last[1]
 
-    def _plan(self, every: tuple[Declared, ...], tied: dict[int, int]) -> Prepared:
+    def _plan(self, every: tuple[Declared, ...], tied: dict[int, int]) -> PreparedSave:
         items = [item_of(one.path, self._items) for one in every]
         tied = {number: other for number, other in tied.items() if items[number] == items[other]}
         ties = {every[number].path: every[other].path for number, other in tied.items()}
@@ -76,26 +83,26 @@ class Planner:
         nbytes = total_bytes(declared)
         groups = {item: [n for n in arrays if items[n] == item] for item in dict.fromkeys(items)}
         files = [self._file(every, item, numbers, grain(nbytes)) for item, numbers in groups.items()]
-        everything = None
+        whole_layout = None
         if self._rank == 0:
-            layouts = [layout([every[n] for n in numbers], size=self._size) for numbers in groups.values()]
-            everything = layouts[0] if len(layouts) == 1 else joined(layouts, [one.path for one in declared])
-        return Prepared(
+            layouts = [checkpoint_layout([every[n] for n in numbers], size=self._size) for numbers in groups.values()]
+            whole_layout = layouts[0] if len(layouts) == 1 else join_layouts(layouts, [one.path for one in declared])
+        return PreparedSave(
             declared,
             ties,
-            digest_of(declared_in_words(declared, ties)),
+            digest_of(describe_arrays(declared, ties)),
             nbytes,
             tuple(file for file in files if file is not None),
             tuple(groups),
-            everything,
-            leaves_text(everything.leaves) if everything else "",
+            whole_layout,
+            leaves_text(whole_layout.leaves) if whole_layout else "",
         )
 
     def _file(self, every: Sequence[Declared], item: str, numbers: Sequence[int], most: int) -> PlannedFile | None:
         """Return this rank's file of an item, None where it writes none."""
         declared = tuple(every[number] for number in numbers)
         plan = file_plan(declared, rank=self._rank, size=self._size)
-        return PlannedFile(item, tuple(numbers), plan, image(declared, plan, grain=most)) if plan.bytes else None
+        return PlannedFile(item, tuple(numbers), plan, file_layout(declared, plan, grain=most)) if plan.bytes else None
 
 
 def _refuse_dimensions(declared: Sequence[Declared], *, rank: int) -> None:

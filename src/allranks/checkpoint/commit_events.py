@@ -53,7 +53,7 @@ class Reasons:
     failed: tuple[Fault, ...] = ()
     died: tuple[tuple[int, str], ...] = ()
     missing: tuple[int, ...] = ()
-    said: str = ""
+    detail: str = ""
     fenced: bool = False
 
     def to_json(self) -> Json:
@@ -67,7 +67,7 @@ class Reasons:
             failed=tuple(Fault(**fault) for fault in document["failed"]),
             died=tuple((rank, why) for rank, why in document["died"]),
             missing=tuple(document["missing"]),
-            said=document["said"],
+            detail=document["detail"],
             fenced=document["fenced"],
         )
 
@@ -137,17 +137,17 @@ class PutFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ManifestFound:
     """The manifest of this very save is there."""
 
 
 @dataclass(frozen=True, slots=True)
-class NotFound:
+class ManifestMissing:
     """The manifest of this very save is not there."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookFailed:
+class ManifestUnknown:
     """The storage does not say whether the manifest is there."""
 
     why: str
@@ -162,7 +162,18 @@ class Concluded:
 
 
 Event = (
-    Written | Failed | Died | Deadline | Decided | Put | Refused | PutFailed | Found | NotFound | LookFailed | Concluded
+    Written
+    | Failed
+    | Died
+    | Deadline
+    | Decided
+    | Put
+    | Refused
+    | PutFailed
+    | ManifestFound
+    | ManifestMissing
+    | ManifestUnknown
+    | Concluded
 )
 
 
@@ -174,12 +185,12 @@ _REMEDY = {
 
 def save_failed(save: SaveId, verdict: Verdict, reasons: Reasons, *, rank: int) -> SaveFailed | Fenced:
     """Return the error for a save that was not committed, as ``rank`` raises it: the same on all ranks but for that."""
-    told = _told(reasons).rstrip(".")
+    texts = _reasons_text(reasons).rstrip(".")
     if reasons.fenced:
-        return Fenced(f"rank {rank}: save of step {save.step} refused: {told}.", ranks=reasons.ranks, step=save.step)
+        return Fenced(f"rank {rank}: save of step {save.step} refused: {texts}.", ranks=reasons.ranks, step=save.step)
     head = "stopped" if verdict is Verdict.ABORTED else "may have failed, or not"
     error = SaveFailed(
-        f"rank {rank}: save of step {save.step} {head}: {told}.",
+        f"rank {rank}: save of step {save.step} {head}: {texts}.",
         ranks=reasons.ranks,
         step=save.step,
         remedy=_REMEDY[verdict],
@@ -190,15 +201,15 @@ def save_failed(save: SaveId, verdict: Verdict, reasons: Reasons, *, rank: int) 
     return error
 
 
-def _told(reasons: Reasons) -> str:
+def _reasons_text(reasons: Reasons) -> str:
     alike: dict[str, list[int]] = {}
     for fault in reasons.failed:
         alike.setdefault(f"{fault.type}: {fault.message}", []).append(fault.rank)
     for rank, why in reasons.died:
         alike.setdefault(f"dead ({why})", []).append(rank)
-    told = [f"{name_ranks(ranks)}: {what}" for what, ranks in alike.items()]
+    texts = [f"{name_ranks(ranks)}: {what}" for what, ranks in alike.items()]
     if reasons.missing:
-        told.append(f"{name_ranks(reasons.missing)}: {reasons.said}")
-    elif reasons.said:
-        told.append(reasons.said)
-    return "; ".join(told) or "nobody said why"
+        texts.append(f"{name_ranks(reasons.missing)}: {reasons.detail}")
+    elif reasons.detail:
+        texts.append(reasons.detail)
+    return "; ".join(texts) or "nobody said why"

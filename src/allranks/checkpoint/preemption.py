@@ -34,15 +34,15 @@ from allranks.world.exchange import Exchanger
 from allranks.world.notices import Notice, Notices
 
 # What the end of another process of this rank raises, and how long the SIGTERM of the rank itself may come after it.
-_ENDED = (BrokenPipeError, ConnectionResetError, EOFError, BrokenExecutor)
-_ENDED_WORDS = ("killed by signal: Terminated", "exited unexpectedly")  # torch's DataLoader
-_LATE = 1.0
+_WORKER_ERRORS = (BrokenPipeError, ConnectionResetError, EOFError, BrokenExecutor)
+_WORKER_TEXTS = ("killed by signal: Terminated", "exited unexpectedly")  # torch's DataLoader
+_SIGTERM_DELAY = 1.0
 _NAP = 0.02
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A Checkpointer, as the departure sees it.
+    """A Checkpointer, as the preemption sees it.
 
     ``answers``: it answers SIGTERM, and not only a notice. ``seen`` returns the step of the last state that it saw,
     ``saved`` the last that is saved, ``where`` the place of that, for a person, or ""; ``save_last`` saves the last
@@ -70,11 +70,11 @@ class Member:
         return self.notices.arrived(self.calls)
 
 
-class Departure:
+class Preemption:
     """One rank's Checkpointers, of one world; they ``join`` when they are made, and ``drop`` out when closed."""
 
     def __init__(self, world: World) -> None:
-        self._world = ref(world)  # a world that is gone takes its departure along
+        self._world = ref(world)  # a world that is gone takes its preemption along
         self._members: list[Member] = []
         self._saved: list[Member] = []
         self._notice: Notice | None = None
@@ -89,7 +89,7 @@ class Departure:
 
     def join(self, member: Member) -> None:
         """Take a Checkpointer in."""
-        member.pace.grace = overdue.grace() if self._world_here().is_main and overdue.is_known() else None
+        member.pace.grace = overdue.grace() if self._live_world().is_main and overdue.is_known() else None
         self._members.append(member)
         agent.load().set_rescue(rescue)
 
@@ -114,7 +114,7 @@ class Departure:
             self._release()
             raise
         if all(one in self._saved for one in self._members):
-            sigterm.leave(self._world_here(), self._end(), because=f"{self._notice.why} on rank {self._notice.rank}")
+            sigterm.leave(self._live_world(), self._end(), because=f"{self._notice.why} on rank {self._notice.rank}")
         return True
 
     def rescue(self, error: BaseException) -> bool:
@@ -126,7 +126,7 @@ class Departure:
             self._rescued
             or not any(one.answers for one in self._members)
             or isinstance(error, Mismatch)
-            or not self._was_told(error)
+            or not self._has_sigterm_come(error)
         ):
             return False
         self._rescued = True
@@ -140,18 +140,18 @@ class Departure:
             log("allranks: nothing was saved%s: %s", since, failed, level=40)
             return False
         log("allranks: %s: taken for a consequence of SIGTERM.", type(error).__name__, level=30)
-        sigterm.expect_end(self._world_here(), self._end(), because=f"SIGTERM, then {type(error).__name__}")
+        sigterm.expect_end(self._live_world(), self._end(), because=f"SIGTERM, then {type(error).__name__}")
         return True
 
-    def _was_told(self, error: BaseException) -> bool:
+    def _has_sigterm_come(self, error: BaseException) -> bool:
         """Whether SIGTERM has come, to this rank or to another; it may come a moment after a worker has died of it."""
-        is_ended = isinstance(error, _ENDED) or any(words in message_of(error) for words in _ENDED_WORDS)
-        until = time.monotonic() + (_LATE if is_ended else 0.0)
-        while not (told := sigterm.has_come() or any(one.notices.is_leaving for one in self._members)):
+        is_ended = isinstance(error, _WORKER_ERRORS) or any(words in message_of(error) for words in _WORKER_TEXTS)
+        until = time.monotonic() + (_SIGTERM_DELAY if is_ended else 0.0)
+        while not (has_come := sigterm.has_come() or any(one.notices.is_leaving for one in self._members)):
             if time.monotonic() >= until:
                 break
             time.sleep(_NAP)
-        return told
+        return has_come
 
     def _save(self, members: Sequence[Member], *, is_complete: bool = True) -> None:
         """Save all of these, on all ranks the same steps; raise the first error once all have been tried.
@@ -160,8 +160,8 @@ class Departure:
         """
         steps = [one.seen() for one in members] if is_complete else None
         ticket = Ticket("leave", "save before leaving", "")
-        self._line = self._line or self._world_here().line("leave")
-        self._line.exchange(ticket, steps, decide=_same, timeout=overdue.grace())
+        self._line = self._line or self._live_world().line("leave")
+        self._line.exchange(ticket, steps, decide=_require_same_steps, timeout=overdue.grace())
         errors: list[Exception] = []
         for one in members:
             try:
@@ -172,7 +172,7 @@ class Departure:
         if errors:
             raise errors[0]
 
-    def _world_here(self) -> World:
+    def _live_world(self) -> World:
         world = self._world()
         assert world is not None
         return world
@@ -190,7 +190,7 @@ class Departure:
             one.release()
 
 
-def _same(values: Sequence[object]) -> None:
+def _require_same_steps(values: Sequence[object]) -> None:
     """Raise Mismatch unless all ranks are at the same steps."""
     if broken := [rank for rank, steps in enumerate(values) if steps is None]:
         raise Mismatch(
@@ -200,29 +200,29 @@ def _same(values: Sequence[object]) -> None:
         )
     odd = [rank for rank, steps in enumerate(values) if steps != values[0]]
     if odd:
-        told = "; ".join(f"rank {rank}: step {_words(steps)}" for rank, steps in enumerate(values))
-        raise Mismatch(f"the ranks' last complete steps differ, so none can be saved: {told}.", ranks=odd)
+        has_come = "; ".join(f"rank {rank}: step {_steps_text(steps)}" for rank, steps in enumerate(values))
+        raise Mismatch(f"the ranks' last complete steps differ, so none can be saved: {has_come}.", ranks=odd)
 
 
-def _words(steps: object) -> str:
+def _steps_text(steps: object) -> str:
     return ", ".join(map(str, steps)) if isinstance(steps, list) else str(steps)
 
 
-# A world holds its own departure: one held here would keep its Checkpointers, and so the world, for ever.
-_departures: WeakSet[Departure] = WeakSet()
-_OF_WORLD = "_departure"
+# A world holds its own preemption: one held here would keep its Checkpointers, and so the world, for ever.
+_preemptions: WeakSet[Preemption] = WeakSet()
+_OF_WORLD = "_preemption"
 
 
-def of(world: World) -> Departure:
-    """Return the departure of a world."""
-    found: Departure | None = vars(world).get(_OF_WORLD)
+def of_world(world: World) -> Preemption:
+    """Return the preemption of a world."""
+    found: Preemption | None = vars(world).get(_OF_WORLD)
     if found is None:
-        found = vars(world)[_OF_WORLD] = Departure(world)
-        _departures.add(found)
+        found = vars(world)[_OF_WORLD] = Preemption(world)
+        _preemptions.add(found)
     return found
 
 
 def rescue(error: BaseException) -> bool:
-    """Let the Checkpointers of every world save before an exception ends the program (``Departure.rescue``)."""
-    rescued = [one.rescue(error) for one in list(_departures)]
+    """Let the Checkpointers of every world save before an exception ends the program (``Preemption.rescue``)."""
+    rescued = [one.rescue(error) for one in list(_preemptions)]
     return any(rescued)

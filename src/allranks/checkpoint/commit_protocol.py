@@ -1,4 +1,4 @@
-"""One rank's side of the commit of its saves, in its background thread: `commit` decides, this file does it.
+"""One rank's side of the commit of its saves, in its background thread: `commit_states` decides, this file does it.
 
 It talks through the key-value store alone, no collective. Keys below ``ckpt/<number>/<nonce>/``:
 
@@ -17,8 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from allranks.checkpoint.commit import COORDINATOR_RANK, Act, Side, State
-from allranks.checkpoint.commit_words import (
+from allranks.checkpoint.commit_events import (
     Concluded,
     Deadline,
     Decided,
@@ -26,10 +25,10 @@ from allranks.checkpoint.commit_words import (
     Event,
     Failed,
     Fault,
-    Found,
     Json,
-    LookFailed,
-    NotFound,
+    ManifestFound,
+    ManifestMissing,
+    ManifestUnknown,
     Put,
     PutFailed,
     Reasons,
@@ -39,6 +38,7 @@ from allranks.checkpoint.commit_words import (
     Written,
     save_failed,
 )
+from allranks.checkpoint.commit_states import COORDINATOR_RANK, Action, Side, State
 from allranks.clock import Clock
 from allranks.errors import Fenced, KeyTimeout, StoreError
 from allranks.failure import message_of, text_of
@@ -48,7 +48,7 @@ from allranks.world.store import KeyValueStore
 
 _LOG = logging.getLogger("allranks.checkpoint")
 # Between two looks at who is dead: the coordinator's, who looks for all, and a member's, who looks for the coordinator.
-_LOOK, _MEMBER_LOOK = 0.5, 2.0
+_CHECK_INTERVAL, _MEMBER_CHECK_INTERVAL = 0.5, 2.0
 # How long the first rank that failed waits for others that fail alike; how long those wait for its word.
 _SETTLE, _PATIENCE = 0.2, 1.0
 # A member gives the coordinator this much more time to decide than the coordinator gives the members to write.
@@ -57,7 +57,7 @@ _GRACE = 10.0
 _LAST_PUT = 1.0
 
 
-class Committer:
+class CommitProtocol:
     """One rank's side of all commits. Not for two threads at once."""
 
     def __init__(self, store: KeyValueStore, clock: Clock, *, rank: int, size: int) -> None:
@@ -73,7 +73,7 @@ class Committer:
         *,
         write: Callable[[], Json],
         publish: Callable[[Sequence[Json]], None],
-        look: Callable[[], bool],
+        is_published: Callable[[], bool],
         timeout: float,
         discard: Callable[[], None] = lambda: None,
     ) -> None:
@@ -81,27 +81,27 @@ class Committer:
 
         ``write`` makes this rank's part durable and returns its ack, of JSON types. When all have, rank 0 calls
         ``publish`` with the acks in rank order: it puts the manifest, or raises (Fenced: before anything was put).
-        ``look`` says whether the manifest of this very save (its nonce) is there; any rank may be asked. ``timeout``
-        is in seconds: for all ranks to have written, and again for the manifest. ``discard`` removes what ``write``
-        wrote: it is called where nothing can publish that any more, and nowhere else.
+        ``is_published`` says whether the manifest of this very save (its nonce) is there; any rank may be asked.
+        ``timeout`` is in seconds: for all ranks to have written, and again for the manifest. ``discard`` removes what
+        ``write`` wrote: it is called where nothing can publish that any more, and nowhere else.
 
         Returns if the manifest is there; else raises the same SaveFailed on every rank, or Fenced.
         """
         self._mine.append([])
-        one = _Run(self, save, publish, look, timeout)
+        one = _Run(self, save, publish, is_published, timeout)
         try:
             verdict, side = one.finish(write)
         except StoreError as error:
-            lost = Reasons(said=f"this rank has lost the key-value store ({error})")
+            lost = Reasons(detail=f"this rank has lost the key-value store ({error})")
             raise save_failed(save, Verdict.UNKNOWN, lost, rank=self.rank) from error
-        if one.all_came:
+        if one.has_decided_commit:
             self._forget_earlier()
         if one.is_final:
             discard()
         if verdict is not Verdict.COMMITTED:
             raise save_failed(save, verdict, side.reasons, rank=self.rank) from one.cause
 
-    def hopeless(self, save: SaveId) -> bool:
+    def is_hopeless(self, save: SaveId) -> bool:
         """Whether the save cannot be committed any more: ``write`` may ask now and then, and raise, to end early."""
         if (decision := self.store.get(f"{_prefix(save)}/decision")) is not None:
             return not loads(decision)["commit"]
@@ -136,17 +136,17 @@ def _prefix(save: SaveId) -> str:
 class _Run:
     """One save on one rank."""
 
-    of: Committer
+    of: CommitProtocol
     save: SaveId
     publish: Callable[[Sequence[Json]], None]
-    look: Callable[[], bool]
+    is_published: Callable[[], bool]
     timeout: float
-    all_came: bool = False
+    has_decided_commit: bool = False
     cause: Exception | None = None  # why this rank itself failed
     _side: Side = field(init=False)
     _awaited: deque[int] = field(init=False)
     _deadline: float = field(init=False)
-    _next_look: float = field(init=False)
+    _next_check: float = field(init=False)
 
     def __post_init__(self) -> None:
         now = self.of.clock.now()
@@ -154,38 +154,38 @@ class _Run:
         coordinates = self.of.rank == COORDINATOR_RANK
         self._awaited = deque(range(1, self.of.size) if coordinates else ())
         self._deadline = now + self.timeout + (0.0 if coordinates else _GRACE)
-        self._next_look = now + _LOOK
+        self._next_check = now + _CHECK_INTERVAL
 
     def finish(self, write: Callable[[], Json]) -> tuple[Verdict, Side]:
         """Write, then wait and act until the save has its verdict."""
-        act = self._take(self._write(write))
+        action = self._handle(self._write(write))
         while (verdict := self._side.verdict) is None:
-            act = self._take(self._await() if act is None else [self._perform(act)])
+            action = self._handle(self._await() if action is None else [self._perform(action)])
         return verdict, self._side
 
     @property
     def is_final(self) -> bool:
         """Whether the save was given up, and no put of its manifest can be under way: a coordinator that is said to be
         dead may live for a moment longer."""
-        decided = self.all_came and COORDINATOR_RANK in dict(self._side.reasons.died)
+        decided = self.has_decided_commit and COORDINATOR_RANK in dict(self._side.reasons.died)
         return self._side.verdict is Verdict.ABORTED and not decided
 
-    def _take(self, events: Iterable[Event]) -> Act | None:
+    def _handle(self, events: Iterable[Event]) -> Action | None:
         """Hand over events that came together; what the last of them asks for is to be done."""
-        act = None
+        action = None
         for event in events:
             before = self._side.state
-            act = self._side.on(event) or act
-            self._tell_phase(before, event)
+            action = self._side.on(event) or action
+            self._log_phase(before, event)
             if event == Decided(commit=True):
-                self.all_came = True
+                self.has_decided_commit = True
                 self._deadline = self.of.clock.now() + self.timeout + _GRACE
-        return act
+        return action
 
-    def _tell_phase(self, before: State, event: Event) -> None:
+    def _log_phase(self, before: State, event: Event) -> None:
         if before is not self._side.state:
-            said = self.save.step, self.of.rank, before.value, self._side.state.value, type(event).__name__
-            _LOG.debug("save of step %d on rank %d: %s -> %s (%s)", *said)
+            values = self.save.step, self.of.rank, before.value, self._side.state.value, type(event).__name__
+            _LOG.debug("save of step %d on rank %d: %s -> %s (%s)", *values)
 
     def _key(self, name: str) -> str:
         return f"{_prefix(self.save)}/{name}"
@@ -201,14 +201,14 @@ class _Run:
         except Exception as error:
             self.cause = error
             trace = "".join(traceback.format_exception(error))
-            yield from self._tell(Fault(me, type(error).__qualname__, message_of(error), trace))
+            yield from self._report_failure(Fault(me, type(error).__qualname__, message_of(error), trace))
             return
         if me == COORDINATOR_RANK:
             yield Written(self.save, me, ack)
         else:
             self.of.put(self._key(f"ack/{me}"), document)
 
-    def _tell(self, fault: Fault) -> Iterator[Event]:
+    def _report_failure(self, fault: Fault) -> Iterator[Event]:
         """Tell of this rank's failure. The first that fails waits for others, so that all are named."""
         me = self.of
         if me.size > 1:
@@ -239,29 +239,29 @@ class _Run:
             awaited.popleft()
         key = f"ack/{awaited[0]}" if awaited else "decision"  # all have come, but one with a foreign ack
         try:
-            document = loads(me.store.wait(self._key(key), self._patience(_LOOK)))
+            document = loads(me.store.wait(self._key(key), self._patience(_CHECK_INTERVAL)))
             yield self._written(awaited.popleft(), document) if awaited else _decided(document)
         except KeyTimeout:
             awaited.rotate(-1)
-        if me.clock.now() >= self._next_look:
-            yield from self._look_around()
-            self._next_look = me.clock.now() + _LOOK
+        if me.clock.now() >= self._next_check:
+            yield from self._check_ranks()
+            self._next_check = me.clock.now() + _CHECK_INTERVAL
 
-    def _look_around(self) -> Iterator[Event]:
+    def _check_ranks(self) -> Iterator[Event]:
         """See who is dead, whether somebody has aborted, and what time it is."""
         me = self.of
         for rank, why in departures.read(me.store).items():
             if rank not in self._side.acks:
-                yield from self._arrived(rank)
+                yield from self._late_ack(rank)
             yield Died(rank, why)
         if (decision := me.store.get(self._key("decision"))) is not None:
             yield _decided(loads(decision))
         if me.clock.now() >= self._deadline:
             for rank in self._side.missing:
-                yield from self._arrived(rank)
+                yield from self._late_ack(rank)
             yield Deadline(self.timeout)
 
-    def _arrived(self, rank: int) -> Iterator[Event]:
+    def _late_ack(self, rank: int) -> Iterator[Event]:
         if (document := self.of.store.get(self._key(f"ack/{rank}"))) is not None:
             yield self._written(rank, loads(document))
 
@@ -272,7 +272,7 @@ class _Run:
         """Wait for the coordinator's word, with a look at whether it lives."""
         me = self.of
         try:
-            yield read(loads(me.store.wait(self._key(name), self._patience(_MEMBER_LOOK))))
+            yield read(loads(me.store.wait(self._key(name), self._patience(_MEMBER_CHECK_INTERVAL))))
             return
         except KeyTimeout:
             dead = departures.read(me.store)
@@ -286,21 +286,21 @@ class _Run:
 
     # Acting.
 
-    def _perform(self, act: Act) -> Event:
-        match act:
-            case Act.CLAIM_COMMIT:
+    def _perform(self, action: Action) -> Event:
+        match action:
+            case Action.CLAIM_COMMIT:
                 return self._claim_decision(commit=True)
-            case Act.CLAIM_ABORT:
+            case Action.CLAIM_ABORT:
                 return self._claim_decision(commit=False)
-            case Act.PUT_MANIFEST:
+            case Action.PUT_MANIFEST:
                 return self._put()
-            case Act.LOOK:
-                return self._look()
-            case Act.CLAIM_COMMITTED:
+            case Action.CHECK_MANIFEST:
+                return self._check_manifest()
+            case Action.CLAIM_COMMITTED:
                 return self._claim_outcome(Verdict.COMMITTED)
-            case Act.CLAIM_ABORTED:
+            case Action.CLAIM_ABORTED:
                 return self._claim_outcome(Verdict.ABORTED)
-            case Act.CLAIM_UNKNOWN:
+            case Action.CLAIM_UNKNOWN:
                 return self._claim_outcome(Verdict.UNKNOWN)
 
     def _claim_decision(self, *, commit: bool) -> Event:
@@ -325,19 +325,19 @@ class _Run:
             return PutFailed(f"rank 0 could not put the manifest: {text_of(error)}")
         return Put()
 
-    def _look(self) -> Event:
+    def _check_manifest(self) -> Event:
         me = self.of
         try:
-            if self.look():
-                return Found()
+            if self.is_published():
+                return ManifestFound()
             if me.rank != COORDINATOR_RANK:
                 try:
                     return _concluded(loads(me.store.wait(self._key("outcome"), _LAST_PUT)))
                 except KeyTimeout:
-                    return Found() if self.look() else NotFound()
-            return NotFound()
+                    return ManifestFound() if self.is_published() else ManifestMissing()
+            return ManifestMissing()
         except Exception as error:
-            return LookFailed(f"rank {me.rank} cannot see whether it is there: {text_of(error)}")
+            return ManifestUnknown(f"rank {me.rank} cannot see whether it is there: {text_of(error)}")
 
 
 def _to_json(save: SaveId) -> Json:

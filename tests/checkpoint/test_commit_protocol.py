@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from allranks import SimulatedWorld, World
-from allranks.checkpoint.commit_words import Concluded, SaveId, Verdict
-from allranks.checkpoint.committer import Committer
+from allranks.checkpoint.commit_events import Concluded, SaveId, Verdict
+from allranks.checkpoint.commit_protocol import CommitProtocol
 from allranks.clock import ManualClock
 from allranks.errors import Fenced, KeyTimeout, SaveFailed, StorageError
 from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
@@ -67,7 +67,7 @@ def program(plan: Plan, seen: Seen) -> Callable[[World], None]:
 
     def run(world: World) -> None:
         rank = world.rank
-        committer = Committer(world.store, world.clock, rank=rank, size=world.size)
+        protocol = CommitProtocol(world.store, world.clock, rank=rank, size=world.size)
         for number in range(SAVES):
             save = SaveId(number, 100 * number, f"nonce{number}")
 
@@ -89,11 +89,11 @@ def program(plan: Plan, seen: Seen) -> Callable[[World], None]:
                 if how in ("lost", "unsure"):
                     raise StorageError("connection reset")
 
-            def look(number: int = number) -> bool:
+            def is_published(number: int = number) -> bool:
                 return number in storage.manifests
 
             try:
-                committer.run(save, write=write, publish=publish, look=look, timeout=TIMEOUT)
+                protocol.run(save, write=write, publish=publish, is_published=is_published, timeout=TIMEOUT)
                 end = ("committed", "")
             except Fenced as error:
                 end = ("aborted", str(error).partition(": ")[2])
@@ -173,7 +173,7 @@ def test_every_save_of_twenty_thousand_jobs_has_one_true_outcome() -> None:
 
 def test_a_sweep_finds_a_coordinator_that_puts_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the sweeps above can fail."""
-    monkeypatch.setattr("allranks.checkpoint.committer._Run._claim_outcome", _claims_nothing)
+    monkeypatch.setattr("allranks.checkpoint.commit_protocol._Run._claim_outcome", _claims_nothing)
     with pytest.raises(AssertionError):
         sweep(range(250))
 
@@ -207,9 +207,9 @@ def test_all_ranks_raise_the_reasons_of_all_that_failed() -> None:
             if world.rank in (2, 5):
                 raise StorageError("disk full")
 
-        committer = Committer(world.store, world.clock, rank=world.rank, size=world.size)
+        protocol = CommitProtocol(world.store, world.clock, rank=world.rank, size=world.size)
         with pytest.raises(SaveFailed) as caught:
-            committer.run(SaveId(0, 7, "n"), write=write, publish=pytest.fail, look=pytest.fail, timeout=300)
+            protocol.run(SaveId(0, 7, "n"), write=write, publish=pytest.fail, is_published=pytest.fail, timeout=300)
         errors[world.rank] = caught.value
 
     end = SimulatedWorld(6).run(run)
@@ -262,19 +262,19 @@ def test_a_writer_can_ask_whether_its_work_is_in_vain() -> None:
     asked: dict[int, int] = {}
 
     def run(world: World) -> None:
-        committer = Committer(world.store, world.clock, rank=world.rank, size=world.size)
+        protocol = CommitProtocol(world.store, world.clock, rank=world.rank, size=world.size)
         save = SaveId(0, 7, "n")
 
         def write() -> None:
             if world.rank == 1:
                 raise StorageError("disk full")
             for second in range(100):
-                if committer.hopeless(save):
+                if protocol.is_hopeless(save):
                     asked[world.rank] = second
                     raise InterruptedError("given up")
                 nap(world, 1)
 
-        committer.run(save, write=write, publish=pytest.fail, look=pytest.fail, timeout=300)
+        protocol.run(save, write=write, publish=pytest.fail, is_published=pytest.fail, timeout=300)
 
     for faults in ((), (Crash(1),)):
         asked.clear()
@@ -286,22 +286,24 @@ def test_a_writer_can_ask_whether_its_work_is_in_vain() -> None:
 def test_a_rank_alone_commits_and_leaves_no_key() -> None:
     """But for those of its last save; also where ``write`` or ``publish`` fails."""
     store, put = LocalStore(), []
-    committer = Committer(store, ManualClock(), rank=0, size=1)
+    protocol = CommitProtocol(store, ManualClock(), rank=0, size=1)
     for number in range(5):
-        committer.run(SaveId(number, number, "n"), write=lambda: "ack", publish=put.append, look=pytest.fail, timeout=1)
+        protocol.run(
+            SaveId(number, number, "n"), write=lambda: "ack", publish=put.append, is_published=pytest.fail, timeout=1
+        )
     assert put == [["ack"]] * 5
     assert {key.split("/")[1] for key in store.list("ckpt/")} == {"4"}
     with pytest.raises(SaveFailed, match="ZeroDivisionError") as caught:
-        committer.run(SaveId(5, 5, "n"), write=lambda: 1 // 0, publish=pytest.fail, look=pytest.fail, timeout=1)
+        protocol.run(SaveId(5, 5, "n"), write=lambda: 1 // 0, publish=pytest.fail, is_published=pytest.fail, timeout=1)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 def test_keys_of_earlier_saves_are_deleted() -> None:
     def run(world: World) -> dict[str, bytes]:
-        committer = Committer(world.store, world.clock, rank=world.rank, size=world.size)
+        protocol = CommitProtocol(world.store, world.clock, rank=world.rank, size=world.size)
         for number in range(6):
             save = SaveId(number, number, "n")
-            committer.run(save, write=lambda: "ack", publish=lambda _: None, look=pytest.fail, timeout=9)
+            protocol.run(save, write=lambda: "ack", publish=lambda _: None, is_published=pytest.fail, timeout=9)
         world.barrier()
         return world.store.list("ckpt/")
 
@@ -313,9 +315,9 @@ def test_ten_thousand_ranks_commit() -> None:
     """A handful of operations each, and rank 0 no more than one for each of the others."""
 
     def run(world: World) -> None:
-        committer = Committer(world.store, world.clock, rank=world.rank, size=world.size)
+        protocol = CommitProtocol(world.store, world.clock, rank=world.rank, size=world.size)
         save = SaveId(0, 0, "n")
-        committer.run(save, write=lambda: [world.rank], publish=got.append, look=pytest.fail, timeout=60)
+        protocol.run(save, write=lambda: [world.rank], publish=got.append, is_published=pytest.fail, timeout=60)
 
     got: list[Any] = []
     end = SimulatedWorld(10_000).run(run)

@@ -17,12 +17,12 @@ from allranks.arrays.base import Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import audit, garbage, holds, match, paths, ties
+from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.decoding import Decoded
 from allranks.checkpoint.for_restore import Restored
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.checkpoint.per_rank import globs, rows_of
-from allranks.checkpoint.reader import Reader
 from allranks.errors import AllranksError, Damaged, DoesNotFit, NotThere, StepRemoved
 from allranks.extent import Extent
 from allranks.storage.base import Storage
@@ -76,8 +76,8 @@ def read(
     fits = len(said) == 2 and isinstance(said[0], str) and said[1] in ("min", "max")
     expect(fits or (best is None and step != "best"), "best", best, "(metric, 'min' or 'max')")
     for attempt in range(_MOST_ATTEMPTS):
-        manifest, folder = _chosen(storage, step, best)
-        hold = _held(storage, manifest.step) if attempt and folder is None else None
+        manifest, folder = _choose_manifest(storage, step, best)
+        hold = _try_hold(storage, manifest.step) if attempt and folder is None else None
         try:
             with garbage.left_alone():
                 return Restored(_read(storage, manifest, folder, wanted), manifest, ())
@@ -104,7 +104,7 @@ class _Wanted(NamedTuple):
     to: Kind
 
 
-def _chosen(storage: Storage, step: int | str, best: Best | None) -> tuple[Manifest, str | None]:
+def _choose_manifest(storage: Storage, step: int | str, best: Best | None) -> tuple[Manifest, str | None]:
     """Return the manifest that is meant, and its folder: "" for the top, None for that of its step."""
     if storage.size(paths.MANIFEST) is not None:
         manifest = audit.load_folder(storage, "")
@@ -147,7 +147,7 @@ def _number(storage: Storage, step: int | str, best: Best | None) -> int:
     return max(ranked)[1]
 
 
-def _held(storage: Storage, step: int) -> str | None:
+def _try_hold(storage: Storage, step: int) -> str | None:
     try:
         return holds.take(storage, step, minutes=_HOLD_MINUTES)
     except AllranksError:  # who may not write into the run reads without
@@ -157,7 +157,7 @@ def _held(storage: Storage, step: int) -> str | None:
 def _read(storage: Storage, manifest: Manifest, folder: str | None, wanted: _Wanted) -> Any:
     if wanted.like is not None:
         manifest = rows_of(manifest, rank=0, size=manifest.world_size, choose=lambda _: "main")
-        return _filled(Reader(storage, manifest, folder=folder), manifest, wanted.like)
+        return _fill_template(Reader(storage, manifest, folder=folder), manifest, wanted.like)
     reader = Reader(storage, manifest, folder=folder)
     chosen = [path for path in (*manifest.leaves, *manifest.values) if _is_wanted(path, wanted.only)]
     if not chosen and (manifest.leaves or manifest.values):
@@ -175,9 +175,9 @@ def _read(storage: Storage, manifest: Manifest, folder: str | None, wanted: _Wan
             path: Target(one.extent, np.empty(one.extent.shape, one.buffer.dtype)) for path, one in targets.items()
         }
         reader.fill(list(buffers.items()))
-        make = _maker(wanted.to)
+        make = _array_maker(wanted.to)
         found = {path: make(one.buffer, manifest.leaves[path]) for path, one in buffers.items()}
-    return nested({path: found[path] if path in found else manifest.values[path] for path in chosen})
+    return nest({path: found[path] if path in found else manifest.values[path] for path in chosen})
 
 
 def _is_wanted(path: str, globs: Sequence[str]) -> bool:
@@ -197,7 +197,7 @@ def _target(path: str, leaf: StoredLeaf, part: Sequence[slice] | None) -> Target
     return Target(extent, np.empty(0, DTYPES[leaf.dtype]))
 
 
-def _maker(to: str) -> Callable[[np.ndarray[Any, Any], StoredLeaf], Any]:
+def _array_maker(to: str) -> Callable[[np.ndarray[Any, Any], StoredLeaf], Any]:
     """Return what makes an array of a framework of one of NumPy's."""
     if to == "numpy":
         return lambda buffer, _: buffer
@@ -207,16 +207,16 @@ def _maker(to: str) -> Callable[[np.ndarray[Any, Any], StoredLeaf], Any]:
     return lambda buffer, leaf: from_stored(buffer, leaf.kind)
 
 
-def _filled(reader: Reader, manifest: Manifest, like: T) -> T:
+def _fill_template(reader: Reader, manifest: Manifest, like: T) -> T:
     """Fill a template, which may be a part of the checkpoint's tree."""
-    tree = open_tree(like, rank=0, size=1, for_restore=True, saved=match.saved(manifest))
+    tree = open_tree(like, rank=0, size=1, for_restore=True, saved=match.saved_tree(manifest))
     found = match.differences(tree.declared, tree.values, manifest)
     lacking = tuple(one for one in found if one.kind != "unexpected")
     names = {number: one.path for number, one in enumerate(tree.declared)}
     if not lacking:
         pairs = ties.shared(tree, names)
         conflicts = ties.differing(tree, names, pairs, reader.fill, partial(known_equal, manifest))
-        lacking = match.tied(conflicts | ties.overlapping(tree, names, reader.fill), tree.declared)
+        lacking = match.tied_differences(conflicts | ties.overlapping(tree, names, reader.fill), tree.declared)
     if lacking:
         raise DoesNotFit(
             f"read: {match.report(lacking, tree.declared, manifest)}", differences=lacking, step=manifest.step
@@ -228,7 +228,7 @@ def _filled(reader: Reader, manifest: Manifest, like: T) -> T:
     return made  # type: ignore[no-any-return]
 
 
-def nested(leaves: Mapping[str, Any]) -> Any:
+def nest(leaves: Mapping[str, Any]) -> Any:
     """Return leaves by path as nested dicts, one level for each ``/``; below a path that is a leaf itself, names keep
     their ``/``. A state that is a single leaf is that leaf.
     """

@@ -16,13 +16,13 @@ from allranks.arrays.detect import open_tree
 from allranks.arrays.rank_choice import is_below_any
 from allranks.arrays.saved_tree import notes_of
 from allranks.checkpoint import agree, audit, garbage, holds, items, match, paths, ties
+from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.decoding import Decoded
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.memory.tier import Tier
 from allranks.checkpoint.names import matches
-from allranks.checkpoint.per_rank import Choices, rows_of
-from allranks.checkpoint.reader import Reader
+from allranks.checkpoint.per_rank import RankChoices, rows_of
 from allranks.checkpoint.ties import Read
 from allranks.consistency import verify
 from allranks.consistency.placement import open_world_tree
@@ -48,11 +48,11 @@ _HOLD_MINUTES = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RestoreSettings:
-    """``choices`` are of what differs over the ranks on purpose, ``asked`` of what may differ from the checkpoint;
+    """``choices`` are of what differs over the ranks on purpose, ``options`` of what may differ from the checkpoint;
     ``memory`` is the run's in-memory tier."""
 
-    choices: Choices
-    asked: match.Asked
+    choices: RankChoices
+    options: match.RestoreOptions
     memory: Tier
 
 
@@ -130,9 +130,9 @@ def _from_storage(
             there = _candidates(storage, world, step)
             if attempt and there and world.is_main:
                 holds.release(storage, path) if path else None
-                path = _held(storage, there[0])
+                path = _hold(storage, there[0])
             try:
-                return _newest_sound(storage, world, like, there, fallback=fallback, settings=settings)
+                return _restore_undamaged(storage, world, like, there, fallback=fallback, settings=settings)
             except StepRemoved as error:
                 if step is not None or attempt == _MOST_ATTEMPTS - 1:
                     raise
@@ -143,7 +143,7 @@ def _from_storage(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _held(storage: Storage, step: int) -> str | None:
+def _hold(storage: Storage, step: int) -> str | None:
     """Hold a step; None where that cannot be: a reader may have no right to write."""
     try:
         return holds.take(storage, step, minutes=_HOLD_MINUTES)
@@ -151,7 +151,7 @@ def _held(storage: Storage, step: int) -> str | None:
         return None
 
 
-def _newest_sound(
+def _restore_undamaged(
     storage: Storage, world: World, like: T, there: Sequence[int], *, fallback: bool, settings: RestoreSettings
 ) -> Restored[T] | None:
     """Return the state of the first of these steps; with ``fallback``, of the first that is whole."""
@@ -226,18 +226,18 @@ def _restore(storage: Storage, world: World, like: T, step: int, settings: Resto
     error: Exception | None = None
     try:
         manifest = audit.load(storage, step)
-        plan = _look(storage, world, like, manifest, settings)
+        plan = _make_plan(storage, world, like, manifest, settings)
     except Exception as found:  # whatever it is: the others must not wait for this rank
-        error = _removed(found, storage, step, manifest, who) or found
-    _all_or_none(world, "look", step, error, said=manifest.nonce if manifest else "")
+        error = _removal_error(found, storage, step, manifest, who) or found
+    _raise_on_all(world, "look", step, error, said=manifest.nonce if manifest else "")
     assert plan is not None
     decoded = None
     try:
         decoded = plan.decode(who)
     except Exception as found:
-        error = _removed(found, storage, step, manifest, who) or found
+        error = _removal_error(found, storage, step, manifest, who) or found
     try:
-        _all_or_none(world, "decode", step, error, said="")
+        _raise_on_all(world, "decode", step, error, said="")
     except AllranksError:
         decoded.undo() if decoded is not None else None
         raise
@@ -245,8 +245,8 @@ def _restore(storage: Storage, world: World, like: T, step: int, settings: Resto
     try:
         state = plan.read(decoded)
     except Exception as found:
-        error = _removed(found, storage, step, manifest, who) or found
-    _all_or_none(world, "read", step, error, said="")
+        error = _removal_error(found, storage, step, manifest, who) or found
+    _raise_on_all(world, "read", step, error, said="")
     leaves, choices = plan.manifest.leaves, settings.choices
     marked = [*(path for path, leaf in leaves.items() if leaf.per_rank), *plan.manifest.rank_values]
     own = {path: "rank" for path in marked if choices.of(path) != "main"}
@@ -258,44 +258,44 @@ def _restore(storage: Storage, world: World, like: T, step: int, settings: Resto
     return Restored(state, plan.manifest, plan.notes)  # type: ignore[arg-type]
 
 
-def _look(storage: Storage, world: World, like: object, manifest: Manifest, settings: RestoreSettings) -> _Plan:
+def _make_plan(storage: Storage, world: World, like: object, manifest: Manifest, settings: RestoreSettings) -> _Plan:
     """Return what is to be read. Raises DoesNotFit; touches nothing."""
-    asked, step = settings.asked, manifest.step
+    options, step = settings.options, manifest.step
     manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=settings.choices.of)
-    saved = match.saved(manifest, asked.rename)
+    saved = match.saved_tree(manifest, options.rename)
     tree = open_tree(like, rank=world.rank, size=world.size, for_restore=True, saved=saved)
     declared = tree.declared
-    manifest = match.renamed_as(manifest, [*(one.path for one in declared), *tree.values], asked.rename)
+    manifest = match.rename_manifest(manifest, [*(one.path for one in declared), *tree.values], options.rename)
     if tree.rank_local_paths and manifest.world_size != world.size:
         local, every = tree.rank_local_paths, (*manifest.leaves, *manifest.values)
         dealt = {path: "dealt" for path in every if is_below_any(path, local)}
         manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=lambda path: dealt.get(path, ""))
     there = {number: one.path for number, one in enumerate(declared) if one.path in manifest.leaves}
     pairs = ties.shared(tree, there)
-    covered = {declared[number].path for number in pairs if number not in there} | _elsewhere(manifest, there.values())
+    covered = {declared[number].path for number in pairs if number not in there} | _tied_to(manifest, there.values())
     differences = [one for one in match.differences(declared, tree.values, manifest) if one.path not in covered]
-    allowed = [one for one in differences if asked.allows(one, manifest)]
+    allowed = [one for one in differences if options.allows(one, manifest)]
     wrong = tuple(one for one in differences if one not in allowed)
-    fill = Reader(storage, manifest, cast=asked.cast).fill
+    fill = Reader(storage, manifest, cast=options.cast).fill
     both = {number: other for number, other in pairs.items() if number in there}
     if not wrong:
         conflicts = ties.differing(tree, there, both, fill, partial(known_equal, manifest))
-        wrong = match.tied(conflicts | ties.overlapping(tree, there, fill), declared)
-        wrong = tuple(one for one in wrong if not matches(one.path, asked.allow_missing))
+        wrong = match.tied_differences(conflicts | ties.overlapping(tree, there, fill), declared)
+        wrong = tuple(one for one in wrong if not matches(one.path, options.allow_missing))
     if not wrong:
-        wrong = _without_value(tree, allowed)
+        wrong = _missing_values(tree, allowed)
     if wrong:
         who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
         remedy = "Where the difference is meant, say so: rename=, allow_missing=, allow_unexpected=, cast=True."
-        remedy = _of_items(storage, manifest, [*(one.path for one in declared), *tree.values]) or remedy
+        remedy = _remedy_for_items(storage, manifest, [*(one.path for one in declared), *tree.values]) or remedy
         report = match.report(wrong, declared, manifest)
         raise DoesNotFit(f"{who}: {report}", differences=wrong, step=step, remedy=remedy)
     return _Plan(manifest, tree, there, pairs, fill, (*notes_of(tree.kept_settings), *match.notes_of(allowed)))
 
 
-def _of_items(storage: Storage, manifest: Manifest, wanted: Sequence[str]) -> str:
+def _remedy_for_items(storage: Storage, manifest: Manifest, wanted: Sequence[str]) -> str:
     """Return what to do where a step lacks whole items of a template: which step has them; "" where that is not it."""
-    tops = {*map(items.top, wanted)}
+    tops = {*map(items.top_key, wanted)}
     lacking = tops - items.items_in(manifest)
     if not lacking:
         return ""
@@ -310,7 +310,7 @@ def _of_items(storage: Storage, manifest: Manifest, wanted: Sequence[str]) -> st
     return ""
 
 
-def _elsewhere(manifest: Manifest, paths: Iterable[str]) -> set[str]:
+def _tied_to(manifest: Manifest, paths: Iterable[str]) -> set[str]:
     """Return the leaves of a checkpoint that were one memory with one of these, by which they are restored."""
     ties = manifest.ties
     if not ties:
@@ -319,14 +319,16 @@ def _elsewhere(manifest: Manifest, paths: Iterable[str]) -> set[str]:
     return {path for path in manifest.leaves if ties.get(path, path) in taken}
 
 
-def _without_value(tree: OpenTree, allowed: Sequence[match.Difference]) -> tuple[match.Difference, ...]:
+def _missing_values(tree: OpenTree, allowed: Sequence[match.Difference]) -> tuple[match.Difference, ...]:
     """Return what may be missing, and is only described here: there is no value for it anywhere."""
     missing = {one.path: one for one in allowed if one.kind == "missing"}
     numbers = [number for number, one in enumerate(tree.declared) if one.path in missing]
     return tuple(missing[tree.declared[number].path] for number in numbers if not tree.copies(number))
 
 
-def _removed(found: Exception, storage: Storage, step: int, manifest: Manifest | None, who: str) -> StepRemoved | None:
+def _removal_error(
+    found: Exception, storage: Storage, step: int, manifest: Manifest | None, who: str
+) -> StepRemoved | None:
     """Return the error for a step that was removed, or saved over, since its manifest was read; None if it was not."""
     if not isinstance(found if manifest is None else found.__cause__, NotThere):
         return None
@@ -344,15 +346,15 @@ def _removed(found: Exception, storage: Storage, step: int, manifest: Manifest |
     )
 
 
-def _all_or_none(world: World, doing: str, step: int, error: Exception | None, *, said: str) -> None:
+def _raise_on_all(world: World, doing: str, step: int, error: Exception | None, *, said: str) -> None:
     """Raise on every rank if one has an error, or if the ranks do not say the same: an error of one kind on all."""
     name = f"{doing} at step {step}"
-    refused = world.exchange("restore", name, [agree.refusal(error), said], decide=_decide)
+    refused = world.exchange("restore", name, [agree.refusal_of(error), said], decide=_decide)
     if refused is None:
         return
     if error is not None and type(error).__name__ == refused[1]:
         raise error
-    raise agree.quoted(refused, who=f"rank {world.rank}: restore: {name}", step=step) from error
+    raise agree.refusal_error(refused, who=f"rank {world.rank}: restore: {name}", step=step) from error
 
 
 def _decide(values: Sequence[Any]) -> list[Any] | None:

@@ -66,11 +66,11 @@ class Reader:
         Raises Damaged, StorageError; CannotStore where a number is too large for the target's dtype.
         """
         reads = plan(self._manifest, [(path, target.extent) for path, target in wanted])
-        place = partial(self._placed, wanted)
+        place = partial(self._direct_or_not, wanted)
         jobs = [(files.file, span) for files in reads for span in spans(map(place, files.reads))]
         _in_threads(jobs, partial(self._fill, wanted), self._threads)
 
-    def _placed(self, wanted: Sequence[tuple[str, Target]], read: Read) -> Read:
+    def _direct_or_not(self, wanted: Sequence[tuple[str, Target]], read: Read) -> Read:
         """Return the read, as a direct one only where its buffer is as the file is."""
         if read.direct is None:
             return read
@@ -82,7 +82,7 @@ class Reader:
         """Read and verify chunks that follow each other in a file, and bring their bytes to their places."""
         first, length = span[0], span[-1].end - span[0].begin
         if first.direct is not None:
-            self._read(file, span, wanted, [_straight(wanted, read) for read in span])
+            self._read(file, span, wanted, [_direct_buffer(wanted, read) for read in span])
         else:
             pooled = self._blocks.take() if length <= BLOCK else None
             block = np.empty(length, np.uint8) if pooled is None else pooled  # no chunk of ours is larger
@@ -93,7 +93,7 @@ class Reader:
                     self._scatter(wanted, read, chunk)
             finally:
                 if pooled is not None:
-                    self._blocks.give(pooled)
+                    self._blocks.give_back(pooled)
         self._progress(sum(read.end - read.begin for read in span))
 
     def _is_plain(self, leaf: str, target: Target) -> bool:
@@ -108,7 +108,7 @@ class Reader:
         begin, end = stored.place(span[0].chunk, span[-1].chunk) if stored.stored else (span[0].begin, 0)
         frames = np.empty(end - begin, np.uint8) if stored.stored else None
         try:
-            self._storage.read(path, begin, _without_gaps(span, into) if frames is None else [frames.data])
+            self._storage.read(path, begin, _buffers_for_span(span, into) if frames is None else [frames.data])
         except (NotThere, Truncated) as error:
             size = self._storage.size(path) or 0
             ends = [stored.place(read.chunk, read.chunk)[1] if stored.stored else read.end for read in span]
@@ -197,14 +197,14 @@ def _in_threads(
         raise failed[0]
 
 
-def _straight(wanted: Sequence[tuple[str, Target]], read: Read) -> Bytes:
+def _direct_buffer(wanted: Sequence[tuple[str, Target]], read: Read) -> Bytes:
     """Return the memory that a direct chunk goes to."""
     assert read.direct is not None
     flat = wanted[read.parts[0].link.wanted][1].buffer.reshape(-1).view(np.uint8)
     return flat[read.direct : read.direct + read.end - read.begin]
 
 
-def _without_gaps(span: Sequence[Read], into: Sequence[Bytes]) -> list[memoryview]:
+def _buffers_for_span(span: Sequence[Read], into: Sequence[Bytes]) -> list[memoryview]:
     """Return memory for all that stands from the first chunk to the last: what is between them goes nowhere."""
     found, at = [], span[0].begin
     for read, chunk in zip(span, into, strict=True):

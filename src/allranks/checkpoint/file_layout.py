@@ -38,7 +38,7 @@ class BlockPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class FileLayout:
     """A file: source 0 is its header, source i + 1 the i-th part of the plan. ``ends`` are those of the chunks."""
 
     plan: FilePlan
@@ -54,11 +54,11 @@ class Image:
         return room.to_bytes(_LENGTH, "little") + text.ljust(room)
 
 
-def image(declared: Sequence[Declared], plan: FilePlan, *, grain: int) -> Image:
+def file_layout(declared: Sequence[Declared], plan: FilePlan, *, grain: int) -> FileLayout:
     """Return the image of a rank's file that holds a byte."""
     ends = chunk_ends(plan.data_begin, [part.nbytes for part in plan.parts], grain=grain)
     starts = [0, *(part.begin for part in plan.parts), plan.bytes]
-    return Image(plan, _blocks(starts, ends), ends, _tensors(declared, plan))
+    return FileLayout(plan, _blocks(starts, ends), ends, _tensors(declared, plan))
 
 
 def _blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan, ...]:

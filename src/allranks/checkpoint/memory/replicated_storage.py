@@ -36,7 +36,7 @@ class ReplicatedMemory:
         self._written.append(path)
         self._mine.write(path, source)
         if self._copy is not None:
-            self._copy.write(path, _Stored(self._mine, path, source.size, self._blocks))
+            self._copy.write(path, _StoredFile(self._mine, path, source.size, self._blocks))
 
     def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
         self._run.put(self._document(path), data, replace=replace)
@@ -80,7 +80,7 @@ class ReplicatedMemory:
         return paths.MEMORY
 
 
-class _Stored:
+class _StoredFile:
     """The content of a file (a BlockSource) that is there."""
 
     def __init__(self, memory: Memory, path: str, size: int, blocks: BlockPool) -> None:
@@ -89,16 +89,16 @@ class _Stored:
         self._in_use: dict[int, Bytes] = {}
 
     def block(self, number: int) -> memoryview:
-        block = self._in_use[number] = self._taken()
+        block = self._in_use[number] = self._take_block()
         view = block.data[: min(BLOCK, self.size - number * BLOCK)]
         self._memory.read(self._path, number * BLOCK, [view])
         return view
 
     def done(self, number: int) -> None:
         if (block := self._in_use.pop(number, None)) is not None:
-            self._pool.give(block)
+            self._pool.give_back(block)
 
-    def _taken(self) -> Bytes:
+    def _take_block(self) -> Bytes:
         block = self._pool.take()
         assert block is not None
         return block

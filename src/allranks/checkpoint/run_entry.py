@@ -8,60 +8,60 @@ from dataclasses import dataclass
 from allranks.arguments import expect
 from allranks.checkpoint import fence
 from allranks.checkpoint.items import check_names
-from allranks.checkpoint.keeping import Keeping
-from allranks.checkpoint.retention import Keep, Policy, any_of
-from allranks.checkpoint.same_folder import check_visible
+from allranks.checkpoint.retention import Retention
+from allranks.checkpoint.retention_policy import Keep, Policy, any_of
+from allranks.checkpoint.visible_folder import check_visible
 from allranks.errors import BadArgument, StorageError
 from allranks.storage.base import Storage
 from allranks.world.base import World
 
 
 @dataclass(frozen=True, slots=True)
-class Retained:
+class RetentionRules:
     """What is kept of a run: whole steps by ``policy``, some items of others by that of each item."""
 
     policy: Policy | Keep
     items: Mapping[str, Keep]
 
 
-def retained(
+def retention_rules(
     policy: Policy, keep: Keep | Iterable[Keep] | None, items: Mapping[str, Keep | Iterable[Keep]] | None
-) -> Retained:
+) -> RetentionRules:
     """Return what a Checkpointer is told to keep. Raises BadArgument for two policies, and for bad items."""
     if keep is not None and policy != Policy():
         raise BadArgument("keep= is a policy by itself: give it, or keep_last, keep_every and keep_best.")
     items = {} if items is None else items
     expect(isinstance(items, Mapping), "items", items, "a policy for each item: {'params': keep_every(100)}")
     check_names(items)
-    return Retained(
+    return RetentionRules(
         policy if keep is None else any_of(keep),
         {item: any_of(one, name=f"items[{item!r}]") for item, one in items.items()},
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RunEntry:
     """``nonce`` is the run's, the same on every rank; the rest is rank 0's."""
 
     nonce: str
-    owned: fence.Fence | None = None
-    keeping: Keeping | None = None
+    fence_held: fence.Fence | None = None
+    retention: Retention | None = None
 
     def leave(self, storage: Storage) -> None:
         """Give the run free."""
-        if self.owned is not None:
-            fence.release(storage, self.owned)
+        if self.fence_held is not None:
+            fence.release(storage, self.fence_held)
 
 
-def enter(storage: Storage, world: World, keeps: Retained, *, take_over: bool) -> Entry:
+def enter_run(storage: Storage, world: World, rules: RetentionRules, *, take_over: bool) -> RunEntry:
     """Take a run; **every rank must call**. Raises Fenced, and StorageError where not all see the same folder."""
-    entered = Entry("")
+    entered = RunEntry("")
 
     def acquire() -> list[str]:
         nonlocal entered
         mine = fence.acquire(storage, fence.this_process(), take_over=take_over)
-        keeping = Keeping(storage, keeps.policy, keeps.items, check_owner=lambda: fence.check(storage, mine))
-        entered = Entry(mine.nonce, mine, keeping)
+        retention = Retention(storage, rules.policy, rules.items, check_owner=lambda: fence.check(storage, mine))
+        entered = RunEntry(mine.nonce, mine, retention)
         return [mine.path, mine.nonce]
 
     path, nonce = world.on_main(acquire)
@@ -70,4 +70,4 @@ def enter(storage: Storage, world: World, keeps: Retained, *, take_over: bool) -
     except StorageError:
         entered.leave(storage)
         raise
-    return Entry(nonce, entered.owned, entered.keeping)
+    return RunEntry(nonce, entered.fence_held, entered.retention)

@@ -20,7 +20,7 @@ before it began (the fence) has not.
 An ack counts once, and only for its own save (number, step, nonce, digest of what the ranks agreed to write) and from a
 rank of this world: double, stale, foreign and late ones change nothing.
 
-How to read the tables: ``COORDINATOR[state][sign]`` is the ``Move`` to the next state, with what is to be done on the
+How to read the tables: ``COORDINATOR[state][signal]`` is the ``Move`` to the next state, with what is to be done on the
 way, whose result comes back as another event; ``STAY`` where the sign changes nothing. A missing entry is a KeyError.
 A state has no exit, and is the outcome, where every sign stays. ``diagram`` draws them.
 """
@@ -31,17 +31,17 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from allranks.checkpoint.commit_words import (
+from allranks.checkpoint.commit_events import (
     Concluded,
     Deadline,
     Decided,
     Died,
     Event,
     Failed,
-    Found,
     Json,
-    LookFailed,
-    NotFound,
+    ManifestFound,
+    ManifestMissing,
+    ManifestUnknown,
     Put,
     PutFailed,
     Reasons,
@@ -63,14 +63,14 @@ class State(enum.Enum):
     WAITING = "waiting"  # a member waits for the decision
     COMMITTING = "committing"  # it waits for the outcome
     ABORTING = "aborting"  # the decision to abort is claimed
-    LOOKING = "looking"  # is the manifest there?
+    CHECKING = "checking"  # is the manifest there?
     CLOSING = "closing"  # the outcome is claimed
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
 
 
-class Sign(enum.Enum):
+class Signal(enum.Enum):
     """What an event means to a rank."""
 
     WRITTEN = "written"
@@ -84,21 +84,21 @@ class Sign(enum.Enum):
     PUT = "put"
     REFUSED = "put refused"
     PUT_FAILED = "put failed"
-    FOUND = "found"
-    NOT_FOUND = "not found"
-    LOOK_FAILED = "look failed"
+    MANIFEST_FOUND = "manifest found"
+    MANIFEST_MISSING = "manifest missing"
+    MANIFEST_UNKNOWN = "check failed"
     COMMITTED = "outcome: committed"
     ABORTED = "outcome: aborted"
     UNKNOWN = "outcome: unknown"
 
 
-class Act(enum.Enum):
+class Action(enum.Enum):
     """What is to be done; the result comes back as an event."""
 
     CLAIM_COMMIT = "claim commit"  # -> Decided
     CLAIM_ABORT = "claim abort"  # -> Decided
     PUT_MANIFEST = "put the manifest"  # -> Put, Refused, PutFailed
-    LOOK = "look"  # -> Found, NotFound, LookFailed
+    CHECK_MANIFEST = "check the manifest"  # -> ManifestFound, ManifestMissing, ManifestUnknown
     CLAIM_COMMITTED = "claim committed"  # -> Concluded
     CLAIM_ABORTED = "claim aborted"  # -> Concluded
     CLAIM_UNKNOWN = "claim unknown"  # -> Concluded
@@ -109,37 +109,37 @@ class Move:
     """The next state, and what is to be done on the way there."""
 
     to: State
-    act: Act | None = None
+    action: Action | None = None
 
 
 STAY = None
-Row = Mapping[Sign, Move | None]
+Row = Mapping[Signal, Move | None]
 
 
-def _row(moves: Row, *stays: Sign) -> Row:
+def _row(moves: Row, *stays: Signal) -> Row:
     return {**dict.fromkeys(stays, STAY), **moves}
 
 
-_ACKS = (Sign.WRITTEN, Sign.ALL_WRITTEN)
-_TROUBLE = (Sign.FAILED, Sign.DIED, Sign.COORDINATOR_DIED, Sign.DEADLINE)
-_DECISION = (Sign.COMMIT, Sign.ABORT)
-_PUTS = (Sign.PUT, Sign.REFUSED, Sign.PUT_FAILED)
-_LOOKS = (Sign.FOUND, Sign.NOT_FOUND, Sign.LOOK_FAILED)
-_OUTCOME = (Sign.COMMITTED, Sign.ABORTED, Sign.UNKNOWN)
+_ACKS = (Signal.WRITTEN, Signal.ALL_WRITTEN)
+_TROUBLE = (Signal.FAILED, Signal.DIED, Signal.COORDINATOR_DIED, Signal.DEADLINE)
+_DECISION = (Signal.COMMIT, Signal.ABORT)
+_PUTS = (Signal.PUT, Signal.REFUSED, Signal.PUT_FAILED)
+_CHECKS = (Signal.MANIFEST_FOUND, Signal.MANIFEST_MISSING, Signal.MANIFEST_UNKNOWN)
+_OUTCOME = (Signal.COMMITTED, Signal.ABORTED, Signal.UNKNOWN)
 
-_GIVE_UP = Move(State.ABORTING, Act.CLAIM_ABORT)
-_ADMIT = Move(State.CLOSING, Act.CLAIM_UNKNOWN)
+_GIVE_UP = Move(State.ABORTING, Action.CLAIM_ABORT)
+_ADMIT = Move(State.CLOSING, Action.CLAIM_UNKNOWN)
 _TO_THE_OUTCOME: Row = {
-    Sign.COMMITTED: Move(State.COMMITTED),
-    Sign.ABORTED: Move(State.ABORTED),
-    Sign.UNKNOWN: Move(State.UNKNOWN),
+    Signal.COMMITTED: Move(State.COMMITTED),
+    Signal.ABORTED: Move(State.ABORTED),
+    Signal.UNKNOWN: Move(State.UNKNOWN),
 }
 # What both sides share.
-_LOOKING: Row = _row(
+_CHECKING: Row = _row(
     {
-        Sign.FOUND: Move(State.CLOSING, Act.CLAIM_COMMITTED),
-        Sign.NOT_FOUND: Move(State.CLOSING, Act.CLAIM_ABORTED),
-        Sign.LOOK_FAILED: _ADMIT,
+        Signal.MANIFEST_FOUND: Move(State.CLOSING, Action.CLAIM_COMMITTED),
+        Signal.MANIFEST_MISSING: Move(State.CLOSING, Action.CLAIM_ABORTED),
+        Signal.MANIFEST_UNKNOWN: _ADMIT,
         **_TO_THE_OUTCOME,
     },
     *_ACKS,
@@ -147,10 +147,10 @@ _LOOKING: Row = _row(
     *_DECISION,
     *_PUTS,
 )
-_CLOSING: Row = _row(_TO_THE_OUTCOME, *_ACKS, *_TROUBLE, *_DECISION, *_PUTS, *_LOOKS)
-_END: Row = _row({}, *Sign)
-_ENDS: dict[State, Row] = {
-    State.LOOKING: _LOOKING,
+_CLOSING: Row = _row(_TO_THE_OUTCOME, *_ACKS, *_TROUBLE, *_DECISION, *_PUTS, *_CHECKS)
+_END: Row = _row({}, *Signal)
+_FINAL_STATES: dict[State, Row] = {
+    State.CHECKING: _CHECKING,
     State.CLOSING: _CLOSING,
     State.COMMITTED: _END,
     State.ABORTED: _END,
@@ -160,95 +160,95 @@ _ENDS: dict[State, Row] = {
 COORDINATOR: Mapping[State, Row] = {
     State.COLLECTING: _row(
         {
-            Sign.WRITTEN: Move(State.COLLECTING),
-            Sign.ALL_WRITTEN: Move(State.PROPOSING, Act.CLAIM_COMMIT),
+            Signal.WRITTEN: Move(State.COLLECTING),
+            Signal.ALL_WRITTEN: Move(State.PROPOSING, Action.CLAIM_COMMIT),
             **dict.fromkeys(_TROUBLE, _GIVE_UP),
-            Sign.ABORT: Move(State.ABORTED),
-            Sign.COMMIT: _ADMIT,  # somebody says it in our name
+            Signal.ABORT: Move(State.ABORTED),
+            Signal.COMMIT: _ADMIT,  # somebody says it in our name
         },
         *_PUTS,
-        *_LOOKS,
+        *_CHECKS,
         *_OUTCOME,
     ),
     State.PROPOSING: _row(
-        {Sign.COMMIT: Move(State.PUTTING, Act.PUT_MANIFEST), Sign.ABORT: Move(State.ABORTED)},
+        {Signal.COMMIT: Move(State.PUTTING, Action.PUT_MANIFEST), Signal.ABORT: Move(State.ABORTED)},
         *_ACKS,
         *_TROUBLE,
         *_PUTS,
-        *_LOOKS,
+        *_CHECKS,
         *_OUTCOME,
     ),
     State.PUTTING: _row(
         {
-            Sign.PUT: Move(State.CLOSING, Act.CLAIM_COMMITTED),
-            Sign.REFUSED: Move(State.CLOSING, Act.CLAIM_ABORTED),
-            Sign.PUT_FAILED: Move(State.LOOKING, Act.LOOK),
+            Signal.PUT: Move(State.CLOSING, Action.CLAIM_COMMITTED),
+            Signal.REFUSED: Move(State.CLOSING, Action.CLAIM_ABORTED),
+            Signal.PUT_FAILED: Move(State.CHECKING, Action.CHECK_MANIFEST),
         },
         *_ACKS,
         *_TROUBLE,
         *_DECISION,
-        *_LOOKS,
+        *_CHECKS,
         *_OUTCOME,  # made up while we stood still: our claim will learn of it
     ),
     State.ABORTING: _row(
         {
-            **dict.fromkeys((Sign.FAILED, Sign.DIED), _GIVE_UP),  # one more reason
-            Sign.ABORT: Move(State.ABORTED),
-            Sign.COMMIT: _ADMIT,  # somebody says it in our name
+            **dict.fromkeys((Signal.FAILED, Signal.DIED), _GIVE_UP),  # one more reason
+            Signal.ABORT: Move(State.ABORTED),
+            Signal.COMMIT: _ADMIT,  # somebody says it in our name
         },
         *_ACKS,
-        Sign.COORDINATOR_DIED,
-        Sign.DEADLINE,
+        Signal.COORDINATOR_DIED,
+        Signal.DEADLINE,
         *_PUTS,
-        *_LOOKS,
+        *_CHECKS,
         *_OUTCOME,
     ),
-    **_ENDS,
+    **_FINAL_STATES,
 }
 
 MEMBER: Mapping[State, Row] = {
     State.WAITING: _row(
         {
-            Sign.FAILED: _GIVE_UP,
-            Sign.COORDINATOR_DIED: _GIVE_UP,
-            Sign.DEADLINE: _GIVE_UP,
-            Sign.COMMIT: Move(State.COMMITTING),
-            Sign.ABORT: Move(State.ABORTED),
+            Signal.FAILED: _GIVE_UP,
+            Signal.COORDINATOR_DIED: _GIVE_UP,
+            Signal.DEADLINE: _GIVE_UP,
+            Signal.COMMIT: Move(State.COMMITTING),
+            Signal.ABORT: Move(State.ABORTED),
         },
         *_ACKS,
-        Sign.DIED,  # the coordinator knows whether it had written
+        Signal.DIED,  # the coordinator knows whether it had written
         *_PUTS,
-        *_LOOKS,
+        *_CHECKS,
         *_OUTCOME,
     ),
     State.ABORTING: _row(
         {
-            Sign.FAILED: _GIVE_UP,  # one more reason
-            Sign.COMMIT: Move(State.COMMITTING),  # the coordinator was faster
-            Sign.ABORT: Move(State.ABORTED),
+            Signal.FAILED: _GIVE_UP,  # one more reason
+            Signal.COMMIT: Move(State.COMMITTING),  # the coordinator was faster
+            Signal.ABORT: Move(State.ABORTED),
         },
         *_ACKS,
-        Sign.DIED,
-        Sign.COORDINATOR_DIED,
-        Sign.DEADLINE,
+        Signal.DIED,
+        Signal.COORDINATOR_DIED,
+        Signal.DEADLINE,
         *_PUTS,
-        *_LOOKS,
+        *_CHECKS,
         *_OUTCOME,
     ),
     State.COMMITTING: _row(
         {
-            Sign.COORDINATOR_DIED: Move(State.LOOKING, Act.LOOK),
-            Sign.DEADLINE: _ADMIT,
+            Signal.COORDINATOR_DIED: Move(State.CHECKING, Action.CHECK_MANIFEST),
+            Signal.DEADLINE: _ADMIT,
             **_TO_THE_OUTCOME,
         },
         *_ACKS,
-        Sign.FAILED,
-        Sign.DIED,
+        Signal.FAILED,
+        Signal.DIED,
         *_DECISION,
         *_PUTS,
-        *_LOOKS,
+        *_CHECKS,
     ),
-    **_ENDS,
+    **_FINAL_STATES,
 }
 
 
@@ -276,35 +276,35 @@ class Side:
         """The ranks whose acks are not here."""
         return tuple(rank for rank in range(self.size) if rank not in self.acks)
 
-    def on(self, event: Event) -> Act | None:
-        sign = self._sign(event)
-        if sign is None:
+    def on(self, event: Event) -> Action | None:
+        signal = self._signal(event)
+        if signal is None:
             return None
         table = COORDINATOR if self.rank == COORDINATOR_RANK else MEMBER
-        move = table[self.state][sign]
+        move = table[self.state][signal]
         if move is STAY:
             return None
         self._note(event)
         self.state = move.to
-        return move.act
+        return move.action
 
-    def _sign(self, event: Event) -> Sign | None:
+    def _signal(self, event: Event) -> Signal | None:
         """Return what the event means here; None for what is said twice, or to another save, or by nobody of ours."""
         match event:
             case Written(save, rank, _):
                 if save != self.save or rank in self.acks or not 0 <= rank < self.size:
                     return None
-                return Sign.ALL_WRITTEN if len(self.acks) + 1 == self.size else Sign.WRITTEN
+                return Signal.ALL_WRITTEN if len(self.acks) + 1 == self.size else Signal.WRITTEN
             case Failed(save, fault):
-                return None if save != self.save or fault in self.reasons.failed else Sign.FAILED
+                return None if save != self.save or fault in self.reasons.failed else Signal.FAILED
             case Died(rank, _):
                 if rank in self.acks and rank != COORDINATOR_RANK:
                     return None  # its part is durable
-                return Sign.COORDINATOR_DIED if rank == COORDINATOR_RANK else Sign.DIED
+                return Signal.COORDINATOR_DIED if rank == COORDINATOR_RANK else Signal.DIED
             case Decided(commit):
-                return Sign.COMMIT if commit else Sign.ABORT
+                return Signal.COMMIT if commit else Signal.ABORT
             case Concluded(verdict):
-                return Sign[verdict.name]
+                return Signal[verdict.name]
             case _:
                 return _PLAIN[type(event)]
 
@@ -321,10 +321,10 @@ class Side:
             case Deadline(seconds):
                 self.reasons = self._overdue(seconds)
             case Refused(why, fenced):
-                self.reasons = replace(self.reasons, said=why, fenced=fenced)
-            case PutFailed(why) | LookFailed(why):
-                said = f"{self.reasons.said}; {why}" if self.reasons.said else why
-                self.reasons = replace(self.reasons, said=said)
+                self.reasons = replace(self.reasons, detail=why, fenced=fenced)
+            case PutFailed(why) | ManifestUnknown(why):
+                detail = f"{self.reasons.detail}; {why}" if self.reasons.detail else why
+                self.reasons = replace(self.reasons, detail=detail)
             case Decided(commit=False, reasons=reasons) | Concluded(_, reasons):
                 self.reasons = reasons
 
@@ -332,33 +332,33 @@ class Side:
         if self.state is State.COLLECTING:
             dead = {rank for rank, _ in self.reasons.died}
             late = tuple(rank for rank in self.missing if rank not in dead)
-            return replace(self.reasons, missing=late, said=f"they gave no sign for {seconds:g} s" if late else "")
+            return replace(self.reasons, missing=late, detail=f"they gave no sign for {seconds:g} s" if late else "")
         what = "put the manifest" if self.state is State.COMMITTING else "decide"
-        return replace(self.reasons, missing=(COORDINATOR_RANK,), said=f"it was to {what} within {seconds:g} s")
+        return replace(self.reasons, missing=(COORDINATOR_RANK,), detail=f"it was to {what} within {seconds:g} s")
 
 
 _VERDICTS = {State[verdict.name]: verdict for verdict in Verdict}
-_PLAIN: dict[type[Event], Sign] = {
-    Deadline: Sign.DEADLINE,
-    Put: Sign.PUT,
-    Refused: Sign.REFUSED,
-    PutFailed: Sign.PUT_FAILED,
-    Found: Sign.FOUND,
-    NotFound: Sign.NOT_FOUND,
-    LookFailed: Sign.LOOK_FAILED,
+_PLAIN: dict[type[Event], Signal] = {
+    Deadline: Signal.DEADLINE,
+    Put: Signal.PUT,
+    Refused: Signal.REFUSED,
+    PutFailed: Signal.PUT_FAILED,
+    ManifestFound: Signal.MANIFEST_FOUND,
+    ManifestMissing: Signal.MANIFEST_MISSING,
+    ManifestUnknown: Signal.MANIFEST_UNKNOWN,
 }
 
 
 def diagram(table: Mapping[State, Row]) -> str:
-    """Draw a table as a Mermaid state diagram: one arrow a pair of states and act, labelled ``signs / act``."""
+    """Draw a table as a Mermaid state diagram: one arrow a pair of states and act, labelled ``signals / action``."""
     arrows: dict[tuple[State, Move], list[str]] = {}
     for state, row in table.items():
-        for sign, move in row.items():
+        for signal, move in row.items():
             if move is not STAY:
-                arrows.setdefault((state, move), []).append(sign.value)
+                arrows.setdefault((state, move), []).append(signal.value)
     lines = ["stateDiagram-v2", f"    [*] --> {next(iter(table)).name}"]
-    for (state, move), signs in arrows.items():
-        act = f" / {move.act.value}" if move.act else ""
-        lines.append(f"    {state.name} --> {move.to.name}: {', '.join(signs).replace(':', '')}{act}")
+    for (state, move), signals in arrows.items():
+        action = f" / {move.action.value}" if move.action else ""
+        lines.append(f"    {state.name} --> {move.to.name}: {', '.join(signals).replace(':', '')}{action}")
     lines += [f"    {state.name} --> [*]" for state in _VERDICTS if state in table]
     return "\n".join(lines)

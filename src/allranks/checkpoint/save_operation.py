@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from allranks.arrays.base import OpenTree
-from allranks.checkpoint import compression, json_value, manifest_encode, manifest_json, paths
-from allranks.checkpoint.commit_words import SaveId
-from allranks.checkpoint.items import top
+from allranks.checkpoint import compression, json_value, manifest_decode, manifest_encode, paths
+from allranks.checkpoint.commit_events import SaveId
+from allranks.checkpoint.items import top_key
 from allranks.checkpoint.manifest import Manifest, StoredFile
-from allranks.checkpoint.prepare import PlannedFile, Prepared
+from allranks.checkpoint.planner import PlannedFile, PreparedSave
 from allranks.checkpoint.stage import BlockPool, Bytes, ShardFile
 from allranks.digest import hasher
 from allranks.errors import AllranksError, CannotStore, Damaged, NotJsonable, NotThere, StorageError
@@ -51,7 +51,7 @@ def check_storable(values: Mapping[str, Any], extra: Any, *, rank: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SaveOperation:
     """``files`` are what this rank writes, as prepared. With ``replace`` a manifest of this step is replaced."""
 
     storage: Storage
@@ -59,7 +59,7 @@ class Job:
     rank: int
     size: int
     integrity: str
-    prepared: Prepared
+    prepared: PreparedSave
     content: Content
     files: tuple[ShardFile, ...]
     replace: bool
@@ -74,7 +74,7 @@ class Job:
         """The keys at the top of the state."""
         content, prepared = self.content, self.prepared
         arrays = [*(one.path for one in prepared.declared), *prepared.ties]
-        return frozenset(map(top, (*arrays, *content.values, *content.rank_values)))
+        return frozenset(map(top_key, (*arrays, *content.values, *content.rank_values)))
 
     def _name(self, item: str) -> str:
         return paths.shard_file(self.rank, self.size, self.identity.nonce, item, compressed=self.compresses)
@@ -93,14 +93,20 @@ class Job:
 
     def _write(self, plan: PlannedFile, file: ShardFile) -> Any:
         name = self._name(plan.item)
-        frames = compression.library("compression").packed(file, plan.image.blocks) if self.compresses else None
+        frames = compression.library("compression").packed(file, plan.file_layout.blocks) if self.compresses else None
         self.storage.write(f"{self.folder}/{name}", file if frames is None else frames)
         stored = [] if frames is None else list(accumulate(frames.lengths))
-        return {"name": name, "bytes": file.size, "ends": plan.image.ends, "digests": file.digests, "stored": stored}
+        return {
+            "name": name,
+            "bytes": file.size,
+            "ends": plan.file_layout.ends,
+            "digests": file.digests,
+            "stored": stored,
+        }
 
     def publish(self, acks: Sequence[Any]) -> None:
         """Put the manifest: from here on the checkpoint exists. On rank 0."""
-        assert self.prepared.layout is not None
+        assert self.prepared.checkpoint_layout is not None
         there = [ack["files"] for ack in acks if ack is not None]
         files = [one[item] for item in self.prepared.items for one in there if item in one]
         rows = {path: [json_value.unpack(ack["values"][path]) for ack in acks] for path in self.content.rank_values}
@@ -116,7 +122,7 @@ class Job:
                 )
                 for file in files
             ),
-            leaves=self.prepared.layout.leaves,
+            leaves=self.prepared.checkpoint_layout.leaves,
             values={**self.content.values, **rows},
             extra=self.content.extra,
             metrics=self.content.metrics,
@@ -134,15 +140,15 @@ class Job:
         What it says of the leaves is the same at every save of a plan, and takes long to read: it is read back once.
         """
         prepared = self.prepared
-        assert prepared.layout is not None
-        path, planned = paths.manifest_path(self.identity.step), prepared.layout.bytes
+        assert prepared.checkpoint_layout is not None
+        path, planned = paths.manifest_path(self.identity.step), prepared.checkpoint_layout.bytes
         found = tuple(file.bytes for file in manifest.files)
         try:
             if planned != found:
                 raise Damaged(f"the files of the ranks have {found} bytes, and {planned} were planned")
             if prepared.read_back.done:
                 data = manifest_encode.without_leaves(data, prepared.leaves, integrity=self.integrity)
-            manifest_json.decode(data, path=path)
+            manifest_decode.decode(data, path=path)
         except Damaged as error:
             raise AllranksError(
                 f"no reader could read the manifest of step {self.identity.step}, so it is not published: {error}",
@@ -154,7 +160,7 @@ class Job:
         """Return whether the manifest that stands there is this save's."""
         path = paths.manifest_path(self.identity.step)
         try:
-            return manifest_json.decode(self.storage.get(path), path=path).nonce == self.identity.nonce
+            return manifest_decode.decode(self.storage.get(path), path=path).nonce == self.identity.nonce
         except NotThere:
             return False
 
@@ -166,31 +172,37 @@ class Job:
             self.storage.remove_folder(self.folder)
 
 
-def shard_file(
+def open_shard_file(
     tree: OpenTree,
     planned: PlannedFile,
     about: Mapping[str, Any],
     *,
     integrity: str,
     pools: tuple[BlockPool, BlockPool],
-    waits: bool,
-    go_on: Callable[[], None],
+    blocks: bool,
+    check_abort: Callable[[], None],
 ) -> ShardFile:
     """Return a file of this rank, with a hold on all that goes into it.
 
-    ``pools`` are those of blocks in passing and of copies. Nothing is copied where the program ``waits`` for the end.
-    ``go_on`` is called before every block, and raises to end the write.
+    ``pools`` are those of blocks in passing and of copies. Nothing is copied where the program ``blocks`` for the end.
+    ``check_abort`` is called before every block, and raises to end the write.
     """
-    header = planned.image.header({"allranks": json.dumps(about)})
+    header = planned.file_layout.header({"allranks": json.dumps(about)})
     sources: list[Bytes] = [np.frombuffer(header, np.uint8)]
     mutable = [False]
     for part in planned.plan.parts:
         data, changes = tree.cell_bytes(planned.arrays[part.leaf], part.cell)
         sources.append(data if part.nbytes == data.size else data[part.start : part.start + part.nbytes])
-        mutable.append(changes and not waits)
+        mutable.append(changes and not blocks)
     bounce, staging = pools
     return ShardFile(
-        planned.image, sources, digest=hasher(integrity), bounce=bounce, staging=staging, mutable=mutable, go_on=go_on
+        planned.file_layout,
+        sources,
+        digest=hasher(integrity),
+        bounce=bounce,
+        staging=staging,
+        mutable=mutable,
+        check_abort=check_abort,
     )
 
 
@@ -200,7 +212,7 @@ def blocks_to_copy(tree: OpenTree, planned: PlannedFile) -> int:
     for part in planned.plan.parts:
         copies = tree.copies(planned.arrays[part.leaf])
         changes.append(any(copy.on_host and copy.framework != "jax" for copy in copies))
-    return sum(any(changes[copy.source] for copy in block.copies) for block in planned.image.blocks)
+    return sum(any(changes[copy.source] for copy in block.copies) for block in planned.file_layout.blocks)
 
 
 def _versions() -> dict[str, str]:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from allranks.checkpoint.commit import COORDINATOR, MEMBER, STAY, Act, Row, Side, Sign, State, diagram
-from allranks.checkpoint.commit_words import (
+from allranks.checkpoint.commit_events import (
     Concluded,
     Deadline,
     Decided,
@@ -19,9 +18,9 @@ from allranks.checkpoint.commit_words import (
     Event,
     Failed,
     Fault,
-    Found,
-    LookFailed,
-    NotFound,
+    ManifestFound,
+    ManifestMissing,
+    ManifestUnknown,
     Put,
     PutFailed,
     Reasons,
@@ -31,6 +30,7 @@ from allranks.checkpoint.commit_words import (
     Written,
     save_failed,
 )
+from allranks.checkpoint.commit_states import COORDINATOR, MEMBER, STAY, Action, Row, Side, Signal, State, diagram
 
 SAVE = SaveId(7, 1200, "a" * 32, "d1")
 TABLES = {"coordinator": COORDINATOR, "member": MEMBER}
@@ -43,23 +43,23 @@ def fault(rank: int, message: str = "disk full") -> Fault:
 
 
 # An event of each sign, for the rank that the test is about.
-SAMPLES: dict[Sign, Event] = {
-    Sign.WRITTEN: Written(SAVE, 1, "ack"),
-    Sign.FAILED: Failed(SAVE, fault(2)),
-    Sign.DIED: Died(2, "crashed"),
-    Sign.COORDINATOR_DIED: Died(0, "crashed"),
-    Sign.DEADLINE: Deadline(300),
-    Sign.COMMIT: Decided(True),
-    Sign.ABORT: Decided(False, Reasons(missing=(2,))),
-    Sign.PUT: Put(),
-    Sign.REFUSED: Refused("fenced"),
-    Sign.PUT_FAILED: PutFailed("no space"),
-    Sign.FOUND: Found(),
-    Sign.NOT_FOUND: NotFound(),
-    Sign.LOOK_FAILED: LookFailed("no network"),
-    Sign.COMMITTED: Concluded(Verdict.COMMITTED),
-    Sign.ABORTED: Concluded(Verdict.ABORTED),
-    Sign.UNKNOWN: Concluded(Verdict.UNKNOWN),
+SAMPLES: dict[Signal, Event] = {
+    Signal.WRITTEN: Written(SAVE, 1, "ack"),
+    Signal.FAILED: Failed(SAVE, fault(2)),
+    Signal.DIED: Died(2, "crashed"),
+    Signal.COORDINATOR_DIED: Died(0, "crashed"),
+    Signal.DEADLINE: Deadline(300),
+    Signal.COMMIT: Decided(True),
+    Signal.ABORT: Decided(False, Reasons(missing=(2,))),
+    Signal.PUT: Put(),
+    Signal.REFUSED: Refused("fenced"),
+    Signal.PUT_FAILED: PutFailed("no space"),
+    Signal.MANIFEST_FOUND: ManifestFound(),
+    Signal.MANIFEST_MISSING: ManifestMissing(),
+    Signal.MANIFEST_UNKNOWN: ManifestUnknown("no network"),
+    Signal.COMMITTED: Concluded(Verdict.COMMITTED),
+    Signal.ABORTED: Concluded(Verdict.ABORTED),
+    Signal.UNKNOWN: Concluded(Verdict.UNKNOWN),
 }
 
 
@@ -72,7 +72,7 @@ def side(rank: int, state: State | None = None, *, size: int = 3) -> Side:
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_every_state_answers_every_sign(table: dict[State, Row]) -> None:
     """No hole; every state is reached, and only the three ends have no exit."""
-    assert {(state, sign) for state, row in table.items() for sign in row} == set(itertools.product(table, Sign))
+    assert {(state, sign) for state, row in table.items() for sign in row} == set(itertools.product(table, Signal))
     exits = {state for state, row in table.items() if any(move is not STAY for move in row.values())}
     assert set(table) - exits == ENDS
     reached = {move.to for row in table.values() for move in row.values() if move is not STAY}
@@ -83,7 +83,7 @@ def test_every_state_answers_every_sign(table: dict[State, Row]) -> None:
     ("rank", "state", "sign"),
     [(rank, *pair) for rank, table in enumerate(TABLES.values()) for pair in itertools.product(table, SAMPLES)],
 )
-def test_a_side_does_what_the_table_says(rank: int, state: State, sign: Sign) -> None:
+def test_a_side_does_what_the_table_says(rank: int, state: State, sign: Signal) -> None:
     """Of every pair of state and event; where it stays, nothing of it changes."""
     one, before = side(rank, state), side(rank, state)
     act = one.on(SAMPLES[sign])
@@ -91,7 +91,7 @@ def test_a_side_does_what_the_table_says(rank: int, state: State, sign: Sign) ->
     if move is STAY:
         assert (act, one) == (None, before)
     else:
-        assert (act, one.state) == (move.act, move.to)
+        assert (act, one.state) == (move.action, move.to)
 
 
 def test_acks_are_a_set() -> None:
@@ -99,8 +99,8 @@ def test_acks_are_a_set() -> None:
     for order in itertools.permutations([*range(3), *range(3)]):
         one = side(0)
         acts = [one.on(Written(SAVE, rank, f"ack {rank}")) for rank in order]
-        assert acts.count(Act.CLAIM_COMMIT) == 1
-        assert acts.index(Act.CLAIM_COMMIT) == max(order.index(rank) for rank in range(3))
+        assert acts.count(Action.CLAIM_COMMIT) == 1
+        assert acts.index(Action.CLAIM_COMMIT) == max(order.index(rank) for rank in range(3))
         assert one.acks == {rank: f"ack {rank}" for rank in range(3)}
 
 
@@ -131,9 +131,9 @@ def test_an_abort_names_the_missing_the_dead_and_the_failed() -> None:
     """The same words on every rank, and the traceback of who failed below."""
     one = side(0, size=5)
     one.on(Written(SAVE, 0, "ack"))
-    assert one.on(Failed(SAVE, fault(1))) is Act.CLAIM_ABORT
-    assert one.on(Failed(SAVE, fault(4))) is Act.CLAIM_ABORT
-    assert one.on(Died(3, "killed by SIGKILL")) is Act.CLAIM_ABORT
+    assert one.on(Failed(SAVE, fault(1))) is Action.CLAIM_ABORT
+    assert one.on(Failed(SAVE, fault(4))) is Action.CLAIM_ABORT
+    assert one.on(Died(3, "killed by SIGKILL")) is Action.CLAIM_ABORT
     for rank in range(5):
         error = save_failed(SAVE, Verdict.ABORTED, Reasons.from_json(one.reasons.to_json()), rank=rank)
         assert str(error) == (
@@ -147,7 +147,7 @@ def test_an_abort_names_the_missing_the_dead_and_the_failed() -> None:
 def test_at_the_deadline_the_missing_are_named() -> None:
     one = side(0, size=5)
     one.on(Written(SAVE, 2, "ack"))
-    assert one.on(Deadline(300)) is Act.CLAIM_ABORT
+    assert one.on(Deadline(300)) is Action.CLAIM_ABORT
     assert "ranks 0-1, 3-4: they gave no sign for 300 s" in str(save_failed(SAVE, Verdict.ABORTED, one.reasons, rank=0))
 
 
@@ -155,7 +155,7 @@ def test_a_coordinator_that_stands_still_leaves_the_outcome_unknown() -> None:
     """A member does not guess."""
     one = side(2)
     one.on(Decided(True))
-    assert one.on(Deadline(300)) is Act.CLAIM_UNKNOWN
+    assert one.on(Deadline(300)) is Action.CLAIM_UNKNOWN
     error = save_failed(SAVE, Verdict.UNKNOWN, one.reasons, rank=2)
     assert error.unknown
     assert error.ranks == (0,)
@@ -170,7 +170,7 @@ class Everything:
     """Three ranks, what the store and the storage hold, and what each rank has still to do."""
 
     sides: list[Side] = field(default_factory=lambda: [side(rank) for rank in range(3)])
-    todo: list[Act | None] = field(default_factory=lambda: [None] * 3)
+    todo: list[Action | None] = field(default_factory=lambda: [None] * 3)
     spoke: dict[int, str] = field(default_factory=dict)
     dead: frozenset[int] = frozenset()
     decision: Decided | None = None
@@ -216,7 +216,9 @@ class Everything:
                 yield after
             return
         if rank == 0:
-            yield from (self.then(0, Written(SAVE, r, "ack")) for r, said in self.spoke.items() if said == "written")
+            yield from (
+                self.then(0, Written(SAVE, r, "ack")) for r, detail in self.spoke.items() if detail == "written"
+            )
         yield from (self.then(rank, Died(one, "crashed")) for one in self.dead)
         yield self.then(rank, Deadline(1))
         if self.decision:
@@ -224,14 +226,14 @@ class Everything:
         if self.outcome:
             yield self.then(rank, self.outcome)
 
-    def acts(self, rank: int, act: Act | None) -> Iterator[Everything]:
+    def acts(self, rank: int, act: Action | None) -> Iterator[Everything]:
         match act:
-            case Act.CLAIM_COMMIT | Act.CLAIM_ABORT:
-                decided = self.decision or Decided(act is Act.CLAIM_COMMIT)
+            case Action.CLAIM_COMMIT | Action.CLAIM_ABORT:
+                decided = self.decision or Decided(act is Action.CLAIM_COMMIT)
                 after = self.then(rank, decided)
                 after.decision = decided
                 yield after
-            case Act.PUT_MANIFEST:
+            case Action.PUT_MANIFEST:
                 for event, there in (
                     (Put(), True),
                     (Refused(""), False),
@@ -241,14 +243,14 @@ class Everything:
                     after = self.then(rank, event)
                     after.manifest = there
                     yield after
-            case Act.LOOK:
-                yield self.then(rank, Found() if self.manifest else NotFound())
-                yield self.then(rank, LookFailed(""))
+            case Action.CHECK_MANIFEST:
+                yield self.then(rank, ManifestFound() if self.manifest else ManifestMissing())
+                yield self.then(rank, ManifestUnknown(""))
             case _:
                 verdict = {
-                    Act.CLAIM_COMMITTED: Verdict.COMMITTED,
-                    Act.CLAIM_ABORTED: Verdict.ABORTED,
-                    Act.CLAIM_UNKNOWN: Verdict.UNKNOWN,
+                    Action.CLAIM_COMMITTED: Verdict.COMMITTED,
+                    Action.CLAIM_ABORTED: Verdict.ABORTED,
+                    Action.CLAIM_UNKNOWN: Verdict.UNKNOWN,
                 }[act]
                 concluded = self.outcome or Concluded(verdict)
                 after = self.then(rank, concluded)
@@ -297,15 +299,15 @@ def test_no_order_of_events_makes_ranks_disagree() -> None:
 @pytest.mark.parametrize(
     ("state", "sign", "wrong"),
     [
-        (State.COMMITTING, Sign.DEADLINE, "aborted with a manifest"),
-        (State.WAITING, Sign.COORDINATOR_DIED, "aborted with a manifest"),
+        (State.COMMITTING, Signal.DEADLINE, "aborted with a manifest"),
+        (State.WAITING, Signal.COORDINATOR_DIED, "aborted with a manifest"),
     ],
 )
 def test_the_exploration_finds_a_wrong_entry(
-    state: State, sign: Sign, wrong: str, monkeypatch: pytest.MonkeyPatch
+    state: State, sign: Signal, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A member that guesses, or that gives up without asking for the decision, is seen."""
-    guess = replace(MEMBER[State.LOOKING][Sign.NOT_FOUND] or pytest.fail("no move"), to=State.CLOSING)
+    guess = replace(MEMBER[State.CHECKING][Signal.MANIFEST_MISSING] or pytest.fail("no move"), to=State.CLOSING)
     monkeypatch.setitem(MEMBER[state], sign, guess)
     assert wrong in explore(Everything())[1]
 
@@ -315,5 +317,5 @@ def test_the_page_shows_the_tables() -> None:
     page = PAGE.read_text()
     for name, table in TABLES.items():
         assert f"```mermaid\n{diagram(table)}\n```" in page, (
-            f"draw the {name}'s table again: print(commit.diagram(...))"
+            f"draw the {name}'s table again: print(commit_states.diagram(...))"
         )

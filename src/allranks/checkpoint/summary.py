@@ -23,13 +23,13 @@ def total_bytes(manifest: Manifest) -> int:
     return sum(file.size for file in manifest.files)
 
 
-def declared(leaf: StoredLeaf) -> str:
+def describe_leaf(leaf: StoredLeaf) -> str:
     """Return ``float32[512, 64]``; of PRNG keys with their kind."""
     kind = f" {leaf.kind}" if leaf.kind else ""
     return f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]{kind}"
 
 
-def cut(leaf: StoredLeaf) -> str:
+def describe_sharding(leaf: StoredLeaf) -> str:
     """Return how a leaf is cut into shards: ``4 x 1``, ``whole``, or ``7 parts`` where they are no grid."""
     shards = expand(leaf.runs, len(leaf.shape))
     count = len(shards.file)
@@ -44,14 +44,14 @@ def files_of(leaf: StoredLeaf) -> int:
     return len(np.unique(expand(leaf.runs, len(leaf.shape)).file))
 
 
-def flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def flatten_json(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield path and value of everything in a JSON value that holds nothing; an empty container is such a value."""
     match value:
         case dict() if value:
             for key, item in value.items():
-                yield from flat(item, f"{path}/{key}")
+                yield from flatten_json(item, f"{path}/{key}")
         case list() if value:
             for index, item in enumerate(value):
-                yield from flat(item, f"{path}/{index}")
+                yield from flatten_json(item, f"{path}/{index}")
         case _:
             yield path, value

@@ -20,14 +20,14 @@ from allranks.arguments import expect, is_count, is_positive
 from allranks.arrays.base import OpenTree
 from allranks.callsite import call_site
 from allranks.checkpoint import agree, gathering
-from allranks.checkpoint.commit_words import SaveId
-from allranks.checkpoint.committer import Committer
+from allranks.checkpoint.commit_events import SaveId
+from allranks.checkpoint.commit_protocol import CommitProtocol
 from allranks.checkpoint.handle import Committed, SaveHandle
-from allranks.checkpoint.job import Content, Job, blocks_to_copy, check_storable, shard_file
 from allranks.checkpoint.metrics import as_numbers
-from allranks.checkpoint.per_rank import Choices
-from allranks.checkpoint.prepare import Planner, Prepared
-from allranks.checkpoint.retention import Saved
+from allranks.checkpoint.per_rank import RankChoices
+from allranks.checkpoint.planner import Planner, PreparedSave
+from allranks.checkpoint.retention_policy import Saved
+from allranks.checkpoint.save_operation import Content, SaveOperation, blocks_to_copy, check_storable, open_shard_file
 from allranks.checkpoint.stage import BlockPool
 from allranks.consistency.differences import claim_of
 from allranks.consistency.placement import agree_placement, open_world_tree
@@ -42,7 +42,7 @@ from allranks.world.progress import progress
 
 _LOG = logging.getLogger("allranks.checkpoint")
 # Between two looks, in seconds, whether a save is still worth writing.
-_LOOK = 1.0
+_CHECK_INTERVAL = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Settings:
     memory: int | None = None
     timeout: float = 1800.0
     copy_threads: int = 2
-    choices: Choices = field(default_factory=Choices)
+    choices: RankChoices = field(default_factory=RankChoices)
     items: tuple[str, ...] = ()
     compresses: bool = False
     durable: bool = True
@@ -83,16 +83,16 @@ class Order:
     refused: AllranksError | None = None
 
 
-class Retention(Protocol):
+class CommitHooks(Protocol):
     """Who keeps the steps of a run: is told of a save before its manifest is put (on rank 0), and once it is there."""
 
-    def make_way(self) -> None: ...
+    def before_commit(self) -> None: ...
 
-    def committed(self, saved: Saved, *, replaced: bool) -> None: ...
+    def after_commit(self, saved: Saved, *, replaced: bool) -> None: ...
 
 
 class Saver:
-    """One rank's saves into ``storage``. ``nonce`` is the run's own, the same on every rank; rank 0 has ``keeping``."""
+    """One rank's saves into ``storage``. ``nonce`` is the run's own, the same on every rank; rank 0 has ``hooks``."""
 
     def __init__(
         self,
@@ -101,11 +101,11 @@ class Saver:
         settings: Settings,
         *,
         nonce: str,
-        keeping: Retention | None,
+        hooks: CommitHooks | None,
     ) -> None:
         self._storage, self._world, self._settings = storage, world, settings
-        self._nonce, self._keeping = nonce, keeping
-        self._committer = Committer(world.store, world.clock, rank=world.rank, size=world.size)
+        self._nonce, self._hooks = nonce, hooks
+        self._commit_protocol = CommitProtocol(world.store, world.clock, rank=world.rank, size=world.size)
         self._planner = Planner(world.rank, world.size, settings.items)
         self._renew_pools()
         self._count = 0
@@ -117,18 +117,18 @@ class Saver:
         began = time.monotonic()
         self.settle()
         self._count += 1
-        order = self._gathered(_with_numbers(order))
-        job = self._agree(order, state)
+        order = self._gather_extra(_convert_metrics(order))
+        operation = self._agree(order, state)
         said = order.step, self._world.rank
         _LOG.debug("save of step %d on rank %d: agreed (step, tree and bytes are the same on all ranks)", *said)
         handle = self._last = SaveHandle(order.step)
-        work = (job, order, handle, began)
+        work = (operation, order, handle, began)
         if order.wait:
             self._run(*work)
             self.settle()
             return handle
         threading.Thread(target=self._run, args=work, name=f"allranks-save-{order.step}").start()
-        for file in job.files:
+        for file in operation.files:
             file.stage(self._settings.copy_threads)
         _LOG.debug("save of step %d on rank %d: copied (the training goes on)", *said)
         handle.blocked = time.monotonic() - began
@@ -158,7 +158,7 @@ class Saver:
         if last is not None:
             last.wait()
 
-    def _gathered(self, order: Order) -> Order:
+    def _gather_extra(self, order: Order) -> Order:
         """Let the ranks put ``extra`` together; also a rank that will refuse, since the others wait for its part."""
         try:
             return replace(order, extra=gathering.resolve(order.extra))
@@ -168,11 +168,11 @@ class Saver:
             refused = AllranksError(f"extra cannot be gathered: {text_of(error)}")
             return replace(order, extra=None, refused=order.refused or refused)
 
-    def _agree(self, order: Order, state: object) -> Job:
+    def _agree(self, order: Order, state: object) -> SaveOperation:
         """Take the state apart, with a hold on all that is to be written; make sure that all ranks save the same."""
         world = self._world
         error: Exception | None = order.refused
-        tree = job = None
+        tree = operation = None
         agreed = False
         while not agreed:
             try:
@@ -180,11 +180,11 @@ class Saver:
                     tree = open_world_tree(state, world, choose=self._settings.choices.among) if tree is None else tree
                     values = {**tree.values, **tree.main_values, **tree.rank_values}
                     check_storable(values, order.extra, rank=world.rank)
-                    job = self._job(order, tree, self._planner.prepare(tree))
+                    operation = self._make_operation(order, tree, self._planner.prepare(tree))
             except Exception as refused:  # whatever it is: the others must not wait for this rank
                 error = refused
             try:
-                agreed = world.size == 1 or self._meet(order, tree, job, error)
+                agreed = world.size == 1 or self._exchange(order, tree, operation, error)
             except Mismatch as odd:  # where the others are, while this rank could not even gather
                 raise (error or odd) from odd
             if error is not None:
@@ -192,68 +192,70 @@ class Saver:
             assert tree is not None
             if not agreed:
                 tree = agree_placement(tree, world, name=f"save of step {order.step}")
-        assert job is not None
-        return job
+        assert operation is not None
+        return operation
 
-    def _meet(self, order: Order, tree: OpenTree | None, job: Job | None, error: Exception | None) -> bool:
-        prepared = job.prepared if job else None
-        values = agree.values_in_words({**tree.values, "(extra)": order.extra}) if tree and job else {}
-        values |= dict.fromkeys(tree.rank_values, "a value of each rank") if tree and job else {}
+    def _exchange(
+        self, order: Order, tree: OpenTree | None, operation: SaveOperation | None, error: Exception | None
+    ) -> bool:
+        prepared = operation.prepared if operation else None
+        values = agree.describe_values({**tree.values, "(extra)": order.extra}) if tree and operation else {}
+        values |= dict.fromkeys(tree.rank_values, "a value of each rank") if tree and operation else {}
         said = show(digest(prepared.digest if prepared else "", json.dumps(values)))
         return agree.agree(
             self._world,
             Entry(self._count, order.step, said, True, call_site()),
             error=error,
-            words=lambda: {**(agree.declared_in_words(prepared.declared, prepared.ties) if prepared else {}), **values},
-            claim=claim_of(tree, self._world, name="save") if tree and job else None,
+            words=lambda: {**(agree.describe_arrays(prepared.declared, prepared.ties) if prepared else {}), **values},
+            claim=claim_of(tree, self._world, name="save") if tree and operation else None,
         )
 
-    def _job(self, order: Order, tree: OpenTree, prepared: Prepared) -> Job:
+    def _make_operation(self, order: Order, tree: OpenTree, prepared: PreparedSave) -> SaveOperation:
         rank, size = self._world.rank, self._world.size
         identity = SaveId(self._count, order.step, show(digest(self._nonce, str(self._count), str(order.step))))
         integrity = self._settings.integrity
         make = partial(
-            shard_file,
+            open_shard_file,
             tree,
             about={"step": order.step, "nonce": identity.nonce, "rank": rank},
             integrity=integrity,
             pools=self._pools,
-            waits=order.wait,
-            go_on=self._asked_now_and_then(identity),
+            blocks=order.wait,
+            check_abort=self._abort_check(identity),
         )
         files = tuple(map(make, prepared.files))
         content = Content({**tree.values, **tree.main_values}, tree.rank_values, order.extra, order.metrics)
         how = (order.replace, self._settings.compresses)
-        return Job(self._storage, identity, rank, size, integrity, prepared, content, files, *how)
+        return SaveOperation(self._storage, identity, rank, size, integrity, prepared, content, files, *how)
 
-    def _asked_now_and_then(self, identity: SaveId) -> Callable[[], None]:
+    def _abort_check(self, identity: SaveId) -> Callable[[], None]:
         """Return what ends a long write of a save that cannot be committed any more; called before every block."""
-        next_look = time.monotonic() + _LOOK
+        next_check = time.monotonic() + _CHECK_INTERVAL
 
-        def go_on() -> None:
-            nonlocal next_look
-            if time.monotonic() > next_look:
-                next_look = time.monotonic() + _LOOK
-                if self._committer.hopeless(identity):
+        def check_abort() -> None:
+            nonlocal next_check
+            if time.monotonic() > next_check:
+                next_check = time.monotonic() + _CHECK_INTERVAL
+                if self._commit_protocol.is_hopeless(identity):
                     raise AllranksError(f"the save of step {identity.step} is given up.", step=identity.step)
 
-        return go_on
+        return check_abort
 
-    def _run(self, job: Job, order: Order, handle: SaveHandle, began: float) -> None:
+    def _run(self, operation: SaveOperation, order: Order, handle: SaveHandle, began: float) -> None:
         """What the save's thread does."""
 
         def publish(acks: Sequence[Any]) -> None:
-            assert self._keeping is not None
-            self._keeping.make_way()
-            job.publish(acks)
+            assert self._hooks is not None
+            self._hooks.before_commit()
+            operation.publish(acks)
 
         try:
-            self._committer.run(
-                job.identity,
-                write=job.write,
+            self._commit_protocol.run(
+                operation.identity,
+                write=operation.write,
                 publish=publish,
-                look=job.is_published,
-                discard=job.discard,
+                is_published=operation.is_published,
+                discard=operation.discard,
                 timeout=self._settings.timeout,
             )
         except BaseException as error:
@@ -262,11 +264,11 @@ class Saver:
             return
         self.committed = order.step
         seconds, copied = time.monotonic() - began, self._pools[1].allocated
-        result = Committed(order.step, job.folder, job.prepared.nbytes, seconds, handle.blocked, copied)
+        result = Committed(order.step, operation.folder, operation.prepared.nbytes, seconds, handle.blocked, copied)
         try:
-            if self._keeping is not None:
-                saved = Saved(order.step, order.metrics, job.items if self._settings.items else frozenset())
-                self._keeping.committed(saved, replaced=order.replace)
+            if self._hooks is not None:
+                saved = Saved(order.step, order.metrics, operation.items if self._settings.items else frozenset())
+                self._hooks.after_commit(saved, replaced=order.replace)
         finally:  # whatever that says: it is committed, for all ranks
             handle.end(result)
             progress.saved = order.step if self._settings.durable else progress.saved
@@ -279,7 +281,7 @@ class Saver:
         self._pools = BlockPool(), BlockPool(None if memory is None else max(memory // BLOCK, 1))
 
 
-def _with_numbers(order: Order) -> Order:
+def _convert_metrics(order: Order) -> Order:
     """Return an order whose metrics are numbers; it is refused where they cannot be."""
     try:
         return replace(order, metrics=as_numbers({} if order.metrics is None else order.metrics))

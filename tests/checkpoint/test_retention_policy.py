@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.checkpoint.retention import Best, Policy, Saved, choose, decide
+from allranks.checkpoint.retention_policy import Best, Policy, Saved, choose, decide
 
 METRICS = st.none() | st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 0.0, 1.0, 2.0])
 COUNTS = st.none() | st.integers(1, 6)

@@ -18,7 +18,7 @@ _BATCH = 1 << 21
 Integers = NDArray[np.int64]
 
 
-class Unsound(ValueError):
+class InvalidManifest(ValueError):
     """What is wrong with a manifest; ``leaf`` is the path of the array that it is about."""
 
     def __init__(self, what: str, *, leaf: str | None = None) -> None:
@@ -32,12 +32,12 @@ def check_leaves(leaves: Mapping[str, StoredLeaf]) -> None:
         try:
             filled = fills(leaf.shape, leaf.runs)
         except TooIrregular:
-            raise Unsound(f"leaf {path!r} is cut into too many irregular shards", leaf=path) from None
+            raise InvalidManifest(f"leaf {path!r} is cut into too many irregular shards", leaf=path) from None
         if not filled:
             held = sum(run.count * run.first.extent.size for run in leaf.runs)
             size = int(np.prod(leaf.shape, dtype=object))
             says = f"its shards hold {held} elements of {size}, " if held != size else "its shards overlap, "
-            raise Unsound(f"leaf {path!r} is not held exactly once: {says}shape {list(leaf.shape)}", leaf=path)
+            raise InvalidManifest(f"leaf {path!r} is not held exactly once: {says}shape {list(leaf.shape)}", leaf=path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ def check_files(files: Sequence[StoredFile], leaves: Mapping[str, StoredLeaf]) -
         return
     rows = _rows(leaves)
     try:
-        _check_range(_joined(rows), sizes, 0, len(sizes))
-    except Unsound:
+        _check_range(_join_runs(rows), sizes, 0, len(sizes))
+    except InvalidManifest:
         _check_range(rows, sizes, 0, len(sizes))
         raise
 
 
-def _joined(rows: _Rows) -> _Rows:
+def _join_runs(rows: _Rows) -> _Rows:
     """The same bytes of the same files in fewer runs: those that walk alike, one behind the other, are one."""
     order = np.lexsort((rows.begin, rows.begin_step, rows.file_step, rows.count, rows.file))
     file, begin, many, count = rows.file[order], rows.begin[order], rows.bytes[order], rows.count[order]
@@ -106,7 +106,7 @@ def _rows(leaves: Mapping[str, StoredLeaf]) -> _Rows:
 
 def _check_range(rows: _Rows, sizes: Integers, low: int, high: int) -> None:
     """Check the files from ``low`` to ``high``, in parts where they hold too many shards to lay out at once."""
-    first, last = _within(rows, low), _within(rows, high)
+    first, last = _shards_before(rows, low), _shards_before(rows, high)
     many = last - first
     total = int(many.sum())
     if total <= _BATCH:
@@ -116,10 +116,10 @@ def _check_range(rows: _Rows, sizes: Integers, low: int, high: int) -> None:
         _check_range(rows, sizes, low, middle)
         _check_range(rows, sizes, middle, high)
     else:
-        raise Unsound(f"file {low} has {total} shards, more than {_BATCH}")
+        raise InvalidManifest(f"file {low} has {total} shards, more than {_BATCH}")
 
 
-def _within(rows: _Rows, file: int) -> Integers:
+def _shards_before(rows: _Rows, file: int) -> Integers:
     """Of every run, how many of its shards stand in files before this one."""
     moving = -((rows.file - file) // np.maximum(rows.file_step, 1))
     standing = np.where(rows.file < file, rows.count, 0)
@@ -136,7 +136,7 @@ def _check_batch(rows: _Rows, sizes: Integers, first: Integers, many: Integers) 
     if outside.any():
         i = int(outside.argmax())
         path = rows.leaf[run[i]]
-        raise Unsound(
+        raise InvalidManifest(
             f"a shard of leaf {path!r} has the bytes {begin[i]} to {begin[i] + length[i]} of file {file[i]}, "
             f"which has {sizes[file[i]]}",
             leaf=path,
@@ -150,4 +150,4 @@ def _check_batch(rows: _Rows, sizes: Integers, first: Integers, many: Integers) 
     if shared.any():
         at = int(start[1:][shared.argmax()])
         where = int(np.searchsorted(before, at, side="right")) - 1
-        raise Unsound(f"byte {at - int(before[where])} of file {where} is in more than one shard")
+        raise InvalidManifest(f"byte {at - int(before[where])} of file {where} is in more than one shard")

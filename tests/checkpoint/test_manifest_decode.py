@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
+from allranks.checkpoint.manifest_decode import decode
 from allranks.checkpoint.manifest_encode import encode
-from allranks.checkpoint.manifest_json import decode
 from allranks.digest import hasher
 from allranks.errors import Damaged, NewerFormat, NotJsonable
 from allranks.extent import Extent

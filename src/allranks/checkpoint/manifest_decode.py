@@ -14,18 +14,18 @@ from itertools import accumulate
 from typing import Any, cast
 
 from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.integrity import InvalidManifest, check_files, check_leaves
 from allranks.checkpoint.json_value import unpack
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
 from allranks.checkpoint.manifest_document import (
     COMPRESSED,
     PLAIN,
-    Newer,
+    NewerManifest,
     document_of,
     expect_keys,
     is_ours,
     short,
 )
-from allranks.checkpoint.sound import Unsound, check_files, check_leaves
 from allranks.digest import hasher
 from allranks.errors import Damaged, NewerFormat
 from allranks.extent import Extent
@@ -53,14 +53,14 @@ def decode(data: bytes, *, path: str) -> Manifest:
         manifest = _manifest(document)
         check_leaves(manifest.leaves)
         check_files(manifest.files, manifest.leaves)
-        manifest = _with_ties(manifest, document.get("ties", {}))
-    except Newer as newer:
+        manifest = _add_ties(manifest, document.get("ties", {}))
+    except NewerManifest as newer:
         raise NewerFormat(
             f"{path} {newer}.",
             path=path,
             remedy="The checkpoint is not damaged. Install a newer allranks.",
         ) from newer
-    except Unsound as fault:
+    except InvalidManifest as fault:
         raise Damaged(
             f"{path} is not a sound manifest: {fault}.",
             path=path,
@@ -80,30 +80,30 @@ def file_names(data: bytes) -> tuple[str, ...] | None:
         document = document_of(data)
         files = _files(document["files"], document["integrity"], compressed=document["version"] >= COMPRESSED)
         return tuple([file.name for file in files])
-    except Newer:
+    except NewerManifest:
         return None
-    except Unsound:
+    except InvalidManifest:
         return () if is_ours(data) else None
 
 
 def _integer(value: Any, what: str, *, low: int = 0) -> int:
     if type(value) is not int or not low <= value < LIMIT:
-        raise Unsound(f"{what} is {short(value)}, not an integer from {low} to 2**63 - 1")
+        raise InvalidManifest(f"{what} is {short(value)}, not an integer from {low} to 2**63 - 1")
     return value
 
 
 def _integers(value: Any, what: str, *, low: int = 0) -> tuple[int, ...]:
     if type(value) is not list:
-        raise Unsound(f"{what} is {short(value)}, not a list")
+        raise InvalidManifest(f"{what} is {short(value)}, not a list")
     for number in value:
         if type(number) is not int or not low <= number < LIMIT:
-            raise Unsound(f"{what} is {short(value)}, not integers from {low} to 2**63 - 1")
+            raise InvalidManifest(f"{what} is {short(value)}, not integers from {low} to 2**63 - 1")
     return tuple(value)
 
 
 def _string(value: Any, what: str, pattern: re.Pattern[str]) -> str:
     if type(value) is not str or not pattern.fullmatch(value):
-        raise Unsound(f"{what} is {short(value)}")
+        raise InvalidManifest(f"{what} is {short(value)}")
     return value
 
 
@@ -116,7 +116,7 @@ def _manifest(document: dict[str, Any]) -> Manifest:
     rows = _rank_values(document, world) if "rank_values" in document else {}
     both = (values.keys() & leaves.keys()) | (rows.keys() & (values.keys() | leaves.keys()))
     if both:
-        raise Unsound(f"{min(both)!r} is two things: an array, a value, or a value of each rank")
+        raise InvalidManifest(f"{min(both)!r} is two things: an array, a value, or a value of each rank")
     return Manifest(
         step=_integer(document["step"], "step"),
         nonce=_string(document["nonce"], "nonce", _NONCE),
@@ -126,7 +126,7 @@ def _manifest(document: dict[str, Any]) -> Manifest:
         files=files,
         leaves=leaves,
         values=values | rows,
-        extra=_unpacked(document["extra"], "extra"),
+        extra=_unpack(document["extra"], "extra"),
         metrics={name: _metric(name, value) for name, value in _mapping(document, "metrics").items()},
         versions={name: _version(name, value) for name, value in _mapping(document, "versions").items()},
         rank_values=frozenset(rows),
@@ -138,20 +138,22 @@ def _rank_values(document: dict[str, Any], world: int) -> dict[str, list[Any]]:
     found = {}
     for path, value in _mapping(document, "rank_values").items():
         if type(value) is not list or len(value) != world:
-            raise Unsound(f"value {path!r} is {short(value)}, not a list of {world}, one for each rank", leaf=path)
+            raise InvalidManifest(
+                f"value {path!r} is {short(value)}, not a list of {world}, one for each rank", leaf=path
+            )
         found[path] = [_scalar(path, one) for one in value]
     return found
 
 
-def _with_ties(manifest: Manifest, ties: Any) -> Manifest:
+def _add_ties(manifest: Manifest, ties: Any) -> Manifest:
     """Return the manifest with the leaves that are one with others."""
     if type(ties) is not dict:
-        raise Unsound(f"ties is {short(ties)}, not an object")
+        raise InvalidManifest(f"ties is {short(ties)}, not an object")
     for path, other in ties.items():
         if type(other) is not str or other not in manifest.leaves:
-            raise Unsound(f"{short(path)} is tied to {short(other)}, which is no leaf", leaf=path)
+            raise InvalidManifest(f"{short(path)} is tied to {short(other)}, which is no leaf", leaf=path)
         if path in manifest.leaves or path in manifest.values:
-            raise Unsound(f"{short(path)} is tied to another leaf, and saved itself", leaf=path)
+            raise InvalidManifest(f"{short(path)} is tied to another leaf, and saved itself", leaf=path)
     tied = {path: manifest.leaves[other] for path, other in ties.items()}
     return replace(manifest, leaves={**manifest.leaves, **tied}, ties=ties) if ties else manifest
 
@@ -159,33 +161,33 @@ def _with_ties(manifest: Manifest, ties: Any) -> Manifest:
 def _mapping(document: dict[str, Any], key: str) -> Mapping[str, Any]:
     value = document[key]
     if type(value) is not dict:
-        raise Unsound(f"{key} is {short(value)}, not an object")
+        raise InvalidManifest(f"{key} is {short(value)}, not an object")
     return value
 
 
-def _unpacked(value: Any, what: str) -> Any:
+def _unpack(value: Any, what: str) -> Any:
     try:
         return unpack(value)
     except ValueError as error:
-        raise Unsound(f"{what} is not as it was written: {error}") from None
+        raise InvalidManifest(f"{what} is not as it was written: {error}") from None
 
 
 def _scalar(path: str, value: Any) -> Any:
-    if type(value) is not str and isinstance(value := _unpacked(value, f"value {path!r}"), list | dict):
-        raise Unsound(f"value {path!r} is {short(value)}, not a number, string, truth value or null")
+    if type(value) is not str and isinstance(value := _unpack(value, f"value {path!r}"), list | dict):
+        raise InvalidManifest(f"value {path!r} is {short(value)}, not a number, string, truth value or null")
     return value
 
 
 def _metric(name: str, value: Any) -> float:
-    found = _unpacked(value, f"metric {name!r}")
+    found = _unpack(value, f"metric {name!r}")
     if type(found) is not float and (type(found) is not int or abs(found) >= LIMIT):
-        raise Unsound(f"metric {name!r} is {short(value)}, not a number")
+        raise InvalidManifest(f"metric {name!r} is {short(value)}, not a number")
     return float(found)
 
 
 def _version(name: str, value: Any) -> str:
     if type(value) is not str:
-        raise Unsound(f"version {name!r} is {short(value)}, not a string")
+        raise InvalidManifest(f"version {name!r} is {short(value)}, not a string")
     return value
 
 
@@ -195,18 +197,18 @@ def _time(value: Any) -> str:
             return cast(str, value)
     except (TypeError, ValueError):
         pass
-    raise Unsound(f"created is {short(value)}, not a time in UTC")
+    raise InvalidManifest(f"created is {short(value)}, not a time in UTC")
 
 
 def _files(items: Any, integrity: str, *, compressed: bool) -> tuple[StoredFile, ...]:
     if type(items) is not list:
-        raise Unsound("files is not a list")
+        raise InvalidManifest("files is not a list")
     digits = hasher(integrity).digits
     digest = re.compile(f"[0-9a-f]{{{digits}}}")
     files = tuple([_file(item, f"file {i}", digest, compressed=compressed) for i, item in enumerate(items)])
     names = {file.name for file in files}
     if len(names) != len(files):
-        raise Unsound("two files have one name")
+        raise InvalidManifest("two files have one name")
     _integer(sum(file.bytes for file in files), "the bytes of all files")
     return files
 
@@ -218,14 +220,14 @@ def _file(item: Any, what: str, digest: re.Pattern[str], *, compressed: bool) ->
     size = _integer(item["bytes"], f"the bytes of {what}")
     chunks = item["chunks"]
     if type(chunks) is not list:
-        raise Unsound(f"the chunks of {what} are not a list")
+        raise InvalidManifest(f"the chunks of {what} are not a list")
     lengths, digests = _chunks(chunks, what, digest)
     ends = tuple(accumulate(lengths))
     if (ends[-1] if ends else 0) != size:
-        raise Unsound(f"the chunks of {what} end at {ends[-1] if ends else 0}, the file at {size}")
+        raise InvalidManifest(f"the chunks of {what} end at {ends[-1] if ends else 0}, the file at {size}")
     stored = _integers(item["zstd"], f"the frames of {what}", low=1) if packed else ()
     if packed and len(stored) != len(ends):
-        raise Unsound(f"{what} has {len(stored)} frames for {len(ends)} chunks")
+        raise InvalidManifest(f"{what} has {len(stored)} frames for {len(ends)} chunks")
     return StoredFile(name, size, ends, tuple(digests), tuple(accumulate(stored)))
 
 
@@ -239,28 +241,28 @@ def _chunks(chunks: list[Any], what: str, digest: re.Pattern[str]) -> tuple[list
             return lengths, digests
     for chunk in chunks:
         if type(chunk) is not list or len(chunk) != 2 or type(chunk[1]) is not str or not digest.fullmatch(chunk[1]):
-            raise Unsound(f"a chunk of {what} is {short(chunk)}, not [bytes, digest]")
+            raise InvalidManifest(f"a chunk of {what} is {short(chunk)}, not [bytes, digest]")
         _integer(chunk[0], f"the length of a chunk of {what}", low=1)
     raise AssertionError("one of the chunks is not sound")
 
 
 def _leaves(items: Any, files: int, *, extended: bool, world: int) -> dict[str, StoredLeaf]:
     if type(items) is not dict:
-        raise Unsound("leaves is not an object")
+        raise InvalidManifest("leaves is not an object")
     left = MOST_SHARDS
     leaves = {}
     for path, item in items.items():
         try:
             leaves[path] = leaf = _leaf(item, files, extended=extended)
             if leaf.per_rank and leaf.shape[:1] != (world,):
-                raise Unsound(f"its shape {list(leaf.shape)} has not a row for each of {world} ranks")
-        except Newer as newer:
-            raise Newer(f"has the leaf {short(path)}, and {newer}") from None
-        except Unsound as fault:
-            raise Unsound(f"leaf {short(path)}: {fault}", leaf=path) from None
+                raise InvalidManifest(f"its shape {list(leaf.shape)} has not a row for each of {world} ranks")
+        except NewerManifest as newer:
+            raise NewerManifest(f"has the leaf {short(path)}, and {newer}") from None
+        except InvalidManifest as fault:
+            raise InvalidManifest(f"leaf {short(path)}: {fault}", leaf=path) from None
         left -= sum([run.count for run in leaf.runs])
         if left < 0:
-            raise Unsound(f"it has more than {MOST_SHARDS} shards")
+            raise InvalidManifest(f"it has more than {MOST_SHARDS} shards")
     return leaves
 
 
@@ -271,14 +273,14 @@ def _leaf(item: Any, files: int, *, extended: bool) -> StoredLeaf:
     expect_keys(item, _KEYS_OF_LEAF | more if more else _KEYS_OF_LEAF, "it")
     dtype = DTYPES.get(_string(item["dtype"], "its dtype", _DTYPE))
     if dtype is None:
-        raise Newer(f"this allranks does not know its dtype {item['dtype']!r}")
+        raise NewerManifest(f"this allranks does not know its dtype {item['dtype']!r}")
     shape = _integers(item["shape"], "its shape")
     if len(shape) > MOST_DIMENSIONS:
-        raise Unsound(f"it has {len(shape)} dimensions, more than {MOST_DIMENSIONS}")
+        raise InvalidManifest(f"it has {len(shape)} dimensions, more than {MOST_DIMENSIONS}")
     if math.prod(filter(None, shape)) * dtype.size >= LIMIT:
-        raise Unsound(f"its shape {list(shape)} is of more than 2**63 bytes")
+        raise InvalidManifest(f"its shape {list(shape)} is of more than 2**63 bytes")
     if type(item["shards"]) is not list:
-        raise Unsound("its shards are not a list")
+        raise InvalidManifest("its shards are not a list")
     runs = tuple([_run(run, shape, dtype.size, files) for run in item["shards"]])
     kind = _string(kind, "its kind", _KIND_EXTENDED if extended else _KIND) if kind else ""
     return StoredLeaf(shape, dtype.name, kind, runs, per_rank)
@@ -291,9 +293,9 @@ def _run(item: Any, shape: tuple[int, ...], size: int, files: int) -> Run:
     many, place = _integers(item["shape"], "a shard's shape"), _integers(item["bytes"], "a shard's bytes")
     _check_inside(offset, many, shape)
     if len(place) != 2 or place[1] - place[0] != math.prod(many) * size:
-        raise Unsound(f"a shard of {list(many)}, {size} bytes an element, has the bytes {short(item['bytes'])}")
+        raise InvalidManifest(f"a shard of {list(many)}, {size} bytes an element, has the bytes {short(item['bytes'])}")
     if file >= files:
-        raise Unsound(f"a shard is in file {file}, of {files}")
+        raise InvalidManifest(f"a shard is in file {file}, of {files}")
     first = Shard(file, place[0], Extent(offset, many))
     return _row(first, item, shape, files) if row else Run(first)
 
@@ -303,25 +305,25 @@ def _row(first: Shard, item: Any, shape: tuple[int, ...], files: int) -> Run:
     expect_keys(step, _KEYS_OF_STEP, "a step")
     count = _integer(item["count"], "a count", low=2)
     if count > MOST_SHARDS:
-        raise Unsound(f"a row has {count} shards, more than {MOST_SHARDS}")
+        raise InvalidManifest(f"a row has {count} shards, more than {MOST_SHARDS}")
     file_step, begin_step = (_integer(step[key], "a step", low=-LIMIT) for key in ("file", "bytes"))
     offset_step = _integers(step["offset"], "a step", low=-LIMIT)
     if len(offset_step) != len(shape):
-        raise Unsound(f"a step has {len(offset_step)} dimensions, its leaf {len(shape)}")
+        raise InvalidManifest(f"a step has {len(offset_step)} dimensions, its leaf {len(shape)}")
     extent, last = first.extent, count - 1
     _check_inside(
         tuple([at + last * by for at, by in zip(extent.offset, offset_step, strict=True)]), extent.shape, shape
     )
     if not 0 <= first.file + last * file_step < files:
-        raise Unsound(f"a shard is in file {first.file + last * file_step}, of {files}")
+        raise InvalidManifest(f"a shard is in file {first.file + last * file_step}, of {files}")
     if not 0 <= first.begin + last * begin_step < LIMIT - (item["bytes"][1] - first.begin):
-        raise Unsound("a row of shards leaves its file")
+        raise InvalidManifest("a row of shards leaves its file")
     return Run(first, count, file_step, begin_step, offset_step)
 
 
 def _check_inside(offset: tuple[int, ...], many: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if not len(offset) == len(many) == len(shape):
-        raise Unsound(f"a shard has not the {len(shape)} dimensions of the leaf")
+        raise InvalidManifest(f"a shard has not the {len(shape)} dimensions of the leaf")
     for at, length, limit in zip(offset, many, shape, strict=True):
         if at < 0 or at + length > limit:
-            raise Unsound(f"a shard from {list(offset)} on, {list(many)}, leaves the shape {list(shape)}")
+            raise InvalidManifest(f"a shard from {list(offset)} on, {list(many)}, leaves the shape {list(shape)}")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import allranks
 from allranks.checkpoint import follow, read
-from allranks.checkpoint.reading import Shape, nested
+from allranks.checkpoint.run_reader import Shape, nest
 from allranks.errors import AllranksError, BarrierTimeout, Damaged, DoesNotFit, NotThere
 from allranks.storage import MemoryStorage
 from allranks.storage.local import LocalStorage
@@ -180,7 +180,7 @@ PATHS = st.lists(st.text("ab/", max_size=5), unique=True, max_size=8)
 @given(PATHS)
 def test_no_leaf_is_lost_among_nested_dicts(names: list[str]) -> None:
     """Whatever paths there are: every leaf is found by going down by its name."""
-    made = nested({path: number for number, path in enumerate(names)})
+    made = nest({path: number for number, path in enumerate(names)})
     found = dict(_leaves(made, "")) if isinstance(made, dict) else {"": made}
     assert found == {path: number for number, path in enumerate(names)}
 

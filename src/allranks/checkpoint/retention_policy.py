@@ -1,0 +1,184 @@
+"""Which checkpoints of a run are to be deleted, in whole or but for some of their items: never the newest."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from allranks.arguments import expect, is_count, several
+
+
+class Best(NamedTuple):
+    """Keep the ``many`` checkpoints whose ``metric`` is the least (``min``) or the greatest (``max``)."""
+
+    metric: str
+    order: Literal["min", "max"]
+    many: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is kept: the newest ``keep_last`` (None: all), every step that ``keep_every`` divides, and the best.
+
+    Raises ValueError for what makes no sense.
+    """
+
+    keep_last: int | None = None
+    keep_every: int | None = None
+    keep_best: Best | tuple[str, Literal["min", "max"], int] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("keep_last", "keep_every"):
+            if getattr(self, name) is not None:
+                _check_positive(name, getattr(self, name))
+        if self.keep_best is not None:
+            _check_best(self.keep_best)
+        if self.keep_last is None and (self.keep_every is not None or self.keep_best is not None):
+            raise ValueError(
+                "keep_every and keep_best say what to keep beside the newest, but without keep_last everything is "
+                "kept. Set keep_last too (keep_last=1 is the least)."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint that is there; ``items`` are the keys at the top of its state, as far as somebody asks for them."""
+
+    step: int
+    metrics: Mapping[str, float]
+    items: frozenset[str] = frozenset()
+
+
+# Returns which of these checkpoints, in ascending order, are to be kept, by their steps.
+Keep = Callable[[Sequence[Saved]], Iterable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``remove`` are steps that go, in ascending order; of those in ``reduce``, the items that are named stay."""
+
+    remove: tuple[int, ...]
+    reduce: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+def keep_last(many: int) -> Keep:
+    """Return a policy: keep the newest ones."""
+    _check_positive("keep_last", many)
+    return lambda saved: sorted(one.step for one in saved)[-many:]
+
+
+def keep_every(steps: int) -> Keep:
+    """Return a policy: keep each step that this number divides."""
+    _check_positive("keep_every", steps)
+    return lambda saved: [one.step for one in saved if one.step % steps == 0]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepBest:
+    """A policy: keep the best ones. Where no checkpoint has the metric, keep all: nobody knows which are the best."""
+
+    best: Best
+
+    def __call__(self, saved: Sequence[Saved]) -> list[int]:
+        known = any(self.best.metric in one.metrics for one in saved)
+        return _best(saved, self.best) if known else [one.step for one in saved]
+
+
+def keep_best(metric: str, order: Literal["min", "max"], many: int = 1) -> Keep:
+    """Return a policy: keep those whose ``metric`` is the least or the greatest; of equal ones, the later."""
+    _check_best((metric, order, many))
+    return KeepBest(Best(metric, order, many))
+
+
+def any_of(policies: Keep | Iterable[Keep], *, name: str = "keep") -> Keep:
+    """Return the policy that keeps what at least one of these keeps. Raises BadArgument: the argument is no policy."""
+    if callable(policies):
+        return policies
+    every = several(policies) or ()
+    expect(every and all(map(callable, every)), name, policies, "a policy, or a list of policies: keep_last(3)")
+    return lambda saved: {step for policy in every for step in policy(saved)}
+
+
+def decide(
+    saved: Sequence[Saved], policy: Policy | Keep, items: Mapping[str, Keep], *, spared: Collection[int] = ()
+) -> Decision:
+    """Return what is to be removed, where ``policy`` keeps whole checkpoints, and ``items`` some items of others.
+
+    The newest and those that are ``spared`` stay as they are.
+    """
+    saved = sorted(saved, key=lambda one: one.step)
+    if isinstance(policy, Policy):
+        gone = set(choose(saved, policy))
+    else:
+        gone = {one.step for one in saved} - _steps(policy(saved), saved)
+    gone -= {max((one.step for one in saved), default=-1), *spared}
+    of_item = {name: [one for one in saved if name in one.items] for name in items}
+    kept = {name: _steps(keep(of_item[name]), of_item[name]) for name, keep in items.items()}
+    reduce = {
+        one.step: tuple(name for name, steps in kept.items() if one.step in steps and name in one.items)
+        for one in saved
+        if one.step in gone
+    }
+    return Decision(
+        tuple(sorted(step for step, names in reduce.items() if not names)),
+        {step: names for step, names in sorted(reduce.items()) if names},
+    )
+
+
+def _steps(kept: Iterable[object], saved: Sequence[Saved]) -> set[int]:
+    """Return what a policy keeps of these. Raises ValueError for what are no steps, or none of these."""
+    found, there = [*kept], {one.step for one in saved}
+    odd = [one for one in found if type(one) is bool or not isinstance(one, numbers.Integral)]
+    steps = {one for one in there if one in found}
+    if odd or (found and not steps):
+        raise ValueError(f"it returned {(odd or found)[:3]}: expected some of [one.step for one in saved]")
+    return steps
+
+
+def choose(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
+    """Return the steps to delete, in ascending order. Of equal metrics the later step is better; NaN never is."""
+    if policy.keep_last is None:
+        return ()
+    steps = sorted({one.step for one in saved})
+    kept = set(steps[-policy.keep_last :])
+    if policy.keep_every is not None:
+        kept.update(step for step in steps if step % policy.keep_every == 0)
+    if policy.keep_best is not None:
+        kept.update(_best(saved, Best(*policy.keep_best)))
+    return tuple(step for step in steps if step not in kept)
+
+
+def metric_of(policy: object) -> str:
+    """Return the metric by which a policy says which steps are the best; "" where it goes by none."""
+    if isinstance(policy, Policy):
+        return policy.keep_best[0] if policy.keep_best is not None else ""
+    return policy.best.metric if isinstance(policy, KeepBest) else ""
+
+
+def lacks_metric(saved: Sequence[Saved], policy: object) -> str:
+    """Return the metric that is to say which steps are the best, where no step has it; else ""."""
+    metric = metric_of(policy)
+    return metric if metric and not any(metric in one.metrics for one in saved) else ""
+
+
+def _best(saved: Sequence[Saved], best: Best) -> list[int]:
+    sign = 1 if best.order == "min" else -1
+    ranked = [
+        (sign * value, -one.step)
+        for one in saved
+        if (value := one.metrics.get(best.metric)) is not None and not math.isnan(value)
+    ]
+    return [-step for _, step in sorted(ranked)[: best.many]]
+
+
+def _check_positive(name: str, value: object) -> None:
+    expect(is_count(value), name, value, "an int above 0")
+
+
+def _check_best(best: object) -> None:
+    said = several(best) or ()
+    fits = len(said) == 3 and type(said[0]) is str and said[1] in ("min", "max") and is_count(said[2])
+    expect(fits, "keep_best", best, "(metric, 'min' or 'max', an int above 0)")
