@@ -15,10 +15,9 @@ from told import tell
 
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint import manifest_encode
-from allranks.checkpoint.chunks import grain
 from allranks.checkpoint.commit_events import SaveId, Written
 from allranks.checkpoint.commit_states import Side
-from allranks.checkpoint.file_layout import file_layout
+from allranks.checkpoint.file_layout import chunk_grain, file_layout
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.save_plan import checkpoint_layout, file_plan, total_bytes
 
@@ -34,7 +33,7 @@ def main(ranks: int) -> None:
     ]
     before, began = memory(), time.process_time()
     plan = file_plan(declared, rank=0, size=ranks)
-    ends = file_layout(declared, plan, grain=grain(total_bytes(declared))).ends
+    ends = file_layout(declared, plan, grain=chunk_grain(total_bytes(declared))).ends
     files = checkpoint_layout(declared, size=ranks)
     text = manifest_encode.leaves_text(files.leaves)
     planned = time.process_time()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.checkpoint import audit, rehash, stage
+from allranks.checkpoint import inventory, rehash, stage
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.storage.base import BLOCK, Storage
 from allranks.world.detect import single_world
@@ -64,6 +64,6 @@ def newest(storage: Storage, **like: int) -> tuple[int, int] | None:
 def damaged(storage: Storage) -> list[str]:
     """Return what is wrong with any step that the run shows, every byte read."""
     found = []
-    for step in audit.steps(storage):
-        found += [f"step {step}: {fault}" for fault in rehash.verify(storage, audit.load(storage, step))]
+    for step in inventory.steps(storage):
+        found += [f"step {step}: {fault}" for fault in rehash.verify(storage, inventory.load(storage, step))]
     return found

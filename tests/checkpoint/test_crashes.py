@@ -11,7 +11,7 @@ import harness
 import pytest
 from proving import blank, damaged, newest, open_run, state
 
-from allranks.checkpoint import audit, keep_every, paths, removal
+from allranks.checkpoint import inventory, keep_every, paths, removal
 from allranks.checkpoint.items import items_in
 from allranks.checkpoint.retention import Retention
 from allranks.storage import MemoryStorage
@@ -74,12 +74,12 @@ def judge(story: Story, storage: Storage, *, saved: bool) -> None:
     ckpt.save(99, state(99), block=True)
     assert newest(storage) == (99, 0)
     if "items" in story.options:
-        assert [held(storage, step) for step in (10, 20) if step in audit.steps(storage)][:1] == [{"layer0"}]
+        assert [held(storage, step) for step in (10, 20) if step in inventory.steps(storage)][:1] == [{"layer0"}]
 
 
 def held(storage: Storage, step: int) -> frozenset[str]:
     """Return the items of a step, which has no file besides theirs."""
-    manifest = audit.load(storage, step)
+    manifest = inventory.load(storage, step)
     there = {entry.name for entry in storage.list(paths.step_folder(step)) if not entry.name.endswith(".torn.tmp")}
     assert there == {paths.MANIFEST, *(file.name for file in manifest.files)}
     return items_in(manifest)
@@ -133,7 +133,7 @@ def test_a_removal_that_begins_with_the_files_is_found_out(monkeypatch: pytest.M
 
 def test_a_reduction_that_begins_with_the_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def backwards(storage: Storage, step: int, names: Sequence[str]) -> bool:
-        for file in audit.load(storage, step).files:
+        for file in inventory.load(storage, step).files:
             if ".layer0." not in file.name:
                 storage.delete(f"{paths.step_folder(step)}/{file.name}")
         return removal.reduce_step(storage, step, names)

@@ -11,7 +11,7 @@ import pytest
 from proving import blank, damaged, newest, open_run, same, state
 
 from allranks import SimulatedWorld, World
-from allranks.checkpoint import audit, paths, rehash
+from allranks.checkpoint import inventory, paths, rehash
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.chunk_reader import Reader
 from allranks.errors import Damaged
@@ -53,7 +53,7 @@ def restored(disk: MemoryStorage, **options: Any) -> tuple[dict[str, Any], int] 
 
 
 def audited(disk: MemoryStorage) -> Sequence[rehash.Fault]:
-    return rehash.verify(disk, audit.load(disk, 20))
+    return rehash.verify(disk, inventory.load(disk, 20))
 
 
 def is_noticed(disk: MemoryStorage, path: str, byte: int | None = None) -> bool:

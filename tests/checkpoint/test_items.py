@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import allranks
-from allranks.checkpoint import audit, holds, keep_best, keep_every, keep_last, paths, read, rehash, removal
+from allranks.checkpoint import holds, inventory, keep_best, keep_every, keep_last, paths, read, rehash, removal
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.items import items_in, reduce_manifest
 from allranks.checkpoint.manifest_decode import decode
@@ -54,8 +54,8 @@ def train(where: Storage | Path, steps: range, ranks: int = 1, **options: Any) -
 def held(storage: Storage) -> dict[int, set[str]]:
     """Return what each step holds, every byte verified, and no file beside what the manifest names."""
     found = {}
-    for step in audit.steps(storage):
-        manifest = audit.load(storage, step)
+    for step in inventory.steps(storage):
+        manifest = inventory.load(storage, step)
         assert list(rehash.verify(storage, manifest)) == []
         there = {entry.name for entry in storage.list(paths.step_folder(step))}
         assert there == {paths.MANIFEST, *(file.name for file in manifest.files)}
@@ -96,9 +96,9 @@ def test_without_items_nothing_is_in_files_of_its_own(tmp_path: Path) -> None:
     """So such a step cannot be reduced: it stays whole, and the reason is reported."""
     storage = LocalStorage(tmp_path)
     train(storage, range(100, 300, 100), items=None)
-    assert {paths.shard_file_of(file.name).item for file in audit.load(storage, 100).files} == {""}  # type: ignore[union-attr]
+    assert {paths.shard_file_of(file.name).item for file in inventory.load(storage, 100).files} == {""}  # type: ignore[union-attr]
     with pytest.raises(AllranksError, match="cannot outlive the rest"):
-        reduce_manifest(audit.load(storage, 100), ["params"])
+        reduce_manifest(inventory.load(storage, 100), ["params"])
 
 
 def test_steps_of_a_job_without_items_stay_whole_and_others_are_reduced(
@@ -189,10 +189,12 @@ def test_a_reader_of_what_goes_meanwhile_is_told_so(monkeypatch: pytest.MonkeyPa
     """A step that is reduced while somebody reads it is no damage; what stays is read as it is."""
     disk = MemoryStorage()
     train(disk, range(100, 300, 100))
-    load = audit.load
+    load = inventory.load
     manifest = load(disk, 100)
     train(disk, range(300, 500, 100))
-    monkeypatch.setattr(audit, "load", lambda storage, step: load(storage, step) if step > 100 else late(storage, step))
+    monkeypatch.setattr(
+        inventory, "load", lambda storage, step: load(storage, step) if step > 100 else late(storage, step)
+    )
     calls: list[int] = []
 
     def late(storage: Storage, step: int) -> Any:
@@ -263,7 +265,7 @@ def saved_by(ranks: int) -> MemoryStorage:
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_each_reduction_of_a_manifest_is_sound(ranks: int) -> None:
     """Whatever items stay; arrays over several ranks' files, ties, empty arrays and values of each rank among them."""
-    manifest = audit.load(saved_by(ranks), 1)
+    manifest = inventory.load(saved_by(ranks), 1)
     assert len(manifest.files) == 3 * ranks
     assert manifest.ties == {"params/w": "params/tied"} or manifest.ties == {"params/tied": "params/w"}
     for names in (["params"], ["state"], ["params", "state"]):

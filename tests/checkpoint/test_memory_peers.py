@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from allranks.checkpoint.memory import folder, peers
+from allranks.checkpoint.memory import hosts, peers
 from allranks.checkpoint.memory.peers import Remote, Server, addresses_of_this_host
 from allranks.errors import NotThere, StorageError, Truncated
 from allranks.storage.base import BLOCK
@@ -129,20 +129,20 @@ def test_this_host_has_an_address() -> None:
 
 def test_the_folder_of_a_host_is_for_its_user_alone(tmp_path: Path) -> None:
     environ = {"ALLRANKS_MEMORY_FOLDER": str(tmp_path)}
-    storage = folder.open_folder("/runs/a", "node/7", environ=environ)
+    storage = hosts.open_folder("/runs/a", "node/7", environ=environ)
     user = tmp_path / f"allranks-{os.getuid()}"
     assert user.stat().st_mode & 0o777 == 0o700
     assert Path(storage.url).parent == user
-    assert folder.open_folder("/runs/b", "node/7", environ=environ).url != storage.url
+    assert hosts.open_folder("/runs/b", "node/7", environ=environ).url != storage.url
     user.chmod(0o755)
     with pytest.raises(StorageError, match="expected mode 0700"):
-        folder.open_folder("/runs/a", "node/7", environ=environ)
+        hosts.open_folder("/runs/a", "node/7", environ=environ)
     user.rename(tmp_path / "elsewhere")
     user.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError, match="not a folder of this user alone"):
-        folder.open_folder("/runs/a", "node/7", environ=environ)
+        hosts.open_folder("/runs/a", "node/7", environ=environ)
     with pytest.raises(StorageError, match="Name the folder of a tmpfs in ALLRANKS_MEMORY_FOLDER"):
-        folder.open_folder("/runs/a", "a", environ={"ALLRANKS_MEMORY_FOLDER": str(tmp_path / "none")})
+        hosts.open_folder("/runs/a", "a", environ={"ALLRANKS_MEMORY_FOLDER": str(tmp_path / "none")})
 
 
 def test_strangers_who_say_nothing_do_not_shut_a_host_off(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from proving import blank, newest, same, state
 
 from allranks import SimulatedWorld, World
-from allranks.checkpoint import audit, paths
+from allranks.checkpoint import inventory, paths
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.memory import placement, tier
 from allranks.checkpoint.memory.peers import Memory
@@ -135,7 +135,7 @@ def test_each_rank_s_part_is_kept_by_its_host_and_by_the_next_one(machines: Mach
         )
         assert kept == sorted([2 * number, 2 * number + 1, 2 * before, 2 * before + 1])
         assert {path.partition("/")[0] for path in machines.files(host)} == {folder}, "the step before is gone"
-    assert audit.steps(machines.disk) == (10,)
+    assert inventory.steps(machines.disk) == (10,)
 
 
 @pytest.mark.parametrize("lost", ["", *HOSTS])

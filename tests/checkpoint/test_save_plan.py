@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.arrays.base import Declared, Split
-from allranks.checkpoint.chunks import LARGEST, chunk_ends, grain
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.file_layout import file_layout
+from allranks.checkpoint.file_layout import LARGEST, chunk_ends, chunk_grain, file_layout
 from allranks.checkpoint.manifest import Shard
 from allranks.checkpoint.save_plan import CheckpointLayout, FilePlan, checkpoint_layout, file_plan, total_bytes
 from allranks.extent import Extent
@@ -150,15 +149,15 @@ def test_chunks_cover_the_file_and_straddle_no_block(pages: int, shards: list[in
 
 def test_what_three_ranks_need_of_four_files_is_hardly_more_than_their_share() -> None:
     """A shard is cut into some sixteen chunks, so that a part of it can be read and verified."""
-    ends = chunk_ends(4096, [2 << 20] * 10, grain=grain(1_200_000_000))
+    ends = chunk_ends(4096, [2 << 20] * 10, grain=chunk_grain(1_200_000_000))
     largest = max(end - start for start, end in pairwise([0, *ends]))
     assert largest <= (2 << 20) // 16
 
 
 @pytest.mark.parametrize("total", [0, 1, 10**9, 10**12, 10**15])
 def test_a_manifest_holds_some_hundred_thousand_digests_at_most(total: int) -> None:
-    assert 1 << 16 <= grain(total) <= LARGEST
-    assert grain(total) == LARGEST or total / grain(total) <= 1 << 17
+    assert 1 << 16 <= chunk_grain(total) <= LARGEST
+    assert chunk_grain(total) == LARGEST or total / chunk_grain(total) <= 1 << 17
 
 
 @settings(max_examples=30)

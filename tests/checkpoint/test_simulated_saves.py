@@ -18,7 +18,7 @@ import pytest
 from proving import blank, damaged, newest, same, state
 
 from allranks import SimulatedWorld, World
-from allranks.checkpoint import audit, fence, keep_every, paths
+from allranks.checkpoint import fence, inventory, keep_every, paths
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.commit_events import Verdict
 from allranks.checkpoint.commit_protocol import _Run
@@ -122,7 +122,7 @@ def watch(plan: Plan) -> Seen:
 def check(plan: Plan, seen: Seen) -> Counter[str]:
     """The invariants; returns how the saves ended."""
     ends = Counter[str]()
-    there = audit.steps(seen.disk)
+    there = inventory.steps(seen.disk)
     for step, told in seen.ends.items():
         assert len(set(told.values())) == 1, (plan, step, told)
         how = next(iter(told.values()))[0]
@@ -174,7 +174,7 @@ def draw_size(seed: int) -> int:
 
 def go_on(seen: Seen, *, size: int) -> None:
     """A job of another size restores the newest step, each rank all of it, and saves the next."""
-    there = audit.steps(seen.disk)
+    there = inventory.steps(seen.disk)
 
     def run(world: World) -> int:
         ckpt = Checkpointer(seen.disk.process(), world, on_sigterm=False)
@@ -220,7 +220,7 @@ def published_late() -> int:
         seen = watch(plan)
         check(plan, seen)
         unknown = [step for step, told in seen.ends.items() if told[1][0] == "unknown"]
-        late += len(set(unknown) & set(audit.steps(seen.disk)))
+        late += len(set(unknown) & set(inventory.steps(seen.disk)))
     return late
 
 

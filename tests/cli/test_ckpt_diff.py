@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import Said, Tree, four_ranks, save
 
-from allranks.checkpoint import audit
+from allranks.checkpoint import inventory
 from allranks.checkpoint.compare import Side, compare, to_read
 from allranks.storage.local import LocalStorage
 from allranks.storage.memory import MemoryStorage
@@ -44,14 +44,14 @@ def test_a_checkpoint_is_equal_to_itself_and_nothing_is_read(ckpt: Callable[...,
     said = ckpt("diff", f"{run}@200", run)
     assert said.code == 0
     assert "equal to the bit: 5 leaves and all values." in said.out
-    manifest = audit.load(LocalStorage(run), 200)
+    manifest = inventory.load(LocalStorage(run), 200)
     assert to_read(manifest, manifest) == ()
 
 
 def test_only_leaves_that_may_differ_are_read(run: Path) -> None:
     """The digests of equal bytes are equal, wherever in the file they are. Small leaves may share a chunk."""
     storage = LocalStorage(run)
-    read = to_read(audit.load(storage, 100), audit.load(storage, 200))
+    read = to_read(inventory.load(storage, 100), inventory.load(storage, 200))
     assert {"model/wte", "opt/count"} <= set(read)
     assert "opt/mu/wte" not in read
 
@@ -154,7 +154,7 @@ def _compared(a: dict[str, np.ndarray], b: dict[str, np.ndarray], ranks: tuple[i
     for arrays, many in zip((a, b), ranks, strict=True):
         storage = MemoryStorage()
         save(storage, 1, Tree(arrays, ranks=many))
-        sides.append(Side(storage, audit.load(storage, 1)))
+        sides.append(Side(storage, inventory.load(storage, 1)))
     return compare(*sides)
 
 
@@ -177,7 +177,7 @@ def test_comparing_takes_a_bounded_memory(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     for step in (1, 2):
         save(storage, step, four_ranks({"w": np.full((6144, 2048), step, np.float32)}))
-    sides = [Side(storage, audit.load(storage, step)) for step in (1, 2)]
+    sides = [Side(storage, inventory.load(storage, step)) for step in (1, 2)]
     tracemalloc.start()
     try:
         compare(*sides)

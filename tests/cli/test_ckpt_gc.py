@@ -14,8 +14,8 @@ import pytest
 from runs import Said, four_ranks, save
 
 from allranks.checkpoint import fence
-from allranks.checkpoint.inventory import Found
-from allranks.checkpoint.leftovers import Clearance, clearance
+from allranks.checkpoint.inventory import StepFolder
+from allranks.checkpoint.removal import Clearance, clearance
 from allranks.process import started as process_started
 from allranks.storage.base import Entry
 from allranks.storage.local import LocalStorage
@@ -111,10 +111,10 @@ def test_a_job_of_another_machine_is_named(ckpt: Callable[..., Said], left: Path
     assert "checkpoint-400" in names(left)
 
 
-def found(*ages: float | None, state: str = "unfinished") -> Found:
+def found(*ages: float | None, state: str = "unfinished") -> StepFolder:
     """A folder whose files were last changed so many seconds before 1000."""
     files = [Entry(NAME.format(f"{n:08x}"), 10, None if a is None else 1000 - a) for n, a in enumerate(ages)]
-    return Found(1, state, tuple(files), folder_modified=1000 - max(filter(None, ages), default=50))  # type: ignore[arg-type]
+    return StepFolder(1, state, tuple(files), folder_modified=1000 - max(filter(None, ages), default=50))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from runs import Said
 
-from allranks.checkpoint import audit, paths
+from allranks.checkpoint import inventory, paths
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.rehash import Fault, verify
 from allranks.storage.local import LocalStorage
@@ -26,7 +26,7 @@ def flip(path: Path, byte: int) -> None:
 
 def begins(run: Path, leaf: str, rank: int) -> int:
     """Where the part of a leaf that a rank holds begins in its file."""
-    manifest = audit.load(LocalStorage(run), 200)
+    manifest = inventory.load(LocalStorage(run), 200)
     return next(shard.begin for shard in manifest.leaves[leaf].shards if shard.file == rank)
 
 
@@ -64,7 +64,7 @@ def test_a_flipped_bit_is_found_with_its_file_its_leaf_and_its_bytes(
 def test_every_flipped_bit_is_found(run: Path, shard_files: list[Path]) -> None:
     """Anywhere in any file, the header too; the fault names the bytes."""
     storage, draw = LocalStorage(run), random.Random(3)
-    manifest = audit.load(storage, 200)
+    manifest = inventory.load(storage, 200)
     for _ in range(60):
         path = draw.choice(shard_files)
         whole, byte = path.read_bytes(), draw.randrange(path.stat().st_size)
@@ -87,7 +87,7 @@ def test_the_manifest_is_verified_too(ckpt: Callable[..., Said], run: Path) -> N
 
 def test_a_missing_file_is_one_fault_with_all_its_leaves(run: Path, shard_files: list[Path]) -> None:
     storage = LocalStorage(run)
-    manifest = audit.load(storage, 200)
+    manifest = inventory.load(storage, 200)
     size = shard_files[1].stat().st_size
     shard_files[1].unlink()
     [fault] = verify(storage, manifest)
@@ -97,7 +97,7 @@ def test_a_missing_file_is_one_fault_with_all_its_leaves(run: Path, shard_files:
 
 def test_a_file_that_is_cut_off_is_verified_as_far_as_it_goes(run: Path, shard_files: list[Path]) -> None:
     storage = LocalStorage(run)
-    manifest = audit.load(storage, 200)
+    manifest = inventory.load(storage, 200)
     size = shard_files[0].stat().st_size
     with shard_files[0].open("r+b") as file:
         file.truncate(size - 5)
@@ -111,7 +111,7 @@ def test_a_file_that_is_cut_off_is_verified_as_far_as_it_goes(run: Path, shard_f
 def test_bytes_behind_the_end_are_a_fault(run: Path, shard_files: list[Path]) -> None:
     """No digest covers them, and safetensors refuses such a file."""
     storage = LocalStorage(run)
-    manifest = audit.load(storage, 200)
+    manifest = inventory.load(storage, 200)
     with shard_files[3].open("ab") as file:
         file.write(b"more")
     [fault] = verify(storage, manifest)
@@ -121,19 +121,19 @@ def test_bytes_behind_the_end_are_a_fault(run: Path, shard_files: list[Path]) ->
 def test_a_file_of_another_save_is_called_so(run: Path, shard_files: list[Path]) -> None:
     """Its nonce, in its header, is not the manifest's."""
     storage = LocalStorage(run)
-    manifest = audit.load(storage, 200)
+    manifest = inventory.load(storage, 200)
     other = sorted((run / "checkpoint-100").glob("*.safetensors"))[1]
     shutil.copy(other, shard_files[1])
     [fault] = verify(storage, manifest)
     assert fault.kind == "foreign"
-    nonce = audit.load(storage, 100).nonce
+    nonce = inventory.load(storage, 100).nonce
     assert fault.what == f"it belongs to another save: of step 100, nonce {nonce[:8]}"
     assert "model/wte" in fault.leaves
 
 
 def test_files_of_two_ranks_that_were_swapped_are_called_so(run: Path, shard_files: list[Path]) -> None:
     storage = LocalStorage(run)
-    manifest = audit.load(storage, 200)
+    manifest = inventory.load(storage, 200)
     one, other = shard_files[1].read_bytes(), shard_files[2].read_bytes()
     shard_files[1].write_bytes(other)
     shard_files[2].write_bytes(one)

@@ -14,9 +14,6 @@ DEEPEST, SMALL = 2, 60
 OLD = {"check"}
 # Files of under 60 lines that one other imports, no test of their own and no adapter: why they are files.
 REASONS = {
-    "checkpoint/gathering.py": "a protocol between ranks, beside the plan that it serves",
-    "checkpoint/resuming.py": "the words about a resumed run, apart from what resumes it",
-    "checkpoint/visible_folder.py": "one protocol: do all ranks see one folder?",
     "consistency/tree_digest.py": "public: tree_digest",
     "data/rows.py": "public: global_batch's side of a framework",
     "guard/start.py": "the entrance for the agent",

@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
-from allranks.checkpoint import audit
+from allranks.checkpoint import inventory
 from allranks.errors import AllranksError, CannotStore, Damaged, NotThere
 from allranks.integrations import document, loop
 from allranks.integrations.lightning import CheckpointIO, Ranks
@@ -89,7 +89,7 @@ def test_a_save_over_another_and_a_removal(tmp_path: Path) -> None:
     for step in (4, 4, 2):
         io.save_checkpoint(checkpoint(step), last)
         assert io.load_checkpoint(last)["global_step"] == step
-        assert len(audit.steps(LocalStorage(str(last)))) == 1
+        assert len(inventory.steps(LocalStorage(str(last)))) == 1
     (tmp_path / "link.ckpt").symlink_to(last)
     io.save_checkpoint(checkpoint(9), tmp_path / "link.ckpt")
     assert io.load_checkpoint(last)["global_step"] == 2

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from allranks.arrays.codecs import register_type as register_type
     from allranks.arrays.random_state import RandomState as RandomState
-    from allranks.checkpoint.following import follow as follow
     from allranks.checkpoint.retention_policy import Saved as Saved
     from allranks.checkpoint.retention_policy import keep_best as keep_best
     from allranks.checkpoint.retention_policy import keep_every as keep_every
     from allranks.checkpoint.retention_policy import keep_last as keep_last
+    from allranks.checkpoint.run_reader import follow as follow
     from allranks.checkpoint.run_reader import read as read
 
 _PLACES = {
     "RandomState": "arrays.random_state",
     "Saved": "checkpoint.retention_policy",
-    "follow": "checkpoint.following",
+    "follow": "checkpoint.run_reader",
     "keep_best": "checkpoint.retention_policy",
     "keep_every": "checkpoint.retention_policy",
     "keep_last": "checkpoint.retention_policy",

@@ -10,10 +10,9 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from allranks import agent
-from allranks.checkpoint import audit, match, preemption, retention_policy
+from allranks.checkpoint import inventory, match, preemption, retention_policy
 from allranks.checkpoint.cadence import Cadence, Timer
-from allranks.checkpoint.compression import check
-from allranks.checkpoint.handle import SaveHandle
+from allranks.checkpoint.detect import check_compression
 from allranks.checkpoint.holds import holding
 from allranks.checkpoint.items import check_known
 from allranks.checkpoint.memory.tier import open_tier
@@ -21,11 +20,11 @@ from allranks.checkpoint.names import Rename
 from allranks.checkpoint.per_rank import RankChoices, globs
 from allranks.checkpoint.position import Position, shares_memory
 from allranks.checkpoint.restore import Restored, RestoreSettings, restore
-from allranks.checkpoint.resume_gate import Loaded
-from allranks.checkpoint.resuming import resume_gate
+from allranks.checkpoint.resume_gate import Loaded, resume_gate
 from allranks.checkpoint.retention import reason_to_refuse
 from allranks.checkpoint.run_entry import RunEntry, enter_run, retention_rules
-from allranks.checkpoint.saver import Order, Saver, Settings
+from allranks.checkpoint.save_request import Order, SaveHandle, Settings
+from allranks.checkpoint.saver import Saver
 from allranks.errors import AllranksError, DoesNotFit, NewerFormat, NotThere, SaveFailed, StorageError
 from allranks.gate.log import log
 from allranks.storage.base import Storage
@@ -95,7 +94,7 @@ class Checkpointer:
         policy = retention_policy.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
         rules = retention_rules(policy, keep, items)
         self._choices = RankChoices(globs(per_rank, name="per_rank"), globs(from_main, name="from_main"))
-        self._items, packs = tuple(sorted(rules.items)), check(compression)
+        self._items, packs = tuple(sorted(rules.items)), check_compression(compression)
         settings = Settings(integrity, memory, timeout, choices=self._choices, items=self._items, compresses=packs)
         said = {"every": every, "integrity": integrity, "items": list(self._items), "compression": compression}
         world.agree({**said, "memory_every": memory_every, **self._choices.as_json}, name="checkpointer")
@@ -283,7 +282,7 @@ class Checkpointer:
     def steps(self) -> tuple[int, ...]:
         """Return the steps that are saved and whole as far as their manifests say. Any rank may call it alone, and may
         still see a step that rank 0 is about to remove."""
-        return audit.steps(self._storage)
+        return inventory.steps(self._storage)
 
     def hold(self, step: int | None = None, *, minutes: float = 60.0) -> AbstractContextManager[int]:
         """Keep a step, by default the newest, from being removed while a ``with`` block runs; gives its number.

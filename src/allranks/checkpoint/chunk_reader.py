@@ -18,7 +18,7 @@ import numpy as np
 from allranks.arrays.base import Target
 from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.checkpoint import compression, paths
+from allranks.checkpoint import detect, paths
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.restore_plan import Read, plan, spans
 from allranks.checkpoint.stage import BlockPool, Bytes
@@ -129,7 +129,7 @@ class Reader:
         frames: Bytes,
     ) -> None:
         """Fill chunks with what their frames hold."""
-        stored, library = self._manifest.files[file], compression.library(f"step {self._manifest.step}")
+        stored, library = self._manifest.files[file], detect.zstd_library(f"step {self._manifest.step}")
         base = stored.place(span[0].chunk, span[0].chunk)[0]
         for read, chunk in zip(span, into, strict=True):
             begin, end = stored.place(read.chunk, read.chunk)

@@ -21,7 +21,7 @@ import numpy as np
 from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.chunk_reader import Reader
-from allranks.checkpoint.export_plan import chosen, is_below, name_of
+from allranks.checkpoint.export import chosen, is_below, name_of
 from allranks.checkpoint.manifest import Manifest
 from allranks.errors import AllranksError, AlreadyThere, CannotStore, StorageError
 from allranks.extent import Extent

@@ -1,22 +1,29 @@
-"""The file of one rank, block by block, before there is a byte of it: what comes from where, and what is digested."""
+"""Plan one rank's file: which bytes of which array go to which block, and which bytes each digest covers.
+
+A chunk is the unit of verification: it is read as a whole. Chunks are small beside their shard, so another world size
+reads hardly more than it needs. Chunks are not too small: a manifest holds some 100,000 digests at most. No chunk
+straddles two blocks, because different threads write them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain, count, pairwise
 from typing import NamedTuple
 
 from allranks.arrays.base import Declared
-from allranks.checkpoint.chunks import chunk_ends
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.save_plan import FilePlan
 from allranks.extent import Extent
-from allranks.storage.base import BLOCK
+from allranks.storage.base import BLOCK, PAGE
 
 _LENGTH = 8
 _ABOUT = "__metadata__"
+LARGEST = BLOCK
+_SMALLEST, _MOST = 1 << 16, 1 << 16
+_OF_A_SHARD = 16
 
 
 class Copy(NamedTuple):
@@ -112,3 +119,35 @@ def _name(one: Declared, extent: Extent, used: Set[str]) -> str:
 def _place(extent: Extent) -> str:
     """Return ``[0:8,4:8]``."""
     return f"[{','.join(f'{start}:{stop}' for start, stop in zip(extent.offset, extent.end, strict=True))}]"
+
+
+def chunk_grain(total_bytes: int) -> int:
+    """Return the bytes up to which small shards share a chunk, for a checkpoint of ``total_bytes`` in all."""
+    wanted = max(total_bytes // _MOST, 1)
+    return min(max(1 << (wanted.bit_length() - 1), _SMALLEST), LARGEST)
+
+
+def chunk_ends(data_begin: int, shards: Iterable[int], *, grain: int) -> tuple[int, ...]:
+    """Return where each chunk of a file ends: a header up to ``data_begin``, then shards of these many bytes."""
+    ends = list(_block_borders(0, data_begin)) if data_begin else []
+    at = start = data_begin
+    for nbytes in shards:
+        stop = at + nbytes
+        if stop - start > grain and at > start:
+            ends.extend(_block_borders(start, at))
+            start = at
+        if nbytes > grain:
+            step = min(max(-(-nbytes // (_OF_A_SHARD * PAGE)) * PAGE, grain), LARGEST)
+            for begin in range(at, stop, step):
+                ends.extend(_block_borders(begin, min(begin + step, stop)))
+            start = stop
+        at = stop
+    if at > start:
+        ends.extend(_block_borders(start, at))
+    return tuple(ends)
+
+
+def _block_borders(begin: int, end: int) -> Iterator[int]:
+    """Yield the borders of blocks between begin and end, and the end."""
+    yield from range((begin // LARGEST + 1) * LARGEST, end, LARGEST)
+    yield end

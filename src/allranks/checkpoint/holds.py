@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
-from allranks.checkpoint import audit, fence, paths
+from allranks.checkpoint import fence, inventory, paths
 from allranks.errors import NotThere, StepRemoved, StorageError
 from allranks.process import started
 from allranks.storage.base import Storage
@@ -83,7 +83,7 @@ def held(storage: Storage) -> dict[int, str]:
 
 def _newest(storage: Storage, minutes: float) -> tuple[int, str]:
     for _ in range(_MOST_ATTEMPTS):
-        steps = audit.steps(storage)
+        steps = inventory.steps(storage)
         if not steps:
             raise NotThere(f"{storage.url} has no step.", path=storage.url)
         with suppress(StepRemoved):  # since it was listed

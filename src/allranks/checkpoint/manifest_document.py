@@ -37,7 +37,8 @@ def is_ours(data: bytes) -> bool:
 
 
 def document_of(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of a manifest's bytes. Raises Unsound, and Newer for a newer version of the format.
+    """Return the JSON object of a manifest's bytes. Raises InvalidManifest, and NewerManifest for a newer version of
+    the format.
 
     A digest that this allranks does not know may be a newer version's; one that it knows must be right.
     """

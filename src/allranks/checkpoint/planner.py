@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from allranks.arrays.base import Declared, OpenTree
 from allranks.checkpoint.agree import describe_arrays
-from allranks.checkpoint.chunks import grain
-from allranks.checkpoint.file_layout import FileLayout, file_layout
+from allranks.checkpoint.file_layout import FileLayout, chunk_grain, file_layout
 from allranks.checkpoint.items import item_of
 from allranks.checkpoint.manifest_decode import MOST_DIMENSIONS
 from allranks.checkpoint.manifest_encode import leaves_text
@@ -82,7 +81,7 @@ class Planner:
         declared = tuple(every[number] for number in arrays)
         nbytes = total_bytes(declared)
         groups = {item: [n for n in arrays if items[n] == item] for item in dict.fromkeys(items)}
-        files = [self._file(every, item, numbers, grain(nbytes)) for item, numbers in groups.items()]
+        files = [self._file(every, item, numbers, chunk_grain(nbytes)) for item, numbers in groups.items()]
         whole_layout = None
         if self._rank == 0:
             layouts = [checkpoint_layout([every[n] for n in numbers], size=self._size) for numbers in groups.values()]

@@ -6,24 +6,25 @@ before that, they save the last state that they saw. The last one that saves lea
 
 An exception that ends the program after a SIGTERM is most often its consequence: a process that the loop needs was
 killed by it. Then no rank comes to a call any more, and all save the last state that they saw, if it still is that
-state: an exception from within a step may leave weights that are changed in part (`interrupted.py`), and so does one
-after a step of an optimizer.
+state: an exception from within a step may leave weights that are changed in part (``precedes_state_change``), and so
+does one after a step of an optimizer.
 
 Before a save the ranks compare their steps: without that, a rank whose loop ended would save another one.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
+from types import TracebackType
 from weakref import WeakSet, ref
 
 from allranks import agent
 from allranks.checkpoint.cadence import SHORT_GRACE, Pace
 from allranks.checkpoint.detect import optimizer_steps
-from allranks.checkpoint.interrupted import comes_before_a_change
 from allranks.errors import Mismatch, name_ranks
 from allranks.failure import message_of
 from allranks.gate.log import log
@@ -38,6 +39,18 @@ _WORKER_ERRORS = (BrokenPipeError, ConnectionResetError, EOFError, BrokenExecuto
 _WORKER_TEXTS = ("killed by signal: Terminated", "exited unexpectedly")  # torch's DataLoader
 _SIGTERM_DELAY = 1.0
 _NAP = 0.02
+_OF_WORLD = "_preemption"
+# Parts of paths of code that only takes the next batch, computes gradients, or (JAX) returns new values.
+_CHANGES_NOTHING = tuple(
+    place.replace("/", os.sep)
+    for place in (
+        *("/torch/utils/data/", "/torchdata/", "/allranks/data/", "/grain/", "/datasets/", "/concurrent/futures/"),
+        *("/torch/autograd/", "/jax/", "/jaxlib/"),
+    )
+)
+# What takes something from another process, in multiprocessing and its copies: before a step, as a rule.
+_MULTIPROCESSING = (f"{os.sep}multiprocessing{os.sep}", f"{os.sep}multiprocess{os.sep}")
+_RECEIVES = frozenset(["get", "next", "__next__", "recv", "recv_bytes", "poll"])
 
 
 @dataclass(slots=True, eq=False)
@@ -134,7 +147,7 @@ class Preemption:
         try:
             members = [one for one in self._members if one not in self._saved]
             unchanged = all(one.optimizer_steps == optimizer_steps() for one in members)
-            self._save(members, is_complete=unchanged and comes_before_a_change(error))
+            self._save(members, is_complete=unchanged and precedes_state_change(error))
         except Exception as failed:
             since = "" if step is None else f" since step {step}"
             log("allranks: nothing was saved%s: %s", since, failed, level=40)
@@ -210,7 +223,6 @@ def _steps_text(steps: object) -> str:
 
 # A world holds its own preemption: one held here would keep its Checkpointers, and so the world, for ever.
 _preemptions: WeakSet[Preemption] = WeakSet()
-_OF_WORLD = "_preemption"
 
 
 def of_world(world: World) -> Preemption:
@@ -226,3 +238,20 @@ def rescue(error: BaseException) -> bool:
     """Let the Checkpointers of every world save before an exception ends the program (``Preemption.rescue``)."""
     rescued = [one.rescue(error) for one in list(_preemptions)]
     return any(rescued)
+
+
+def precedes_state_change(error: BaseException) -> bool:
+    """Return whether an exception was raised where a training loop has not changed its state yet.
+
+    That is within a data loader, a queue that is read, a backward pass, or a computation of JAX. An optimizer's step or
+    the program's own code may have changed weights in part.
+    """
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if any(place in code.co_filename for place in _CHANGES_NOTHING):
+            return True
+        if code.co_name in _RECEIVES and any(place in code.co_filename for place in _MULTIPROCESSING):
+            return True
+        trace = trace.tb_next
+    return False

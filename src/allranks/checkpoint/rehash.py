@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from allranks.checkpoint import audit, compression, paths
+from allranks.checkpoint import detect, inventory, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.stage import fresh_block
 from allranks.digest import hasher
@@ -156,7 +156,7 @@ class _Rehash(threading.local):
             start = stop
 
     def _digests_of_frames(self, file: StoredFile, piece: _Piece, path: str) -> Iterator[tuple[int, int, str, str]]:
-        library = compression.library(f"step {self._stored.manifest.step}")
+        library = detect.zstd_library(f"step {self._stored.manifest.step}")
         for chunk in range(piece.first, piece.last + 1):
             start, stop = (file.ends[chunk - 1] if chunk else 0), file.ends[chunk]
             begin, end = file.place(chunk, chunk)
@@ -195,7 +195,7 @@ def _attribute_faults(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Faul
             fault = replace(fault, kind="foreign", where=(0, file.bytes), what=whose)
         elif file.name in foreign:
             continue
-        yield replace(fault, leaves=audit.leaves_at(manifest, number, *fault.where))
+        yield replace(fault, leaves=inventory.leaves_at(manifest, number, *fault.where))
 
 
 def _foreign_owner(stored: _Stored, file: StoredFile) -> str | None:

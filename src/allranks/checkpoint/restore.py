@@ -15,15 +15,14 @@ from allranks.arrays.base import OpenTree
 from allranks.arrays.detect import open_tree
 from allranks.arrays.rank_choice import is_below_any
 from allranks.arrays.saved_tree import notes_of
-from allranks.checkpoint import agree, audit, garbage, holds, items, match, paths, ties
+from allranks.checkpoint import agree, holds, inventory, items, match, paths, template_fill
 from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.compare import known_equal
-from allranks.checkpoint.decoding import Decoded
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.memory.tier import Tier
 from allranks.checkpoint.names import matches
 from allranks.checkpoint.per_rank import RankChoices, rows_of
-from allranks.checkpoint.ties import Read
+from allranks.checkpoint.template_fill import DecodedObjects, Read
 from allranks.consistency import verify
 from allranks.consistency.placement import open_world_tree
 from allranks.errors import (
@@ -157,7 +156,7 @@ def _restore_undamaged(
     """Return the state of the first of these steps; with ``fallback``, of the first that is whole."""
     for number, one in enumerate(there):
         try:
-            with garbage.left_alone():
+            with template_fill.without_garbage_collection():
                 return _restore(storage, world, like, one, settings)
         except Damaged as error:
             older = there[number + 1] if number + 1 < len(there) else None
@@ -169,7 +168,7 @@ def _restore_undamaged(
 
 def _candidates(storage: Storage, world: World, step: int | None) -> list[int]:
     """Return the steps to try, the first one first, as rank 0 sees them."""
-    found: list[int] = world.on_main(lambda: list(reversed(audit.steps(storage))))
+    found: list[int] = world.on_main(lambda: list(reversed(inventory.steps(storage))))
     if not found and world.on_main(lambda: storage.size(paths.MANIFEST) is not None):
         raise NotThere(
             f"rank {world.rank}: {storage.url} is the folder of one checkpoint, and no run.",
@@ -206,11 +205,13 @@ class _Plan:
     fill: Read
     notes: tuple[str, ...]
 
-    def decode(self, who: str) -> Decoded:
+    def decode(self, who: str) -> DecodedObjects:
         """Make the objects of registered types. Raises DoesNotFit, Damaged, StorageError; nothing has changed then."""
-        return Decoded(self.tree, self.names, twins=self.tied, read=self.fill, values=self.manifest.values, who=who)
+        return DecodedObjects(
+            self.tree, self.names, twins=self.tied, read=self.fill, values=self.manifest.values, who=who
+        )
 
-    def read(self, decoded: Decoded) -> object:
+    def read(self, decoded: DecodedObjects) -> object:
         """Return the state, with all that is not ``decoded`` filled. Raises Damaged, StorageError."""
         left = [number for number, name in self.names.items() if number not in self.tied and name not in decoded.filled]
         self.fill([(self.names[number], target) for number in left for target in self.tree.targets(number)])
@@ -225,7 +226,7 @@ def _restore(storage: Storage, world: World, like: T, step: int, settings: Resto
     manifest = plan = state = None
     error: Exception | None = None
     try:
-        manifest = audit.load(storage, step)
+        manifest = inventory.load(storage, step)
         plan = _make_plan(storage, world, like, manifest, settings)
     except Exception as found:  # whatever it is: the others must not wait for this rank
         error = _removal_error(found, storage, step, manifest, who) or found
@@ -271,7 +272,7 @@ def _make_plan(storage: Storage, world: World, like: object, manifest: Manifest,
         dealt = {path: "dealt" for path in every if is_below_any(path, local)}
         manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=lambda path: dealt.get(path, ""))
     there = {number: one.path for number, one in enumerate(declared) if one.path in manifest.leaves}
-    pairs = ties.shared(tree, there)
+    pairs = template_fill.shared_memory(tree, there)
     covered = {declared[number].path for number in pairs if number not in there} | _tied_to(manifest, there.values())
     differences = [one for one in match.differences(declared, tree.values, manifest) if one.path not in covered]
     allowed = [one for one in differences if options.allows(one, manifest)]
@@ -279,8 +280,8 @@ def _make_plan(storage: Storage, world: World, like: object, manifest: Manifest,
     fill = Reader(storage, manifest, cast=options.cast).fill
     both = {number: other for number, other in pairs.items() if number in there}
     if not wrong:
-        conflicts = ties.differing(tree, there, both, fill, partial(known_equal, manifest))
-        wrong = match.tied_differences(conflicts | ties.overlapping(tree, there, fill), declared)
+        conflicts = template_fill.conflicting_ties(tree, there, both, fill, partial(known_equal, manifest))
+        wrong = match.tied_differences(conflicts | template_fill.conflicting_overlaps(tree, there, fill), declared)
         wrong = tuple(one for one in wrong if not matches(one.path, options.allow_missing))
     if not wrong:
         wrong = _missing_values(tree, allowed)
@@ -299,9 +300,9 @@ def _remedy_for_items(storage: Storage, manifest: Manifest, wanted: Sequence[str
     lacking = tops - items.items_in(manifest)
     if not lacking:
         return ""
-    for step in reversed(audit.steps(storage)):
+    for step in reversed(inventory.steps(storage)):
         try:
-            if tops <= items.items_in(audit.load(storage, step)):
+            if tops <= items.items_in(inventory.load(storage, step)):
                 told = ", ".join(map(repr, sorted(lacking)))
                 newest = f"The newest step that holds all of the template is {step}: restore(like, step={step})."
                 return f"Step {manifest.step} holds no {told}. {newest}"
@@ -312,11 +313,11 @@ def _remedy_for_items(storage: Storage, manifest: Manifest, wanted: Sequence[str
 
 def _tied_to(manifest: Manifest, paths: Iterable[str]) -> set[str]:
     """Return the leaves of a checkpoint that were one memory with one of these, by which they are restored."""
-    ties = manifest.ties
-    if not ties:
+    saved_ties = manifest.ties
+    if not saved_ties:
         return set()
-    taken = {ties.get(path, path) for path in paths}
-    return {path for path in manifest.leaves if ties.get(path, path) in taken}
+    taken = {saved_ties.get(path, path) for path in paths}
+    return {path for path in manifest.leaves if saved_ties.get(path, path) in taken}
 
 
 def _missing_values(tree: OpenTree, allowed: Sequence[match.Difference]) -> tuple[match.Difference, ...]:
@@ -333,7 +334,7 @@ def _removal_error(
     if not isinstance(found if manifest is None else found.__cause__, NotThere):
         return None
     try:
-        if manifest is not None and audit.is_current(storage, manifest):
+        if manifest is not None and inventory.is_current(storage, manifest):
             return None
     except (NotThere, Damaged, NewerFormat):
         pass

@@ -1,7 +1,7 @@
-"""Do the first values after a resume look like those that were recorded? If not: what is it, most likely. Pure.
+"""Compare the first metrics after a resume with the recorded ones; where they differ, list the likely reasons.
 
-A model that is what was saved, on the data that it was trained on, has the loss that it had. A loss that begins
-elsewhere says that one of these is not so, on the first step and not hours later.
+A model that was restored completely, on the data of its training, has the loss that was recorded. A loss that differs
+shows at the first step, and not hours later, that the model or the data is another one.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from allranks.errors import name_ranks
+from allranks.checkpoint import agree
+from allranks.checkpoint.save_request import as_numbers
+from allranks.errors import AllranksError, NotResumed, name_ranks
+from allranks.gate.log import log
+from allranks.world.base import World
 
 
 class Loaded(Protocol):
@@ -107,3 +111,45 @@ def message(compared: Sequence[Compared], why: Sequence[str], *, within: float) 
     odd = "; ".join(str(one) for one in compared if not one.fits)
     listed = "\n".join(f"  {number}. {reason}" for number, reason in enumerate(why, 1))
     return f"{odd}. The difference is more than within={within:g}. Likely reasons, in order:\n{listed}"
+
+
+def resume_gate(
+    first: Mapping[str, Any],
+    recorded: Mapping[str, float],
+    *,
+    within: float,
+    world: World,
+    loaded: Loaded | None = None,
+    step: int | None = None,
+) -> None:
+    """Raise NotResumed on every rank unless the values fit. **Every rank must call**, with the same names."""
+    error, numbers = None, {}
+    try:
+        numbers = as_numbers(first)
+    except Exception as found:  # the others must not wait
+        error = found
+    said = world.all_gather([agree.refusal_of(error), numbers, dict(recorded)], name="resume gate")
+    if error is not None:
+        raise error
+    who = f"rank {world.rank}: resume gate"
+    if refused := agree.first_refusal([one[0] for one in said]):
+        raise agree.refusal_error(refused, who=who, step=step)
+    compared = compare([one[1] for one in said], said[0][2], within=within) if _alike(said) else []
+    if not compared:
+        raise AllranksError(
+            f"{who}: nothing to compare: here {_names(first)}, recorded {_names(recorded)}.",
+            step=step,
+            remedy="Give metrics to save() (metrics={'loss': ...}), and the same names on all ranks here.",
+        )
+    if all(one.fits for one in compared):
+        log("resume gate: %s.", "; ".join(map(str, compared)))
+        return
+    raise NotResumed(f"{who}: {message(compared, reasons(compared, loaded, step=step), within=within)}", step=step)
+
+
+def _names(values: Mapping[str, Any]) -> str:
+    return ", ".join(map(repr, values)) or "nothing"
+
+
+def _alike(said: Sequence[Any]) -> bool:
+    return all(one[1].keys() == said[0][1].keys() for one in said)

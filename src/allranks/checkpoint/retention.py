@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from allranks.checkpoint import audit, holds, paths
+from allranks.checkpoint import holds, inventory, paths
 from allranks.checkpoint.items import CannotReduce, items_in
 from allranks.checkpoint.removal import obstacles, reduce_step, remove_replaced, remove_step
 from allranks.checkpoint.retention_policy import Decision, Keep, Policy, Saved, decide, lacks_metric
@@ -48,7 +48,7 @@ class Retention:
         self._is_continued = False
         self._lock = threading.Lock()
         self._reported: dict[int, str] = {}
-        self.steps = set(audit.steps(storage))
+        self.steps = set(inventory.steps(storage))
 
     def has(self, step: int) -> bool:
         """Return whether a step is there, and to stay."""
@@ -85,7 +85,7 @@ class Retention:
 
     def _is_in_memory_after(self, step: int) -> bool:
         try:
-            return audit.in_memory(self._storage).step > step
+            return inventory.load_from_memory(self._storage).step > step
         except (NotThere, NewerFormat):
             return False
         except Damaged:  # nobody knows of which step
@@ -180,7 +180,7 @@ class Retention:
             if not asks:
                 return Saved(step, {})
             try:
-                manifest = audit.load(self._storage, step)
+                manifest = inventory.load(self._storage, step)
                 self._saved[step] = Saved(step, manifest.metrics, items_in(manifest))
             except (Damaged, NewerFormat, StorageError) as error:
                 if self._items or isinstance(error, StorageError):

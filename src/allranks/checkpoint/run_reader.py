@@ -1,10 +1,11 @@
-"""``allranks.checkpoint.read``: a checkpoint, or a part of it, for any rank alone, without a template or a rewind."""
+"""Read a run from any rank alone: ``allranks.checkpoint.read`` returns a step, ``follow`` yields each new one."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
@@ -16,17 +17,17 @@ from allranks.arguments import expect, several
 from allranks.arrays.base import Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.checkpoint import audit, garbage, holds, match, paths, ties
+from allranks.checkpoint import fence, holds, inventory, match, paths, template_fill
 from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.compare import known_equal
-from allranks.checkpoint.decoding import Decoded
 from allranks.checkpoint.for_restore import Restored
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.checkpoint.per_rank import globs, rows_of
-from allranks.errors import AllranksError, Damaged, DoesNotFit, NotThere, StepRemoved
+from allranks.checkpoint.template_fill import DecodedObjects
+from allranks.errors import AllranksError, BarrierTimeout, Damaged, DoesNotFit, NotThere, StepRemoved
 from allranks.extent import Extent
 from allranks.storage.base import Storage
-from allranks.storage.detect import open_storage
+from allranks.storage.detect import open_storage, place_of
 
 T = TypeVar("T")
 Kind = Literal["numpy", "torch", "jax", "shapes"]
@@ -79,10 +80,10 @@ def read(
         manifest, folder = _choose_manifest(storage, step, best)
         hold = _try_hold(storage, manifest.step) if attempt and folder is None else None
         try:
-            with garbage.left_alone():
+            with template_fill.without_garbage_collection():
                 return Restored(_read(storage, manifest, folder, wanted), manifest, ())
         except Damaged as error:
-            if audit.is_current(storage, manifest, folder):
+            if inventory.is_current(storage, manifest, folder):
                 raise
             gone = StepRemoved(
                 f"step {manifest.step} of {storage.url} was removed while it was read.",
@@ -107,14 +108,14 @@ class _Wanted(NamedTuple):
 def _choose_manifest(storage: Storage, step: int | str, best: Best | None) -> tuple[Manifest, str | None]:
     """Return the manifest that is meant, and its folder: "" for the top, None for that of its step."""
     if storage.size(paths.MANIFEST) is not None:
-        manifest = audit.load_folder(storage, "")
+        manifest = inventory.load_folder(storage, "")
         if isinstance(step, int) and step != manifest.step:
             raise NotThere(f"{storage.url} is step {manifest.step}, and not step {step}.", path=paths.MANIFEST)
         return manifest, ""
     for _ in range(_MOST_ATTEMPTS):
         number = _number(storage, step, best)
         try:
-            return audit.load(storage, number), None
+            return inventory.load(storage, number), None
         except NotThere:  # since the run was listed
             if isinstance(step, int):
                 raise
@@ -122,7 +123,7 @@ def _choose_manifest(storage: Storage, step: int | str, best: Best | None) -> tu
 
 
 def _number(storage: Storage, step: int | str, best: Best | None) -> int:
-    there = audit.steps(storage)
+    there = inventory.steps(storage)
     if isinstance(step, int) and step in there:
         return step
     if not there or isinstance(step, int):
@@ -136,7 +137,7 @@ def _number(storage: Storage, step: int | str, best: Best | None) -> int:
     names: set[str] = set()
     for one in there:
         try:
-            metrics = audit.load(storage, one).metrics
+            metrics = inventory.load(storage, one).metrics
         except NotThere:
             continue
         names |= metrics.keys()
@@ -214,14 +215,16 @@ def _fill_template(reader: Reader, manifest: Manifest, like: T) -> T:
     lacking = tuple(one for one in found if one.kind != "unexpected")
     names = {number: one.path for number, one in enumerate(tree.declared)}
     if not lacking:
-        pairs = ties.shared(tree, names)
-        conflicts = ties.differing(tree, names, pairs, reader.fill, partial(known_equal, manifest))
-        lacking = match.tied_differences(conflicts | ties.overlapping(tree, names, reader.fill), tree.declared)
+        pairs = template_fill.shared_memory(tree, names)
+        conflicts = template_fill.conflicting_ties(tree, names, pairs, reader.fill, partial(known_equal, manifest))
+        lacking = match.tied_differences(
+            conflicts | template_fill.conflicting_overlaps(tree, names, reader.fill), tree.declared
+        )
     if lacking:
         raise DoesNotFit(
             f"read: {match.report(lacking, tree.declared, manifest)}", differences=lacking, step=manifest.step
         )
-    decoded = Decoded(tree, names, twins={}, read=reader.fill, values=manifest.values, who="read")
+    decoded = DecodedObjects(tree, names, twins={}, read=reader.fill, values=manifest.values, who="read")
     left = [number for number, name in names.items() if name not in decoded.filled]
     reader.fill([(names[number], target) for number in left for target in tree.targets(number)])
     made: Any = tree.rebuild(manifest.values)
@@ -245,3 +248,59 @@ def nest(leaves: Mapping[str, Any]) -> Any:
             into, done, rest = into.setdefault(part, {}), f"{done}/", behind
         into[rest] = value
     return made
+
+
+def follow(
+    where: str | os.PathLike[str] | Storage,
+    *,
+    after: int = -1,
+    hold: bool = True,
+    every: float = 5.0,
+    timeout: float | None = None,
+) -> Iterator[int]:
+    """Yield the steps of a run as they are saved, in ascending order, and end with the run. Any rank may call it alone.
+
+    What is there is yielded first; steps up to ``after`` are not. With ``hold``, a step is not removed while the body
+    of the loop runs (an hour at most). A step that is removed before its turn is left out. The run is listed every
+    ``every`` seconds; it has ended when its job has closed it, or has ended on this machine. Raises BarrierTimeout
+    after ``timeout`` seconds without a new step (None: never).
+    """
+    storage = open_storage(where)
+    since = time.monotonic()
+    while True:
+        ended = _has_ended(storage)  # before the steps are listed: the last one is among them
+        for step in inventory.steps(storage):
+            if step <= after:
+                continue
+            after = step
+            yield from _yield_step(storage, step, hold=hold)
+            since = time.monotonic()
+        if ended:
+            return
+        if timeout is not None and time.monotonic() - since > timeout:
+            raise BarrierTimeout(f"follow: {storage.url} has no new step for {timeout:g} s.", step=max(after, 0))
+        time.sleep(every)
+
+
+def _yield_step(storage: Storage, step: int, *, hold: bool) -> Iterator[int]:
+    if not hold:
+        yield step
+        return
+    try:
+        path = holds.take(storage, step, minutes=60)
+    except StepRemoved:
+        return
+    try:
+        yield step
+    finally:
+        holds.release(storage, path)
+
+
+def _has_ended(storage: Storage) -> bool:
+    found = fence.newest(storage)
+    if found is None:
+        return False  # it has not begun
+    me = fence.this_process()
+    ours = (found.owner.pid, found.owner.started) == (me.pid, me.started)
+    here = bool(found.owner.machine) and found.owner.machine == me.machine and not ours
+    return found.released or (here and not fence.lives_here(found, me, place_of(storage)))

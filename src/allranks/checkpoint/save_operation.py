@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from allranks.arrays.base import OpenTree
-from allranks.checkpoint import compression, json_value, manifest_decode, manifest_encode, paths
+from allranks.checkpoint import detect, json_value, manifest_decode, manifest_encode, paths
 from allranks.checkpoint.commit_events import SaveId
 from allranks.checkpoint.items import top_key
 from allranks.checkpoint.manifest import Manifest, StoredFile
@@ -93,7 +93,7 @@ class SaveOperation:
 
     def _write(self, plan: PlannedFile, file: ShardFile) -> Any:
         name = self._name(plan.item)
-        frames = compression.library("compression").packed(file, plan.file_layout.blocks) if self.compresses else None
+        frames = detect.zstd_library("compression").packed(file, plan.file_layout.blocks) if self.compresses else None
         self.storage.write(f"{self.folder}/{name}", file if frames is None else frames)
         stored = [] if frames is None else list(accumulate(frames.lengths))
         return {

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Run, Shard, StoredLeaf
-from allranks.checkpoint.shards import Shards, compress
+from allranks.checkpoint.manifest import Run, Shard, Shards, StoredLeaf, compress
 from allranks.extent import Extent
 from allranks.storage.base import PAGE
 

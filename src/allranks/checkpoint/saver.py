@@ -11,29 +11,25 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 from allranks import agent
-from allranks.arguments import expect, is_count, is_positive
 from allranks.arrays.base import OpenTree
 from allranks.callsite import call_site
-from allranks.checkpoint import agree, gathering
+from allranks.checkpoint import agree
 from allranks.checkpoint.commit_events import SaveId
 from allranks.checkpoint.commit_protocol import CommitProtocol
-from allranks.checkpoint.handle import Committed, SaveHandle
-from allranks.checkpoint.metrics import as_numbers
-from allranks.checkpoint.per_rank import RankChoices
 from allranks.checkpoint.planner import Planner, PreparedSave
 from allranks.checkpoint.retention_policy import Saved
 from allranks.checkpoint.save_operation import Content, SaveOperation, blocks_to_copy, check_storable, open_shard_file
+from allranks.checkpoint.save_request import Committed, Order, SaveHandle, Settings, convert_metrics, resolve
 from allranks.checkpoint.stage import BlockPool
 from allranks.consistency.differences import claim_of
 from allranks.consistency.placement import agree_placement, open_world_tree
-from allranks.digest import NAMES as DIGESTS
 from allranks.digest import digest, show
-from allranks.errors import AllranksError, BadArgument, CannotStore, Mismatch
+from allranks.errors import AllranksError, Mismatch
 from allranks.failure import text_of
 from allranks.gate.ticket import Entry
 from allranks.storage.base import BLOCK, Storage
@@ -43,44 +39,6 @@ from allranks.world.progress import progress
 _LOG = logging.getLogger("allranks.checkpoint")
 # Between two looks, in seconds, whether a save is still worth writing.
 _CHECK_INTERVAL = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """``integrity`` names the digest; ``memory`` is the most bytes of host memory for copies (None: as
-    much as this rank's part takes); ``timeout`` the seconds from a save's call to its commit; ``choices`` are of what
-    differs over the ranks on purpose; each of the ``items`` gets files of its own; ``compresses`` says that chunks are
-    compressed, ``durable`` that what is saved survives its hosts, and is reported as saved."""
-
-    integrity: str = "xxh3-128"
-    memory: int | None = None
-    timeout: float = 1800.0
-    copy_threads: int = 2
-    choices: RankChoices = field(default_factory=RankChoices)
-    items: tuple[str, ...] = ()
-    compresses: bool = False
-    durable: bool = True
-
-    def __post_init__(self) -> None:
-        expect(self.integrity in DIGESTS, "integrity", self.integrity, f"one of {', '.join(DIGESTS)}")
-        expect(self.memory is None or is_count(self.memory), "memory", self.memory, "bytes, an int above 0, or None")
-        expect(is_positive(self.timeout), "timeout", self.timeout, "seconds, a number above 0")
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One call of ``save``: which step, what beside the state, whether over a step that exists, whether to wait.
-
-    ``metrics`` are the program's (None: none), and are made numbers. ``refused`` is why this rank will not save; the
-    others must know.
-    """
-
-    step: int
-    extra: Any
-    metrics: Any
-    replace: bool
-    wait: bool
-    refused: AllranksError | None = None
 
 
 class CommitHooks(Protocol):
@@ -117,7 +75,7 @@ class Saver:
         began = time.monotonic()
         self.settle()
         self._count += 1
-        order = self._gather_extra(_convert_metrics(order))
+        order = self._gather_extra(convert_metrics(order))
         operation = self._agree(order, state)
         said = order.step, self._world.rank
         _LOG.debug("save of step %d on rank %d: agreed (step, tree and bytes are the same on all ranks)", *said)
@@ -161,7 +119,7 @@ class Saver:
     def _gather_extra(self, order: Order) -> Order:
         """Let the ranks put ``extra`` together; also a rank that will refuse, since the others wait for its part."""
         try:
-            return replace(order, extra=gathering.resolve(order.extra))
+            return replace(order, extra=resolve(order.extra))
         except AllranksError:  # of the ranks' meeting: all have it
             raise
         except Exception as error:  # of this rank alone
@@ -279,11 +237,3 @@ class Saver:
         """Begin with new memory: a save that was given up has not returned all of its blocks."""
         memory = self._settings.memory
         self._pools = BlockPool(), BlockPool(None if memory is None else max(memory // BLOCK, 1))
-
-
-def _convert_metrics(order: Order) -> Order:
-    """Return an order whose metrics are numbers; it is refused where they cannot be."""
-    try:
-        return replace(order, metrics=as_numbers({} if order.metrics is None else order.metrics))
-    except (CannotStore, BadArgument) as error:
-        return replace(order, metrics={}, refused=order.refused or error)

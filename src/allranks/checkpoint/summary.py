@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Manifest, StoredLeaf
-from allranks.checkpoint.shards import expand
+from allranks.checkpoint.manifest import Manifest, StoredLeaf, expand
 
 
 def nbytes(leaf: StoredLeaf) -> int:

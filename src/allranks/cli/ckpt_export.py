@@ -10,8 +10,7 @@ from pathlib import Path
 from allranks.checkpoint import summary
 from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.convert import FORMATS, Conversion, convert
-from allranks.checkpoint.export import CONFIG, export
-from allranks.checkpoint.export_plan import FLOATS, Export, chosen, plan_export
+from allranks.checkpoint.export import CONFIG, FLOATS, Export, chosen, export, plan_export
 from allranks.checkpoint.manifest import Manifest
 from allranks.cli import screen
 from allranks.cli.export_place import export_place, fill

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allranks.checkpoint import fence, holds, inventory, removal, retention_policy
-from allranks.checkpoint.inventory import Found
-from allranks.checkpoint.leftovers import Checkpoint, Leftover, checkpoint, clearance
+from allranks.checkpoint.inventory import StepFolder
+from allranks.checkpoint.removal import Leftover, StepRemoval, clearance, step_removal
 from allranks.cli import screen
 from allranks.cli.place import Place, place
 from allranks.errors import AllranksError, Fenced, NotThere
@@ -31,7 +31,7 @@ class Work:
 
     leftovers: tuple[Leftover, ...]
     spared: tuple[Leftover, ...]
-    steps: tuple[Checkpoint, ...]
+    steps: tuple[StepRemoval, ...]
     kept: tuple[tuple[int, str], ...]
 
     @property
@@ -87,7 +87,7 @@ def _holder(at: Place, *, force: bool) -> str:
     return fence.who(held) if lives or (held.owner.machine != asking.machine and not copied) else ""
 
 
-def _work(found: Sequence[Found], held: Mapping[int, str], arguments: argparse.Namespace) -> Work:
+def _work(found: Sequence[StepFolder], held: Mapping[int, str], arguments: argparse.Namespace) -> Work:
     try:
         policy = retention_policy.Policy(keep_last=arguments.keep_last, keep_every=arguments.keep_every)
     except ValueError as error:
@@ -95,14 +95,14 @@ def _work(found: Sequence[Found], held: Mapping[int, str], arguments: argparse.N
     saved = [retention_policy.Saved(one.step, one.manifest.metrics) for one in found if one.manifest]
     chosen = retention_policy.choose(saved, policy)
     stay = {one.step: why for one in found if (why := _obstacle(one, held, chosen))}
-    go = tuple(checkpoint(one) for one in found if one.step in chosen and one.step not in stay)
+    go = tuple(step_removal(one) for one in found if one.step in chosen and one.step not in stay)
     rest = [one for one in found if one.step not in chosen and one.step not in held]
     cleared = clearance(rest, now=time.time(), older_than=arguments.older_than)
     others = [(one.step, f"not ours: {', '.join(one.others)}") for one in go if one.others]
     return Work(cleared.remove, cleared.spare, go, tuple(sorted([*stay.items(), *others])))
 
 
-def _obstacle(found: Found, held: Mapping[int, str], chosen: Sequence[int]) -> str:
+def _obstacle(found: StepFolder, held: Mapping[int, str], chosen: Sequence[int]) -> str:
     """Return why nothing in the folder of a step is touched, "" if something may be."""
     if found.step in held and (found.step in chosen or found.manifest is None):
         return held[found.step]

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from allranks.checkpoint import audit, inventory, paths, summary
-from allranks.checkpoint.inventory import Found
+from allranks.checkpoint import inventory, paths, summary
+from allranks.checkpoint.inventory import StepFolder
 from allranks.checkpoint.items import items_in
 from allranks.checkpoint.manifest import Manifest
 from allranks.cli import screen
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _in_memory(storage: Storage) -> Manifest | None:
     """Return the manifest of the step in the memory of the job's hosts, if there is one that can be read."""
     try:
-        return audit.in_memory(storage)
+        return inventory.load_from_memory(storage)
     except (NotThere, Damaged, NewerFormat):
         return None
 
@@ -66,7 +66,7 @@ def _instead(at: Place) -> str:
     return "it holds other things only" if there else "it is empty, or not there"
 
 
-def _document(one: Found, whole: frozenset[str], now: float) -> dict[str, Any]:
+def _document(one: StepFolder, whole: frozenset[str], now: float) -> dict[str, Any]:
     manifest = one.manifest
     return {
         "step": one.step,
@@ -83,7 +83,7 @@ def _document(one: Found, whole: frozenset[str], now: float) -> dict[str, Any]:
     }
 
 
-def _show(found: Sequence[Found], newest: int | None, whole: frozenset[str], now: float) -> None:
+def _show(found: Sequence[StepFolder], newest: int | None, whole: frozenset[str], now: float) -> None:
     columns = ["step", "created (UTC)", "size", "leaves", "files", "ranks", "metrics", "state"]
     rows = [_row(one, newest, whole) for one in found]
     screen.show(screen.table(columns, rows, right=["step", "size", "leaves", "files", "ranks"]))
@@ -94,7 +94,7 @@ def _show(found: Sequence[Found], newest: int | None, whole: frozenset[str], now
             print(note)
 
 
-def _row(one: Found, newest: int | None, whole: frozenset[str]) -> list[str]:
+def _row(one: StepFolder, newest: int | None, whole: frozenset[str]) -> list[str]:
     manifest = one.manifest
     if manifest is None:
         return [str(one.step), "", screen.size(one.bytes), "", f"{_shard_files(one):,}", "", "", one.state]
@@ -117,11 +117,11 @@ def _left(manifest: Manifest, whole: frozenset[str]) -> str:
     return f"{', '.join(sorted(items))} only" if of_items and items < whole else ""
 
 
-def _shard_files(one: Found) -> int:
+def _shard_files(one: StepFolder) -> int:
     return sum(paths.shard_file_of(file.name) is not None for file in one.files)
 
 
-def _note(one: Found, now: float) -> str:
+def _note(one: StepFolder, now: float) -> str:
     if one.state in ("damaged", "newer"):
         return f"step {one.step}: {one.why}"
     if one.state == "unfinished":

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.checkpoint import audit, summary
+from allranks.checkpoint import inventory, summary
 from allranks.checkpoint.rehash import Fault, verify
 from allranks.cli import screen
 from allranks.cli.place import Place, add_place, checkpoint, chosen, place
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.threads < 1:
         raise NotThere("--threads is a number of at least 1.")
     verdicts = []
-    for one in [at.at(step) for step in audit.steps(at.storage)] if arguments.all else [chosen(at)]:
+    for one in [at.at(step) for step in inventory.steps(at.storage)] if arguments.all else [chosen(at)]:
         verdict = _verify(one, arguments.threads)
         verdicts.append(verdict)
         if not arguments.json:

@@ -6,7 +6,7 @@ import argparse
 import re
 from dataclasses import dataclass
 
-from allranks.checkpoint import audit, paths
+from allranks.checkpoint import inventory, paths
 from allranks.checkpoint.manifest import Manifest
 from allranks.errors import NotThere
 from allranks.storage.base import Storage
@@ -37,9 +37,9 @@ class Place:
     def manifest(self) -> Manifest:
         """Return the manifest of the one checkpoint that is meant. Raises NotThere, NewerFormat, Damaged."""
         if self.folder is not None:
-            return audit.load_folder(self.storage, self.folder)
+            return inventory.load_folder(self.storage, self.folder)
         assert self.step is not None
-        return audit.load(self.storage, self.step)
+        return inventory.load(self.storage, self.step)
 
 
 def place(text: str, *, step: int | None = None, direct: bool = False) -> Place:
@@ -71,7 +71,7 @@ def chosen(at: Place) -> Place:
     """Return the place with the step that is meant. Raises NotThere, saying what there is."""
     if at.folder is not None:
         return at
-    found = audit.steps(at.storage)
+    found = inventory.steps(at.storage)
     if at.step in found:
         return at
     if at.step is None and found:

@@ -20,7 +20,7 @@ from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.checkpoint import audit
+from allranks.checkpoint import inventory
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.names import Rename
 from allranks.checkpoint.removal import remove_step
@@ -226,7 +226,7 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         self._settle()
         if not os.path.isfile(path):
             storage = open_storage(path)
-            for step in audit.steps(storage):
+            for step in inventory.steps(storage):
                 remove_step(storage, step)
         super().remove_checkpoint(path)
 
@@ -247,10 +247,10 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
 
 def _template(storage: Storage) -> tuple[Any, dict[str, document.Array]]:
     """Return all of the newest checkpoint that is no array, and room for the arrays. Raises NotThere."""
-    steps = audit.steps(storage)
+    steps = inventory.steps(storage)
     if not steps:
         raise NotThere(f"there is no checkpoint at {storage.url}.", path=storage.url)
-    manifest = audit.load(storage, steps[-1])
+    manifest = inventory.load(storage, steps[-1])
     if not isinstance(manifest.extra, dict) or _FORMAT not in manifest.extra:
         raise AllranksError(
             f"{storage.url} is a checkpoint, but not one of a Trainer: CheckpointIO has not saved it.",

@@ -15,10 +15,10 @@ from allranks.arrays.base import OpenTree, Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.arrays.saved_tree import SavedArray, SavedTree, notes_of
-from allranks.checkpoint import agree, garbage, ties
-from allranks.checkpoint.decoding import Decoded
+from allranks.checkpoint import agree, template_fill
 from allranks.checkpoint.names import Rename, choose_key, make_renamer, names_below, rename_all, unused_renames
 from allranks.checkpoint.per_rank import globs
+from allranks.checkpoint.template_fill import DecodedObjects
 from allranks.consistency import verify
 from allranks.consistency.digests import digest_of_arrays, digest_of_memory
 from allranks.consistency.placement import open_world_tree
@@ -77,7 +77,7 @@ def load(
     """
     allowed = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
     settings = _Settings(os.fspath(path), strict, rename, *allowed, key, allow_pickle, dequantize)
-    with progress.inside("load", settings.path), garbage.left_alone():
+    with progress.inside("load", settings.path), template_fill.without_garbage_collection():
         return _Load(world or current(), settings).run(into)
 
 
@@ -127,7 +127,7 @@ class _Fill:
     ``held`` is a digest of what they had before.
     """
 
-    decoded: Decoded
+    decoded: DecodedObjects
     targets: Sequence[tuple[str, Target]]
     values: Mapping[str, Any]
     held: str
@@ -187,7 +187,7 @@ class _Load:
         )
         found = fitted()
         there = {number: names[name] for number, name in found.pairs}
-        pairs = ties.shared(tree, there)
+        pairs = template_fill.shared_memory(tree, there)
         conflicts = _conflicts(source, tree, there, {one: other for one, other in pairs.items() if one in there})
         tied = {one: other for one, other in pairs.items() if one not in conflicts}
         for number in tied:
@@ -268,7 +268,7 @@ class _Load:
             in_place = all(target.live for _, target in targets)
             held = digest_of_memory(targets) if in_place else digest_of_arrays(tree, list(names))
             values = dict(plan.values) | self._scalars(plan)
-            decoded = Decoded(tree, names, twins=plan.tied, read=plan.source.read, values=values, who=self._who)
+            decoded = DecodedObjects(tree, names, twins=plan.tied, read=plan.source.read, values=values, who=self._who)
             fill = _Fill(decoded, targets, values, held)
         except Exception as found:  # the others must not wait
             error = found
@@ -390,8 +390,8 @@ def _note_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
 
 def _conflicts(source: Source, tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int]) -> dict[int, int]:
     """Return which arrays are one memory with which others, and other bytes in the file. Raises Damaged."""
-    found = ties.differing(tree, names, pairs, source.read, source.same) if pairs else {}
-    found |= ties.overlapping(tree, names, source.read)
+    found = template_fill.conflicting_ties(tree, names, pairs, source.read, source.same) if pairs else {}
+    found |= template_fill.conflicting_overlaps(tree, names, source.read)
     if found:
         source.partial_checksums()  # it may be damage that makes them differ
     return found

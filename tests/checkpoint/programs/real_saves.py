@@ -27,7 +27,7 @@ from harness import torchrun_environ
 from proving import blank, damaged, newest, open_run, same, state
 
 from allranks import World, init
-from allranks.checkpoint import audit
+from allranks.checkpoint import inventory
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import AllranksError, Fenced, SaveFailed
 from allranks.storage import LocalStorage
@@ -139,7 +139,7 @@ def judge(told: list[list[list[Any]]], victim: int, least: int, run_folder: Path
 
     def look() -> None:
         storage = LocalStorage(run_folder)
-        there = audit.steps(storage)
+        there = inventory.steps(storage)
         assert newest_told in there or newest_told == 0, (newest_told, there)
         assert not any(how == {"SaveFailed"} and step in there for step, how in ends.items()), (ends, there)
         assert damaged(storage) == []
@@ -186,7 +186,7 @@ def all_told(pids: list[int], diaries: list[Diary], where: Path) -> tuple[str, l
     assert second[0] == "failed"
 
     def look() -> None:
-        assert audit.steps(LocalStorage(where)) == (1, 3)
+        assert inventory.steps(LocalStorage(where)) == (1, 3)
         assert damaged(LocalStorage(where)) == []
         assert newest(LocalStorage(where), **SIZE) == (3, 0)
 
@@ -323,7 +323,7 @@ def restarted(folder: Path) -> None:
 
 
 def all_of_both(storage: LocalStorage) -> None:
-    assert audit.steps(storage) == (1, 2)
+    assert inventory.steps(storage) == (1, 2)
     assert damaged(storage) == []
 
 

@@ -12,17 +12,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from allranks.checkpoint import audit, fence, paths, rehash
+from allranks.checkpoint import fence, inventory, paths, rehash
 from allranks.checkpoint.cadence import Cadence
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.memory import folder, placement
+from allranks.checkpoint.memory import hosts, placement
 from allranks.checkpoint.memory.hosts import Hosts, RealHosts
 from allranks.checkpoint.memory.peers import Memory
 from allranks.checkpoint.memory.replicated_storage import ReplicatedMemory
 from allranks.checkpoint.retention import Retention
 from allranks.checkpoint.retention_policy import Saved
 from allranks.checkpoint.run_entry import RunEntry
-from allranks.checkpoint.saver import Order, Saver, Settings
+from allranks.checkpoint.save_request import Order, Settings
+from allranks.checkpoint.saver import Saver
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, Damaged, NewerFormat, NotThere, SaveFailed, StorageError
 from allranks.gate.log import log
@@ -111,7 +112,7 @@ class MemoryTier:
         nonce, found = about["nonce"], list[str]()
         if placement.is_first(self._world.rank, self._world.hosts):
             try:
-                found = folder.files_in(self._hosts.mine)
+                found = hosts.files_in(self._hosts.mine)
             except StorageError as error:  # the others wait; who reads or writes there will say so
                 log("allranks: %s", error, level=30)
             left = [
@@ -177,13 +178,13 @@ class MemoryTier:
         """Return the manifest of the step in memory, which of this rank's share of its files are sound, and what is
         wrong with others."""
         try:
-            manifest = audit.in_memory(self._run)
+            manifest = inventory.load_from_memory(self._run)
         except AllranksError:
             return None, [], {}
         if manifest.nonce != about["nonce"]:
             return None, [], {}
         try:
-            there = {*folder.files_in(self._hosts.mine)}
+            there = {*hosts.files_in(self._hosts.mine)}
             here = [one.name for one in manifest.files if f"{paths.step_folder(manifest.step)}/{one.name}" in there]
             mine = placement.share(here, self._world.rank, self._world.hosts)
             files = tuple(one for one in manifest.files if one.name in mine)
@@ -223,7 +224,7 @@ class MemoryTier:
                 if self._world.is_main:
                     self._run.delete(paths.MEMORY)
                 if placement.is_first(self._world.rank, self._world.hosts):
-                    _remove(self._hosts.mine, folder.files_in(self._hosts.mine))
+                    _remove(self._hosts.mine, hosts.files_in(self._hosts.mine))
         except StorageError as error:
             log("allranks: a step stays in memory: %s", error, level=30)
         finally:
@@ -293,7 +294,7 @@ def _about(run: Storage) -> dict[str, Any]:
     """Return what the run's manifest of a step in memory says: ``step`` (None: there is none), ``nonce``, and why it
     cannot be read (``lost``)."""
     try:
-        manifest = audit.in_memory(run)
+        manifest = inventory.load_from_memory(run)
         return {"step": manifest.step, "nonce": manifest.nonce, "lost": ""}
     except NotThere:
         return {"step": None, "nonce": "", "lost": ""}
@@ -303,7 +304,7 @@ def _about(run: Storage) -> dict[str, Any]:
 
 def _step_to_restore(run: Storage, step: int | None) -> dict[str, Any] | None:
     """Return ``_about`` the step in memory if that is to be restored: it is ``step``, or as new as all on disk."""
-    about, there = _about(run), audit.steps(run)
+    about, there = _about(run), inventory.steps(run)
     held = about["step"]
     if held is None:
         return {**about, "on_disk": False} if about["lost"] and step is None else None

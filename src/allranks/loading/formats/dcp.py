@@ -10,8 +10,8 @@ import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from allranks.checkpoint.cover import TooIrregular, fills
 from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.integrity import TooIrregular, fills
 from allranks.checkpoint.manifest import Run, Shard
 from allranks.errors import Damaged, Unsafe
 from allranks.extent import Extent

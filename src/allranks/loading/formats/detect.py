@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from allranks.checkpoint import audit, manifest_document, paths
+from allranks.checkpoint import inventory, manifest_document, paths
 from allranks.errors import NotThere, UnknownFormat, Unsafe
 from allranks.loading.formats import dcp, flax, native, pickle_tree, pt, safetensors
 from allranks.loading.formats.base import Blob, Source
@@ -93,7 +93,7 @@ def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool
 def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: Sequence[str]) -> Source:
     if paths.MANIFEST in files and _is_of_ours(storage, files):
         return native.NativeSource(storage, None)
-    if any(paths.step_of(name) is not None for name in folders) and (steps := audit.steps(storage)):
+    if any(paths.step_of(name) is not None for name in folders) and (steps := inventory.steps(storage)):
         return native.NativeSource(storage, steps[-1])
     if dcp.METADATA in files:
         return dcp.open_folder(storage)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from allranks.arrays.base import Target
-from allranks.checkpoint import audit, paths
+from allranks.checkpoint import inventory, paths
 from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.per_rank import rows_of
@@ -23,7 +23,7 @@ class NativeSource:
 
     def __init__(self, storage: Storage, step: int | None) -> None:
         self._storage, self._folder = storage, "" if step is None else None
-        manifest = audit.load_folder(storage, "") if step is None else audit.load(storage, step)
+        manifest = inventory.load_folder(storage, "") if step is None else inventory.load(storage, step)
         marked = [*(path for path, leaf in manifest.leaves.items() if leaf.per_rank), *sorted(manifest.rank_values)]
         own = [repr(path) for path in marked]
         notes = (f"rank 0's of what each rank has saved for itself: {', '.join(own)}",) if own else ()
@@ -37,7 +37,7 @@ class NativeSource:
         try:
             Reader(self._storage, self._manifest, cast=True, folder=self._folder).fill(wanted)
         except Damaged as error:
-            if audit.is_current(self._storage, self._manifest, self._folder):
+            if inventory.is_current(self._storage, self._manifest, self._folder):
                 raise
             raise StepRemoved(
                 f"step {self._manifest.step} of {self._storage.url} was removed while it was read.",

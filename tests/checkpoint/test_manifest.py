@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.checkpoint.manifest import Run, Shard
-from allranks.checkpoint.shards import Shards, compress, expand
+from allranks.checkpoint.manifest import Run, Shard, Shards, compress, expand
 from allranks.extent import Extent
 
 NUMBERS = st.integers(0, 3)

@@ -12,7 +12,7 @@ import pytest
 
 from allranks.checkpoint import preemption
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.checkpoint.interrupted import comes_before_a_change
+from allranks.checkpoint.preemption import precedes_state_change
 from allranks.world import sigterm
 from allranks.world.detect import single_world
 
@@ -72,7 +72,7 @@ def steps() -> None:
 def test_where_it_was_raised_tells(raises: Callable[[], None], before: bool) -> None:
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of every kind
         raises()
-    assert comes_before_a_change(caught.value) is before
+    assert precedes_state_change(caught.value) is before
 
 
 @pytest.mark.needs("torch")

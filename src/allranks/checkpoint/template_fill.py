@@ -1,9 +1,15 @@
-"""Leaves that are one memory in a template, and two in a checkpoint: they fit if both hold the same bytes."""
+"""Fill a template from a checkpoint: leaves that share memory, objects of registered types, no garbage collection.
+
+Two leaves of a template that are one memory fit two leaves of a checkpoint if both hold the same bytes. Objects of
+registered types are made before anything else is filled: where one cannot be made, nothing has changed.
+"""
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -12,15 +18,17 @@ from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
 from allranks.arrays.base import OpenTree, Target
+from allranks.errors import DoesNotFit
 from allranks.extent import Extent
 
 # Bytes of each of two leaves that are compared together.
 _PIECE = 8 << 20
 
 Read = Callable[[Sequence[tuple[str, Target]]], None]
+_REMEDY = "Restore it by the code that saved it, or by a decode that takes what was saved."
 
 
-def shared(tree: OpenTree, there: Collection[int]) -> dict[int, int]:
+def shared_memory(tree: OpenTree, there: Collection[int]) -> dict[int, int]:
     """Return which arrays of a template are one memory with which other one: the first that is ``there``."""
     first: dict[object, int] = {}
     found = {}
@@ -31,7 +39,7 @@ def shared(tree: OpenTree, there: Collection[int]) -> dict[int, int]:
     return found
 
 
-def differing(
+def conflicting_ties(
     tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int], read: Read, same: Callable[[str, str], bool]
 ) -> dict[int, int]:
     """Return the pairs of arrays whose saved bytes differ in what this rank holds. Touches no array.
@@ -42,7 +50,8 @@ def differing(
     return {
         number: other
         for number, other in pairs.items()
-        if not same(names[number], names[other]) and not _alike(tree.targets(number), names[number], names[other], read)
+        if not same(names[number], names[other])
+        and not _hold_equal_bytes(tree.targets(number), names[number], names[other], read)
     }
 
 
@@ -55,7 +64,7 @@ class _Part(NamedTuple):
     target: Target
 
 
-def overlapping(tree: OpenTree, names: Mapping[int, str], read: Read) -> dict[int, int]:
+def conflicting_overlaps(tree: OpenTree, names: Mapping[int, str], read: Read) -> dict[int, int]:
     """Return the arrays of a template that share bytes with another one, as views of one memory do, and whose saved
     values cannot both be there: with the other one. Touches no array.
 
@@ -88,14 +97,14 @@ def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_Part]]:
     end = 0
     for part in parts:
         if part.begin >= end:
-            yield from _several(group)
+            yield from _distinct_parts(group)
             group = []
         group.append(part)
         end = max(end, part.end)
-    yield from _several(group)
+    yield from _distinct_parts(group)
 
 
-def _several(group: Sequence[_Part]) -> Iterator[list[_Part]]:
+def _distinct_parts(group: Sequence[_Part]) -> Iterator[list[_Part]]:
     """Yield a group, each memory once, if it is of more than one."""
     if len(group) > 1:
         once = list({(part.begin, part.end, part.target.buffer.strides): part for part in reversed(group)}.values())
@@ -116,7 +125,7 @@ def _view_of(memory: NDArray[np.uint8], part: _Part, begin: int) -> NDArray[Any]
     return np.ndarray(buffer.shape, buffer.dtype, memory, first, buffer.strides)
 
 
-def _alike(targets: Sequence[Target], one: str, other: str, read: Read) -> bool:
+def _hold_equal_bytes(targets: Sequence[Target], one: str, other: str, read: Read) -> bool:
     for target in targets:
         for extent in _pieces(target.extent, target.buffer.dtype.itemsize):
             a, b = (np.empty(extent.shape, target.buffer.dtype) for _ in range(2))
@@ -135,3 +144,55 @@ def _pieces(extent: Extent, item: int) -> Iterator[Extent]:
     many = max(_PIECE // max(item * math.prod(rest), 1), 1)
     for begin in range(0, rows, many):
         yield Extent((at[0] + begin, *at[1:]), (min(many, rows - begin), *rest))
+
+
+class DecodedObjects:
+    """The objects of registered types in a tree, made of a checkpoint; ``filled`` are the arrays read for them.
+
+    ``names`` are those of arrays in the checkpoint, ``twins`` says which array is one memory with which other one, that
+    is filled; ``read`` fills targets, ``who`` restores. Raises DoesNotFit, and what ``read`` raises: the template's
+    arrays are as they were.
+    """
+
+    def __init__(
+        self,
+        tree: OpenTree,
+        names: Mapping[int, str],
+        *,
+        twins: Mapping[int, int],
+        read: Read,
+        values: Mapping[str, Any],
+        who: str,
+    ) -> None:
+        twin = {number: twins.get(number, number) for number in tree.encoded}
+        filled = frozenset(twin.values()) & names.keys()
+        for number in (number for number, other in twin.items() if other in filled):
+            tree.targets(number)  # what has no memory yet gets that of its twin
+        self.filled = frozenset(names[number] for number in filled)
+        targets = [(names[number], target) for number in filled for target in tree.targets(number)]
+        self._before = [(target.buffer, target.buffer.copy()) for _, target in targets if target.live]
+        try:
+            read(targets)
+            tree.decode(values)
+        except BaseException as error:
+            self.undo()
+            if isinstance(error, DoesNotFit):
+                raise DoesNotFit(f"{who}: {error}. Nothing is changed.", differences=(), remedy=_REMEDY) from error
+            raise
+
+    def undo(self) -> None:
+        """Give the template's arrays that were filled what they had."""
+        for buffer, before in self._before:
+            buffer[...] = before
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Have the garbage collector, if it is on, rest meanwhile, in all threads."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.checkpoint.cover import TooIrregular, fills
+from allranks.checkpoint.integrity import TooIrregular, fills
 from allranks.checkpoint.manifest import Run, Shard
 from allranks.extent import Extent
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from allranks.checkpoint import garbage
+from allranks.checkpoint import template_fill
 
 
 @pytest.fixture(params=[True, False], ids=["on", "off"])
@@ -18,12 +18,12 @@ def was_on(request):
 
 
 def test_it_rests_and_is_as_before(was_on):
-    with garbage.left_alone():
+    with template_fill.without_garbage_collection():
         assert not gc.isenabled()
     assert gc.isenabled() is was_on
 
 
 def test_it_is_as_before_after_an_error(was_on):
-    with pytest.raises(ZeroDivisionError), garbage.left_alone():
+    with pytest.raises(ZeroDivisionError), template_fill.without_garbage_collection():
         _ = 1 / 0
     assert gc.isenabled() is was_on

@@ -1,0 +1,143 @@
+"""Hold what a call of ``save`` asks for (settings, order, metrics, ``extra``) and what it returns (the handle)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+from allranks.arguments import expect, is_count, is_positive
+from allranks.checkpoint.per_rank import RankChoices
+from allranks.digest import NAMES as DIGESTS
+from allranks.errors import AllranksError, BadArgument, BarrierTimeout, CannotStore
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A save that is durable and whole. ``bytes`` are those of all ranks' files; ``seconds`` from the call of ``save``
+    to the commit; ``blocked`` the seconds of these that ``save`` itself took on this rank; ``copied`` the bytes of host
+    memory that this rank's copy takes (kept, and used again by the next save)."""
+
+    step: int
+    path: str
+    bytes: int
+    seconds: float
+    blocked: float
+    copied: int
+
+
+class SaveHandle:
+    """What ``save`` returns. Waiting is not collective: any rank may, at any time, any number of times.
+
+    ``blocked`` is how many seconds ``save`` took to return.
+    """
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.blocked = 0.0
+        self._ended = threading.Event()
+        self._result: Committed | BaseException | None = None
+
+    def done(self) -> bool:
+        """Return whether the save has ended, well or not."""
+        return self._ended.is_set()
+
+    def wait(self, timeout: float | None = None) -> Committed:
+        """Wait for the end: return what was committed, or raise what stopped it, the same error on every rank.
+
+        Raises BarrierTimeout where it goes on longer than ``timeout`` seconds.
+        """
+        if not self._ended.wait(timeout):
+            raise BarrierTimeout(f"the save of step {self.step} goes on after {timeout:g} s.", step=self.step)
+        assert self._result is not None
+        if isinstance(self._result, BaseException):
+            raise self._result
+        return self._result
+
+    def end(self, result: Committed | BaseException) -> None:
+        """Say how the save ended. For the save itself."""
+        self._result = result
+        self._ended.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``integrity`` names the digest; ``memory`` is the most bytes of host memory for copies (None: as
+    much as this rank's part takes); ``timeout`` the seconds from a save's call to its commit; ``choices`` are of what
+    differs over the ranks on purpose; each of the ``items`` gets files of its own; ``compresses`` says that chunks are
+    compressed, ``durable`` that what is saved survives its hosts, and is reported as saved."""
+
+    integrity: str = "xxh3-128"
+    memory: int | None = None
+    timeout: float = 1800.0
+    copy_threads: int = 2
+    choices: RankChoices = field(default_factory=RankChoices)
+    items: tuple[str, ...] = ()
+    compresses: bool = False
+    durable: bool = True
+
+    def __post_init__(self) -> None:
+        expect(self.integrity in DIGESTS, "integrity", self.integrity, f"one of {', '.join(DIGESTS)}")
+        expect(self.memory is None or is_count(self.memory), "memory", self.memory, "bytes, an int above 0, or None")
+        expect(is_positive(self.timeout), "timeout", self.timeout, "seconds, a number above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One call of ``save``: which step, what beside the state, whether over a step that exists, whether to wait.
+
+    ``metrics`` are the program's (None: none), and are made numbers. ``refused`` is why this rank will not save; the
+    others must know.
+    """
+
+    step: int
+    extra: Any
+    metrics: Any
+    replace: bool
+    wait: bool
+    refused: AllranksError | None = None
+
+
+def convert_metrics(order: Order) -> Order:
+    """Return an order whose metrics are numbers; it is refused where they cannot be."""
+    try:
+        return replace(order, metrics=as_numbers({} if order.metrics is None else order.metrics))
+    except (CannotStore, BadArgument) as error:
+        return replace(order, metrics={}, refused=order.refused or error)
+
+
+def as_numbers(metrics: Any) -> dict[str, float]:
+    """Return metrics as floats: numbers, and arrays of one element of any framework.
+
+    Raises CannotStore for what is no number, BadArgument for what is no mapping of names.
+    """
+    fits = isinstance(metrics, Mapping) and all(isinstance(name, str) for name in metrics)
+    expect(fits, "metrics", metrics, "numbers by name: {'loss': 0.5}")
+    numbers = {}
+    for name, value in metrics.items():
+        try:
+            numbers[name] = float(value)
+        except (TypeError, ValueError) as error:
+            raise CannotStore(f"metric {name!r} is no number: {value!r:.80} ({error}).", leaf=name) from error
+    return numbers
+
+
+@runtime_checkable
+class Gatherable(Protocol):
+    """A value of which each rank holds a part."""
+
+    def gathered(self) -> Any:
+        """Return the whole as JSON, equal on all ranks. **Every rank must call.**"""
+
+
+def resolve(extra: Any) -> Any:
+    """Return ``extra`` with all that can be gathered gathered. **Every rank must call**, with as many of these."""
+    if isinstance(extra, Gatherable):
+        return extra.gathered()
+    if type(extra) is dict:
+        found = {key: resolve(extra[key]) for key in sorted(extra, key=str)}  # the ranks' dicts may be in other orders
+        return {key: found[key] for key in extra}
+    if type(extra) in (list, tuple):
+        return [resolve(value) for value in extra]
+    return extra
