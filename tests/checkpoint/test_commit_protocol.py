@@ -218,7 +218,7 @@ def test_all_ranks_raise_the_reasons_of_all_that_failed() -> None:
     for rank, error in errors.items():
         assert str(error) == (
             f"rank {rank}: save of step 7 stopped: ranks 2, 5: StorageError: disk full."
-            " Nothing was published; training may go on."
+            " No checkpoint was published; the training can go on."
         )
         assert (error.ranks, error.step) == ((2, 5), 7)
         assert [note.splitlines()[0] for note in error.__notes__] == ["On rank 2:", "On rank 5:"]
@@ -231,7 +231,7 @@ def test_missing_ranks_are_named_though_others_were_read_later() -> None:
     plan = Plan(8, 1, (Pause(1, 60), Pause(6, 60)))
     how, words = watch(plan).ends[0][3]
     assert how == "aborted"
-    assert "ranks 1, 6: they gave no sign for 5 s" in words
+    assert "ranks 1, 6: no report within 5 s" in words
 
 
 def test_a_coordinator_that_stands_still_leaves_the_outcome_unknown_to_all() -> None:

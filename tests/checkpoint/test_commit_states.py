@@ -138,7 +138,7 @@ def test_an_abort_names_the_missing_the_dead_and_the_failed() -> None:
         error = save_failed(SAVE, Verdict.ABORTED, Reasons.from_json(one.reasons.to_json()), rank=rank)
         assert str(error) == (
             f"rank {rank}: save of step 1200 stopped: ranks 1, 4: OSError: disk full; rank 3: dead (killed by SIGKILL)."
-            " Nothing was published; training may go on."
+            " No checkpoint was published; the training can go on."
         )
         assert (error.ranks, error.step, error.unknown) == ((1, 3, 4), 1200, False)
         assert error.__notes__ == ["On rank 1:\nTraceback of rank 1", "On rank 4:\nTraceback of rank 4"]
@@ -148,7 +148,7 @@ def test_at_the_deadline_the_missing_are_named() -> None:
     one = side(0, size=5)
     one.on(Written(SAVE, 2, "ack"))
     assert one.on(Deadline(300)) is Action.CLAIM_ABORT
-    assert "ranks 0-1, 3-4: they gave no sign for 300 s" in str(save_failed(SAVE, Verdict.ABORTED, one.reasons, rank=0))
+    assert "ranks 0-1, 3-4: no report within 300 s" in str(save_failed(SAVE, Verdict.ABORTED, one.reasons, rank=0))
 
 
 def test_a_coordinator_that_stands_still_leaves_the_outcome_unknown() -> None:
@@ -159,7 +159,7 @@ def test_a_coordinator_that_stands_still_leaves_the_outcome_unknown() -> None:
     error = save_failed(SAVE, Verdict.UNKNOWN, one.reasons, rank=2)
     assert error.unknown
     assert error.ranks == (0,)
-    assert "may have failed, or not: rank 0: it was to put the manifest within 300 s" in str(error)
+    assert "has an unknown end: rank 0: it did not write the manifest within 300 s" in str(error)
 
 
 # All orders of events.

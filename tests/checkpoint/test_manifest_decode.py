@@ -267,7 +267,7 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
         ("the name of file 0 is", lambda d, name=name: first(d).update(name=name))
         for name in ("", ".", "..", "../x", "/x", "a/b", "a\\b", "a\n", "\0", ".x", "x" * 256, "é", 3)
     ],
-    ("two files have one name", lambda d: first(d).update(name=FILES[1].name)),
+    ("two files have the same name", lambda d: first(d).update(name=FILES[1].name)),
     ("the chunks of file 0 end at 4200, the file at 4201", lambda d: first(d).update(bytes=4201)),
     ("the length of a chunk of file 0 is 0", lambda d: first(d)["chunks"].insert(0, [0, DIGEST])),
     ("the length of a chunk of file 0 is -1", lambda d: first(d)["chunks"].insert(0, [-1, DIGEST])),
@@ -288,7 +288,7 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("its shards overlap", lambda d: shard(d)["step"].update(offset=[0, 0])),
     ("hold 32 elements of 48", lambda d: shard(d).update(count=2)),
     ("which has 4200", lambda d: shard(d).update(bytes=[4150, 4214])),
-    ("a row of shards leaves its file", lambda d: shard(d)["step"].update(bytes=-4000)),
+    ("a row of shards exceeds its file", lambda d: shard(d)["step"].update(bytes=-4000)),
     ("byte 4160 of file 0 is in more than one shard", lambda d: shard(d).update(bytes=[4097, 4161])),
     ("file 0 has 1 frames for", lambda d: (by_rank(d, {}), d.update(version=5), first(d).update(zstd=[9]))),
     ("the frames of file 0 is \\[0\\]", lambda d: (by_rank(d, {}), d.update(version=5), first(d).update(zstd=[0]))),

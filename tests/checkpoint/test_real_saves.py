@@ -44,7 +44,7 @@ def test_so_it_is_after_200_kills(tmp_path: Path) -> None:
 
 @pytest.mark.needs("torch")
 def test_a_rank_that_stands_still_is_named_and_takes_part_in_the_next_save(tmp_path: Path) -> None:
-    assert "rank 2: they gave no sign for 2 s" in tell(tmp_path, "stopped")
+    assert "rank 2: no report within 2 s" in tell(tmp_path, "stopped")
 
 
 @pytest.mark.needs("torch")

@@ -1,8 +1,8 @@
-"""A step, whole or not at all: what there is beside ``allranks.Checkpointer``.
+"""Save, restore and read checkpoints: what there is beside ``allranks.Checkpointer``.
 
-``read`` and ``follow`` are for who reads a run. ``keep_last``, ``keep_every`` and ``keep_best`` are policies of what is
-kept. A state may hold a ``RandomState``, and types that ``register_type``
-knows.
+``read`` returns a step of a run, and ``follow`` yields each new step. ``keep_last``, ``keep_every`` and ``keep_best``
+return policies: they say which steps of a run are kept. A state may hold a ``RandomState``, and objects of types that
+``register_type`` was called for.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a part when it is first asked for: importing the package imports nothing."""
+    """Return a public name, and import its module at the first use: importing the package imports nothing."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"allranks.{_PLACES[name]}"), name)

@@ -1,7 +1,7 @@
-"""Before a byte is written: do all ranks save the same step of the same tree, and are their replicas equal?
+"""Compare what all ranks are about to save, before a byte is written: step, tree, values and replicas.
 
-One exchange. Each rank says what it is about to save as a digest, and a digest of what it holds together with the
-same other ranks. Only where these differ do the ranks say more, so that the error can name the leaf.
+This is one exchange. Each rank sends a digest of what it is about to save, and a digest of the parts that it holds
+together with other ranks. Only where these digests differ do the ranks send more, so that the error can name the leaf.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ _KINDS: dict[str, type[AllranksError]] = {
 
 
 def describe_arrays(declared: Sequence[Declared], ties: Mapping[str, str]) -> dict[str, str]:
-    """Return path -> ``float32[512, 64] in 4 x 1 pieces``; of what is tied, to which leaf."""
+    """Return a description of each array by path: ``float32[512, 64] in 4 x 1 pieces``. Of a tied array, name its
+    leaf."""
     words = {one.path: describe_array(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared}
     return words | {path: f"one memory with {other!r}" for path, other in ties.items()}
 
 
 def describe_values(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return path -> value, as text."""
+    """Return each JSON value as text, by path."""
     return {path: json.dumps(value, sort_keys=True) for path, value in values.items()}
 
 
@@ -71,13 +72,14 @@ def agree(
     words: Callable[[], Mapping[str, str]],
     claim: Claim | None,
 ) -> bool:
-    """Return True once all ranks save the same; raise on every rank otherwise. **Every rank must call.**
+    """Compare one save over all ranks, and return True once all ranks save the same. **Every rank must call.**
 
-    Returns False on every rank where they differ only in who holds which array: ``placement.settle`` is to be called.
+    Returns False on every rank if the ranks differ only in who holds which array: then call
+    ``placement.agree_placement``, and compare again.
 
-    ``entry`` is this rank's ticket, whose digest is of ``words()``: what is said of every leaf, path -> words. Raises
-    Mismatch, naming ranks and leaf. ``error`` is why this rank will not save: every other rank then raises an error of
-    its kind which quotes it; this one returns.
+    ``entry`` is this rank's ticket; its digest is that of ``words()``, the descriptions of all leaves by path.
+    ``error`` is why this rank cannot save: this rank returns, and every other rank raises an error of the same kind
+    that quotes it. Raises Mismatch on every rank otherwise; it names the ranks and the leaf.
     """
     name = f"save of step {entry.step}"
     ticket = [entry.sequence, entry.step, entry.digest, True, entry.where]
@@ -99,7 +101,7 @@ def agree(
 
 
 def _decide(values: Sequence[Any]) -> dict[str, Any] | str | None:
-    """Return None if all is alike, who refuses and why, or which ranks must say more about what."""
+    """Return None if all ranks agree; else who cannot save and why, or which ranks must send more about what."""
     if refused := first_refusal([refusal for refusal, *_ in values]):
         return {"refused": refused}
     if (parties := compare([Entry(*ticket) for _, ticket, *_ in values])) is not None:
@@ -111,19 +113,19 @@ def _decide(values: Sequence[Any]) -> dict[str, Any] | str | None:
 
 
 def refusal_of(error: Exception | None) -> list[str] | None:
-    """Return what a rank says of its error."""
+    """Return the kind and the message of a rank's error for the other ranks; None if there is no error."""
     return None if error is None else [type(error).__name__, message_of(error)]
 
 
 def first_refusal(refusals: Sequence[Sequence[str] | None]) -> list[Any] | None:
-    """Return [the ranks that refuse, the kind and the message of the first]; None where no rank does."""
+    """Return [the ranks with an error, the kind and the message of the first]; None if no rank has one."""
     ranks = [rank for rank, refusal in enumerate(refusals) if refusal is not None]
     first = refusals[ranks[0]] if ranks else None
     return [ranks, *first] if first is not None else None
 
 
 def refusal_error(refused: Sequence[Any], *, who: str, step: int | None) -> AllranksError:
-    """Return the error for a rank that was willing."""
+    """Return the error that a rank without an error of its own raises: it quotes the first error of the others."""
     ranks, kind, message = refused
     text = f"{who}: {name_ranks(ranks)} cannot: {message}"
     if kind == DoesNotFit.__name__:

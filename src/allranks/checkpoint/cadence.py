@@ -1,4 +1,4 @@
-"""When a save is due: arithmetic on steps and seconds."""
+"""Decide when a save is due: arithmetic on steps and seconds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ SHORT_GRACE = (
 
 @dataclass(slots=True)
 class Pace:
-    """How long the program takes from one call to the next, against the ``grace`` (seconds; None: unknown)."""
+    """The time that the program takes between two calls, compared with ``grace`` (seconds after a SIGTERM; None:
+    unknown).
+    """
 
     grace: float | None = None
     last: float | None = None
     reported: bool = False
 
     def overtime(self, now: float) -> float | None:
-        """Take note of a call; return the seconds since the one before if they are more than the grace, once."""
+        """Note a call. Return the seconds since the last one if they are more than the grace: once, then None."""
         before, self.last = self.last, now
         if self.reported or self.grace is None or before is None or now - before <= self.grace:
             return None
@@ -31,7 +33,10 @@ class Pace:
 
 @dataclass(slots=True)
 class Timer:
-    """Saves ``minutes`` apart (None: none). Ranks agree on a call to come, so each is asked for at the call before."""
+    """Saves that are ``minutes`` apart (None: no such saves).
+
+    All ranks must save at the same call, so a save is requested one call ahead.
+    """
 
     minutes: float | None
     saved: float
@@ -46,7 +51,8 @@ class Timer:
         )
 
     def is_due_next(self, now: float) -> bool:
-        """Take note of a call; return whether the next one, if it takes as long as this, is to save. In seconds."""
+        """Note a call at ``now`` (seconds). Return whether the next call, if it takes as long as this one, is to
+        save."""
         coming = now + (now - self.last if self.last is not None else 0.0)
         self.last = now
         return self.minutes is not None and coming - self.saved >= 60 * self.minutes
@@ -54,7 +60,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """Save at every multiple of ``every`` steps. None: not for that. ``name`` is the argument's."""
+    """Saves at every multiple of ``every`` steps (None: no such saves). ``name`` is the argument's name in errors."""
 
     every: int | None = None
     name: str = "every"
@@ -63,9 +69,9 @@ class Cadence:
         expect(self.every is None or is_count(self.every), self.name, self.every, "an int above 0, or None")
 
     def due(self, step: int, *, before: int | None) -> bool:
-        """Return whether a multiple of ``every`` is among the steps after ``before`` (the last one seen) to ``step``.
+        """Return whether there is a multiple of ``every`` after the step ``before`` and up to ``step``.
 
-        With none seen, only ``step`` itself counts.
+        ``before`` is the last step that was seen. If it is None, only ``step`` itself counts.
         """
         if self.every is None:
             return False

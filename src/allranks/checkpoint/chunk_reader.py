@@ -1,7 +1,7 @@
-"""From the storage into the arrays: every byte that is read is verified, and hardly more is read than is needed.
+"""Read chunks of shard files into arrays, and verify every byte that is read.
 
-A chunk that lands in one piece is read straight into its array; others go through a block that is used again. So a
-restore in place takes no memory to speak of.
+A chunk whose bytes are contiguous in its array is read straight into it. Other chunks are read into a block of memory
+that is used again. So a restore in place needs almost no memory of its own, and reads little more than it needs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Check = Callable[[int, int, memoryview], str]
 
 
 class Reader:
-    """Reads from one checkpoint. With ``cast``, targets may have another dtype than their leaf.
+    """Reads arrays from one checkpoint. With ``cast``, a target may have another dtype than its leaf.
 
-    ``folder`` comes before the names of the manifest's files (default: that of its step, and ``/``), ``check`` vouches
-    for their chunks (default: the manifest's digests). ``progress`` is told the bytes of every piece that is read, from
-    any thread.
+    ``folder`` is put before the file names of the manifest (default: the folder of the step, and ``/``). ``check``
+    verifies chunks (default: by the manifest's digests). ``progress`` is called with the bytes of every piece that was
+    read, from any thread.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class Reader:
         self._blocks = BlockPool()
 
     def fill(self, wanted: Sequence[tuple[str, Target]]) -> None:
-        """Fill targets, each a part of the leaf of this path. Safe for threads.
+        """Fill the targets, each with a part of the leaf of this path. Safe for threads.
 
-        Raises Damaged, StorageError; CannotStore where a number is too large for the target's dtype.
+        Raises Damaged, StorageError, and CannotStore if a number is too large for the target's dtype.
         """
         reads = plan(self._manifest, [(path, target.extent) for path, target in wanted])
         place = partial(self._direct_or_not, wanted)
@@ -71,7 +71,7 @@ class Reader:
         _in_threads(jobs, partial(self._fill, wanted), self._threads)
 
     def _direct_or_not(self, wanted: Sequence[tuple[str, Target]], read: Read) -> Read:
-        """Return the read, as a direct one only where its buffer is as the file is."""
+        """Return the read; a direct read stays direct only if its target has the byte layout of the file."""
         if read.direct is None:
             return read
         leaf, target = wanted[read.parts[0].link.wanted]
@@ -79,7 +79,7 @@ class Reader:
         return read if fits else read._replace(direct=None)
 
     def _fill(self, wanted: Sequence[tuple[str, Target]], file: int, span: Sequence[Read]) -> None:
-        """Read and verify chunks that follow each other in a file, and bring their bytes to their places."""
+        """Read and verify chunks that are adjacent in a file, and copy their bytes to the targets."""
         first, length = span[0], span[-1].end - span[0].begin
         if first.direct is not None:
             self._read(file, span, wanted, [_direct_buffer(wanted, read) for read in span])
@@ -102,7 +102,7 @@ class Reader:
     def _read(
         self, file: int, span: Sequence[Read], wanted: Sequence[tuple[str, Target]], into: Sequence[Bytes]
     ) -> None:
-        """Read chunks, each into its own memory, and verify them."""
+        """Read chunks, each into its own memory, and verify them. Raises Damaged."""
         stored = self._manifest.files[file]
         path = f"{self._folder}{stored.name}"
         begin, end = stored.place(span[0].chunk, span[-1].chunk) if stored.stored else (span[0].begin, 0)
@@ -128,7 +128,7 @@ class Reader:
         into: Sequence[Bytes],
         frames: Bytes,
     ) -> None:
-        """Fill chunks with what their frames hold."""
+        """Decompress the frames of chunks into the chunks' memory."""
         stored, library = self._manifest.files[file], detect.zstd_library(f"step {self._manifest.step}")
         base = stored.place(span[0].chunk, span[0].chunk)[0]
         for read, chunk in zip(span, into, strict=True):
@@ -173,7 +173,7 @@ def _digests(manifest: Manifest) -> Check:
 def _in_threads(
     jobs: Iterable[tuple[int, Sequence[Read]]], work: Callable[[int, Sequence[Read]], None], threads: int
 ) -> None:
-    """Do all jobs, and raise the first error once the threads have stopped."""
+    """Run all jobs in threads. Once the threads have stopped, raise the first error."""
     todo: queue.SimpleQueue[tuple[int, Sequence[Read]]] = queue.SimpleQueue()
     for job in jobs:
         todo.put(job)
@@ -198,14 +198,14 @@ def _in_threads(
 
 
 def _direct_buffer(wanted: Sequence[tuple[str, Target]], read: Read) -> Bytes:
-    """Return the memory that a direct chunk goes to."""
+    """Return the memory of the target into which a direct chunk is read."""
     assert read.direct is not None
     flat = wanted[read.parts[0].link.wanted][1].buffer.reshape(-1).view(np.uint8)
     return flat[read.direct : read.direct + read.end - read.begin]
 
 
 def _buffers_for_span(span: Sequence[Read], into: Sequence[Bytes]) -> list[memoryview]:
-    """Return memory for all that stands from the first chunk to the last: what is between them goes nowhere."""
+    """Return buffers for all bytes from the first chunk to the last: bytes between the chunks go to scratch memory."""
     found, at = [], span[0].begin
     for read, chunk in zip(span, into, strict=True):
         if read.begin > at:

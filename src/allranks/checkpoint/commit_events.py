@@ -1,4 +1,4 @@
-"""The words of a commit: what a rank can learn about a save, and the error in which a failed one ends."""
+"""Define the events and results of a commit, and the error that a failed save raises."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ MOST_TRACEBACKS = 3
 
 @dataclass(frozen=True, slots=True)
 class SaveId:
-    """Which save: the ``number`` of this world's save, the training ``step``, the ``nonce`` that is in every file, and
-    the ``digest`` of what the ranks agreed to write. Equal on all ranks."""
+    """Identifies a save; equal on all ranks.
+
+    ``number`` counts the saves of this world, ``step`` is the training step, ``nonce`` is in every file of the save,
+    and ``digest`` is that of what the ranks agreed to write.
+    """
 
     number: int
     step: int
@@ -26,7 +29,7 @@ class SaveId:
 
 
 class Verdict(enum.Enum):
-    """How a save ended, for all ranks."""
+    """The end of a save, for all ranks."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -45,9 +48,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """Why a save was not committed: who failed, who died, who is missing, and what else there is to say.
+    """Why a save was not committed: the ranks that failed, that died, that are missing, and further detail.
 
-    ``fenced``: because another job has taken the run over.
+    ``fenced`` says that another job has taken over the run.
     """
 
     failed: tuple[Fault, ...] = ()
@@ -57,7 +60,7 @@ class Reasons:
     fenced: bool = False
 
     def to_json(self) -> Json:
-        """Return the document; of many tracebacks, only the first few travel: ranks that failed alike say the same."""
+        """Return the JSON document. Only the first few tracebacks are sent: ranks that fail alike have the same."""
         bare = tuple(replace(fault, traceback="") for fault in self.failed[MOST_TRACEBACKS:])
         return asdict(replace(self, failed=(*self.failed[:MOST_TRACEBACKS], *bare)))
 
@@ -78,7 +81,7 @@ class Reasons:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A rank says that its part is durable; ``ack`` goes into the manifest."""
+    """A rank reports that its part is durable; ``ack`` goes into the manifest."""
 
     save: SaveId
     rank: int
@@ -87,7 +90,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A rank says that it could not write its part."""
+    """A rank reports that it could not write its part."""
 
     save: SaveId
     fault: Fault
@@ -95,7 +98,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """A rank is known to have ended, and its ack is not there."""
+    """A rank is known to have ended, and has sent no ack."""
 
     rank: int
     why: str
@@ -103,14 +106,14 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """Nothing has been heard for too many ``seconds``."""
+    """The deadline of ``seconds`` has passed."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What the key ``decision`` says."""
+    """The value of the key ``decision``."""
 
     commit: bool
     reasons: Reasons = Reasons()
@@ -118,12 +121,12 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """The manifest is there."""
+    """The manifest was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The manifest was not put, and will not be; ``fenced``: because another job has taken the run over."""
+    """The manifest was not written, and will not be. ``fenced``: because another job has taken over the run."""
 
     why: str
     fenced: bool = False
@@ -131,31 +134,31 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class PutFailed:
-    """Putting the manifest failed: it may be there or not."""
+    """Writing the manifest failed: it may exist or not."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFound:
-    """The manifest of this very save is there."""
+    """The manifest of this save exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestMissing:
-    """The manifest of this very save is not there."""
+    """The manifest of this save does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestUnknown:
-    """The storage does not say whether the manifest is there."""
+    """The storage cannot tell whether the manifest exists."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Concluded:
-    """What the key ``outcome`` says: ``verdict`` on the save."""
+    """The value of the key ``outcome``: the ``verdict`` on the save."""
 
     verdict: Verdict
     reasons: Reasons = Reasons()
@@ -178,17 +181,18 @@ Event = (
 
 
 _REMEDY = {
-    Verdict.ABORTED: "Nothing was published; training may go on.",
-    Verdict.UNKNOWN: "Its files were kept: if the manifest exists, the checkpoint is complete.",
+    Verdict.ABORTED: "No checkpoint was published; the training can go on.",
+    Verdict.UNKNOWN: "Its files are kept: if manifest.json exists in its folder, the checkpoint is complete.",
 }
 
 
 def save_failed(save: SaveId, verdict: Verdict, reasons: Reasons, *, rank: int) -> SaveFailed | Fenced:
-    """Return the error for a save that was not committed, as ``rank`` raises it: the same on all ranks but for that."""
+    """Return the error for a save that was not committed, as ``rank`` raises it: equal on all ranks but for the
+    rank."""
     texts = _reasons_text(reasons).rstrip(".")
     if reasons.fenced:
         return Fenced(f"rank {rank}: save of step {save.step} refused: {texts}.", ranks=reasons.ranks, step=save.step)
-    head = "stopped" if verdict is Verdict.ABORTED else "may have failed, or not"
+    head = "stopped" if verdict is Verdict.ABORTED else "has an unknown end"
     error = SaveFailed(
         f"rank {rank}: save of step {save.step} {head}: {texts}.",
         ranks=reasons.ranks,
@@ -212,4 +216,4 @@ def _reasons_text(reasons: Reasons) -> str:
         texts.append(f"{name_ranks(reasons.missing)}: {reasons.detail}")
     elif reasons.detail:
         texts.append(reasons.detail)
-    return "; ".join(texts) or "nobody said why"
+    return "; ".join(texts) or "no rank reported a reason"

@@ -1,12 +1,14 @@
-"""One rank's side of the commit of its saves, in its background thread: `commit_states` decides, this file does it.
+"""Commit saves on one rank, in its background thread: `commit_states` decides, and this file acts.
 
-It talks through the key-value store alone, no collective. Keys below ``ckpt/<number>/<nonce>/``:
+Ranks communicate through the key-value store alone, without collectives. The keys below ``ckpt/<number>/<nonce>/``:
 
-    ack/<rank>      the rank has written its part                 judge       the first rank that failed: it waits a
-    failed/<rank>   the rank could not write its part                         moment for others, and names all of them
-    decision        commit, or abort with the reasons             outcome     committed, aborted, unknown
+    ack/<rank>      the rank has written its part
+    failed/<rank>   the rank could not write its part
+    judge           the first rank that failed: it waits a moment for other failures, and names all of them
+    decision        commit, or abort with the reasons
+    outcome         committed, aborted, unknown
 
-A rank deletes the keys that it put for earlier saves once all ranks are known to have come to a later one.
+A rank deletes its keys of earlier saves once all ranks are known to have reached a later save.
 """
 
 from __future__ import annotations
@@ -47,18 +49,18 @@ from allranks.world.codec import dumps, loads
 from allranks.world.store import KeyValueStore
 
 _LOG = logging.getLogger("allranks.checkpoint")
-# Between two looks at who is dead: the coordinator's, who looks for all, and a member's, who looks for the coordinator.
+# Seconds between two checks for dead ranks: the coordinator checks all ranks, a member checks the coordinator.
 _CHECK_INTERVAL, _MEMBER_CHECK_INTERVAL = 0.5, 2.0
-# How long the first rank that failed waits for others that fail alike; how long those wait for its word.
+# Seconds that the first rank that failed waits for other failures; seconds that the others wait for its decision.
 _SETTLE, _PATIENCE = 0.2, 1.0
-# A member gives the coordinator this much more time to decide than the coordinator gives the members to write.
+# Seconds that a member waits longer for the decision than the coordinator waits for the members.
 _GRACE = 10.0
-# A coordinator that has failed may live a moment longer, and finish its put: who does not find it looks once more.
+# Seconds in which a coordinator that has failed may still finish its write: a member then checks once more.
 _LAST_PUT = 1.0
 
 
 class CommitProtocol:
-    """One rank's side of all commits. Not for two threads at once."""
+    """One rank's side of all commits. Not safe for two threads at once."""
 
     def __init__(self, store: KeyValueStore, clock: Clock, *, rank: int, size: int) -> None:
         self.store = store
@@ -77,22 +79,22 @@ class CommitProtocol:
         timeout: float,
         discard: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write this rank's part and wait for the save's outcome. Every rank must call, with the same ``save``.
+        """Write this rank's part, and wait for the save's outcome. **Every rank must call**, with the same ``save``.
 
-        ``write`` makes this rank's part durable and returns its ack, of JSON types. When all have, rank 0 calls
-        ``publish`` with the acks in rank order: it puts the manifest, or raises (Fenced: before anything was put).
-        ``is_published`` says whether the manifest of this very save (its nonce) is there; any rank may be asked.
-        ``timeout`` is in seconds: for all ranks to have written, and again for the manifest. ``discard`` removes what
-        ``write`` wrote: it is called where nothing can publish that any more, and nowhere else.
+        ``write`` makes this rank's part durable and returns its ack (JSON types). When all ranks have written, rank 0
+        calls ``publish`` with the acks in rank order: it writes the manifest, or raises Fenced before it writes
+        anything. ``is_published`` returns whether the manifest of this save (its nonce) exists; any rank may call it.
+        ``timeout`` is in seconds: for all ranks to write, and again for the manifest. ``discard`` removes what
+        ``write`` wrote; it is called only if nothing can publish that any more.
 
-        Returns if the manifest is there; else raises the same SaveFailed on every rank, or Fenced.
+        Returns if the manifest exists. Otherwise raises the same SaveFailed on every rank, or Fenced.
         """
         self._mine.append([])
         one = _Run(self, save, publish, is_published, timeout)
         try:
             verdict, side = one.finish(write)
         except StoreError as error:
-            lost = Reasons(detail=f"this rank has lost the key-value store ({error})")
+            lost = Reasons(detail=f"this rank has lost the connection to the key-value store ({error})")
             raise save_failed(save, Verdict.UNKNOWN, lost, rank=self.rank) from error
         if one.has_decided_commit:
             self._forget_earlier()
@@ -102,19 +104,19 @@ class CommitProtocol:
             raise save_failed(save, verdict, side.reasons, rank=self.rank) from one.cause
 
     def is_hopeless(self, save: SaveId) -> bool:
-        """Whether the save cannot be committed any more: ``write`` may ask now and then, and raise, to end early."""
+        """Return whether the save can no longer be committed: ``write`` may ask from time to time, and stop early."""
         if (decision := self.store.get(f"{_prefix(save)}/decision")) is not None:
             return not loads(decision)["commit"]
         dead = departures.read(self.store)
         return any(self.store.get(f"{_prefix(save)}/ack/{rank}") is None for rank in dead)
 
     def put(self, key: str, document: Json) -> None:
-        """Set a key of the current save, to be deleted after a later one."""
+        """Set a key of the current save; it is deleted after a later save."""
         self._mine[-1].append(key)
         self.store.set(key, dumps(document))
 
     def claim(self, key: str, document: Json) -> Json:
-        """Put a key of the current save, unless another rank did; return what is there."""
+        """Set a key of the current save unless another rank has; return the value that the key has now."""
         mine = dumps(document)
         there = self.store.claim(key, mine)
         if there == mine:
@@ -157,7 +159,7 @@ class _Run:
         self._next_check = now + _CHECK_INTERVAL
 
     def finish(self, write: Callable[[], Json]) -> tuple[Verdict, Side]:
-        """Write, then wait and act until the save has its verdict."""
+        """Write this rank's part, then wait and act until the save has a verdict."""
         action = self._handle(self._write(write))
         while (verdict := self._side.verdict) is None:
             action = self._handle(self._await() if action is None else [self._perform(action)])
@@ -165,13 +167,15 @@ class _Run:
 
     @property
     def is_final(self) -> bool:
-        """Whether the save was given up, and no put of its manifest can be under way: a coordinator that is said to be
-        dead may live for a moment longer."""
+        """Whether the save was aborted, and no rank can still be writing its manifest.
+
+        A coordinator that is reported dead may live for a moment longer.
+        """
         decided = self.has_decided_commit and COORDINATOR_RANK in dict(self._side.reasons.died)
         return self._side.verdict is Verdict.ABORTED and not decided
 
     def _handle(self, events: Iterable[Event]) -> Action | None:
-        """Hand over events that came together; what the last of them asks for is to be done."""
+        """Pass events that arrived together to the state table; return the action that the last of them asks for."""
         action = None
         for event in events:
             before = self._side.state
@@ -209,7 +213,8 @@ class _Run:
             self.of.put(self._key(f"ack/{me}"), document)
 
     def _report_failure(self, fault: Fault) -> Iterator[Event]:
-        """Tell of this rank's failure. The first that fails waits for others, so that all are named."""
+        """Report this rank's failure. The first rank that fails waits for others, so that the error names all of
+        them."""
         me = self.of
         if me.size > 1:
             me.put(self._key(f"failed/{me.rank}"), _fault_to_json(fault))
@@ -233,11 +238,11 @@ class _Run:
                 yield from self._wait("outcome", _concluded)
 
     def _collect(self) -> Iterator[Event]:
-        """Wait for an ack; who does not come soon is asked again after all others."""
+        """Wait for an ack. A rank that does not answer soon is waited for again after all others."""
         me, awaited = self.of, self._awaited
         while awaited and awaited[0] in self._side.acks:
             awaited.popleft()
-        key = f"ack/{awaited[0]}" if awaited else "decision"  # all have come, but one with a foreign ack
+        key = f"ack/{awaited[0]}" if awaited else "decision"  # all have answered, one of them with a foreign ack
         try:
             document = loads(me.store.wait(self._key(key), self._patience(_CHECK_INTERVAL)))
             yield self._written(awaited.popleft(), document) if awaited else _decided(document)
@@ -248,7 +253,7 @@ class _Run:
             self._next_check = me.clock.now() + _CHECK_INTERVAL
 
     def _check_ranks(self) -> Iterator[Event]:
-        """See who is dead, whether somebody has aborted, and what time it is."""
+        """Check which ranks are dead, whether a rank has aborted, and whether the deadline has passed."""
         me = self.of
         for rank, why in departures.read(me.store).items():
             if rank not in self._side.acks:
@@ -269,7 +274,7 @@ class _Run:
         return Written(SaveId(**document["save"]), rank, document["ack"])
 
     def _wait(self, name: str, read: Callable[[Json], Event]) -> Iterator[Event]:
-        """Wait for the coordinator's word, with a look at whether it lives."""
+        """Wait for the coordinator's key, and check whether the coordinator is alive."""
         me = self.of
         try:
             yield read(loads(me.store.wait(self._key(name), self._patience(_MEMBER_CHECK_INTERVAL))))
@@ -314,7 +319,7 @@ class _Run:
 
     def _put(self) -> Event:
         if COORDINATOR_RANK in (dead := departures.read(self.of.store)):
-            return Refused(f"rank 0 was about to put the manifest, but {dead[COORDINATOR_RANK]}")
+            return Refused(f"rank 0 was about to write the manifest, but {dead[COORDINATOR_RANK]}")
         try:
             self.publish([self._side.acks[rank] for rank in range(self.of.size)])
         except Fenced as error:
@@ -322,7 +327,7 @@ class _Run:
             return Refused(str(error), fenced=True)
         except Exception as error:
             self.cause = error
-            return PutFailed(f"rank 0 could not put the manifest: {text_of(error)}")
+            return PutFailed(f"rank 0 could not write the manifest: {text_of(error)}")
         return Put()
 
     def _check_manifest(self) -> Event:
@@ -337,7 +342,7 @@ class _Run:
                     return ManifestFound() if self.is_published() else ManifestMissing()
             return ManifestMissing()
         except Exception as error:
-            return ManifestUnknown(f"rank {me.rank} cannot see whether it is there: {text_of(error)}")
+            return ManifestUnknown(f"rank {me.rank} cannot tell whether the manifest exists: {text_of(error)}")
 
 
 def _to_json(save: SaveId) -> Json:

@@ -1,28 +1,29 @@
-"""One save, from "my part is written" to one outcome for all ranks: two tables, and nothing but values.
+"""Define how a save is committed: two state tables, one for rank 0 and one for the other ranks. Pure.
 
-Theory. N ranks write their files. When all have, rank 0 (the *coordinator*) puts the manifest, and only then the
-checkpoint exists; everybody else is a *member*. Ranks may fail, die, stand still, and messages may be late or lost, so
-two questions are each settled by a key that is written once and for all (``KeyValueStore.claim``):
+Theory. N ranks write their files. When all have written, rank 0 (the *coordinator*) writes the manifest, and only then
+does the checkpoint exist. The other ranks are *members*. Ranks may fail, die or stop; messages may be late or lost. So
+two questions are each settled by a key that is written once and never changed (``KeyValueStore.claim``):
 
-    decision    commit | abort                  commit: all ranks have written, and the manifest will be put
-    outcome     committed | aborted | unknown   asked only after ``commit``: is the manifest there?
+    decision    commit | abort                  commit: all ranks have written, and the manifest will be written
+    outcome     committed | aborted | unknown   claimed only after ``commit``: does the manifest exist?
 
-Only the coordinator claims ``commit``, and only with an ack of every rank in its hands. Whoever has a reason may claim
-``abort``: the coordinator (a rank failed, died, or did not answer in time), a rank that failed itself, a member whose
-coordinator is dead or gives no sign. So before the decision nothing is there, and after ``abort`` nothing will be.
+Only the coordinator claims ``commit``, and only once it has an ack of every rank. Any rank with a reason may claim
+``abort``: the coordinator (a rank failed, died, or did not answer in time), a rank that failed itself, or a member
+whose coordinator is dead or silent. So there is no manifest before the decision, and there never will be one after
+``abort``.
 
-``commit`` is published before the manifest is put. From there on the manifest may be there, and a member may not say
-"aborted" by itself. If the coordinator dies now, members look into the storage: a dead rank puts nothing any more, so
-all of them see the same. If it merely stands still, it may still put the manifest: the outcome is *unknown*, and is
-reported as such. A put that failed may have worked all the same, so the coordinator looks, too. A put that was refused
-before it began (the fence) has not.
+``commit`` is published before the manifest is written. From then on the manifest may exist, and no member may decide
+"aborted" by itself. If the coordinator dies now, members check the storage: a dead rank writes nothing, so all of them
+see the same. If the coordinator is only slow, it may still write the manifest: then the outcome is *unknown*, and is
+reported so. A write that failed may have worked all the same, so the coordinator checks, too. A write that was refused
+before it began (by the fence) has not happened.
 
 An ack counts once, and only for its own save (number, step, nonce, digest of what the ranks agreed to write) and from a
-rank of this world: double, stale, foreign and late ones change nothing.
+rank of this world. Repeated, stale, foreign and late acks change nothing.
 
-How to read the tables: ``COORDINATOR[state][signal]`` is the ``Move`` to the next state, with what is to be done on the
-way, whose result comes back as another event; ``STAY`` where the sign changes nothing. A missing entry is a KeyError.
-A state has no exit, and is the outcome, where every sign stays. ``diagram`` draws them.
+How to read the tables: ``COORDINATOR[state][signal]`` is the ``Move`` to the next state and the action on the way; the
+result of the action comes back as another event. ``STAY`` means that the signal changes nothing. A missing entry is a
+KeyError. A state in which every signal stays is final, and is the outcome. ``diagram`` draws the tables.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ COORDINATOR_RANK = 0
 
 
 class State(enum.Enum):
-    """Where one rank stands with one save."""
+    """The state of one save on one rank."""
 
     COLLECTING = "collecting"  # the coordinator counts acks
     PROPOSING = "proposing"  # it claims the decision to commit
@@ -71,7 +72,7 @@ class State(enum.Enum):
 
 
 class Signal(enum.Enum):
-    """What an event means to a rank."""
+    """The meaning of an event for a rank."""
 
     WRITTEN = "written"
     ALL_WRITTEN = "all written"
@@ -93,7 +94,7 @@ class Signal(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What is to be done; the result comes back as an event."""
+    """What a rank must do; the result comes back as an event."""
 
     CLAIM_COMMIT = "claim commit"  # -> Decided
     CLAIM_ABORT = "claim abort"  # -> Decided
@@ -106,7 +107,7 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The next state, and what is to be done on the way there."""
+    """The next state, and the action on the way there."""
 
     to: State
     action: Action | None = None
@@ -164,7 +165,7 @@ COORDINATOR: Mapping[State, Row] = {
             Signal.ALL_WRITTEN: Move(State.PROPOSING, Action.CLAIM_COMMIT),
             **dict.fromkeys(_TROUBLE, _GIVE_UP),
             Signal.ABORT: Move(State.ABORTED),
-            Signal.COMMIT: _ADMIT,  # somebody says it in our name
+            Signal.COMMIT: _ADMIT,  # another rank claimed it in rank 0's name
         },
         *_PUTS,
         *_CHECKS,
@@ -188,13 +189,13 @@ COORDINATOR: Mapping[State, Row] = {
         *_TROUBLE,
         *_DECISION,
         *_CHECKS,
-        *_OUTCOME,  # made up while we stood still: our claim will learn of it
+        *_OUTCOME,  # another rank concluded while this rank was stopped: its own claim will return that
     ),
     State.ABORTING: _row(
         {
             **dict.fromkeys((Signal.FAILED, Signal.DIED), _GIVE_UP),  # one more reason
             Signal.ABORT: Move(State.ABORTED),
-            Signal.COMMIT: _ADMIT,  # somebody says it in our name
+            Signal.COMMIT: _ADMIT,  # another rank claimed it in rank 0's name
         },
         *_ACKS,
         Signal.COORDINATOR_DIED,
@@ -254,7 +255,7 @@ MEMBER: Mapping[State, Row] = {
 
 @dataclass(slots=True)
 class Side:
-    """One rank's side of one save. ``on`` takes an event and returns what is to be done, if anything is."""
+    """The state of one save on one rank. ``on`` takes an event and returns the action to perform, if any."""
 
     save: SaveId
     rank: int
@@ -268,15 +269,16 @@ class Side:
 
     @property
     def verdict(self) -> Verdict | None:
-        """How the save ended, None while it has not."""
+        """The end of the save; None while it has not ended."""
         return _VERDICTS.get(self.state)
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """The ranks whose acks are not here."""
+        """The ranks whose acks have not arrived."""
         return tuple(rank for rank in range(self.size) if rank not in self.acks)
 
     def on(self, event: Event) -> Action | None:
+        """Take an event into account; return the action to perform, or None."""
         signal = self._signal(event)
         if signal is None:
             return None
@@ -289,7 +291,9 @@ class Side:
         return move.action
 
     def _signal(self, event: Event) -> Signal | None:
-        """Return what the event means here; None for what is said twice, or to another save, or by nobody of ours."""
+        """Return the meaning of an event here; None for a repeated event, or one of another save or of no rank of this
+        world.
+        """
         match event:
             case Written(save, rank, _):
                 if save != self.save or rank in self.acks or not 0 <= rank < self.size:
@@ -332,9 +336,9 @@ class Side:
         if self.state is State.COLLECTING:
             dead = {rank for rank, _ in self.reasons.died}
             late = tuple(rank for rank in self.missing if rank not in dead)
-            return replace(self.reasons, missing=late, detail=f"they gave no sign for {seconds:g} s" if late else "")
-        what = "put the manifest" if self.state is State.COMMITTING else "decide"
-        return replace(self.reasons, missing=(COORDINATOR_RANK,), detail=f"it was to {what} within {seconds:g} s")
+            return replace(self.reasons, missing=late, detail=f"no report within {seconds:g} s" if late else "")
+        what = "write the manifest" if self.state is State.COMMITTING else "decide"
+        return replace(self.reasons, missing=(COORDINATOR_RANK,), detail=f"it did not {what} within {seconds:g} s")
 
 
 _VERDICTS = {State[verdict.name]: verdict for verdict in Verdict}
@@ -350,7 +354,9 @@ _PLAIN: dict[type[Event], Signal] = {
 
 
 def diagram(table: Mapping[State, Row]) -> str:
-    """Draw a table as a Mermaid state diagram: one arrow a pair of states and act, labelled ``signals / action``."""
+    """Return a table as a Mermaid state diagram: one arrow for each pair of states and action, labelled ``signals /
+    action``.
+    """
     arrows: dict[tuple[State, Move], list[str]] = {}
     for state, row in table.items():
         for signal, move in row.items():

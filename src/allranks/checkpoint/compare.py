@@ -1,7 +1,7 @@
-"""Two checkpoints, leaf by leaf, however each of them is cut: what changed, and by how much.
+"""Compare two checkpoints leaf by leaf, however each of them is sharded: what changed, and by how much.
 
-Leaves whose bytes the manifests show to be equal are not read. The others are read in the pieces in which the first
-checkpoint holds them, a few megabytes at a time.
+Leaves whose bytes are equal according to the manifests are not read. The others are read in the shards of the first
+checkpoint, a few megabytes at a time.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ _ALIGNED = 64
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far two arrays are apart. ``changed`` of ``elements`` differ, and of these ``unmeasured`` are not finite in
-    both; of the others, ``largest`` is the greatest absolute difference, and ``relative`` the L2 norm of the
-    differences by that of the first array (infinite where that one is all zero)."""
+    """The distance between two arrays: ``changed`` of ``elements`` differ.
+
+    ``unmeasured`` of the changed elements are not finite in both arrays. Of the others, ``largest`` is the greatest
+    absolute difference; ``relative`` is the L2 norm of the differences divided by that of the first array (infinite if
+    the first array is all zero).
+    """
 
     elements: int
     changed: int
@@ -49,7 +52,8 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class LeafChange:
-    """``before`` and ``after`` are the leaf in both, as ``float32[512, 64]``; None where it is not there."""
+    """A leaf that changed; ``before`` and ``after`` describe it, as ``float32[512, 64]`` (None: it is missing
+    there)."""
 
     path: str
     kind: Kind
@@ -60,7 +64,7 @@ class LeafChange:
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """A JSON value that differs; ``before`` and ``after`` are () where it is not there, else (value,)."""
+    """A JSON value that differs; ``before`` and ``after`` are (value,), or () if it is missing there."""
 
     path: str
     before: tuple[Any, ...]
@@ -69,7 +73,7 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``unchanged`` leaves are equal to the bit."""
+    """The result of a comparison; ``unchanged`` leaves are equal to the bit."""
 
     leaves: tuple[LeafChange, ...]
     values: tuple[ValueChange, ...]
@@ -82,7 +86,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A checkpoint, and where it is; ``folder`` as in ``Reader``."""
+    """A checkpoint to compare, and its place; ``folder`` as in ``Reader``."""
 
     storage: Storage
     manifest: Manifest
@@ -90,15 +94,15 @@ class Side:
 
 
 def to_read(a: Manifest, b: Manifest) -> tuple[str, ...]:
-    """Return the leaves that must be read to be compared: of one shape, and not known to be equal."""
+    """Return the leaves that must be read to be compared: equal in shape, and not known to be equal in bytes."""
     both = [(path, leaf, b.leaves[path]) for path, leaf in a.leaves.items() if path in b.leaves]
     return tuple(path for path, one, other in both if one.shape == other.shape and not _known_equal(a, one, b, other))
 
 
 def compare(a: Side, b: Side, *, threads: int = 2, progress: Callable[[int], None] = lambda _: None) -> Comparison:
-    """Return what changed from one checkpoint to the other. Raises Damaged, StorageError.
+    """Return what changed from checkpoint ``a`` to checkpoint ``b``. Raises Damaged, StorageError.
 
-    ``progress`` is told the bytes of every piece of either that is read, from any thread.
+    ``progress`` is called with the bytes of every piece that was read, from any thread.
     """
     distances = _distances(a, b, to_read(a.manifest, b.manifest), threads, progress)
     changes = [_change(path, a.manifest, b.manifest, distances) for path in _all(a.manifest.leaves, b.manifest.leaves)]
@@ -109,7 +113,7 @@ def compare(a: Side, b: Side, *, threads: int = 2, progress: Callable[[int], Non
 
 
 def known_equal(manifest: Manifest, one: str, other: str) -> bool:
-    """Return whether a manifest alone shows that two of its leaves hold the same bytes."""
+    """Return whether the manifest alone shows that two of its leaves hold the same bytes."""
     a, b = manifest.leaves[one], manifest.leaves[other]
     return a.runs == b.runs or _known_equal(manifest, a, manifest, b)
 
@@ -141,7 +145,7 @@ def _values(a: Manifest, b: Manifest) -> tuple[ValueChange, ...]:
 
 
 def _json_values(manifest: Manifest) -> dict[str, Any]:
-    """Return all that a checkpoint holds beside arrays, path -> value."""
+    """Return everything that a checkpoint holds beside arrays, by path."""
     return {
         **manifest.values,
         **{path: value for path, value in summary.flatten_json(manifest.extra, "extra") if value is not None},
@@ -150,7 +154,7 @@ def _json_values(manifest: Manifest) -> dict[str, Any]:
 
 
 def _known_equal(a: Manifest, one: StoredLeaf, b: Manifest, other: StoredLeaf) -> bool:
-    """Return whether the manifests alone show that two leaves hold the same bytes: cut alike, of equal digests."""
+    """Return whether the manifests alone show that two leaves hold the same bytes: equal shards, equal digests."""
     if (one.dtype, one.kind, a.integrity) != (other.dtype, other.kind, b.integrity):
         return False
     item = DTYPES[one.dtype].itemsize
@@ -162,7 +166,7 @@ def _known_equal(a: Manifest, one: StoredLeaf, b: Manifest, other: StoredLeaf) -
 
 
 def _chunks(manifest: Manifest, shard: Shard, item: int) -> list[tuple[int, int, str]]:
-    """Return the chunks that hold a shard: begin and end, from where the shard begins, and digest."""
+    """Return the chunks that hold a shard: begin and end, counted from the begin of the shard, and digest."""
     file = manifest.files[shard.file]
     nbytes = shard.extent.size * item
     first, last = bisect_right(file.ends, shard.begin), bisect_left(file.ends, shard.begin + nbytes)
@@ -197,7 +201,7 @@ def _distances(
 
 
 def _extents(leaves: Sequence[str], span: Sequence[Read]) -> Iterator[tuple[str, Extent]]:
-    """Yield what of which leaf stands in a span, where all of each leaf is wanted."""
+    """Yield which part of which leaf is in a span, if all of each leaf is wanted."""
     for read in span:
         for copy in read.copies:
             begin = tuple(index.start for index in copy.into)
@@ -205,14 +209,14 @@ def _extents(leaves: Sequence[str], span: Sequence[Read]) -> Iterator[tuple[str,
 
 
 class _Room(threading.local):
-    """Each thread's memory for parts of leaves, used again and again: fresh memory is slower than a disk."""
+    """Memory of each thread for parts of leaves. It is used again, because fresh memory is slower than a disk."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._leaves = manifest.leaves
         self._memory = np.empty(0, np.uint8)
 
     def targets(self, extents: Sequence[tuple[str, Extent]]) -> list[tuple[str, Target]]:
-        """Return room for these parts. It is the same as that of the last call."""
+        """Return memory for these parts. It is the same memory as that of the last call."""
         dtypes = [DTYPES[self._leaves[path].dtype] for path, _ in extents]
         sizes = [extent.size * dtype.itemsize for (_, extent), dtype in zip(extents, dtypes, strict=True)]
         begins = [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
@@ -226,7 +230,7 @@ class _Room(threading.local):
 
 
 class _Sums:
-    """What is known so far of the distance of two leaves. Safe for threads."""
+    """Running sums for the distance of two leaves. Safe for threads."""
 
     def __init__(self, elements: int) -> None:
         self._elements = elements
@@ -235,7 +239,7 @@ class _Sums:
         self._turn = threading.Lock()
 
     def add(self, a: NDArray[Any], b: NDArray[Any]) -> None:
-        """Take in a part of both."""
+        """Add a part of both leaves."""
         one, other = a.reshape(-1), b.reshape(-1)
         for start in range(0, len(one), _SLICE):
             self._add(one[start : start + _SLICE], other[start : start + _SLICE])
@@ -267,7 +271,7 @@ def _wide(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _squared(array: NDArray[Any]) -> float:
-    """Return the sum of squares. Not by BLAS, whose own threads wait for each other on a busy machine."""
+    """Return the sum of squares, without BLAS: its threads wait for each other on a busy machine."""
     return float(np.square(array).sum())
 
 

@@ -1,6 +1,6 @@
-"""A checkpoint, or a part of it, as other libraries write it: ``.pt``, DCP, Orbax. Every byte is verified on its way.
+"""Write a checkpoint, or a part of it, in another library's format: ``.pt``, DCP or Orbax. Every byte is verified.
 
-The whole part is in memory meanwhile: those libraries write what a program holds.
+The exported part is in memory as a whole: those libraries write what a program holds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FILES = {
         "commit_success.txt",
     ),
 }
-# What arrays each format has no room for: their dtypes, and whether empty ones.
+# The arrays that each format cannot hold: by dtype; and the formats that hold no empty arrays.
 _NOT_IN_TORCH = frozenset(
     [
         *("int1", "int2", "int4", "uint1", "uint2", "uint4", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"),
@@ -60,10 +60,10 @@ _NOT_IN = {
     ),
 }
 _WITHOUT_EMPTY = frozenset(["orbax"])
-# Of what only torch has a name for, all that it also writes.
+# The dtypes that only torch names, and also writes.
 _KINDS_IN_TORCH = frozenset(["", "torch.float4_e2m1fn_x2"])
 _LISTED = 3
-# Who writes each format (``module:function``), and of whose arrays.
+# The writer of each format (``module:function``), and the framework of its arrays.
 FORMATS = {
     "pt": ("allranks.checkpoint.foreign.torch:write_pt", "torch"),
     "dcp": ("allranks.checkpoint.foreign.torch:write_dcp", "torch"),
@@ -73,8 +73,10 @@ FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """``to`` is one of FORMATS; of a checkpoint the leaves below ``prefix`` are meant, which ``strip`` takes off the
-    paths. With ``force``, an export of the same format is replaced."""
+    """What to export: ``to`` is one of FORMATS, and only leaves below ``prefix`` are exported.
+
+    ``strip`` removes the prefix from the paths. With ``force``, an existing export in the same format is replaced.
+    """
 
     to: str
     prefix: str = ""
@@ -83,16 +85,16 @@ class Conversion:
 
 
 def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> int:
-    """Write a checkpoint to ``out``, a file (``pt``) or folder; return the bytes of its arrays.
+    """Write a checkpoint to ``out``, a file (``pt``) or a folder. Return the bytes of its arrays.
 
-    Raises AlreadyThere, Damaged, StorageError; AllranksError where the library is not installed, nothing is chosen, or
-    a leaf's path goes on in another one.
+    Raises AlreadyThere, Damaged, StorageError; AllranksError if the library is not installed, no leaf is selected, or a
+    leaf's path continues in another leaf's.
     """
     out = _check_output_path(out)
     place, framework = FORMATS[how.to]
     write = _writer(place, how.to)
     if out.exists() and not how.force:
-        raise AlreadyThere(f"{out} is there already.", remedy="Name another place, or pass --force.")
+        raise AlreadyThere(f"{out} exists already.", remedy="Choose another OUT, or pass --force.")
     _refuse_others(out, how.to)
     paths = chosen(manifest, how.prefix)
     _refuse_arrays(manifest, paths, how.to)
@@ -113,19 +115,20 @@ def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> i
 
 
 def _check_output_path(out: Path) -> Path:
-    """Return a place by its name. Raises AlreadyThere for the folder that the program runs in, and those above it."""
+    """Return the absolute path. Raises AlreadyThere for the folder in which the program runs, and for those above
+    it."""
     whole = out.resolve() if ".." in out.parts else Path(os.path.abspath(out))
     if Path.cwd().is_relative_to(whole.resolve()):
         raise AlreadyThere(
-            f"export: OUT is {whole}, which holds the folder that this command runs in, and an export takes the place "
-            "of what is there.",
-            remedy=f"Name a folder in it: {whole / 'out'}.",
+            f"export: OUT is {whole}, which contains the folder that this command runs in, and an export replaces "
+            "what is there.",
+            remedy=f"Choose a folder in it: {whole / 'out'}.",
         )
     return whole
 
 
 def _refuse_arrays(manifest: Manifest, paths: Sequence[str], to: str) -> None:
-    """Raise CannotStore for arrays that a format has no room for."""
+    """Raise CannotStore if an array has a dtype or shape that the format lacks."""
     odd: dict[str, str] = {}
     for path in paths:
         leaf = manifest.leaves[path]
@@ -137,21 +140,21 @@ def _refuse_arrays(manifest: Manifest, paths: Sequence[str], to: str) -> None:
         told = "; ".join(f"{path!r} is {what}" for path, what in list(odd.items())[:_LISTED])
         more = f"; and {len(odd) - _LISTED} more" if len(odd) > _LISTED else ""
         raise CannotStore(
-            f"export --to {to}: {len(odd)} of {len(paths)} arrays cannot be in this format: {told}{more}.",
+            f"export --to {to}: this format cannot hold {len(odd)} of {len(paths)} arrays: {told}{more}.",
             leaf=next(iter(odd)),
-            remedy="Export the others by --prefix, or all of it to safetensors.",
+            remedy="Export the other arrays with --prefix, or all of them to safetensors.",
         )
 
 
 def _as_dict(tree: Any) -> dict[str, Any]:
-    """Return a tree as DCP has it, which takes dicts alone at the top."""
+    """Return a tree as DCP needs it: with a dict at the top."""
     if isinstance(tree, list):
         return {str(number): child for number, child in enumerate(tree)}
     if not isinstance(tree, dict):
         raise CannotStore(
-            "export --to dcp: the state is one array without a name: expected a dict.",
+            "export --to dcp: the state is a single array: expected a dict.",
             leaf="",
-            remedy="Export it to pt, orbax or safetensors.",
+            remedy="Export it with --to pt, --to orbax or --to safetensors.",
         )
     return tree
 
@@ -166,7 +169,7 @@ def _writer(place: str, to: str) -> Write:
 
 
 def _arrays(reader: Reader, manifest: Manifest, paths: Sequence[str], framework: str) -> dict[str, Any]:
-    """Return arrays by path; tied ones are one."""
+    """Return the arrays by path; tied arrays are one object."""
     saved_as = {path: manifest.ties.get(path, path) for path in paths}
     buffers = {path: np.empty(manifest.leaves[path].shape, DTYPES[manifest.leaves[path].dtype]) for path in paths}
     wanted = {path: buffers[path] for path in paths if saved_as[path] == path or saved_as[path] not in buffers}
@@ -185,8 +188,8 @@ def _identity(buffer: Any, _kind: str) -> Any:
 def tree_of(leaves: Mapping[str, Any]) -> Any:
     """Return leaves by path as nested dicts, one level for each ``/``.
 
-    Children called 0, 1, 2, ... are a list, as they were; but those of ``state``, which in optimizers of torch are the
-    numbers of parameters, are a dict with these numbers.
+    Children called 0, 1, 2, ... become a list. But children of ``state``, which are parameter numbers in optimizers of
+    torch, become a dict with int keys.
     """
     if set(leaves) == {""}:
         return leaves[""]
@@ -197,9 +200,9 @@ def tree_of(leaves: Mapping[str, Any]) -> Any:
         for name in parents:
             node = node.setdefault(name, {})
             if not isinstance(node, dict):
-                raise AllranksError(f"{path!r} is below the path of another leaf, so no nested dict holds both.")
+                raise AllranksError(f"{path!r} continues the path of another leaf, and no nested dict can hold both.")
         if isinstance(node.get(last), dict):
-            raise AllranksError(f"{path!r} is above the path of another leaf, so no nested dict holds both.")
+            raise AllranksError(f"{path!r} is the begin of another leaf's path, and no nested dict can hold both.")
         node[last] = leaf
     return _lists_from_numbers(tree, "")
 
@@ -218,7 +221,7 @@ def _lists_from_numbers(node: Any, name: str) -> Any:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """Yield a temporary name beside ``out``; what is written there then takes its place."""
+    """Yield a temporary name beside ``out``; what is written there then replaces ``out``."""
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -237,20 +240,21 @@ def _replacing(out: Path) -> Iterator[Path]:
 
 
 def _refuse_others(out: Path, to: str) -> None:
-    """Raise AlreadyThere where something else than an export of this format is there."""
-    remedy = f"Name another place: --force replaces nothing but an export to {to}."
+    """Raise AlreadyThere if ``out`` is something else than an export in this format."""
+    remedy = f"Choose another OUT: --force replaces only an export to {to}."
     if out.is_dir() is (to in _FILES):
         held = [one.name for one in out.iterdir()] if out.is_dir() else []
         if others := [name for name in held if not any(fnmatchcase(name, one) for one in _FILES[to])]:
             raise AlreadyThere(
-                f"{out} holds {', '.join(sorted(others)[:3])}, which is no export to {to}.", remedy=remedy
+                f"{out} holds {', '.join(sorted(others)[:3])}, which is not part of an export to {to}.", remedy=remedy
             )
     elif out.exists():
-        raise AlreadyThere(f"{out} is a {'folder' if out.is_dir() else 'file'}.", remedy=remedy)
+        found, expected = ("folder", "file") if out.is_dir() else ("file", "folder")
+        raise AlreadyThere(f"{out} exists, and is a {found}: expected a {expected}.", remedy=remedy)
 
 
 def _sync(path: Path) -> None:
-    """Have a file, or all files below a folder, survive a power cut."""
+    """Make a file, or all files below a folder, survive a power cut."""
     for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
         fd = os.open(one, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Import torch or Zstandard only where the program has torch, or a checkpoint is compressed."""
+"""Import torch only if the program has, and Zstandard only for compressed checkpoints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ KNOWN = ("zstd",)
 
 
 def optimizer_steps() -> int:
-    """Return how many steps optimizers have begun since this was first asked; 0 where none changes a state in place."""
+    """Return how many optimizer steps have begun since the first call; 0 without torch (JAX changes no state in
+    place)."""
     if "torch" not in sys.modules:
         return 0
     import allranks.checkpoint.torch as edge
@@ -21,7 +22,7 @@ def optimizer_steps() -> int:
 
 
 def zstd_library(what: str) -> ModuleType:
-    """Return ``checkpoint/zstd.py``. Raises AllranksError where its library is not installed; ``what`` needs it."""
+    """Return ``checkpoint/zstd.py``. Raises AllranksError if zstandard is not installed; ``what`` needs it."""
     try:
         return import_module("allranks.checkpoint.zstd")
     except ModuleNotFoundError as error:
@@ -32,7 +33,7 @@ def zstd_library(what: str) -> ModuleType:
 
 
 def check_compression(compression: str | None) -> bool:
-    """Return whether a Checkpointer compresses. Raises AllranksError where the name or its library is not known."""
+    """Return whether a Checkpointer compresses. Raises AllranksError for an unknown name or a missing library."""
     if compression is None:
         return False
     if compression not in KNOWN:

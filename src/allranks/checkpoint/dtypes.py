@@ -1,8 +1,8 @@
-"""The dtypes that a checkpoint holds: NumPy's name of each, its bytes, and what safetensors calls it.
+"""List the dtypes that a checkpoint can hold: NumPy's name, the bytes of an element, and safetensors' name.
 
-Dtypes narrower than a byte take one byte an element, as in NumPy and JAX. safetensors (0.8) lacks some: those stand in
-a file as unsigned integers of the same size, complex128 as bytes with a last dimension of 16. The truth is the
-manifest's.
+Dtypes narrower than a byte take one byte an element, as in NumPy and JAX. safetensors (0.8) lacks some dtypes. Those
+are stored as unsigned integers of the same size, and complex128 as bytes with a last dimension of 16. The manifest has
+the true dtype.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """``size`` is the bytes of an element; ``stored_as`` is safetensors' name, with ``tail`` as dimensions to add."""
+    """A dtype: ``size`` is the bytes of an element, ``stored_as`` is safetensors' name, ``tail`` the dimensions to
+    add."""
 
     name: str
     size: int

@@ -33,10 +33,10 @@ from allranks.extent import Extent
 
 CONFIG = "config.json"
 _SHARD = re.compile(r"model-[0-9]+-of-[0-9]+\.safetensors")
-# After this many bytes, what was written is unmapped.
+# Written memory is unmapped after this many bytes.
 _MAPPED = 16 << 20
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-# What a dtype may be changed into, and from.
+# The dtypes that a cast may convert from and to.
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 _ABOUT = "__metadata__"
 _LENGTH = 8
@@ -51,20 +51,21 @@ def export(
     force: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Path, ...]:
-    """Write the planned files, and ``config`` as config.json, into the folder ``out``; return them.
+    """Write the planned files, and ``config`` as config.json, into the folder ``out``. Return their paths.
 
-    ``reader`` returns who reads the checkpoint and casts, for what is to be told of each piece.
+    ``reader`` returns a Reader that casts, given the function to call with the bytes of every piece. ``progress`` is
+    called with the bytes of every piece that was read, from any thread.
 
-    They get their names once all are whole and durable. A model that is there is in the way (AlreadyThere); with
-    ``force`` it is replaced. ``progress`` is told the bytes of every piece that is read, from any thread. Raises
-    Damaged, StorageError; CannotStore for a number that the new dtype does not hold.
+    Files get their names once all of them are complete and durable. A model that is in ``out`` already raises
+    AlreadyThere; with ``force`` it is replaced. Raises Damaged, StorageError, and CannotStore for a number that the new
+    dtype cannot hold.
     """
     small = {INDEX: planned.index, CONFIG: config}
     names = [*(file.name for file in planned.files), *(name for name, data in small.items() if data is not None)]
     with _translate_errors(out):
         old = _existing_files(out, names)
         if old and not force:
-            raise AlreadyThere(f"{out} has {', '.join(old)} already.", remedy="Name another folder, or pass --force.")
+            raise AlreadyThere(f"{out} has {', '.join(old)} already.", remedy="Choose another folder, or pass --force.")
         out.mkdir(parents=True, exist_ok=True)
         _check_room(out, planned.bytes)
         with _temporary_files(out, names) as temporary:
@@ -82,7 +83,7 @@ def export(
 
 
 def _existing_files(out: Path, names: list[str]) -> list[str]:
-    """Return what a program that loads the new model would take for a part of it."""
+    """Return the files in ``out`` that a program would load as a part of the new model."""
     if not out.exists():
         return []
     return sorted(
@@ -94,12 +95,12 @@ def _check_room(out: Path, needed: int) -> None:
     disk = os.statvfs(out)
     free = disk.f_bavail * disk.f_frsize
     if needed > free:
-        raise StorageError(f"{out}: the export takes {needed:,} bytes, and {free:,} are free.", path=str(out))
+        raise StorageError(f"{out}: the export needs {needed:,} bytes, and {free:,} bytes are free.", path=str(out))
 
 
 @contextmanager
 def _temporary_files(out: Path, names: list[str]) -> Iterator[Mapping[str, Path]]:
-    """Give every file a temporary name; what still has it in the end is removed."""
+    """Give every file a temporary name; remove files that still have it in the end."""
     mark = secrets.token_hex(4)
     temporary = {name: out / f".{name}.{mark}.tmp" for name in names}
     try:
@@ -133,7 +134,7 @@ def _view(mapped: mmap.mmap, begin: int, dtype: str, shape: tuple[int, ...]) -> 
 
 
 class _Unmapping:
-    """Passes progress on, and gives the memory of a mapping back as it goes. The bytes stay in the file."""
+    """Passes progress on, and unmaps written memory from time to time. The bytes stay in the file."""
 
     def __init__(self, mapped: mmap.mmap, progress: Callable[[int], None]) -> None:
         self._mapped, self._progress = mapped, progress
@@ -174,7 +175,7 @@ def _translate_errors(out: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """The leaf ``path`` as it will stand in a file: under ``name``, with ``dtype``, from byte ``begin`` on."""
+    """The leaf ``path`` as it is in a file: under ``name``, with ``dtype``, from byte ``begin`` on."""
 
     path: str
     name: str
@@ -189,7 +190,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class OutFile:
-    """A file: its header, then tensors without holes between them."""
+    """A file to write: its header, then its tensors without gaps."""
 
     name: str
     header: bytes
@@ -202,7 +203,7 @@ class OutFile:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """``index`` is the content of the file that says which tensor is where; None for one file."""
+    """The files of an export. ``index`` is the content of the file that maps tensors to files; None for one file."""
 
     files: tuple[OutFile, ...]
     index: bytes | None
@@ -215,10 +216,10 @@ class Export:
 def plan_export(
     manifest: Manifest, *, prefix: str = "", strip: bool = False, dtype: str | None = None, most: int
 ) -> Export:
-    """Return the files for the leaves below ``prefix``, of at most ``most`` bytes of tensors each (or one tensor).
+    """Return the files for the leaves below ``prefix``, each with at most ``most`` bytes of tensors (or one tensor).
 
-    ``strip`` takes the prefix off the names; where a path has ``/``, its name has a dot. Floats of 16 bits or more
-    become ``dtype``. Raises AllranksError where nothing is chosen, or two leaves would have one name.
+    ``strip`` removes the prefix from the names; each ``/`` in a path becomes a dot. Floats of 16 bits or more become
+    ``dtype``. Raises AllranksError if no leaf is selected, or two leaves get the same name.
     """
     tensors = [
         _tensor(path, manifest.leaves[path], prefix if strip else "", dtype) for path in chosen(manifest, prefix)
@@ -233,7 +234,7 @@ def plan_export(
 
 
 def chosen(manifest: Manifest, prefix: str) -> tuple[str, ...]:
-    """Return the arrays below a prefix. Raises AllranksError where there are none."""
+    """Return the arrays below a prefix. Raises AllranksError if there are none."""
     found = tuple(path for path in manifest.leaves if is_below(path, prefix))
     if not found:
         tops = ", ".join(dict.fromkeys(path.partition("/")[0] for path in manifest.leaves))
@@ -242,17 +243,17 @@ def chosen(manifest: Manifest, prefix: str) -> tuple[str, ...]:
                 f"export: step {manifest.step} has {len(manifest.values)} values and no arrays: expected one at least.",
                 remedy="`allranks ckpt show` prints the values.",
             )
-        raise AllranksError(f"no leaf of step {manifest.step} is below {prefix!r}; at the top there are {tops}.")
+        raise AllranksError(f"export: step {manifest.step} has no leaf below {prefix!r}: expected one of {tops}.")
     return found
 
 
 def name_of(path: str, stripped: str) -> str:
-    """Return a path without a prefix, unless nothing else is left."""
+    """Return a path without the prefix ``stripped``, or the path itself if nothing else is left."""
     return (path.removeprefix(stripped).lstrip("/.") if stripped else path) or path
 
 
 def is_below(path: str, prefix: str) -> bool:
-    """Return whether a path is a prefix, or goes on behind it."""
+    """Return whether a path is ``prefix``, or begins with it as a whole component."""
     return not prefix or path == prefix or path.startswith((f"{prefix}/", f"{prefix}."))
 
 
@@ -265,19 +266,19 @@ def _check_names(tensors: Sequence[Tensor]) -> None:
     seen: dict[str, str] = {}
     if taken := [tensor.path for tensor in tensors if tensor.name == _ABOUT]:
         raise AllranksError(
-            f"the leaf {taken[0]!r} would be called {_ABOUT!r}, which in safetensors files is no tensor.",
-            remedy="Export it with a --prefix that is kept, or save it under another name.",
+            f"the leaf {taken[0]!r} would get the name {_ABOUT!r}, which safetensors reserves for the header.",
+            remedy="Export it with --prefix and without --strip-prefix, or save it under another name.",
         )
     for tensor in tensors:
         if (other := seen.setdefault(tensor.name, tensor.path)) != tensor.path:
             raise AllranksError(
-                f"the leaves {other!r} and {tensor.path!r} would both be called {tensor.name!r}.",
-                remedy="Export them one after the other, each with its own --prefix.",
+                f"the leaves {other!r} and {tensor.path!r} would both get the name {tensor.name!r}.",
+                remedy="Export them separately, each with its own --prefix.",
             )
 
 
 def _groups(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """Yield what goes into each file: as many tensors, in their order, as there is room for."""
+    """Yield the tensors of each file: as many as fit, in their order."""
     group: list[Tensor] = []
     for tensor in tensors:
         if group and sum(one.bytes for one in group) + tensor.bytes > most:
@@ -288,7 +289,7 @@ def _groups(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
 
 
 def _file(name: str, group: Sequence[Tensor]) -> OutFile:
-    """Lay a file out: tensors with the largest items first, so that each is aligned to its items."""
+    """Lay out a file: tensors with the largest items first, so that each tensor is aligned to its items."""
     order = sorted(group, key=lambda tensor: -DTYPES[tensor.dtype].size)
     ends = list(accumulate(tensor.bytes for tensor in order))
     entries: dict[str, Any] = {_ABOUT: {"format": "pt"}}

@@ -1,11 +1,11 @@
-"""Who may write into a run: the job that holds the newest fence.
+"""Record which job may write into a run: the job that holds the newest fence.
 
-A run's folder holds ``fence/<00000007>.json``. Whoever opens the run to write puts the file with the next number, which
-only one job can do, and owns the run from then on; an older job that still lives (a restart took its place, a network
-came back) finds the newer number before it publishes or deletes anything, and is refused.
+A run's folder holds ``fence/<00000007>.json``. A job that opens the run for writing creates the file with the next
+number, which only one job can do. That job owns the run from then on. An older job that is still alive (a restart
+replaced it, a network came back) finds the newer number before it publishes or deletes anything, and is refused.
 
-A file system does not tell who is alive. But on one machine a process can see the other: a job that opens a run whose
-owner lives there is refused at once, before it does the other any harm.
+A file system does not know which job is alive. But on one machine a process can see another one: a job that opens a run
+whose owner is alive there is refused at once, before it does any harm.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ MOST_ATTEMPTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that opened a run. ``machine`` and ``started`` (kernel ticks since its boot) make the ``pid`` one of
-    its kind; "" and 0 where processes cannot be watched. ``job`` is the launcher's name for the job, or ""."""
+    """The process that opened a run; ``job`` is the launcher's name for the job, or "".
+
+    ``machine`` and ``started`` (kernel ticks since the machine's boot) make the ``pid`` unique. They are "" and 0 if
+    processes cannot be watched.
+    """
 
     host: str
     pid: int
@@ -43,9 +46,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The right to write into a run, until somebody holds a higher ``number``; ``nonce`` is the fence's own. A
-    ``released`` one is of an owner that has closed the run in order. ``place`` is where the owner saw the run ("": not
-    known): a copy of the run, made since, is not the owner's."""
+    """The right to write into a run, until another job holds a higher ``number``; ``nonce`` identifies the fence.
+
+    A ``released`` fence is that of an owner that closed the run. ``place`` is where the owner saw the run ("": not
+    known): a later copy of the run has no owner.
+    """
 
     number: int
     nonce: str
@@ -67,10 +72,10 @@ def this_process() -> Owner:
 
 
 def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence:
-    """Become the owner of the run that ``storage`` holds. One rank calls.
+    """Become the owner of the run in ``storage``, and return the fence. One rank calls.
 
-    Raises Fenced where the present owner is another live process of this machine, unless ``take_over``: then that one
-    is fenced off, and will say so before it next publishes.
+    Raises Fenced if the owner is another live process of this machine, unless ``take_over``: then that process is
+    refused when it next publishes.
     """
     attempts, place = 0, place_of(storage)
     while True:
@@ -78,8 +83,10 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
         present = _read(storage, numbers[-1]) if numbers else None
         if present is not None and not take_over and lives_here(present, owner, place):
             raise Fenced(
-                f"{storage.url}: {who(present)} writes into this run, and is alive.",
-                remedy="Wait for it or end it; or take_over=True: it will then be refused when it next saves.",
+                f"{storage.url}: {who(present)} writes into this run and is alive: expected one job at a time.",
+                remedy="Wait for it, or end it. With take_over=True this job takes the run, and the other job "
+                "fails at its "
+                "next save.",
             )
         now = datetime.now(UTC).isoformat(timespec="seconds")
         fence = Fence((numbers[-1] if numbers else 0) + 1, os.urandom(16).hex(), owner, now, place=place)
@@ -88,7 +95,7 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
         except AlreadyThere:
             attempts += 1
             if attempts == MOST_ATTEMPTS:
-                raise  # it is not to be seen, either: something else is in the way
+                raise  # no newer fence is seen: something else is in the way
             continue  # another job was faster, and is the present owner now
         *older, newest = _numbers(storage)
         if newest == fence.number:
@@ -100,37 +107,37 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
 
 
 def check(storage: Storage, fence: Fence) -> None:
-    """Raise Fenced if the run has a newer owner: right before something is published or deleted."""
+    """Raise Fenced if the run has a newer owner. Call it right before something is published or deleted."""
     found = newest(storage)
     if found is not None and found.nonce == fence.nonce:  # a run that was removed begins with number 1 again
         return
     if found is None:
         raise Fenced(
-            f"{storage.url}: the file {fence.path}, by which this job owns the run, is gone.",
-            remedy="Somebody has removed it, or the run, while this job wrote into it; nothing was published.",
+            f"{storage.url}: the file {fence.path}, which makes this job the run's owner, does not exist any more.",
+            remedy="It was removed, or the run was, while this job wrote. Nothing was published.",
         )
     raise Fenced(
-        f"{storage.url}: {who(found)} took the run over from this job (process {fence.owner.pid} on host "
-        f"{fence.owner.host}, since {fence.since}); nothing was published.",
+        f"{storage.url}: {who(found)} took over the run from this job (process {fence.owner.pid} on host "
+        f"{fence.owner.host}, since {fence.since}). Nothing was published.",
         remedy="Let one job at a time write into a run.",
     )
 
 
 def release(storage: Storage, fence: Fence) -> None:
-    """Say that the owner writes no more: the next one on this machine is not refused. The number stays taken."""
+    """Record that the owner no longer writes, so that the next job is not refused. The number stays taken."""
     found = newest(storage)
     if found is not None and found.nonce == fence.nonce:
         storage.put(fence.path, _document(replace(fence, released=True)), replace=True)
 
 
 def newest(storage: Storage) -> Fence | None:
-    """Return the fence of the run's present, or last, owner; None where nobody ever opened it."""
+    """Return the fence of the run's present or last owner; None if the run was never opened."""
     numbers = _numbers(storage)
     return _read(storage, numbers[-1]) if numbers else None
 
 
 def lives_here(fence: Fence, asking: Owner, place: str) -> bool:
-    """Return whether the owner is another live process of the machine of ``asking``, and has not closed the run.
+    """Return whether the owner is another live process on the machine of ``asking``, and has not closed the run.
 
     A fence that was copied with its run to ``place`` has no owner there.
     """
@@ -143,13 +150,13 @@ def lives_here(fence: Fence, asking: Owner, place: str) -> bool:
 
 
 def who(fence: Fence) -> str:
-    """Return the owner of a fence, as a person would say it."""
+    """Return a description of a fence's owner."""
     job = f" of job {fence.owner.job}" if fence.owner.job else ""
     return f"process {fence.owner.pid} on host {fence.owner.host}{job} (since {fence.since})"
 
 
 def _numbers(storage: Storage) -> list[int]:
-    """Return the numbers of all fences, ascending. What else lies there (a temporary file) is nobody's fence."""
+    """Return the numbers of all fences, ascending. Other files there (a temporary one) are ignored."""
     stems = (entry.name.removesuffix(".json") for entry in storage.list(paths.FENCES) if entry.name.endswith(".json"))
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
@@ -165,18 +172,18 @@ def known(kind: type[Fence | Owner], found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(storage: Storage, number: int) -> Fence | None:
-    """Return a fence; None for one that has just made room for newer ones."""
+    """Return a fence; None if it was just removed to make room for newer ones."""
     path = paths.fence_path(number)
     try:
         found = json.loads(storage.get(path))
         if found.pop("format") != FORMAT:
-            raise ValueError("it is of another format")
+            raise ValueError(f"expected the format {FORMAT!r}")
         return Fence(**known(Fence, {**found, "owner": Owner(**known(Owner, found["owner"]))}))
     except NotThere:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(
-            f"{storage.url}: {path} is no fence: {error}.",
+            f"{storage.url}: {path} is not a valid fence: {error}.",
             path=path,
             remedy="If no other job writes into this run, delete the file.",
         ) from error

@@ -27,7 +27,7 @@ _OF_A_SHARD = 16
 
 
 class Copy(NamedTuple):
-    """Bytes ``begin`` ... ``end`` of a block come from byte ``start`` on of source number ``source``."""
+    """Bytes ``begin`` to ``end`` of a block are copied from source number ``source``, from byte ``start`` on."""
 
     begin: int
     end: int
@@ -37,7 +37,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """``sources`` are the numbers of all that is copied into it; ``chunks`` the bytes (from, to) of each digest."""
+    """One block of a file: ``copies`` fill it, and ``chunks`` are the bytes (from, to) of each digest."""
 
     nbytes: int
     copies: tuple[Copy, ...]
@@ -46,7 +46,10 @@ class BlockPlan:
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """A file: source 0 is its header, source i + 1 the i-th part of the plan. ``ends`` are those of the chunks."""
+    """The layout of a file; ``ends`` are the ends of its chunks.
+
+    Source 0 is the header, and source i + 1 is the i-th part of the plan.
+    """
 
     plan: FilePlan
     blocks: tuple[BlockPlan, ...]
@@ -54,7 +57,7 @@ class FileLayout:
     _tensors: str
 
     def header(self, about: dict[str, str]) -> bytes:
-        """Return the header: all bytes before the data. ``about`` goes into the safetensors metadata."""
+        """Return the header, all bytes before the data. ``about`` goes into the safetensors metadata."""
         text = f'{{"{_ABOUT}":{json.dumps(about, separators=(",", ":"))}{self._tensors}}}'.encode()
         room = self.plan.data_begin - _LENGTH
         assert len(text) <= room, (len(text), room)
@@ -62,14 +65,14 @@ class FileLayout:
 
 
 def file_layout(declared: Sequence[Declared], plan: FilePlan, *, grain: int) -> FileLayout:
-    """Return the image of a rank's file that holds a byte."""
+    """Return the layout of a rank's file, which holds at least one byte."""
     ends = chunk_ends(plan.data_begin, [part.nbytes for part in plan.parts], grain=grain)
     starts = [0, *(part.begin for part in plan.parts), plan.bytes]
     return FileLayout(plan, _blocks(starts, ends), ends, _tensors(declared, plan))
 
 
 def _blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan, ...]:
-    """Lay sources, each from its start to the next one's, and chunks over the blocks of a file."""
+    """Assign sources (each from its start to the next one's) and chunks to the blocks of a file."""
     copies: list[list[Copy]] = [[] for _ in range(0, starts[-1], BLOCK)]
     chunks: list[list[tuple[int, int]]] = [[] for _ in copies]
     for source, (start, stop) in enumerate(pairwise(starts)):
@@ -88,7 +91,7 @@ def _blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan, ...]
 
 
 def _tensors(declared: Sequence[Declared], plan: FilePlan) -> str:
-    """Return the header's entries, as JSON, each after a comma."""
+    """Return the header's entries as JSON, each after a comma."""
     entries = []
     used = {_ABOUT}
     for part in plan.parts:
@@ -106,9 +109,10 @@ def _tensors(declared: Sequence[Declared], plan: FilePlan) -> str:
 
 
 def _name(one: Declared, extent: Extent, used: Set[str]) -> str:
-    """Return the name of a part of a leaf: its path, with the place unless it is the whole leaf; another if it is used.
+    """Return the name of a part of a leaf: its path, with the extent unless it is the complete leaf; unique in the
+    file.
 
-    A leaf may be called as a part of another one is, or as the header's own entry.
+    A leaf may have the name of a part of another leaf, or of the header's own entry.
     """
     if extent.shape == one.shape and one.path not in used:
         return one.path
@@ -117,18 +121,18 @@ def _name(one: Declared, extent: Extent, used: Set[str]) -> str:
 
 
 def _place(extent: Extent) -> str:
-    """Return ``[0:8,4:8]``."""
+    """Return the extent as ``[0:8,4:8]``."""
     return f"[{','.join(f'{start}:{stop}' for start, stop in zip(extent.offset, extent.end, strict=True))}]"
 
 
 def chunk_grain(total_bytes: int) -> int:
-    """Return the bytes up to which small shards share a chunk, for a checkpoint of ``total_bytes`` in all."""
+    """Return the bytes up to which small shards share a chunk, for a checkpoint of ``total_bytes``."""
     wanted = max(total_bytes // _MOST, 1)
     return min(max(1 << (wanted.bit_length() - 1), _SMALLEST), LARGEST)
 
 
 def chunk_ends(data_begin: int, shards: Iterable[int], *, grain: int) -> tuple[int, ...]:
-    """Return where each chunk of a file ends: a header up to ``data_begin``, then shards of these many bytes."""
+    """Return the end of each chunk of a file: a header up to ``data_begin``, then shards of these sizes."""
     ends = list(_block_borders(0, data_begin)) if data_begin else []
     at = start = data_begin
     for nbytes in shards:
@@ -148,6 +152,6 @@ def chunk_ends(data_begin: int, shards: Iterable[int], *, grain: int) -> tuple[i
 
 
 def _block_borders(begin: int, end: int) -> Iterator[int]:
-    """Yield the borders of blocks between begin and end, and the end."""
+    """Yield the borders of blocks between begin and end, and then the end."""
     yield from range((begin // LARGEST + 1) * LARGEST, end, LARGEST)
     yield end

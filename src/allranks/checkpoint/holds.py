@@ -1,8 +1,8 @@
-"""Steps that a reader holds: nobody removes them before they are released, or their time is over.
+"""Hold steps for readers: nobody removes a held step before the hold is released, or expires.
 
-A run's folder has a file ``hold/<step>.<8 hex>.json`` for each hold, put by the reader. Who removes steps lists the
-folder before he removes a manifest, and once more after that, before he removes a file: so a reader that has put its
-hold, and then still sees the manifest, keeps the step.
+A run's folder has a file ``hold/<step>.<8 hex>.json`` for each hold, which the reader creates. A process that removes
+steps lists the holds before it removes a manifest, and again before it removes a file. So a reader that has created its
+hold, and then still finds the manifest, keeps the step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from allranks.storage.base import Storage
 
 FORMAT = "allranks.hold"
 _MOST_ATTEMPTS = 100
-_REMEDY = "Choose another step: `allranks ckpt ls` shows those that are there."
+_REMEDY = "Choose another step: `allranks ckpt ls` lists the steps."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Hold:
 
 @contextmanager
 def holding(storage: Storage, step: int | None, *, minutes: float) -> Iterator[int]:
-    """Hold a step, by default the newest; gives its number. Raises NotThere; StepRemoved for one that is gone."""
+    """Hold a step (default: the newest) while a ``with`` block runs; gives its number. Raises NotThere, StepRemoved."""
     number, path = _newest(storage, minutes) if step is None else (step, take(storage, step, minutes=minutes))
     try:
         yield number
@@ -47,26 +47,28 @@ def holding(storage: Storage, step: int | None, *, minutes: float) -> Iterator[i
 
 
 def take(storage: Storage, step: int, *, minutes: float) -> str:
-    """Put a hold; return its path, for ``release``. Raises StepRemoved where the step is not there, or any more."""
+    """Create a hold; return its path, for ``release``. Raises StepRemoved if the step does not exist, or does no
+    longer.
+    """
     now = datetime.now(UTC)
     hold = Hold(step, fence.this_process(), (now + timedelta(minutes=minutes)).isoformat(timespec="seconds"))
     path = paths.hold_path(step, secrets.token_hex(4))
     storage.put(path, json.dumps({"format": FORMAT, **asdict(hold)}).encode())
     if storage.size(paths.manifest_path(step)) is None:
         release(storage, path)
-        told = f"{storage.url} has no step {step}, or it was removed meanwhile."
+        told = f"{storage.url} has no step {step} (any more)."
         raise StepRemoved(told, path=paths.step_folder(step), remedy=_REMEDY)
     return path
 
 
 def release(storage: Storage, path: str) -> None:
-    """Give a step free; a hold that cannot be removed ends by its time."""
+    """Release a hold. If its file cannot be removed, the hold expires by itself."""
     with suppress(StorageError):
         storage.delete(path)
 
 
 def held(storage: Storage) -> dict[int, str]:
-    """Return who holds which steps. Holds that are over, by their time or their process' end, are removed."""
+    """Return a description of the holder by held step. Holds that expired, or whose process has ended, are removed."""
     found: dict[int, str] = {}
     for entry in storage.list(paths.HOLDS):
         step = paths.hold_of(entry.name)
@@ -85,10 +87,10 @@ def _newest(storage: Storage, minutes: float) -> tuple[int, str]:
     for _ in range(_MOST_ATTEMPTS):
         steps = inventory.steps(storage)
         if not steps:
-            raise NotThere(f"{storage.url} has no step.", path=storage.url)
+            raise NotThere(f"{storage.url} has no step: expected one at least.", path=storage.url)
         with suppress(StepRemoved):  # since it was listed
             return steps[-1], take(storage, steps[-1], minutes=minutes)
-    raise StepRemoved(f"{storage.url}: each of {_MOST_ATTEMPTS} steps was removed before it could be held.")
+    raise StepRemoved(f"{storage.url}: each of {_MOST_ATTEMPTS} newest steps was removed before it could be held.")
 
 
 def _is_over(hold: Hold) -> bool:
@@ -99,7 +101,7 @@ def _is_over(hold: Hold) -> bool:
 
 
 def _read(storage: Storage, path: str, step: int) -> Hold | None:
-    """Return a hold; None for one that was released meanwhile, and for a file that is none."""
+    """Return a hold; None if it was released meanwhile, or if the file is not a hold."""
     try:
         found = json.loads(storage.get(path))
         if found.get("format") != FORMAT or datetime.fromisoformat(found["until"]).tzinfo is None:

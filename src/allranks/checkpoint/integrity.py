@@ -1,4 +1,4 @@
-"""Check that the shards of a manifest lie inside their files, do not overlap, and fill their leaves exactly once."""
+"""Check what the types of a manifest cannot: shards are inside their files, do not overlap, and fill their leaves."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Run, StoredFile, StoredLeaf
 from allranks.extent import Extent
 
-# Shards that are laid out at a time, and the most that one file may have.
+# The most shards that are laid out at once, and that one file may have.
 _BATCH = 1 << 21
 
 Integers = NDArray[np.int64]
-# What a look at one leaf may take: corners of boxes and their coordinates, 8 bytes each, a few times over.
+# The most corners of boxes of one leaf: their coordinates take 8 bytes each, a few times over.
 MOST_CORNERS = 1 << 23
 
 
 class InvalidManifest(ValueError):
-    """What is wrong with a manifest; ``leaf`` is the path of the array that it is about."""
+    """A manifest is invalid; the message says why, and ``leaf`` is the path of the array that it is about."""
 
     def __init__(self, what: str, *, leaf: str | None = None) -> None:
         super().__init__(what)
@@ -34,17 +34,20 @@ def check_leaves(leaves: Mapping[str, StoredLeaf]) -> None:
         try:
             filled = fills(leaf.shape, leaf.runs)
         except TooIrregular:
-            raise InvalidManifest(f"leaf {path!r} is cut into too many irregular shards", leaf=path) from None
+            raise InvalidManifest(f"leaf {path!r} has too many irregular shards", leaf=path) from None
         if not filled:
             held = sum(run.count * run.first.extent.size for run in leaf.runs)
             size = int(np.prod(leaf.shape, dtype=object))
-            says = f"its shards hold {held} elements of {size}, " if held != size else "its shards overlap, "
-            raise InvalidManifest(f"leaf {path!r} is not held exactly once: {says}shape {list(leaf.shape)}", leaf=path)
+            says = f"expected {size} elements, found {held}, " if held != size else "they overlap, "
+            raise InvalidManifest(
+                f"the shards of leaf {path!r} do not hold each element exactly once: {says}shape {list(leaf.shape)}",
+                leaf=path,
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """All runs of a manifest, one an entry; steps from file to file are not negative."""
+    """All runs of a manifest, one for each entry; steps from file to file are not negative."""
 
     leaf: Sequence[str]
     file: Integers
@@ -56,9 +59,9 @@ class _Rows:
 
 
 def check_files(files: Sequence[StoredFile], leaves: Mapping[str, StoredLeaf]) -> None:
-    """Raise InvalidManifest unless every shard lies inside of its file, and no two share a byte.
+    """Raise InvalidManifest unless every shard is inside its file, and no two shards share a byte.
 
-    The indices of files must be valid, and no number of a run over 2**63.
+    The indices of files must be valid, and no number of a run may exceed 2**63.
     """
     sizes = np.array([file.bytes for file in files], np.int64)
     if not leaves or not len(sizes):
@@ -72,7 +75,7 @@ def check_files(files: Sequence[StoredFile], leaves: Mapping[str, StoredLeaf]) -
 
 
 def _join_runs(rows: _Rows) -> _Rows:
-    """The same bytes of the same files in fewer runs: those that walk alike, one behind the other, are one."""
+    """Return the same bytes of the same files in fewer runs: adjacent runs with equal steps become one."""
     order = np.lexsort((rows.begin, rows.begin_step, rows.file_step, rows.count, rows.file))
     file, begin, many, count = rows.file[order], rows.begin[order], rows.bytes[order], rows.count[order]
     file_step, begin_step = rows.file_step[order], rows.begin_step[order]
@@ -107,7 +110,7 @@ def _rows(leaves: Mapping[str, StoredLeaf]) -> _Rows:
 
 
 def _check_range(rows: _Rows, sizes: Integers, low: int, high: int) -> None:
-    """Check the files from ``low`` to ``high``, in parts where they hold too many shards to lay out at once."""
+    """Check the files from ``low`` to ``high``; in halves if they hold too many shards to lay out at once."""
     first, last = _shards_before(rows, low), _shards_before(rows, high)
     many = last - first
     total = int(many.sum())
@@ -118,11 +121,11 @@ def _check_range(rows: _Rows, sizes: Integers, low: int, high: int) -> None:
         _check_range(rows, sizes, low, middle)
         _check_range(rows, sizes, middle, high)
     else:
-        raise InvalidManifest(f"file {low} has {total} shards, more than {_BATCH}")
+        raise InvalidManifest(f"file {low} has {total} shards: expected at most {_BATCH}")
 
 
 def _shards_before(rows: _Rows, file: int) -> Integers:
-    """Of every run, how many of its shards stand in files before this one."""
+    """Return, for every run, how many of its shards are in files before this one."""
     moving = -((rows.file - file) // np.maximum(rows.file_step, 1))
     standing = np.where(rows.file < file, rows.count, 0)
     return np.where(rows.file_step == 0, standing, np.clip(moving, 0, rows.count))
@@ -140,14 +143,14 @@ def _check_batch(rows: _Rows, sizes: Integers, first: Integers, many: Integers) 
         path = rows.leaf[run[i]]
         raise InvalidManifest(
             f"a shard of leaf {path!r} has the bytes {begin[i]} to {begin[i] + length[i]} of file {file[i]}, "
-            f"which has {sizes[file[i]]}",
+            f"which has {sizes[file[i]]} bytes",
             leaf=path,
         )
     before = np.cumsum(sizes) - sizes
     start = (before[file] + begin)[length > 0]
     stop = np.sort(start + length[length > 0])
     start.sort()
-    # Nobody begins before all that began earlier have ended: said of sorted begins and ends, it is said of the pairs.
+    # No shard begins before all earlier ones have ended: true for the pairs if true for sorted begins and ends.
     shared = stop[:-1] > start[1:]
     if shared.any():
         at = int(start[1:][shared.argmax()])
@@ -156,13 +159,14 @@ def _check_batch(rows: _Rows, sizes: Integers, first: Integers, many: Integers) 
 
 
 class TooIrregular(ValueError):
-    """So many boxes, cut in so many dimensions, that nobody would have written them."""
+    """So many boxes, cut along so many dimensions, that no program would have written them."""
 
 
 def fills(shape: tuple[int, ...], runs: tuple[Run, ...]) -> bool:
     """Return whether the shards, all inside ``shape``, hold each of its elements exactly once.
 
-    Takes time by the number of runs where they are rows that touch, of shards where they are not. Raises TooIrregular.
+    The time depends on the number of runs if they are rows of adjacent shards, else on the number of shards. Raises
+    TooIrregular.
     """
     if 0 in shape:
         return True
@@ -185,11 +189,11 @@ def fills(shape: tuple[int, ...], runs: tuple[Run, ...]) -> bool:
 
 
 def fill_exactly(shape: tuple[int, ...], begins: Integers, ends: Integers) -> bool:
-    """Return whether the boxes, n rows of one column a dimension, hold each element of ``shape`` (some) exactly once.
+    """Return whether the boxes (n rows, one column for each dimension) hold each element of ``shape`` exactly once.
 
-    The sum of the boxes is 1 on the array and 0 outside of it if and only if its difference along every dimension is
-    that of the array: +1 and -1 at the corners of boxes, which must cancel but for those of the array. So no pair of
-    boxes is ever compared.
+    The sum of the boxes is 1 inside the array and 0 outside if and only if its differences along all dimensions are
+    those of the array: +1 and -1 at the corners of boxes, which must cancel except at the array's own corners. So no
+    two boxes are compared.
     """
     begins = np.concatenate([begins, np.zeros((1, len(shape)), np.int64)])
     ends = np.concatenate([ends, np.array([shape], np.int64)])
@@ -216,7 +220,7 @@ def _sums(corner: Integers, sign: Integers) -> Integers:
 
 
 def _as_one_box(run: Run) -> Extent | None:
-    """The union of a run whose shards touch in a row along one dimension, None for any other run."""
+    """Return the union of a run whose shards are adjacent along one dimension; None for any other run."""
     first = run.first.extent
     if run.count == 1:
         return first

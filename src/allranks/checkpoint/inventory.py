@@ -1,4 +1,4 @@
-"""List the steps of a run, load their manifests, and survey what its folder holds."""
+"""List the steps of a run, load their manifests, and survey what is in a run's folder."""
 
 from __future__ import annotations
 
@@ -25,28 +25,30 @@ def steps(storage: Storage) -> tuple[int, ...]:
 
 
 def load(storage: Storage, step: int) -> Manifest:
-    """Return the manifest of a run's step. Raises NotThere, NewerFormat, and Damaged where it is not sound, or of
-    another step."""
+    """Return the manifest of a step. Raises NotThere, NewerFormat, and Damaged for an invalid manifest or another
+    step's.
+    """
     folder = paths.step_folder(step)
     manifest = load_folder(storage, folder)
     if manifest.step != step:
         raise Damaged(
-            f"{storage.url}/{folder} holds step {manifest.step}: the folder was copied or renamed.",
+            f"{storage.url}/{folder} holds step {manifest.step}: expected step {step}. The folder was copied or "
+            "renamed.",
             path=paths.manifest_path(step),
             step=step,
-            remedy=f"Rename it to {paths.step_folder(manifest.step)}; or allranks.load reads the folder as it is.",
+            remedy=f"Rename it to {paths.step_folder(manifest.step)}, or load the folder as it is with allranks.load.",
         )
     return manifest
 
 
 def load_folder(storage: Storage, folder: str) -> Manifest:
-    """Return the manifest in a folder ("": the top), whatever it is called. Raises NotThere, NewerFormat, Damaged."""
+    """Return the manifest in a folder of any name ("": the top). Raises NotThere, NewerFormat, Damaged."""
     path = f"{folder}/{paths.MANIFEST}" if folder else paths.MANIFEST
     return manifest_decode.decode(storage.get(path), path=f"{storage.url}/{path}")
 
 
 def load_from_memory(storage: Storage) -> Manifest:
-    """Return the manifest of the step that is in the memory of the hosts of a run's job (docs/checkpoint-memory.md).
+    """Return the manifest of the step in the memory of the hosts of a run's job (docs/checkpoint-memory.md).
 
     Raises NotThere, NewerFormat, Damaged.
     """
@@ -54,7 +56,7 @@ def load_from_memory(storage: Storage) -> Manifest:
 
 
 def is_current(storage: Storage, manifest: Manifest, folder: str | None = None) -> bool:
-    """Return whether a step is still what its manifest says: not removed since, saved over, or reduced to some items.
+    """Return whether a step still has this manifest: it was not removed, saved again, or reduced to some items.
 
     ``folder`` as in ``Reader``. Raises StorageError, Damaged, NewerFormat.
     """
@@ -66,7 +68,7 @@ def is_current(storage: Storage, manifest: Manifest, folder: str | None = None) 
 
 
 def leaves_at(manifest: Manifest, file: int, begin: int, end: int) -> tuple[str, ...]:
-    """Return the leaves of which some bytes lie between ``begin`` and ``end`` of a file, in the manifest's order."""
+    """Return the leaves that have bytes between ``begin`` and ``end`` of a file, in the manifest's order."""
     found = []
     for path, leaf in manifest.leaves.items():
         item = DTYPES[leaf.dtype].size
@@ -78,7 +80,7 @@ def leaves_at(manifest: Manifest, file: int, begin: int, end: int) -> tuple[str,
 
 
 def _begins_in(run: Run, file: int) -> Iterator[int]:
-    """Yield where the shards of a run that are in a file begin."""
+    """Yield the begins of the run's shards that are in a file."""
     if run.file_step:
         k, rest = divmod(file - run.first.file, run.file_step)
         if not rest and 0 <= k < run.count:
@@ -89,11 +91,10 @@ def _begins_in(run: Run, file: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class StepFolder:
-    """The folder of a step, and what is in it; ``link``: the folder is a symbolic link.
+    """The folder of a step and its content; ``link`` says that the folder is a symbolic link.
 
-    ``whole``: with a sound manifest (whether its files are there and as they were is not looked at). ``damaged``: with
-    a manifest that is not sound, ``newer``: with one of a newer allranks; ``why`` says so. ``unfinished``: without a
-    manifest, so it is no checkpoint.
+    ``state`` is ``whole`` with a valid manifest (its files are not checked), ``damaged`` with an invalid one, ``newer``
+    with one of a newer allranks (``why`` says so), and ``unfinished`` without a manifest: that is not a checkpoint.
     """
 
     step: int
@@ -111,14 +112,14 @@ class StepFolder:
 
     @property
     def changed(self) -> float | None:
-        """When anything in the folder last changed, in seconds since 1970; None where that is not known."""
+        """The time of the last change in the folder, in seconds since 1970; None if it is not known."""
         times = [file.modified for file in self.files]
         known = [at for at in (*times, self.folder_modified) if at is not None]
         return None if None in times else max(known, default=None)
 
 
 def survey(storage: Storage) -> tuple[StepFolder, ...]:
-    """Return what there is, in ascending order of the steps. Reads every manifest and no other file."""
+    """Return the step folders of a run in ascending order. Reads every manifest and no other file."""
     named = ((paths.step_of(entry.name), entry) for entry in storage.list("") if entry.size is None)
     folders = sorted(((step, entry) for step, entry in named if step is not None), key=lambda folder: folder[0])
     with ThreadPoolExecutor(_AT_ONCE) as workers:

@@ -1,4 +1,4 @@
-"""Items: the keys at the top of a state, each with files of its own, so that one can outlive the others. Pure."""
+"""Split a state into items, the keys at its top: each has files of its own and can outlive the others. Pure."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from allranks.errors import AllranksError
 
 
 class CannotReduce(AllranksError):
-    """What is to stay of a step cannot be kept without the rest of it."""
+    """A step cannot be reduced to these items."""
 
 
 def check_names(names: Iterable[object]) -> None:
-    """Raise AllranksError for a name that no item can have."""
+    """Raise AllranksError for a name that an item cannot have."""
     if wrong := [name for name in names if not paths.is_item(name)]:
         raise AllranksError(
-            f"items: {wrong[0]!r} is no name of an item.",
+            f"items: {wrong[0]!r} cannot be the name of an item.",
             remedy="An item is a key at the top of the state, of at most 64 letters, digits, - and _.",
         )
 
 
 def check_known(names: tuple[str, ...], items: Collection[str]) -> tuple[str, ...]:
-    """Return names of items. Raises AllranksError for one that the Checkpointer was not made with."""
+    """Return the names of items. Raises AllranksError for an item that the Checkpointer was not made with."""
     if unknown := [name for name in names if name not in items]:
         raise AllranksError(
-            f"close: {unknown[0]!r} is no item of this Checkpointer: expected one of {', '.join(items) or 'none'}.",
+            f"close: {unknown[0]!r} is not an item of this Checkpointer: expected one of {', '.join(items) or 'none'}.",
             remedy="Items are named when it is made: Checkpointer(..., items={'params': keep_every(100)}).",
         )
     return names
 
 
 def top_key(path: str) -> str:
-    """Return the key at the top of the state below which a leaf is."""
+    """Return the key at the top of the state, above a leaf."""
     return path.partition("/")[0]
 
 
 def item_of(path: str, items: Collection[str]) -> str:
-    """Return the item that a leaf belongs to, "" if to none of these."""
+    """Return the item of a leaf; "" if it belongs to none of ``items``."""
     found = top_key(path)
     return found if found in items else ""
 
@@ -50,9 +50,9 @@ def items_in(manifest: Manifest) -> frozenset[str]:
 
 
 def reduce_manifest(manifest: Manifest, items: Collection[str]) -> Manifest:
-    """Return the manifest of what is left of a checkpoint if only these items stay.
+    """Return the manifest of a checkpoint of which only these items stay.
 
-    Raises CannotReduce where a file that must stay holds arrays of something else, too.
+    Raises CannotReduce if a file that must stay also holds arrays of another item.
     """
     leaves = {path: leaf for path, leaf in manifest.leaves.items() if top_key(path) in items}
     named = {file.name: said for file in manifest.files if (said := paths.shard_file_of(file.name)) is not None}
@@ -60,9 +60,10 @@ def reduce_manifest(manifest: Manifest, items: Collection[str]) -> Manifest:
     places = {number: place for place, number in enumerate(numbers)}
     if not all(shard.file in places for leaf in leaves.values() for run in leaf.runs for shard in _ends(run)):
         raise CannotReduce(
-            f"step {manifest.step}: {', '.join(items)} cannot outlive the rest: the arrays are in files with others.",
+            f"step {manifest.step}: {', '.join(items)} cannot be kept without the rest: their arrays share files with "
+            "other arrays.",
             step=manifest.step,
-            remedy="Only what was saved by Checkpointer(items=...) is in files of its own.",
+            remedy="Only items that were saved by Checkpointer(items=...) have files of their own.",
         )
     values = {path: value for path, value in manifest.values.items() if top_key(path) in items}
     return replace(
@@ -80,6 +81,6 @@ def _ends(run: Run) -> Iterable[Shard]:
 
 
 def _renumber_files(leaf: StoredLeaf, places: Mapping[int, int]) -> StoredLeaf:
-    """Return a leaf whose files have other numbers: those of an item follow each other before and after."""
+    """Return a leaf with new file numbers: the files of an item are adjacent before and after."""
     runs = tuple(replace(run, first=replace(run.first, file=places[run.first.file])) for run in leaf.runs)
     return replace(leaf, runs=runs)

@@ -1,7 +1,7 @@
-"""JSON values in a manifest: standard JSON, so floats that are not numbers stand as ``{"float": "nan"}``.
+"""Convert values to standard JSON and back: floats that are not finite become ``{"float": "nan"}``.
 
-What comes back is what was given, tuples as lists. A user's own dict of the single key ``float`` or ``dict`` stands as
-``{"dict": {...}}``, so that it is never taken for one of ours.
+A value comes back as it was given, tuples as lists. A user's own dict with the single key ``float`` or ``dict`` is
+written as ``{"dict": {...}}``, so it is never mistaken for one of these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OURS = ("float", "dict")
 
 
 def pack(value: Any, *, what: str, depth: int = 0) -> Any:
-    """Return the value as standard JSON has it. Raises NotJsonable naming the place (``what`` is the top's name)."""
+    """Return the value as standard JSON. Raises NotJsonable naming the place (``what`` is the name of the top)."""
     kind = type(value)
     if value is None or kind is bool or (kind is int and value.bit_length() <= _LONGEST_INT):
         return value
@@ -28,21 +28,23 @@ def pack(value: Any, *, what: str, depth: int = 0) -> Any:
     if kind is float:
         return value if math.isfinite(value) else {"float": str(value)}
     if depth >= DEEPEST:
-        raise NotJsonable(f"{what} is nested more than {DEEPEST} deep.", remedy="A checkpoint holds flatter values.")
+        raise NotJsonable(f"{what} is nested too deeply: expected at most {DEEPEST} levels.", remedy="Flatten it.")
     if kind is list or kind is tuple:
         return [pack(item, what=f"{what}[{i}]", depth=depth + 1) for i, item in enumerate(value)]
     if kind is dict:
         packed = {_key(key, what): pack(item, what=f"{what}[{key!r}]", depth=depth + 1) for key, item in value.items()}
         return {"dict": packed} if _looks_like_ours(packed) else packed
     raise NotJsonable(
-        f"{what} is a {kind.__module__}.{kind.__qualname__}; beside arrays, a checkpoint holds None, bool, int (of at "
-        f"most {_LONGEST_INT} bits), float, str, list, tuple and dict with str keys.",
-        remedy="Convert it first (.item() for a scalar, .tolist() for a small array).",
+        f"{what} is a {kind.__module__}.{kind.__qualname__}; expected an array, None, bool, int (of at most "
+        f"{_LONGEST_INT} bits), float, str, list, tuple, or dict with str keys.",
+        remedy="Convert it first: .item() for a scalar, .tolist() for a small array.",
     )
 
 
 def unpack(value: Any, *, depth: int = 0) -> Any:
-    """Return what ``pack`` was given (tuples as lists). Raises ValueError for what ``pack`` does not write."""
+    """Return the value that ``pack`` was given (tuples as lists). Raises ValueError for what ``pack`` cannot have
+    written.
+    """
     kind = type(value)
     if kind is float and not math.isfinite(value):
         raise ValueError("a number is too large for a float")
@@ -59,7 +61,7 @@ def unpack(value: Any, *, depth: int = 0) -> Any:
         return _NAMES[inner]
     if key == "dict" and type(inner) is dict and _looks_like_ours(inner):
         return {key: unpack(item, depth=depth + 1) for key, item in inner.items()}
-    raise ValueError(f"an object of the single key {key!r} that stands for nothing")
+    raise ValueError(f"an object with the single key {key!r} has no known meaning")
 
 
 def _looks_like_ours(value: dict[str, Any]) -> bool:
@@ -78,6 +80,6 @@ def _key(key: object, what: str) -> str:
     if type(key) is str:
         return _text(key, f"a key of {what}")
     raise NotJsonable(
-        f"{what} has the key {key!r}; keys must be str (JSON would change {key!r} in silence).",
+        f"{what} has the key {key!r}: expected a str (JSON would convert {key!r} without notice).",
         remedy="Use str keys, or a list of pairs.",
     )

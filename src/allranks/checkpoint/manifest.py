@@ -25,7 +25,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``count`` shards of one shape in a regular row: the k-th is ``first`` with k times the steps added."""
+    """``count`` shards of one shape in a regular row: shard k is ``first`` with k times the steps added."""
 
     first: Shard
     count: int = 1
@@ -43,7 +43,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StoredLeaf:
-    """An array: ``dtype``, ``kind`` and ``per_rank`` as in ``arrays.Declared``."""
+    """An array of a checkpoint; ``dtype``, ``kind`` and ``per_rank`` as in ``arrays.Declared``."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -59,9 +59,9 @@ class StoredLeaf:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A shard file; its chunk i ends at byte ``ends[i]`` (the last at the file's) and has the digest ``digests[i]``.
+    """A shard file: chunk i ends at byte ``ends[i]`` (the last at the file's end) and has the digest ``digests[i]``.
 
-    In a compressed file, chunk i ends at byte ``stored[i]``; all else is said of the plain one.
+    In a compressed file, chunk i ends at byte ``stored[i]``; all other numbers are those of the plain file.
     """
 
     name: str
@@ -72,22 +72,22 @@ class StoredFile:
 
     @property
     def size(self) -> int:
-        """The bytes that the file takes."""
+        """The bytes of the file as it is stored."""
         return self.stored[-1] if self.stored else self.bytes
 
     def place(self, first: int, last: int) -> tuple[int, int]:
-        """Return where the chunks from ``first`` to ``last`` are in the file as it is stored."""
+        """Return where the chunks from ``first`` to ``last`` begin and end in the file as it is stored."""
         ends = self.stored or self.ends
         return (ends[first - 1] if first else 0), ends[last]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """``integrity`` is the digest of chunks and of the manifest itself: ``xxh3-128`` or ``blake3``.
+    """A manifest; ``integrity`` is the digest of chunks and of the manifest itself: ``xxh3-128`` or ``blake3``.
 
-    ``nonce`` is the save's own, also in every file's header; ``created`` is the time in UTC, ISO 8601. ``ties`` are the
-    paths that were one memory with another, by which it is saved; ``leaves`` has them, too. Of the paths in
-    ``rank_values``, ``values`` has a list: the value of each rank.
+    ``nonce`` identifies the save, also in every file's header; ``created`` is the time in UTC, ISO 8601. ``ties`` has
+    the paths of arrays that were one memory with another array, and that array's path; ``leaves`` has both. For a path
+    in ``rank_values``, ``values`` has a list with the value of each rank.
     """
 
     step: int
@@ -107,7 +107,9 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """n shards in order: ``file`` and ``begin`` of n, ``offset`` and ``shape`` of n rows, one column a dimension."""
+    """n shards in order: ``file`` and ``begin`` have n numbers; ``offset`` and ``shape`` n rows, a column for each
+    dimension.
+    """
 
     file: Integers
     begin: Integers
@@ -116,14 +118,14 @@ class Shards:
 
 
 def compress(shards: Shards) -> tuple[Run, ...]:
-    """Return the shards as runs, in order; each takes in as many as walk on in equal steps and have one shape."""
+    """Return the shards as runs, in order. A run takes as many shards as have one shape and equal steps."""
     count = len(shards.file)
     if not count:
         return ()
     place = np.column_stack([shards.file, shards.begin, shards.offset])
     step = np.diff(place, axis=0)
     alike = (shards.shape[1:] == shards.shape[:-1]).all(axis=1)
-    # Step i joins the shards i and i + 1; a turn is where a step is not the one before it again.
+    # Step i is from shard i to shard i + 1; a turn is a step that differs from the one before.
     turns = np.flatnonzero((step[1:] != step[:-1]).any(axis=1) | ~alike[1:] | ~alike[:-1]) + 1
     runs, begin = [], 0
     for end in [*turns.tolist(), count - 1]:

@@ -1,6 +1,6 @@
-"""A manifest read from JSON: what docs/format.md says. ``manifest_encode`` writes it.
+"""Read a manifest from JSON, as docs/format.md describes it. ``manifest_encode`` writes it.
 
-A reader trusts nothing: what is not exactly a sound manifest is refused as damaged, whatever it is.
+A reader trusts nothing: data that is not exactly a valid manifest is refused as damaged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KEYS_OF_STEP = {"file", "bytes", "offset"}
 
 
 def decode(data: bytes, *, path: str) -> Manifest:
-    """Return the manifest in the bytes of the file ``path``. Raises Damaged unless it is sound, NewerFormat."""
+    """Return the manifest in the bytes of the file ``path``. Raises Damaged if it is not valid; NewerFormat."""
     try:
         document = document_of(data)
         manifest = _manifest(document)
@@ -62,19 +62,19 @@ def decode(data: bytes, *, path: str) -> Manifest:
         ) from newer
     except InvalidManifest as fault:
         raise Damaged(
-            f"{path} is not a sound manifest: {fault}.",
+            f"{path} is not a valid manifest: {fault}.",
             path=path,
             leaf=fault.leaf,
             where=(0, len(data)),
-            remedy="Restore another step; this one cannot be trusted.",
+            remedy="Restore another step: this one is damaged.",
         ) from fault
     return manifest
 
 
 def file_names(data: bytes) -> tuple[str, ...] | None:
-    """Return the names of the files of a manifest; none where it is damaged, None where it is not ours to judge.
+    """Return the names of a manifest's files: none if it is damaged, None if it is not for this allranks to judge.
 
-    That is a manifest in a newer version of the format, or another program's file. Leaves are not looked at.
+    That is a manifest in a newer version of the format, or another program's file. Leaves are not checked.
     """
     try:
         document = document_of(data)
@@ -88,22 +88,22 @@ def file_names(data: bytes) -> tuple[str, ...] | None:
 
 def _integer(value: Any, what: str, *, low: int = 0) -> int:
     if type(value) is not int or not low <= value < LIMIT:
-        raise InvalidManifest(f"{what} is {short(value)}, not an integer from {low} to 2**63 - 1")
+        raise InvalidManifest(f"{what} is {short(value)}: expected an integer from {low} to 2**63 - 1")
     return value
 
 
 def _integers(value: Any, what: str, *, low: int = 0) -> tuple[int, ...]:
     if type(value) is not list:
-        raise InvalidManifest(f"{what} is {short(value)}, not a list")
+        raise InvalidManifest(f"{what} is {short(value)}: expected a list")
     for number in value:
         if type(number) is not int or not low <= number < LIMIT:
-            raise InvalidManifest(f"{what} is {short(value)}, not integers from {low} to 2**63 - 1")
+            raise InvalidManifest(f"{what} is {short(value)}: expected integers from {low} to 2**63 - 1")
     return tuple(value)
 
 
 def _string(value: Any, what: str, pattern: re.Pattern[str]) -> str:
     if type(value) is not str or not pattern.fullmatch(value):
-        raise InvalidManifest(f"{what} is {short(value)}")
+        raise InvalidManifest(f"{what} is {short(value)}: expected a match of {pattern.pattern}")
     return value
 
 
@@ -116,7 +116,7 @@ def _manifest(document: dict[str, Any]) -> Manifest:
     rows = _rank_values(document, world) if "rank_values" in document else {}
     both = (values.keys() & leaves.keys()) | (rows.keys() & (values.keys() | leaves.keys()))
     if both:
-        raise InvalidManifest(f"{min(both)!r} is two things: an array, a value, or a value of each rank")
+        raise InvalidManifest(f"{min(both)!r} occurs twice, as an array, a value, or a value of each rank")
     return Manifest(
         step=_integer(document["step"], "step"),
         nonce=_string(document["nonce"], "nonce", _NONCE),
@@ -134,26 +134,26 @@ def _manifest(document: dict[str, Any]) -> Manifest:
 
 
 def _rank_values(document: dict[str, Any], world: int) -> dict[str, list[Any]]:
-    """Return the values of which each rank has its own: by path, a list of one for each rank."""
+    """Return the values that each rank has for itself: by path, a list with one value for each rank."""
     found = {}
     for path, value in _mapping(document, "rank_values").items():
         if type(value) is not list or len(value) != world:
             raise InvalidManifest(
-                f"value {path!r} is {short(value)}, not a list of {world}, one for each rank", leaf=path
+                f"value {path!r} is {short(value)}: expected a list of {world}, one for each rank", leaf=path
             )
         found[path] = [_scalar(path, one) for one in value]
     return found
 
 
 def _add_ties(manifest: Manifest, ties: Any) -> Manifest:
-    """Return the manifest with the leaves that are one with others."""
+    """Return the manifest with the leaves that are tied to others."""
     if type(ties) is not dict:
-        raise InvalidManifest(f"ties is {short(ties)}, not an object")
+        raise InvalidManifest(f"ties is {short(ties)}: expected an object")
     for path, other in ties.items():
         if type(other) is not str or other not in manifest.leaves:
-            raise InvalidManifest(f"{short(path)} is tied to {short(other)}, which is no leaf", leaf=path)
+            raise InvalidManifest(f"{short(path)} is tied to {short(other)}, which is not a leaf", leaf=path)
         if path in manifest.leaves or path in manifest.values:
-            raise InvalidManifest(f"{short(path)} is tied to another leaf, and saved itself", leaf=path)
+            raise InvalidManifest(f"{short(path)} is tied to another leaf, and is a leaf itself", leaf=path)
     tied = {path: manifest.leaves[other] for path, other in ties.items()}
     return replace(manifest, leaves={**manifest.leaves, **tied}, ties=ties) if ties else manifest
 
@@ -161,7 +161,7 @@ def _add_ties(manifest: Manifest, ties: Any) -> Manifest:
 def _mapping(document: dict[str, Any], key: str) -> Mapping[str, Any]:
     value = document[key]
     if type(value) is not dict:
-        raise InvalidManifest(f"{key} is {short(value)}, not an object")
+        raise InvalidManifest(f"{key} is {short(value)}: expected an object")
     return value
 
 
@@ -169,25 +169,25 @@ def _unpack(value: Any, what: str) -> Any:
     try:
         return unpack(value)
     except ValueError as error:
-        raise InvalidManifest(f"{what} is not as it was written: {error}") from None
+        raise InvalidManifest(f"{what} cannot be decoded: {error}") from None
 
 
 def _scalar(path: str, value: Any) -> Any:
     if type(value) is not str and isinstance(value := _unpack(value, f"value {path!r}"), list | dict):
-        raise InvalidManifest(f"value {path!r} is {short(value)}, not a number, string, truth value or null")
+        raise InvalidManifest(f"value {path!r} is {short(value)}: expected a number, string, true, false or null")
     return value
 
 
 def _metric(name: str, value: Any) -> float:
     found = _unpack(value, f"metric {name!r}")
     if type(found) is not float and (type(found) is not int or abs(found) >= LIMIT):
-        raise InvalidManifest(f"metric {name!r} is {short(value)}, not a number")
+        raise InvalidManifest(f"metric {name!r} is {short(value)}: expected a number")
     return float(found)
 
 
 def _version(name: str, value: Any) -> str:
     if type(value) is not str:
-        raise InvalidManifest(f"version {name!r} is {short(value)}, not a string")
+        raise InvalidManifest(f"version {name!r} is {short(value)}: expected a string")
     return value
 
 
@@ -197,18 +197,18 @@ def _time(value: Any) -> str:
             return cast(str, value)
     except (TypeError, ValueError):
         pass
-    raise InvalidManifest(f"created is {short(value)}, not a time in UTC")
+    raise InvalidManifest(f"created is {short(value)}: expected a time in UTC")
 
 
 def _files(items: Any, integrity: str, *, compressed: bool) -> tuple[StoredFile, ...]:
     if type(items) is not list:
-        raise InvalidManifest("files is not a list")
+        raise InvalidManifest(f"files is {short(items)}: expected a list")
     digits = hasher(integrity).digits
     digest = re.compile(f"[0-9a-f]{{{digits}}}")
     files = tuple([_file(item, f"file {i}", digest, compressed=compressed) for i, item in enumerate(items)])
     names = {file.name for file in files}
     if len(names) != len(files):
-        raise InvalidManifest("two files have one name")
+        raise InvalidManifest("two files have the same name")
     _integer(sum(file.bytes for file in files), "the bytes of all files")
     return files
 
@@ -220,19 +220,21 @@ def _file(item: Any, what: str, digest: re.Pattern[str], *, compressed: bool) ->
     size = _integer(item["bytes"], f"the bytes of {what}")
     chunks = item["chunks"]
     if type(chunks) is not list:
-        raise InvalidManifest(f"the chunks of {what} are not a list")
+        raise InvalidManifest(f"the chunks of {what} are {short(chunks)}: expected a list")
     lengths, digests = _chunks(chunks, what, digest)
     ends = tuple(accumulate(lengths))
     if (ends[-1] if ends else 0) != size:
-        raise InvalidManifest(f"the chunks of {what} end at {ends[-1] if ends else 0}, the file at {size}")
+        raise InvalidManifest(
+            f"the chunks of {what} end at byte {ends[-1] if ends else 0}: expected {size}, the size of the file"
+        )
     stored = _integers(item["zstd"], f"the frames of {what}", low=1) if packed else ()
     if packed and len(stored) != len(ends):
-        raise InvalidManifest(f"{what} has {len(stored)} frames for {len(ends)} chunks")
+        raise InvalidManifest(f"{what} has {len(stored)} frames: expected {len(ends)}, one for each chunk")
     return StoredFile(name, size, ends, tuple(digests), tuple(accumulate(stored)))
 
 
 def _chunks(chunks: list[Any], what: str, digest: re.Pattern[str]) -> tuple[list[int], list[str]]:
-    """Return lengths and digests of the chunks of a file: there may be a million."""
+    """Return the lengths and digests of the chunks of a file: there may be a million."""
     if set(map(type, chunks)) <= {list} and set(map(len, chunks)) <= {2}:
         lengths, digests = [chunk[0] for chunk in chunks], [chunk[1] for chunk in chunks]
         typed = set(map(type, lengths)) <= {int} and set(map(type, digests)) <= {str}
@@ -241,28 +243,28 @@ def _chunks(chunks: list[Any], what: str, digest: re.Pattern[str]) -> tuple[list
             return lengths, digests
     for chunk in chunks:
         if type(chunk) is not list or len(chunk) != 2 or type(chunk[1]) is not str or not digest.fullmatch(chunk[1]):
-            raise InvalidManifest(f"a chunk of {what} is {short(chunk)}, not [bytes, digest]")
+            raise InvalidManifest(f"a chunk of {what} is {short(chunk)}: expected [bytes, digest]")
         _integer(chunk[0], f"the length of a chunk of {what}", low=1)
     raise AssertionError("one of the chunks is not sound")
 
 
 def _leaves(items: Any, files: int, *, extended: bool, world: int) -> dict[str, StoredLeaf]:
     if type(items) is not dict:
-        raise InvalidManifest("leaves is not an object")
+        raise InvalidManifest(f"leaves is {short(items)}: expected an object")
     left = MOST_SHARDS
     leaves = {}
     for path, item in items.items():
         try:
             leaves[path] = leaf = _leaf(item, files, extended=extended)
             if leaf.per_rank and leaf.shape[:1] != (world,):
-                raise InvalidManifest(f"its shape {list(leaf.shape)} has not a row for each of {world} ranks")
+                raise InvalidManifest(f"its shape is {list(leaf.shape)}: expected {world} rows, one for each rank")
         except NewerManifest as newer:
             raise NewerManifest(f"has the leaf {short(path)}, and {newer}") from None
         except InvalidManifest as fault:
             raise InvalidManifest(f"leaf {short(path)}: {fault}", leaf=path) from None
         left -= sum([run.count for run in leaf.runs])
         if left < 0:
-            raise InvalidManifest(f"it has more than {MOST_SHARDS} shards")
+            raise InvalidManifest(f"it has too many shards: expected at most {MOST_SHARDS}")
     return leaves
 
 
@@ -276,11 +278,11 @@ def _leaf(item: Any, files: int, *, extended: bool) -> StoredLeaf:
         raise NewerManifest(f"this allranks does not know its dtype {item['dtype']!r}")
     shape = _integers(item["shape"], "its shape")
     if len(shape) > MOST_DIMENSIONS:
-        raise InvalidManifest(f"it has {len(shape)} dimensions, more than {MOST_DIMENSIONS}")
+        raise InvalidManifest(f"it has {len(shape)} dimensions: expected at most {MOST_DIMENSIONS}")
     if math.prod(filter(None, shape)) * dtype.size >= LIMIT:
-        raise InvalidManifest(f"its shape {list(shape)} is of more than 2**63 bytes")
+        raise InvalidManifest(f"its shape is {list(shape)}: expected less than 2**63 bytes")
     if type(item["shards"]) is not list:
-        raise InvalidManifest("its shards are not a list")
+        raise InvalidManifest("its shards: expected a list")
     runs = tuple([_run(run, shape, dtype.size, files) for run in item["shards"]])
     kind = _string(kind, "its kind", _KIND_EXTENDED if extended else _KIND) if kind else ""
     return StoredLeaf(shape, dtype.name, kind, runs, per_rank)
@@ -293,7 +295,9 @@ def _run(item: Any, shape: tuple[int, ...], size: int, files: int) -> Run:
     many, place = _integers(item["shape"], "a shard's shape"), _integers(item["bytes"], "a shard's bytes")
     _check_inside(offset, many, shape)
     if len(place) != 2 or place[1] - place[0] != math.prod(many) * size:
-        raise InvalidManifest(f"a shard of {list(many)}, {size} bytes an element, has the bytes {short(item['bytes'])}")
+        raise InvalidManifest(
+            f"a shard of shape {list(many)} with {size} bytes an element has the bytes {short(item['bytes'])}"
+        )
     if file >= files:
         raise InvalidManifest(f"a shard is in file {file}, of {files}")
     first = Shard(file, place[0], Extent(offset, many))
@@ -305,11 +309,11 @@ def _row(first: Shard, item: Any, shape: tuple[int, ...], files: int) -> Run:
     expect_keys(step, _KEYS_OF_STEP, "a step")
     count = _integer(item["count"], "a count", low=2)
     if count > MOST_SHARDS:
-        raise InvalidManifest(f"a row has {count} shards, more than {MOST_SHARDS}")
+        raise InvalidManifest(f"a row has {count} shards: expected at most {MOST_SHARDS}")
     file_step, begin_step = (_integer(step[key], "a step", low=-LIMIT) for key in ("file", "bytes"))
     offset_step = _integers(step["offset"], "a step", low=-LIMIT)
     if len(offset_step) != len(shape):
-        raise InvalidManifest(f"a step has {len(offset_step)} dimensions, its leaf {len(shape)}")
+        raise InvalidManifest(f"a step has {len(offset_step)} dimensions: expected {len(shape)}, as its leaf")
     extent, last = first.extent, count - 1
     _check_inside(
         tuple([at + last * by for at, by in zip(extent.offset, offset_step, strict=True)]), extent.shape, shape
@@ -317,13 +321,15 @@ def _row(first: Shard, item: Any, shape: tuple[int, ...], files: int) -> Run:
     if not 0 <= first.file + last * file_step < files:
         raise InvalidManifest(f"a shard is in file {first.file + last * file_step}, of {files}")
     if not 0 <= first.begin + last * begin_step < LIMIT - (item["bytes"][1] - first.begin):
-        raise InvalidManifest("a row of shards leaves its file")
+        raise InvalidManifest("a row of shards exceeds its file")
     return Run(first, count, file_step, begin_step, offset_step)
 
 
 def _check_inside(offset: tuple[int, ...], many: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if not len(offset) == len(many) == len(shape):
-        raise InvalidManifest(f"a shard has not the {len(shape)} dimensions of the leaf")
+        raise InvalidManifest(f"a shard has {len(many)} dimensions: expected {len(shape)}, as its leaf")
     for at, length, limit in zip(offset, many, shape, strict=True):
         if at < 0 or at + length > limit:
-            raise InvalidManifest(f"a shard from {list(offset)} on, {list(many)}, leaves the shape {list(shape)}")
+            raise InvalidManifest(
+                f"a shard at {list(offset)} of shape {list(many)} exceeds the leaf's shape {list(shape)}"
+            )

@@ -1,4 +1,4 @@
-"""A manifest as one JSON object: its digest is right, its format and version are ours. What is in it, others judge."""
+"""Parse a manifest as one JSON object, and check its digest, format and version. Its content is checked elsewhere."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from allranks.checkpoint.integrity import InvalidManifest
 from allranks.digest import NAMES, hasher
 
 FORMAT = "allranks.checkpoint"
-# What is written where nothing needs more; where tied arrays, arrays of each rank or torch's own dtypes do; where
-# values of each rank do; and where files are compressed. (No version 2 was ever written.)
+# The format versions: the plain one; one with tied arrays, arrays of each rank or torch's own dtypes; one with values
+# of each rank; and one with compressed files. (No version 2 was ever written.)
 PLAIN, EXTENDED, BY_RANK, COMPRESSED = 1, 3, 4, 5
 
 _HEAD = re.compile(rb'\{"digest":"([0-9a-f]+)",\n')
@@ -28,19 +28,18 @@ _KNOWN = f"{', '.join(map(str, (PLAIN, EXTENDED, BY_RANK)))} and {COMPRESSED}"
 
 
 class NewerManifest(InvalidManifest):
-    """The manifest is as a newer allranks wrote it, which this one cannot read."""
+    """The manifest was written by a newer allranks, which this one cannot read."""
 
 
 def is_ours(data: bytes) -> bool:
-    """Return whether the bytes are a manifest of allranks of any version, sound or damaged."""
+    """Return whether the bytes are a manifest of allranks of any version, valid or damaged."""
     return _HEAD.match(data) is not None or f'"{FORMAT}"'.encode() in data
 
 
 def document_of(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of a manifest's bytes. Raises InvalidManifest, and NewerManifest for a newer version of
-    the format.
+    """Return the JSON object of a manifest's bytes. Raises InvalidManifest; NewerManifest for a newer format version.
 
-    A digest that this allranks does not know may be a newer version's; one that it knows must be right.
+    A digest that this allranks does not know may be a newer version's. A digest that it knows must match.
     """
     head = _HEAD.match(data)
     if head is None:
@@ -49,25 +48,27 @@ def document_of(data: bytes) -> dict[str, Any]:
     named = [name for name in NAMES if hasher(name).digits == len(written)]
     if not named:
         _check_version(_parsed(data))
-        raise InvalidManifest(f"its digest has {len(written)} digits")
+        raise InvalidManifest(f"its digest has {len(written)} digits: no known digest has so many")
     found = hasher(named[0])(memoryview(data)[head.end() :])
     if found != written:
-        raise InvalidManifest(f"the {named[0]} digest of its content is {found}; {written} was saved")
+        raise InvalidManifest(f"the {named[0]} digest of its content is {found}: expected {written}")
     document = _parsed(data)
     if document.get("format") != FORMAT:
-        raise InvalidManifest(f"its format is {short(document.get('format'))}, not {FORMAT!r}")
+        raise InvalidManifest(f"its format is {short(document.get('format'))}: expected {FORMAT!r}")
     _check_version(document)
     version = document.get("version")
     if type(version) is not int or version not in _KEYS_OF:
-        raise InvalidManifest(f"its version is {short(version)}, none of {_KNOWN}")
+        raise InvalidManifest(f"its version is {short(version)}: expected one of {_KNOWN}")
     expect_keys(document, _KEYS_OF[version], "the manifest")
     if document["integrity"] != named[0]:
-        raise InvalidManifest(f"it names the digest {short(document['integrity'])}, but its own is {named[0]}")
+        raise InvalidManifest(
+            f"its 'integrity' is {short(document['integrity'])}: expected {named[0]!r}, its own digest"
+        )
     return document
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of the bytes, whatever it says."""
+    """Return the JSON object of the bytes, whatever its content."""
     try:
         text = data.decode()
         document = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
@@ -84,16 +85,18 @@ def _parsed(data: bytes) -> dict[str, Any]:
 def _check_version(document: dict[str, Any]) -> None:
     version = document.get("version")
     if document.get("format") == FORMAT and type(version) is int and version > PLAIN and version not in _KEYS_OF:
-        raise NewerManifest(f"is in version {version} of the format: this allranks reads the versions {_KNOWN}")
+        raise NewerManifest(
+            f"has version {version} of the format, which this allranks cannot read: expected one of {_KNOWN}"
+        )
 
 
 def _check_text(text: str, document: Any) -> None:
-    """Refuse halves of surrogate pairs: escapes of what no Unicode text holds."""
+    """Refuse halves of surrogate pairs: escapes that no Unicode text contains."""
     if _SURROGATE.search(text):
         try:
             json.dumps(document, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise InvalidManifest("it holds half of a surrogate pair") from None
+            raise InvalidManifest("it contains half of a surrogate pair") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -101,7 +104,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise InvalidManifest(f"the key {short(twice)} stands twice in an object")
+        raise InvalidManifest(f"the key {short(twice)} occurs twice in one object")
     return made
 
 
@@ -116,6 +119,6 @@ def short(value: Any) -> str:
 
 def expect_keys(value: Any, keys: Set[str], what: str) -> None:
     if type(value) is not dict:
-        raise InvalidManifest(f"{what} is {short(value)}, not an object")
+        raise InvalidManifest(f"{what} is {short(value)}: expected an object")
     if value.keys() != keys:
-        raise InvalidManifest(f"{what} has the keys {short(sorted(value))}, not {sorted(keys)}")
+        raise InvalidManifest(f"{what} has the keys {short(sorted(value))}: expected {sorted(keys)}")

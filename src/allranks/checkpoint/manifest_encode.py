@@ -1,4 +1,4 @@
-"""A manifest as JSON: what docs/format.md says. ``manifest_json`` reads it."""
+"""Write a manifest as JSON, as docs/format.md describes it. ``manifest_decode`` reads it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from allranks.digest import hasher
 
 
 def encode(manifest: Manifest, *, leaves: str | None = None) -> bytes:
-    """Return a sound manifest as the bytes of its file, one leaf a line. Raises NotJsonable.
+    """Return a valid manifest as the bytes of its file, one leaf on each line. Raises NotJsonable.
 
-    ``leaves`` is what ``leaves_text`` returned for its leaves, if that was called: they are the same at every save.
-    Tied paths are not among those.
+    ``leaves`` is the text that ``leaves_text`` returned for its leaves, if it was called: that text is the same at
+    every save. Tied paths are not among those leaves.
     """
     if leaves is None:
         leaves = leaves_text({path: leaf for path, leaf in manifest.leaves.items() if path not in manifest.ties})
@@ -27,7 +27,7 @@ def encode(manifest: Manifest, *, leaves: str | None = None) -> bytes:
 
 
 def without_leaves(data: bytes, leaves: str, *, integrity: str) -> bytes:
-    """Return what ``encode`` has returned as the manifest of a checkpoint without leaves: all else is the same."""
+    """Return the manifest that ``encode`` returned, as that of a checkpoint without leaves."""
     before, opening, rest = data.partition(b'"leaves":{' + leaves.encode("ascii"))
     rest = re.sub(rb'\A\},\n"ties":[^\n]*', b'},\n"ties":{},', rest)
     return _signed(before.partition(b"\n")[2] + opening[: len('"leaves":{')] + rest, integrity)
@@ -38,7 +38,7 @@ def _signed(body: bytes, integrity: str) -> bytes:
 
 
 def leaves_text(leaves: Mapping[str, StoredLeaf]) -> str:
-    """Return the manifest's lines about its leaves."""
+    """Return the manifest's lines for its leaves."""
     return _lines(f"{quoted(path)}:{_leaf_text(leaf)}" for path, leaf in leaves.items())
 
 
@@ -61,7 +61,7 @@ def _sections(m: Manifest, leaves: str) -> Iterator[str]:
 
 
 def _version(m: Manifest) -> int:
-    """Return the lowest version of the format that can say what the manifest says."""
+    """Return the lowest version of the format that can express the manifest."""
     if any(file.stored for file in m.files):
         return COMPRESSED
     if m.rank_values:
@@ -71,7 +71,7 @@ def _version(m: Manifest) -> int:
 
 
 def _packed(values: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return each value as JSON has it. The mapping itself is ours: a single name ``float`` in it is a name."""
+    """Return each value as JSON. The mapping itself is written as it is: a single name ``float`` in it is a name."""
     return {name: pack(value, what=f"{what} {name!r}") for name, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""Whether a template fits a checkpoint: all differences at once, and what may be meant by them."""
+"""Compare a template with a checkpoint: report all differences at once, with the likely reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.names import Rename, canonical, matches, rename_all
 from allranks.errors import AllranksError
 
-# Lines a group has in the message; names a leaf is compared with before it is said to be new.
+# The most lines of a group in the message; the most names that a leaf is compared with.
 _LISTED = 20
 _COMPARED = 64
 
@@ -28,10 +28,10 @@ Kind = Literal["missing", "unexpected", "reshaped", "recast", "array or value", 
 class Difference:
     """One leaf on which a template and a checkpoint differ.
 
-    ``missing`` is not in the checkpoint, ``unexpected`` not in the template. ``wanted`` is what the template has,
-    ``found`` what the checkpoint has (a shape, a dtype, a type), "" where it has none. ``meant`` is the path of the
-    other side that this one probably is, of the same shape and dtype; "" if there is none. What is ``tied``
-    is one memory with the leaf ``meant`` in the template, and has other bytes in the checkpoint.
+    A ``missing`` leaf is not in the checkpoint, an ``unexpected`` one is not in the template. ``wanted`` is what the
+    template has and ``found`` what the checkpoint has (a shape, a dtype, a type); "" where there is none. ``meant`` is
+    the path on the other side that this leaf probably is, of the same shape and dtype; "" if there is none. A ``tied``
+    leaf is one memory with the leaf ``meant`` in the template, and has other bytes in the checkpoint.
     """
 
     kind: Kind
@@ -43,10 +43,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
-    """What of a difference the program means: ``rename`` says of paths in the checkpoint what they are in the template.
+    """The differences that the program allows.
 
-    Globs let leaves of the template be missing, and leaves of the checkpoint be left; with ``cast``, floats take the
-    dtype of the template.
+    ``rename`` maps paths of the checkpoint to paths of the template. Leaves of the template that match
+    ``allow_missing`` may be missing, and leaves of the checkpoint that match ``allow_unexpected`` are left out (both
+    are globs). With ``cast``, floats take the dtype of the template.
     """
 
     rename: Rename | None = None
@@ -55,7 +56,7 @@ class RestoreOptions:
     cast: bool = False
 
     def allows(self, one: Difference, manifest: Manifest) -> bool:
-        """Return whether a difference is meant."""
+        """Return whether a difference is allowed."""
         match one.kind:
             case "missing":
                 return bool(matches(one.path, self.allow_missing))
@@ -68,7 +69,9 @@ class RestoreOptions:
 
 
 def rename_manifest(manifest: Manifest, template: Iterable[str], rename: Rename | None) -> Manifest:
-    """Return a manifest with the paths that its leaves have in a template. Raises AllranksError: two would be one."""
+    """Return a manifest with the paths that its leaves have in a template. Raises AllranksError if two get the same
+    path.
+    """
     if rename is None:
         return manifest
     known = {canonical(path): path for path in template}
@@ -83,7 +86,7 @@ def rename_manifest(manifest: Manifest, template: Iterable[str], rename: Rename 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What both sides come down to: what stands at each path, and as what kind of thing."""
+    """The arrays and values of one side, by path."""
 
     arrays: Mapping[str, tuple[tuple[int, ...], str]]
     values: Mapping[str, Any]
@@ -96,7 +99,7 @@ class _Side:
         yield from self.values
 
     def text(self, path: str) -> str:
-        """What stands there, comparable: equal for leaves that could stand for each other."""
+        """Return a description of a leaf: equal for leaves that could stand for each other."""
         if path in self.arrays:
             shape, dtype = self.arrays[path]
             return f"{dtype}{list(shape)}"
@@ -104,7 +107,7 @@ class _Side:
 
 
 def saved_tree(manifest: Manifest, rename: Rename | None = None) -> SavedTree:
-    """Return what a checkpoint has, for templates that take its structure."""
+    """Return the leaves of a checkpoint, for templates that take its structure."""
     seen = rename_manifest(manifest, (), rename)
     arrays = {path: SavedArray(leaf.shape, leaf.dtype, leaf.kind) for path, leaf in seen.leaves.items()}
     return SavedTree({**arrays, **seen.values}, separators="/" if rename is None else "./")
@@ -115,7 +118,7 @@ def differences(
 ) -> tuple[Difference, ...]:
     """Return all differences between a template (its arrays and values) and a checkpoint, in the order of the paths.
 
-    A value may differ, its type may not; None goes with any type. Arrays must agree in shape, dtype and kind.
+    A value may differ, but its type may not; None fits any type. Arrays must agree in shape, dtype and kind.
     """
     template = _Side({one.path: (one.shape, _dtype(one.dtype, one.kind)) for one in declared}, values)
     saved = _Side(
@@ -134,7 +137,7 @@ def differences(
 
 
 def tied_differences(pairs: Mapping[int, int], declared: Sequence[Declared]) -> tuple[Difference, ...]:
-    """Return the differences of arrays that are one memory in a template, and not in the checkpoint."""
+    """Return the differences for arrays that are one memory in a template, and not in the checkpoint."""
     return tuple(
         Difference("tied", declared[number].path, "one memory", "other bytes", declared[other].path)
         for number, other in pairs.items()
@@ -142,24 +145,24 @@ def tied_differences(pairs: Mapping[int, int], declared: Sequence[Declared]) -> 
 
 
 def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:
-    """Return the differences as one message: grouped, a long group shortened; and how much fits.
+    """Return the differences as one message: grouped, long groups shortened, with the amount that fits.
 
-    What is in the checkpoint alone is not listed again where it is named beside what it probably is here.
+    A leaf of the checkpoint is not listed again if it is named beside the leaf of the template that it probably is.
     """
     lines = [f"the template does not fit the checkpoint of step {manifest.step}: {_counts(found)}."]
     lines += _section("in the template, not in the checkpoint", [_one_sided(d) for d in found if d.kind == "missing"])
     left = [one for one in found if one.kind == "unexpected" and not one.meant]
     lines += _section("in the checkpoint, not in the template", [_one_sided(one) for one in left])
     for kind, title in (
-        ("reshaped", "of another shape"),
-        ("recast", "of another type"),
-        ("array or value", "an array on one side, a value on the other"),
+        ("reshaped", "different shape"),
+        ("recast", "different type"),
+        ("array or value", "an array on one side and a value on the other"),
     ):
         lines += _section(
             title, [f"{d.path!r}: {d.found} in the checkpoint, {d.wanted} here" for d in found if d.kind == kind]
         )
     lines += _section(
-        "one memory in the template, and different arrays in the checkpoint",
+        "one memory in the template, different arrays in the checkpoint",
         [f"{d.path!r} is {d.meant!r} here" for d in found if d.kind == "tied"],
     )
     lines += _advice(found, [one.path for one in declared], manifest)
@@ -177,8 +180,8 @@ def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: 
 def notes_of(allowed: Sequence[Difference]) -> tuple[str, ...]:
     """Return a line for each kind of difference that was allowed."""
     words = {
-        "missing": "stay as this program has them: the checkpoint has none of",
-        "unexpected": "are left in the checkpoint:",
+        "missing": "are not in the checkpoint and keep the program's values:",
+        "unexpected": "are in the checkpoint only, and not restored:",
         "recast": "are cast:",
     }
     lines = []
@@ -209,7 +212,8 @@ def _changes(path: str, template: _Side, saved: _Side) -> Iterator[Difference]:
 
 
 def _renames(missing: Sequence[str], unexpected: Sequence[str], template: _Side, saved: _Side) -> dict[str, str]:
-    """For each missing path, the unexpected one that it probably is: by one change of all names, else by likeness."""
+    """Return, for each missing path, the unexpected path that it probably is: by one common change, else by
+    similarity."""
     meant: dict[str, str] = {}
     free = set(unexpected)
     for change in _likely_changes(missing, unexpected):
@@ -230,21 +234,21 @@ def _renames(missing: Sequence[str], unexpected: Sequence[str], template: _Side,
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """From a template's path to the checkpoint's: ``wanted`` at its beginning (or end) becomes ``found``."""
+    """A change from template paths to checkpoint paths: ``wanted`` at the begin (or end) becomes ``found``."""
 
     at_end: bool
     wanted: str
     found: str
 
     def apply(self, path: str) -> str | None:
-        """Return the path changed, None if it does not begin (or end) so."""
+        """Return the changed path; None if the path does not begin (or end) with ``wanted``."""
         if self.at_end:
             return path.removesuffix(self.wanted) + self.found if path.endswith(self.wanted) else None
         return self.found + path.removeprefix(self.wanted) if path.startswith(self.wanted) else None
 
     @property
     def rename(self) -> dict[str, str]:
-        """What to give ``restore(rename=)``."""
+        """The change as a ``rename`` for ``restore``."""
         old, new = (f"*{part}" if self.at_end else f"{part}*" for part in (self.found, self.wanted))
         return {old: new}
 
@@ -257,7 +261,7 @@ class _Change:
 
 
 def _changes_between(wanted: str, found: str) -> Iterator[_Change]:
-    """The change of the beginning, and that of the end, in whole components, that leads from one path to the other."""
+    """Yield the change of the begin, and that of the end, in whole components, that turn one path into the other."""
     old, new = _components(wanted), _components(found)
     same = _common_prefix(old[::-1], new[::-1])
     yield _Change(False, "".join(old[: len(old) - same]), "".join(new[: len(new) - same]))
@@ -274,7 +278,7 @@ def _common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _likely_changes(missing: Sequence[str], unexpected: Sequence[str]) -> list[_Change]:
-    """Changes that may explain many: those between a few missing paths and paths of the other side like them."""
+    """Return changes that may explain many differences: those between a few missing paths and similar other paths."""
     changes: dict[_Change, None] = {}
     for path in {*missing[:1], *missing[len(missing) // 2 :][:1], *missing[-1:]}:
         like = [other for other in unexpected if other.endswith(path) or path.endswith(other)]
@@ -303,7 +307,8 @@ def _section(title: str, items: Sequence[str]) -> list[str]:
 
 
 def _advice(found: Sequence[Difference], arrays: Sequence[str], manifest: Manifest) -> list[str]:
-    """The one change of names that explains two missing leaves and half of them, if any, and the line that makes it."""
+    """Return the one change that explains at least two missing leaves and half of them, if any, with the line to
+    write."""
     missing = [one for one in found if one.kind == "missing"]
     pairs = [(one.path, one.meant) for one in missing if one.meant]
     changes = dict.fromkeys(change for pair in pairs[:_COMPARED] for change in _changes_between(*pair))
@@ -318,7 +323,7 @@ def _advice(found: Sequence[Difference], arrays: Sequence[str], manifest: Manife
 
 
 def _improves_fit(change: _Change, arrays: Sequence[str], manifest: Manifest) -> bool:
-    """Return whether more arrays fit with the change given as ``rename=``."""
+    """Return whether more arrays fit if the change is given as ``rename=``."""
     try:
         after = rename_manifest(manifest, arrays, change.rename)
     except AllranksError:
@@ -332,7 +337,7 @@ def _coverage(found: Sequence[Difference], declared: Sequence[Declared], manifes
     filled, wanted = _amount((one.shape, one.dtype) for one in fits), _amount((d.shape, d.dtype) for d in declared)
     stored = _amount((leaf.shape, leaf.dtype) for leaf in manifest.leaves.values())
     return (
-        f"  what fits: {len(fits)} of the template's {len(declared)} arrays ({filled[0]:,} of {wanted[0]:,} elements, "
+        f"  matching: {len(fits)} of the template's {len(declared)} arrays ({filled[0]:,} of {wanted[0]:,} elements, "
         f"{filled[1]:,} of {wanted[1]:,} bytes); the checkpoint has {len(manifest.leaves)} ({stored[0]:,} elements, "
         f"{stored[1]:,} bytes)."
     )

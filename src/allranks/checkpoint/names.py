@@ -1,7 +1,6 @@
-"""What a file calls a leaf, and what the template calls it. Pure: names in, names out.
+"""Map the names of leaves in a file to their names in a template. Pure: names in, names out.
 
-``.`` and ``/`` are one separator here: flat formats write ``model.layers.0.weight`` where a tree has
-``model/layers/0/weight``.
+``.`` and ``/`` are the same separator here: flat formats write ``model.layers.0.weight`` for ``model/layers/0/weight``.
 """
 
 from __future__ import annotations
@@ -15,33 +14,33 @@ from allranks.failure import text_of
 
 Rename = Mapping[str, str] | Callable[[str], str]
 
-# Where the weights stand in files that hold more: Lightning, torch's recipes, Flax, DeepSpeed.
+# The keys of the weights in files that hold more: Lightning, torch's recipes, Flax, DeepSpeed.
 _LISTED = 12
 KNOWN_KEYS = ("state_dict", "model_state_dict", "model", "params", "module", "state")
 
 
 def canonical(path: str) -> str:
-    """Return the path with the one separator that paths are compared by."""
+    """Return the path with the separator that paths are compared by."""
     return path.replace("/", ".")
 
 
 def matches(path: str, globs: Iterable[str]) -> str:
-    """Return the first of the globs that the path matches, "" if none does."""
+    """Return the first of the globs that the path matches; "" if none does."""
     return next((glob for glob in globs if fnmatchcase(canonical(path), canonical(glob))), "")
 
 
 def make_renamer(rename: Rename | None) -> Callable[[str], str]:
-    """Return what tells of a name in the file its name in the template.
+    """Return a function from a name in the file to the name in the template.
 
-    Of a mapping, names without ``*`` are taken as they are, and first. Patterns follow, in their order, each on what
-    the one before it left: ``{"model.*": "*", "*.fc1.*": "*.0.*"}``. Raises AllranksError where a pattern and what it
-    becomes do not have the same number of ``*``.
+    Of a mapping, names without ``*`` apply first, and exactly. Patterns follow in their order, each on the result of
+    the one before: ``{"model.*": "*", "*.fc1.*": "*.0.*"}``. Raises AllranksError if a pattern and its result do not
+    have the same number of ``*``.
     """
     return canonical if rename is None else _Renamer(rename)
 
 
 class _Renamer:
-    """A rename, checked; ``unused_renames`` are those of its names and patterns that nothing had yet."""
+    """A checked rename; ``idle`` are its names and patterns that have not matched yet."""
 
     def __init__(self, rename: Rename) -> None:
         self._change = None if isinstance(rename, Mapping) else rename
@@ -49,8 +48,8 @@ class _Renamer:
         texts = all(isinstance(text, str) for step in steps.items() for text in step)
         if not texts or not (self._change is None or callable(self._change)):
             raise AllranksError(
-                f"rename={rename!r:.200} says of no name what it becomes.",
-                remedy="It is a mapping of texts, or a function; what is not wanted, allow_unexpected= lets go.",
+                f"rename={rename!r:.200}: expected a mapping of names, or a function.",
+                remedy="Write rename={'old': 'new'}. To leave out leaves of the file, use allow_unexpected=.",
             )
         self._exact = {canonical(old): (old, canonical(new)) for old, new in steps.items() if "*" not in old}
         self._patterns = [(old, *_pattern(old, new)) for old, new in steps.items() if "*" in old]
@@ -63,7 +62,7 @@ class _Renamer:
             except Exception as error:
                 raise AllranksError(f"rename({name!r}) failed: {text_of(error)}") from error
             if not isinstance(new, str):
-                raise AllranksError(f"rename({name!r}) returned {new!r:.80}, which is no name.")
+                raise AllranksError(f"rename({name!r}) returned {new!r:.80}: expected a name (str).")
             return canonical(new)
         name = canonical(name)
         if name in self._exact:
@@ -78,7 +77,7 @@ class _Renamer:
 
 
 def unused_renames(names: Iterable[str], rename: Rename | None) -> list[str]:
-    """Return what of a mapping renames none of these names: perhaps it is misspelt."""
+    """Return the keys of a mapping that match none of these names: perhaps they are misspelt."""
     if not isinstance(rename, Mapping):
         return []
     change = _Renamer(rename)
@@ -90,7 +89,8 @@ def unused_renames(names: Iterable[str], rename: Rename | None) -> list[str]:
 def _pattern(old: str, new: str) -> tuple[re.Pattern[str], Sequence[str]]:
     if old.count("*") != new.count("*"):
         raise AllranksError(
-            f"rename={{{old!r}: {new!r}}}: the pattern has {old.count('*')} '*', what it becomes {new.count('*')}.",
+            f"rename={{{old!r}: {new!r}}}: the pattern has {old.count('*')} '*', and its result has "
+            f"{new.count('*')}: expected the same number.",
             remedy="Each '*' stands for the same text on both sides.",
         )
     text = "(.*?)".join(map(re.escape, canonical(old).split("*")))
@@ -105,9 +105,9 @@ def _interleave(between: Sequence[str], texts: Sequence[str]) -> Iterable[str]:
 
 
 def rename_all(names: Iterable[str], rename: Rename | None) -> dict[str, str]:
-    """Return by its name in the template what each leaf is called in the file.
+    """Return the name in the file of each leaf, by its name in the template.
 
-    Raises AllranksError where two leaves would get one name.
+    Raises AllranksError if two leaves get the same name.
     """
     change = make_renamer(rename)
     found: dict[str, str] = {}
@@ -115,24 +115,26 @@ def rename_all(names: Iterable[str], rename: Rename | None) -> dict[str, str]:
         new = change(name)
         if (other := found.setdefault(new, name)) != name:
             raise AllranksError(
-                f"{other!r} and {name!r} of the file would both be {new!r} in the template.",
-                remedy="Make the rename narrower." if rename is not None else "Give one of them another name: rename=.",
+                f"{other!r} and {name!r} of the file both become {new!r} in the template.",
+                remedy="Make the pattern of rename= match fewer names."
+                if rename is not None
+                else "Give one of them another name with rename=.",
             )
     return found
 
 
 def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -> str:
-    """Return below which key of the file the leaves stand that are meant; "" for the top.
+    """Return the key of the file below which the wanted leaves are; "" for the top.
 
-    ``key`` says so itself (AllranksError if nothing is below it). Else the known key, or the top, of which most names
-    are the template's; and where none is, the known key if all arrays of the file stand below some key.
+    ``key`` itself, if it is given (AllranksError if nothing is below it). Else the known key, or the top, with the most
+    names of the template. If no name matches, the known key, provided that all arrays of the file are below some key.
     """
     names = list(names)
     if key is not None:
         if key and not names_below(names, key):
             tops = list(dict.fromkeys(name.partition("/")[0] for name in names)) or ["nothing"]
             told = ", ".join(tops[:_LISTED]) + (f" and {len(tops) - _LISTED} more" if len(tops) > _LISTED else "")
-            raise AllranksError(f"no array of the file is below key={key!r}; at the top there are: {told}.")
+            raise AllranksError(f"no array of the file is below key={key!r}: expected one of the keys {told}.")
         return key
     wanted = set(map(canonical, template))
     found = {known: [n for n in names if n.startswith(f"{known}/")] for known in KNOWN_KEYS}
@@ -149,6 +151,6 @@ def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -
 
 
 def names_below(names: Iterable[str], key: str) -> dict[str, str]:
-    """Return by their names below a key the names of the file."""
+    """Return the names of the file below a key, by their names without the key."""
     prefix = f"{canonical(key)}." if key else ""
     return {name[len(prefix) :]: name for name in names if canonical(name).startswith(prefix)}

@@ -1,4 +1,4 @@
-"""The names in a run's directory, and what they say: any other name is somebody else's, and left alone."""
+"""Name the files and folders of a run, and parse their names. Other names belong to others, and are left alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FENCE = re.compile(r"([0-9]{8,18})\.json")
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """What a shard file's name says: whose it is, of how many ranks, how its save's nonce begins, of which item."""
+    """The parts of a shard file's name: rank, number of ranks, begin of the save's nonce, item."""
 
     rank: int
     size: int
@@ -33,37 +33,37 @@ class ShardFile:
 
 
 def step_folder(step: int) -> str:
-    """Return the folder of a step, in the run."""
+    """Return the folder of a step, relative to the run."""
     return f"checkpoint-{step}"
 
 
 def step_of(folder: str) -> int | None:
-    """Return the step whose folder this is, None for any other name."""
+    """Return the step of a folder's name; None for any other name."""
     found = _STEP.fullmatch(folder)
     return int(found[1]) if found else None
 
 
 def manifest_path(step: int) -> str:
-    """Return the path of a step's manifest, in the run."""
+    """Return the path of a step's manifest, relative to the run."""
     return f"{step_folder(step)}/{MANIFEST}"
 
 
 def is_item(name: object) -> bool:
-    """Return whether an item may be called so: its files bear its name."""
+    """Return whether an item may have this name: its files contain it."""
     return isinstance(name, str) and re.fullmatch(_ITEM, name) is not None
 
 
 def shard_file(rank: int, size: int, nonce: str, item: str = "", *, compressed: bool = False) -> str:
-    """Return the name of the file that a rank writes into the step's folder, in the save of this nonce (32 digits).
+    """Return the name of the file that a rank writes into the step's folder, in the save with this nonce (32 digits).
 
-    ``item`` is that whose arrays are in it, "" for those of no item.
+    ``item`` is the item whose arrays are in it, "" for those of no item.
     """
     end = ".safetensors.zst" if compressed else ".safetensors"
     return f"rank-{rank:05}-of-{size:05}.{nonce[:8]}{'.' if item else ''}{item}{end}"
 
 
 def shard_file_of(name: str) -> ShardFile | None:
-    """Return what a shard file's name says, None for any other name."""
+    """Return the parts of a shard file's name; None for any other name."""
     found = _SHARD_FILE.fullmatch(name)
     if not found:
         return None
@@ -79,23 +79,23 @@ def is_of(path: str, nonce: str) -> bool:
 
 
 def fence_path(number: int) -> str:
-    """Return the path of a fence, in the run."""
+    """Return the path of a fence, relative to the run."""
     return f"{FENCES}/{number:08}.json"
 
 
 def fence_of(name: str) -> int | None:
-    """Return the number of the fence whose file, in the folder of fences, this is; None for any other name."""
+    """Return the number of a fence from its file name; None for any other name."""
     found = _FENCE.fullmatch(name)
     number = int(found[1]) if found else 0
     return number if found and fence_path(number) == f"{FENCES}/{name}" else None
 
 
 def hold_path(step: int, nonce: str) -> str:
-    """Return the path of a reader's hold on a step, in the run; ``nonce`` is of 8 digits."""
+    """Return the path of a reader's hold on a step, relative to the run; ``nonce`` has 8 digits."""
     return f"{HOLDS}/{step}.{nonce}.json"
 
 
 def hold_of(name: str) -> int | None:
-    """Return the step that a file in the folder of holds is about, None for any other name."""
+    """Return the step of a hold from its file name; None for any other name."""
     found = _HOLD.fullmatch(name)
     return int(found[1]) if found else None

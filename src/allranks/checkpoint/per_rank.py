@@ -1,4 +1,4 @@
-"""Leaves that differ from rank to rank on purpose: rank 0's is saved, or each rank's. Pure."""
+"""Select what is saved and restored of leaves that differ over the ranks on purpose: rank 0's, or each rank's. Pure."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from allranks.extent import Extent
 
 @dataclass(frozen=True, slots=True)
 class RankChoices:
-    """``per_rank`` and ``from_main`` are globs of paths, in which ``.`` and ``/`` are one."""
+    """Globs of the paths of which each rank's leaf (``per_rank``) or rank 0's (``from_main``) counts; ``.`` and ``/``
+    are one.
+    """
 
     per_rank: tuple[str, ...] = ()
     from_main: tuple[str, ...] = ()
 
     @property
     def as_json(self) -> dict[str, list[str]]:
-        """What all ranks must choose alike, as JSON."""
+        """The choices as JSON; equal on all ranks."""
         return {"per_rank": list(self.per_rank), "from_main": list(self.from_main)}
 
     def among(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the leaves that something was chosen for, and what: "main" or "rank"."""
+        """Return the leaves that have a choice, with "main" or "rank"."""
         if not self.per_rank and not self.from_main:
             return {}
         return {path: choice for path in paths if (choice := self.of(path))}
 
     def of(self, path: str) -> Literal["", "main", "rank"]:
-        """Return what was chosen for a leaf, "" if nothing was."""
+        """Return the choice for a leaf; "" if there is none."""
         if matches(path, self.per_rank):
             return "rank"
         return "main" if matches(path, self.from_main) else ""
 
 
 def globs(asked: str | Iterable[str], *, name: str) -> tuple[str, ...]:
-    """Return what was given as one glob or several. Raises BadArgument."""
+    """Return an argument that is one glob or several as a tuple. Raises BadArgument."""
     if isinstance(asked, str):
         return (asked,)
     found = several(asked)
@@ -48,10 +50,10 @@ def globs(asked: str | Iterable[str], *, name: str) -> tuple[str, ...]:
 
 
 def rows_of(manifest: Manifest, *, rank: int, size: int, choose: Callable[[str], str]) -> Manifest:
-    """Return a manifest as one of ``size`` ranks reads it: of what each rank has for itself, that rank's.
+    """Return a manifest as one of ``size`` ranks reads it: of a leaf that each rank has saved, it has that rank's.
 
-    Where another number of ranks has saved, it is rank 0's of what is chosen as "main", that of one of the ranks of
-    what is to be "dealt", and of the rest all ranks' as it is. The leaves and values stay marked.
+    If another number of ranks has saved, the choice decides: "main" reads rank 0's, "dealt" reads that of one of the
+    ranks, and any other leaf is read as it is, with all ranks' rows. The leaves and values stay marked.
     """
     saved = manifest.world_size
     marked = [*(path for path, leaf in manifest.leaves.items() if leaf.per_rank), *manifest.rank_values]
@@ -80,9 +82,9 @@ def _inner(extent: Extent) -> Extent:
 
 
 def advice(paths: Sequence[str]) -> str:
-    """Return what to write where leaves differ over the ranks on purpose."""
+    """Return what to write if leaves differ over the ranks on purpose."""
     told = "[" + ", ".join(map(repr, paths[:3])) + (", ..." if len(paths) > 3 else "") + "]"
     return (
-        "Where they differ on purpose, say so once for all: Checkpointer(..., "
-        f"from_main={told}) saves rank 0's, per_rank={told} each rank's."
+        "If they differ on purpose, say so when you make the Checkpointer: "
+        f"Checkpointer(..., from_main={told}) saves rank 0's, per_rank={told} each rank's."
     )

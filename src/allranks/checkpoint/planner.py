@@ -1,4 +1,4 @@
-"""What follows from a state's declarations alone: planned once, and used at every save of a training."""
+"""Plan what follows from a state's declarations alone: once, for every save of a training."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from allranks.gate.ticket import digest_of
 
 @dataclass(slots=True)
 class ReadBack:
-    """Whether the manifest's text about the leaves of a plan was read back, and found sound: once is enough."""
+    """Whether the manifest's text for the leaves of a plan was read back and found valid: once is enough."""
 
     done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """This rank's file of an item ("": of no item): ``arrays`` are the numbers in the tree of what its plan names."""
+    """This rank's file of an item ("": of no item); ``arrays`` are the numbers in the tree of the plan's arrays."""
 
     item: str
     arrays: tuple[int, ...]
@@ -42,10 +42,13 @@ class PlannedFile:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSave:
-    """``declared`` are the arrays that are written, ``ties`` the paths of the others: each is one memory with the one
-    whose path it has. ``digest`` is of the declarations; ``nbytes`` the bytes of all arrays; ``files`` are what this
-    rank writes, ``items`` the order of all ranks' files. ``checkpoint_layout``, on rank 0 only, is of all files,
-    ``leaves`` the manifest's text about it."""
+    """The plan of a save.
+
+    ``declared`` are the arrays that are written; ``ties`` maps the paths of all other arrays to that of the array with
+    the same memory. ``digest`` is that of the declarations, ``nbytes`` the bytes of all arrays. ``files`` are what this
+    rank writes, ``items`` the order of all ranks' files. On rank 0 only, ``checkpoint_layout`` is that of all files,
+    and ``leaves`` the manifest's text for it.
+    """
 
     declared: tuple[Declared, ...]
     ties: dict[str, str]
@@ -59,14 +62,14 @@ class PreparedSave:
 
 
 class Planner:
-    """Plans for one rank of ``size``; remembers the last plan. Each of the ``items`` gets files of its own."""
+    """Plans for one rank of ``size``, and remembers the last plan. Each of the ``items`` gets files of its own."""
 
     def __init__(self, rank: int, size: int, items: Collection[str] = ()) -> None:
         self._rank, self._size, self._items = rank, size, items
         self._last: tuple[object, PreparedSave] | None = None
 
     def prepare(self, tree: OpenTree) -> PreparedSave:
-        """Return what is planned for a tree. Raises CannotStore for an array that no manifest has room for."""
+        """Return the plan for a tree. Raises CannotStore for an array that a manifest cannot hold."""
         key = tree.key, tuple(tree.ties.items())
         if self._last is None or self._last[0] != key:
             _refuse_dimensions(tree.declared, rank=self._rank)
@@ -98,7 +101,7 @@ class Planner:
         )
 
     def _file(self, every: Sequence[Declared], item: str, numbers: Sequence[int], most: int) -> PlannedFile | None:
-        """Return this rank's file of an item, None where it writes none."""
+        """Return this rank's file of an item; None if it writes none."""
         declared = tuple(every[number] for number in numbers)
         plan = file_plan(declared, rank=self._rank, size=self._size)
         return PlannedFile(item, tuple(numbers), plan, file_layout(declared, plan, grain=most)) if plan.bytes else None
@@ -112,5 +115,5 @@ def _refuse_dimensions(declared: Sequence[Declared], *, rank: int) -> None:
                 f"expected {MOST_DIMENSIONS} at most.",
                 ranks=(rank,),
                 leaf=one.path,
-                remedy="Reshape it.",
+                remedy="Reshape it to fewer dimensions.",
             )

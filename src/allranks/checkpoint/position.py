@@ -1,7 +1,8 @@
-"""Where a training is in its run, and whether a restore was to go on from there, or only to look.
+"""Track the step of a training, and decide whether a restore was meant to continue from there, or only to read.
 
-Reading is not resuming: a training at step 30 that restores step 10 and then comes to step 31 has looked at step 10.
-One that comes to step 11 goes on from there, and what the run holds after step 10 is of a branch that is given up.
+Reading is not resuming. A training at step 30 that restores step 10 and then reaches step 31 has only read step 10. A
+training that then reaches step 11 continues from step 10, and the run's steps after 10 belong to a branch that is given
+up.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ Metrics = Mapping[str, float]
 
 
 class Position:
-    """The step that a training has come to: ``last``, None before the first. The same on every rank.
+    """The step of a training: ``last``, None before the first. Equal on every rank.
 
-    ``resumed`` is the step that it went on from last, None where it began anew; ``has_branched`` says that whoever
-    keeps the run's steps has not heard of that yet; ``is_stored``, that it is in the run's storage, and not in memory
+    ``resumed`` is the step from which it last continued; None if it began anew. ``has_branched`` says that the owner of
+    the run's steps does not know of that yet; ``is_stored``, that the step is in the run's storage, and not in memory
     alone.
     """
 
@@ -34,14 +35,14 @@ class Position:
         self._recorded: Metrics | None = None
 
     def note_restore(self, step: int, metrics: Metrics, *, is_stored: bool = True) -> None:
-        """Take note that a step was restored, for whatever purpose; not ``is_stored``: from memory alone."""
+        """Note that a step was restored, for any purpose. Not ``is_stored``: from memory alone."""
         self._restored[step] = metrics
         (self._in_memory_only.discard if is_stored else self._in_memory_only.add)(step)
 
     def advance_to(self, step: int) -> int | None:
-        """Take note that the training has done ``step`` steps. Return the step that it was at before, if one is known.
+        """Note that the training has done ``step`` steps. Return the step that it was at before, if it is known.
 
-        It has gone on from the highest step that was restored or done and is not after ``step``.
+        It continues from the highest step that was restored or done, and is not after ``step``.
         """
         base = max((one for one in self._restored if one <= step), default=None)
         done = self.last if self.last is not None and self.last <= step else None
@@ -54,14 +55,14 @@ class Position:
         return done
 
     def report_turn(self, *reports: Callable[[int], object]) -> None:
-        """Report, once, the step that the training went on from to who keeps the run's steps: before the first save."""
+        """Report the step from which the training continued, once, before the first save."""
         if self.has_branched and self.resumed is not None:
             for report in reports:
                 report(self.resumed)
         self.has_branched = False
 
     def take_recorded(self) -> Metrics | None:
-        """Return, once, the metrics of the step that the training goes on from, as far as that is known."""
+        """Return, once, the metrics of the step from which the training continues, if they are known."""
         found, self._recorded = self._recorded, None
         step = max(self._restored, default=None)
         if step is not None and (self.last is None or step >= self.last):
@@ -70,17 +71,14 @@ class Position:
 
 
 def shares_memory(one: object, other: object, world: World) -> bool:
-    """Return whether two states have an array in common, on any rank, that a program can change.
-
-    **Every rank must call.**
-    """
+    """Return whether two states share an array that a program can change, on any rank. **Every rank must call.**"""
     try:
         found = [
             set(_addresses(open_tree(tree, rank=world.rank, size=world.size, skip_unknown=True)))
             for tree in (one, other)
         ]
         shared = not found[0].isdisjoint(found[1])
-    except AllranksError:  # a template that cannot be opened: who restores into it hears why
+    except AllranksError:  # a template that cannot be opened: the restore into it raises the reason
         shared = False
     return world.any(shared, name="restore into the state")
 

@@ -1,4 +1,4 @@
-"""The steps of torch's optimizers in this process, counted as they begin."""
+"""Count the optimizer steps of torch that begin in this process."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ register_optimizer_step_pre_hook(_note)
 
 
 def optimizer_steps() -> int:
-    """Return how many steps have begun since this file was imported."""
+    """Return how many optimizer steps have begun since this file was imported."""
     return _begun

@@ -209,7 +209,7 @@ def stopped(folder: Path) -> None:
     os.kill(pids[2], signal.SIGCONT)
     words, ranks = all_told(pids, diaries, where)
     assert ranks == [2]
-    assert "rank 2: they gave no sign for 2 s" in words
+    assert "rank 2: no report within 2 s" in words
 
 
 def mount(*words: object) -> None:

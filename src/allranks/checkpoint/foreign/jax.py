@@ -1,4 +1,4 @@
-"""What Orbax writes."""
+"""Write checkpoints with Orbax."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import orbax.checkpoint as ocp  # type: ignore[import-untyped]
 
 
 def write_orbax(tree: Any, out: Path) -> None:
-    """Write what ``orbax.checkpoint.PyTreeCheckpointer`` restores."""
+    """Write a folder that ``orbax.checkpoint.PyTreeCheckpointer`` restores."""
     with ocp.PyTreeCheckpointer() as checkpointer:
         checkpointer.save(out.absolute(), tree)

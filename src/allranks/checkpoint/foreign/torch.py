@@ -1,4 +1,4 @@
-"""What torch writes: files of ``torch.save``, and folders of torch.distributed.checkpoint."""
+"""Write checkpoints with torch: files of ``torch.save``, and folders of torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 
 def write_pt(tree: Any, out: Path) -> None:
-    """Write what ``torch.load`` returns."""
+    """Write a file that ``torch.load`` reads."""
     torch.save(tree, out)
 
 
 def write_dcp(tree: Any, out: Path) -> None:
-    """Write what ``torch.distributed.checkpoint.load`` reads."""
+    """Write a folder that ``torch.distributed.checkpoint.load`` reads."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled|.*assum.*single process")
         try:
