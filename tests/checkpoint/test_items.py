@@ -164,11 +164,11 @@ def test_a_policy_is_a_function(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert save(tmp_path / "a", odd) == [1, 3, 5, 6]
     assert save(tmp_path / "b", [keep_last(1), keep_every(3)]) == [3, 6]
     assert save(tmp_path / "c", lambda _: 1 / 0) == [1, 2, 3, 4, 5, 6]
-    assert "a policy of what is kept failed: ZeroDivisionError" in caplog.text
+    assert "a retention policy of the program failed: ZeroDivisionError" in caplog.text
     assert save(tmp_path / "d", keep_best("loss", "min")) == [1, 6]
     assert save(tmp_path / "e", keep_best("less", "min")) == [1, 2, 3, 4, 5, 6]
     assert "keep_best: no step has the metric 'less'" in caplog.text
-    with pytest.raises(ValueError, match="keep= is a policy by itself"):
+    with pytest.raises(ValueError, match="keep= cannot be combined"):
         Checkpointer(tmp_path / "f", single_world(), keep=odd, keep_last=2)
     for wrong in ("a/b", "", "a.b", 3):
         with pytest.raises(AllranksError, match="is no name of an item"):

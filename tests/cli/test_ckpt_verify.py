@@ -155,7 +155,7 @@ def test_chunks_of_any_size_are_verified_past_the_cache_or_not(size: int, tmp_pa
         assert verify(LocalStorage(tmp_path, direct=direct), manifest) == ()
     flip(tmp_path / "checkpoint-1" / "file", size - 1)
     [fault] = verify(LocalStorage(tmp_path, direct=True), manifest)
-    assert fault == Fault("file", "changed", (0, size), (), "they are not the bytes that were saved")
+    assert fault == Fault("file", "changed", (0, size), (), "their digest differs from that in the manifest")
 
 
 def test_a_bad_sector_is_a_fault_and_the_rest_is_verified() -> None:

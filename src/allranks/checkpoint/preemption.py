@@ -1,15 +1,14 @@
-"""A program leaves because of SIGTERM: all of its Checkpointers save before, on all ranks the same steps.
+"""Save all Checkpointers of a program before it leaves on SIGTERM, on all ranks the same steps.
 
-All ranks come to one call of ``maybe_save`` or ``save`` (`allranks.world.notices`). There its Checkpointer saves. The
-others save at their own next calls, when the program says which step their state is of. If the first is called again
-before that, they save the last state that they saw. The last one that saves leaves.
+All ranks reach the same call of ``maybe_save`` or ``save`` (`allranks.world.notices`), and its Checkpointer saves
+there. The other Checkpointers save at their own next calls, when the program says which step their state has. If the
+first one is called again before that, the others save the last state that they saw. The last one that saves leaves.
 
-An exception that ends the program after a SIGTERM is most often its consequence: a process that the loop needs was
-killed by it. Then no rank comes to a call any more, and all save the last state that they saw, if it still is that
-state: an exception from within a step may leave weights that are changed in part (``precedes_state_change``), and so
-does one after a step of an optimizer.
+An exception that ends the program after a SIGTERM is usually a consequence of it: SIGTERM killed a process that the
+loop needs. Then no rank reaches another call, and all ranks save the last state that they saw, if the program has not
+changed it since. It may have: by an exception within a step (``precedes_state_change``), or by a step of an optimizer.
 
-Before a save the ranks compare their steps: without that, a rank whose loop ended would save another one.
+Before a save the ranks compare their steps. Without that, a rank whose loop has ended would save another step.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from allranks.world.claims import Ticket
 from allranks.world.exchange import Exchanger
 from allranks.world.notices import Notice, Notices
 
-# What the end of another process of this rank raises, and how long the SIGTERM of the rank itself may come after it.
+# The errors that a dead worker process raises; and the seconds by which the rank's own SIGTERM may come later.
 _WORKER_ERRORS = (BrokenPipeError, ConnectionResetError, EOFError, BrokenExecutor)
 _WORKER_TEXTS = ("killed by signal: Terminated", "exited unexpectedly")  # torch's DataLoader
 _SIGTERM_DELAY = 1.0
 _NAP = 0.02
 _OF_WORLD = "_preemption"
-# Parts of paths of code that only takes the next batch, computes gradients, or (JAX) returns new values.
+# Paths of code that only reads the next batch, computes gradients, or (JAX) returns new values.
 _CHANGES_NOTHING = tuple(
     place.replace("/", os.sep)
     for place in (
@@ -48,19 +47,19 @@ _CHANGES_NOTHING = tuple(
         *("/torch/autograd/", "/jax/", "/jaxlib/"),
     )
 )
-# What takes something from another process, in multiprocessing and its copies: before a step, as a rule.
+# Functions of multiprocessing that receive from another process: usually before a step.
 _MULTIPROCESSING = (f"{os.sep}multiprocessing{os.sep}", f"{os.sep}multiprocess{os.sep}")
 _RECEIVES = frozenset(["get", "next", "__next__", "recv", "recv_bytes", "poll"])
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A Checkpointer, as the preemption sees it.
+    """A Checkpointer, as this file uses it.
 
     ``answers``: it answers SIGTERM, and not only a notice. ``seen`` returns the step of the last state that it saw,
-    ``saved`` the last that is saved, ``where`` the place of that, for a person, or ""; ``save_last`` saves the last
-    state that it saw, unless it is saved (every rank must call); ``release`` gives its run free. ``calls`` counts the
-    calls at which all ranks may leave; ``optimizer_steps`` had begun by the last.
+    ``saved`` the last saved step, ``where`` the place of that as text, or "". ``save_last`` saves the last state that
+    it saw, unless it is saved (every rank must call); ``release`` releases its run. ``calls`` counts the calls at which
+    all ranks may leave; ``optimizer_steps`` had begun by the last of them.
     """
 
     notices: Notices
@@ -75,7 +74,9 @@ class Member:
     optimizer_steps: int = 0
 
     def arrive(self) -> Notice | None:
-        """Begin the next call at which all ranks may leave; return what they are to do at it. Every rank must call."""
+        """Begin the next call at which all ranks may leave; return what they are to do at it. **Every rank must
+        call.**
+        """
         self.calls += 1
         self.optimizer_steps = optimizer_steps()
         if (seconds := self.pace.overtime(time.monotonic())) is not None:
@@ -84,7 +85,7 @@ class Member:
 
 
 class Preemption:
-    """One rank's Checkpointers, of one world; they ``join`` when they are made, and ``drop`` out when closed."""
+    """One rank's Checkpointers of one world. A Checkpointer joins when it is made, and drops out when it is closed."""
 
     def __init__(self, world: World) -> None:
         self._world = ref(world)  # a world that is gone takes its preemption along
@@ -96,26 +97,26 @@ class Preemption:
         self._count = 0
 
     def notices(self, world: World) -> Notices:
-        """Return the notices of a new Checkpointer of this world, which is about to ``join``."""
+        """Return the notices of a new Checkpointer of this world, which then calls ``join``."""
         self._count += 1  # the same on all ranks, which make their Checkpointers in the same order
         return Notices(world, name=f"checkpointer/{self._count}", call="maybe_save")
 
     def join(self, member: Member) -> None:
-        """Take a Checkpointer in."""
+        """Add a Checkpointer."""
         member.pace.grace = overdue.grace() if self._live_world().is_main and overdue.is_known() else None
         self._members.append(member)
         agent.load().set_rescue(rescue)
 
     def drop(self, member: Member) -> None:
-        """Let a Checkpointer go: it has saved what it had, or has failed."""
+        """Remove a Checkpointer that has saved its state, or has failed."""
         self._members = [one for one in self._members if one is not member]
 
     def has_begun(self, notice: Notice | None) -> bool:
-        """Return whether all ranks are to leave, now that this notice has come."""
+        """Return whether all ranks are to leave, given this notice."""
         return self._notice is not None or (notice is not None and notice.kind == "leave")
 
     def is_due(self, member: Member, notice: Notice | None) -> bool:
-        """Save if all ranks are to leave, and leave once all have saved. Returns whether ``member`` has saved."""
+        """Save if all ranks are to leave, and leave once all have saved. Return whether ``member`` has saved."""
         if not self.has_begun(notice):
             return False
         self._notice = self._notice or notice
@@ -131,9 +132,9 @@ class Preemption:
         return True
 
     def rescue(self, error: BaseException) -> bool:
-        """Save what the Checkpointers saw last, if the program ends by a consequence of SIGTERM; every rank must call.
+        """Save the last states if ``error`` ends the program as a consequence of SIGTERM. **Every rank must call.**
 
-        Returns whether that is done: this rank is to end with exit code 143 then.
+        Returns whether all states are saved: then this rank must end with exit code 143.
         """
         if (
             self._rescued
@@ -152,12 +153,12 @@ class Preemption:
             since = "" if step is None else f" since step {step}"
             log("allranks: nothing was saved%s: %s", since, failed, level=40)
             return False
-        log("allranks: %s: taken for a consequence of SIGTERM.", type(error).__name__, level=30)
+        log("allranks: %s: treated as a consequence of SIGTERM.", type(error).__name__, level=30)
         sigterm.expect_end(self._live_world(), self._end(), because=f"SIGTERM, then {type(error).__name__}")
         return True
 
     def _has_sigterm_come(self, error: BaseException) -> bool:
-        """Whether SIGTERM has come, to this rank or to another; it may come a moment after a worker has died of it."""
+        """Return whether SIGTERM has come to any rank. It may come a moment after a worker has died of it."""
         is_ended = isinstance(error, _WORKER_ERRORS) or any(words in message_of(error) for words in _WORKER_TEXTS)
         until = time.monotonic() + (_SIGTERM_DELAY if is_ended else 0.0)
         while not (has_come := sigterm.has_come() or any(one.notices.is_leaving for one in self._members)):
@@ -169,7 +170,7 @@ class Preemption:
     def _save(self, members: Sequence[Member], *, is_complete: bool = True) -> None:
         """Save all of these, on all ranks the same steps; raise the first error once all have been tried.
 
-        Without ``is_complete``, on any rank, nothing is saved.
+        If any rank has not ``is_complete``, nothing is saved.
         """
         steps = [one.seen() for one in members] if is_complete else None
         ticket = Ticket("leave", "save before leaving", "")
@@ -191,7 +192,7 @@ class Preemption:
         return world
 
     def _end(self) -> str:
-        """Give all runs free; return what was done."""
+        """Release all runs; return what was done, as text."""
         steps = sorted({step for one in self._members if (step := one.saved()) is not None})
         places = ", ".join(filter(None, (one.where() for one in self._members)))
         to = f" to {places}" if places else ""
@@ -207,8 +208,8 @@ def _require_same_steps(values: Sequence[object]) -> None:
     """Raise Mismatch unless all ranks are at the same steps."""
     if broken := [rank for rank, steps in enumerate(values) if steps is None]:
         raise Mismatch(
-            f"{name_ranks(broken)} may have changed the state since the last complete step: the exception came within "
-            "a step.",
+            f"{name_ranks(broken)} may have changed the state since the last complete step: the exception was raised "
+            "within a step.",
             ranks=broken,
         )
     odd = [rank for rank, steps in enumerate(values) if steps != values[0]]
@@ -221,12 +222,12 @@ def _steps_text(steps: object) -> str:
     return ", ".join(map(str, steps)) if isinstance(steps, list) else str(steps)
 
 
-# A world holds its own preemption: one held here would keep its Checkpointers, and so the world, for ever.
+# A world holds its own Preemption. A strong reference here would keep its Checkpointers, and so the world, for ever.
 _preemptions: WeakSet[Preemption] = WeakSet()
 
 
 def of_world(world: World) -> Preemption:
-    """Return the preemption of a world."""
+    """Return the Preemption of a world."""
     found: Preemption | None = vars(world).get(_OF_WORLD)
     if found is None:
         found = vars(world)[_OF_WORLD] = Preemption(world)
@@ -241,7 +242,7 @@ def rescue(error: BaseException) -> bool:
 
 
 def precedes_state_change(error: BaseException) -> bool:
-    """Return whether an exception was raised where a training loop has not changed its state yet.
+    """Return whether an exception was raised before its step changed the state.
 
     That is within a data loader, a queue that is read, a backward pass, or a computation of JAX. An optimizer's step or
     the program's own code may have changed weights in part.

@@ -1,4 +1,4 @@
-"""Every byte of a checkpoint is read and digested: what is missing, cut off, changed, or another save's?"""
+"""Read every byte of a checkpoint and compare its digests: report missing, truncated, changed and foreign files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ Kind = Literal["missing", "cut off", "too long", "changed", "unreadable", "forei
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Bytes ``where`` (from, to) of a file are not what was saved; ``leaves`` lie there; ``what`` says more."""
+    """Bytes ``where`` (from, to) of a file are not as they were saved; ``leaves`` are there; ``what`` describes the
+    fault.
+    """
 
     file: str
     kind: Kind
@@ -32,7 +34,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A checkpoint; ``folder`` comes before the names of its files."""
+    """A checkpoint; ``folder`` is put before the names of its files."""
 
     storage: Storage
     manifest: Manifest
@@ -43,7 +45,7 @@ class _Stored:
 
 
 class _Piece(NamedTuple):
-    """The chunks ``first`` to ``last`` of a file, which one read takes."""
+    """The chunks ``first`` to ``last`` of a file, which one read returns."""
 
     file: int
     first: int
@@ -58,10 +60,10 @@ def verify(
     threads: int = 4,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Fault, ...]:
-    """Return all that is not as it was saved, by file and place; faults that adjoin are one.
+    """Return all faults of a checkpoint, by file and place; adjacent faults are one.
 
-    ``folder`` comes before the names of the manifest's files (default: that of its step, and ``/``). ``progress`` is
-    told the bytes of every piece that is done, from any thread.
+    ``folder`` is put before the file names of the manifest (default: the folder of the step, and ``/``). ``progress``
+    is called with the bytes of every piece that is done, from any thread.
     """
     stored = _Stored(storage, manifest, f"{paths.step_folder(manifest.step)}/" if folder is None else folder)
     faults: list[Fault] = []
@@ -80,25 +82,24 @@ def verify(
 
 
 def _check_size(stored: _Stored, number: int) -> tuple[Fault | None, int]:
-    """Look at a file's size only. Return what is wrong with it, and how many of its chunks are there whole."""
+    """Check a file's size only. Return its fault, and the number of its chunks that are complete."""
     file = stored.manifest.files[number]
     size = stored.storage.size(stored.path(file))
     if size is None:
-        return Fault(file.name, "missing", (0, file.bytes), (), "the file is not there"), 0
+        return Fault(file.name, "missing", (0, file.bytes), (), "the file does not exist"), 0
     if size > file.size:
-        what = f"the file has {size:,} bytes; {file.size:,} were saved"
+        what = f"the file has {size:,} bytes: expected {file.size:,}"
         return Fault(file.name, "too long", (file.bytes, file.bytes + size - file.size), (), what), len(file.ends)
     complete = sum(end <= size for end in file.stored or file.ends)
     if size < file.size:
         begin = file.ends[complete - 1] if complete else 0
-        what = f"the file ends after {size:,} of {file.size:,} bytes"
+        what = f"the file has {size:,} bytes: expected {file.size:,}"
         return Fault(file.name, "cut off", (begin, file.bytes), (), what), complete
     return None, complete
 
 
 def _pieces(number: int, file: StoredFile, complete: int) -> Iterator[_Piece]:
-    """Yield the first ``complete`` chunks of a file in groups that one read takes: a block at most, or a larger
-    chunk."""
+    """Yield the first ``complete`` chunks of a file in groups for one read: a block at most, or one larger chunk."""
     first = begin = 0
     for chunk, end in enumerate(file.ends[:complete]):
         if end - begin > BLOCK and chunk > first:
@@ -109,7 +110,7 @@ def _pieces(number: int, file: StoredFile, complete: int) -> Iterator[_Piece]:
 
 
 class _Rehash(threading.local):
-    """Checks pieces. Each thread has its own memory, used for one piece after the other."""
+    """Checks pieces. Each thread has its own memory, which it uses for one piece after the other."""
 
     def __init__(self, stored: _Stored, progress: Callable[[int], None]) -> None:
         self._stored, self._progress = stored, progress
@@ -123,7 +124,7 @@ class _Rehash(threading.local):
         try:
             for start, stop, saved, found in self._digests(piece, begin):
                 if found != saved:
-                    what = "they are not the bytes that were saved"
+                    what = "their digest differs from that in the manifest"
                     faults.append(Fault(file.name, "changed", (start, stop), (), what))
         except (NotThere, Truncated) as error:  # since its size was looked at
             return [Fault(file.name, "cut off", (begin, end), (), str(error))]
@@ -133,7 +134,7 @@ class _Rehash(threading.local):
         return faults
 
     def _digests(self, piece: _Piece, begin: int) -> Iterator[tuple[int, int, str, str]]:
-        """Yield of each chunk begin, end, the digest that was saved, and the one it has."""
+        """Yield for each chunk its begin, its end, the saved digest, and the actual one."""
         file = self._stored.manifest.files[piece.file]
         path, end = self._stored.path(file), file.ends[piece.last]
         if file.stored:
@@ -183,7 +184,7 @@ def _join_faults(faults: Sequence[Fault]) -> Iterator[Fault]:
 
 
 def _attribute_faults(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Fault]:
-    """Say which leaves each fault concerns, and whether the file is another one altogether."""
+    """Add the leaves that each fault concerns, and report a file of another save as one fault."""
     manifest = stored.manifest
     numbers = {file.name: number for number, file in enumerate(manifest.files)}
     foreign: set[str] = set()
@@ -199,7 +200,7 @@ def _attribute_faults(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Faul
 
 
 def _foreign_owner(stored: _Stored, file: StoredFile) -> str | None:
-    """Return what the file itself says that it is, if that is not what the manifest takes it for."""
+    """Return what the file's header says that it is, if the manifest says otherwise; else None."""
     said = _about(stored.storage, stored.path(file))
     named = paths.shard_file_of(file.name)
     if said is None or named is None:
@@ -207,12 +208,12 @@ def _foreign_owner(stored: _Stored, file: StoredFile) -> str | None:
     if said.get("nonce") != stored.manifest.nonce:
         return f"it belongs to another save: of step {said.get('step')}, nonce {str(said.get('nonce'))[:8]}"
     if said.get("rank") != named.rank:
-        return f"it is the file of rank {said.get('rank')} of this save"
+        return f"it is the file of rank {said.get('rank')} of this save: expected that of rank {named.rank}"
     return None
 
 
 def _about(storage: Storage, path: str) -> dict[str, object] | None:
-    """Return what the header of a shard file says about its save; None where there is no such header."""
+    """Return what the header of a shard file says about its save; None without such a header."""
     try:
         length = bytearray(8)
         storage.read(path, 0, [memoryview(length)])

@@ -19,14 +19,14 @@ from allranks.checkpoint.inventory import StepFolder
 from allranks.errors import AllranksError, NotThere
 from allranks.storage.base import Entry, Storage
 
-NEWER = "its manifest is of a newer allranks, or of another program"
+NEWER = "its manifest was written by a newer allranks, or by another program"
 LINK = "its folder is a symbolic link"
-# What LocalStorage leaves behind when it is killed while it puts a manifest.
+# The files that LocalStorage leaves if it is killed while it writes a manifest.
 _OF_A_PUT = re.compile(r"\.manifest\.json\.([0-9a-f]{8}\.tmp|claim)")
 
 
 def obstacles(storage: Storage, steps: Iterable[int], *, held: Mapping[int, str]) -> dict[int, str]:
-    """Return why some of these steps must stay, by step; ``held`` says who holds which."""
+    """Return the reason by step for steps that must stay; ``held`` has the holders by step."""
     links = {entry.name for entry in storage.list("") if entry.link}
     found = {}
     for step in steps:
@@ -40,10 +40,10 @@ def obstacles(storage: Storage, steps: Iterable[int], *, held: Mapping[int, str]
 
 
 def remove_step(storage: Storage, step: int) -> tuple[str, ...] | None:
-    """Remove a step; return the names in its folder that are not ours, and stay. None where the whole step stays.
+    """Remove a step; return the names in its folder that are not allranks' and stay. None if the complete step stays.
 
-    That is a step with a manifest that is not ours, and one that a reader has just taken hold of. Raises StorageError
-    for a folder that is a symbolic link.
+    A step stays if its manifest is not readable by this allranks, or if a reader has just taken hold of it. Raises
+    StorageError if its folder is a symbolic link.
     """
     data, named = _manifest(storage, step)
     if named is None:
@@ -59,15 +59,16 @@ def remove_step(storage: Storage, step: int) -> tuple[str, ...] | None:
 
 
 def reduce_step(storage: Storage, step: int, names: Collection[str]) -> bool:
-    """Remove all of a step but these items; return False where a reader has just taken hold of it, and all stays.
+    """Remove everything of a step except these items. Return False if a reader has just taken hold of it: then all
+    stays.
 
-    A manifest of what is left takes the place of the step's. Then the files go that it does not name.
+    A manifest of the remaining items replaces that of the step. Then the files that it does not name are removed.
     """
     path = paths.manifest_path(step)
     before, data = inventory.load(storage, step), storage.get(path)
     if lacking := set(names) - items.items_in(before):
         told = ", ".join(map(repr, sorted(lacking)))
-        raise AllranksError(f"step {step} of {storage.url} has no item {told}, so nothing of it is removed.", step=step)
+        raise AllranksError(f"step {step} of {storage.url} has no item {told}: nothing of it is removed.", step=step)
     after = items.reduce_manifest(before, names)
     if after.files != before.files or after.leaves.keys() != before.leaves.keys() or after.values != before.values:
         storage.put(path, manifest_encode.encode(after), replace=True)
@@ -81,7 +82,7 @@ def reduce_step(storage: Storage, step: int, names: Collection[str]) -> bool:
 
 
 def remove_files(storage: Storage, step: int, names: Iterable[str]) -> None:
-    """Remove files of a step's folder, and the folder if nothing is left in it."""
+    """Remove files of a step's folder, and the folder if it is empty then."""
     folder = paths.step_folder(step)
     for name in names:
         storage.delete(f"{folder}/{name}")
@@ -89,15 +90,17 @@ def remove_files(storage: Storage, step: int, names: Iterable[str]) -> None:
 
 
 def remove_replaced(storage: Storage, step: int) -> None:
-    """Remove the shard files of saves of this step that are not the one of its manifest."""
+    """Remove the shard files of earlier saves of this step."""
     nonce = inventory.load(storage, step).nonce
     named = [(entry.name, paths.shard_file_of(entry.name)) for entry in storage.list(paths.step_folder(step))]
     remove_files(storage, step, [name for name, said in named if said and not nonce.startswith(said.nonce)])
 
 
 def _manifest(storage: Storage, step: int) -> tuple[bytes, tuple[str, ...] | None]:
-    """Return the bytes of a step's manifest, and the files that it names: none where it is damaged or missing, None
-    where it is not ours."""
+    """Return the bytes of a step's manifest, and the files that it names.
+
+    The files are () if the manifest is damaged or missing, and None if it is not readable by this allranks.
+    """
     try:
         data = storage.get(paths.manifest_path(step))
     except NotThere:
@@ -107,8 +110,11 @@ def _manifest(storage: Storage, step: int) -> tuple[bytes, tuple[str, ...] | Non
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Files of a step's folder that no manifest names. ``age`` is the seconds for which the folder has not changed,
-    None where that is not known; ``whole`` says that nothing else stands in the folder."""
+    """Files of a step's folder that no manifest names.
+
+    ``age`` is the seconds since the folder last changed; None if they are not known. ``whole`` says that the folder
+    holds nothing else.
+    """
 
     step: int
     names: tuple[str, ...]
@@ -119,7 +125,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class StepRemoval:
-    """What of a step's folder goes with the step: ``bytes``; and the names ``others`` that are not ours, and stay."""
+    """What a removal of a step removes: ``bytes``; and the names ``others`` that are not allranks' and stay."""
 
     step: int
     bytes: int
@@ -128,17 +134,17 @@ class StepRemoval:
 
 @dataclass(frozen=True, slots=True)
 class Clearance:
-    """``remove`` are old enough; ``spare`` are not, or their age is not known."""
+    """Leftovers to ``remove``, which are old enough; and to ``spare``, which are not, or whose age is not known."""
 
     remove: tuple[Leftover, ...]
     spare: tuple[Leftover, ...]
 
 
 def leftover_of(found: StepFolder, *, now: float) -> Leftover | None:
-    """Return what is left over in a folder, None if nothing is. Files with names that are not ours are left alone.
+    """Return the leftover files of a folder, None if there are none. Files with other names are ignored.
 
-    ``now`` is in seconds since 1970. Of a manifest that cannot be read nobody knows what it names: all that is there
-    stays. So does what a symbolic link leads to.
+    ``now`` is in seconds since 1970. If the manifest cannot be read, nobody knows which files it names, and all of them
+    stay. So do files behind a symbolic link.
     """
     if found.state in ("damaged", "newer") or found.link:
         return None
@@ -156,7 +162,7 @@ def leftover_of(found: StepFolder, *, now: float) -> Leftover | None:
 
 
 def split_names(entries: Iterable[Entry], named: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names in a step's folder that go with the step (but for the manifest), and those that are not ours.
+    """Return the names in a step's folder that are removed with the step (except the manifest), and all others.
 
     ``named`` are the files that the manifest names.
     """
@@ -171,14 +177,14 @@ def split_names(entries: Iterable[Entry], named: Iterable[str]) -> tuple[tuple[s
 
 
 def step_removal(found: StepFolder) -> StepRemoval:
-    """Return what goes with a whole step, and what stays."""
+    """Return what is removed with a complete step, and what stays."""
     ours, others = split_names(found.files, [file.name for file in found.manifest.files] if found.manifest else ())
     gone = {*ours, paths.MANIFEST}
     return StepRemoval(found.step, sum(file.size or 0 for file in found.files if file.name in gone), others)
 
 
 def clearance(found: Iterable[StepFolder], *, now: float, older_than: float) -> Clearance:
-    """Return what to remove: what has not changed for ``older_than`` seconds."""
+    """Return which leftovers to remove: those that have not changed for ``older_than`` seconds."""
     left = [one for one in (leftover_of(each, now=now) for each in found) if one is not None]
     old = [one for one in left if one.age is not None and one.age >= older_than]
     return Clearance(tuple(old), tuple(one for one in left if one not in old))

@@ -1,7 +1,7 @@
-"""One rank's restore: what ``Checkpointer.restore`` does.
+"""Restore a step on one rank: what ``Checkpointer.restore`` does.
 
-Rank 0 says which step; every rank reads what it needs, and verifies it while reading. What one rank finds wrong, every
-rank raises. In the end the replicas vote.
+Rank 0 decides which step. Every rank reads what it needs, and verifies it while reading. An error of one rank is raised
+on every rank. In the end the replicas are compared.
 """
 
 from __future__ import annotations
@@ -40,15 +40,14 @@ from allranks.storage.base import Storage
 from allranks.world.base import World
 
 T = TypeVar("T")
-# How often the newest step may be removed while it is read; the second time, rank 0 holds it.
+# How often the newest step may be removed while it is read. From the second attempt on, rank 0 holds it.
 _MOST_ATTEMPTS = 10
 _HOLD_MINUTES = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreSettings:
-    """``choices`` are of what differs over the ranks on purpose, ``options`` of what may differ from the checkpoint;
-    ``memory`` is the run's in-memory tier."""
+    """The choices for leaves that differ over the ranks, the allowed differences, and the run's in-memory tier."""
 
     choices: RankChoices
     options: match.RestoreOptions
@@ -56,11 +55,11 @@ class RestoreSettings:
 
 
 class Restored(tuple[T, int], Generic[T]):
-    """``(state, step)``, also by these names, with what else was saved: ``extra`` and ``metrics``.
+    """``(state, step)``, also by these names, with ``extra`` and ``metrics`` as they were saved.
 
-    ``notes`` say what the checkpoint lacked and stays as the program has it, and what could not be restored.
-    ``source`` is where it was: ``storage``, or ``memory`` of the hosts (``memory_every``); ``on_storage``: it is in
-    the storage, too.
+    ``notes`` say which leaves the checkpoint lacked and keep the program's values, and what could not be restored.
+    ``source`` is ``storage``, or ``memory`` of the hosts (``memory_every``); ``on_storage``: the step is in the
+    storage, too.
     """
 
     extra: Any
@@ -89,14 +88,14 @@ def restore(
 ) -> Restored[T] | None:
     """Return the state of a step, by default the newest; None if there is none. **Every rank must call.**
 
-    A step in memory is taken if it is the one; where it cannot be restored, that is logged, and the storage has the
-    newest. With ``fallback``, a damaged checkpoint is passed over, loudly, for the one before.
+    A step in memory is preferred. If it cannot be restored, that is logged, and the newest step of the storage is
+    restored. With ``fallback``, a damaged checkpoint is logged and skipped for the one before.
     """
     restored, lost = _from_memory(world, like, step, settings)
     if restored is None:
         restored = _from_storage(storage, world, like, step=step, fallback=fallback, settings=settings)
     if lost:
-        instead = "no step is in the storage, so nothing is restored"
+        instead = "the storage has no step, so nothing is restored"
         if restored is not None:
             instead = f"step {restored.step} of the storage is restored instead"
             restored.notes = (*restored.notes, lost)
@@ -105,7 +104,7 @@ def restore(
 
 
 def _from_memory(world: World, like: T, step: int | None, settings: RestoreSettings) -> tuple[Restored[T] | None, str]:
-    """Return what was restored from the hosts' memory, None if nothing was; and what was lost there, or ""."""
+    """Return what was restored from the hosts' memory (None: nothing), and what was lost there ("": nothing)."""
     found = settings.memory.find(step)
     if found is None:
         return None, ""
@@ -143,7 +142,7 @@ def _from_storage(
 
 
 def _hold(storage: Storage, step: int) -> str | None:
-    """Hold a step; None where that cannot be: a reader may have no right to write."""
+    """Hold a step and return the hold's path; None if that fails, because a reader may have no right to write."""
     try:
         return holds.take(storage, step, minutes=_HOLD_MINUTES)
     except StorageError:
@@ -153,7 +152,7 @@ def _hold(storage: Storage, step: int) -> str | None:
 def _restore_undamaged(
     storage: Storage, world: World, like: T, there: Sequence[int], *, fallback: bool, settings: RestoreSettings
 ) -> Restored[T] | None:
-    """Return the state of the first of these steps; with ``fallback``, of the first that is whole."""
+    """Return the state of the first of these steps; with ``fallback``, of the first that is not damaged."""
     for number, one in enumerate(there):
         try:
             with template_fill.without_garbage_collection():
@@ -167,22 +166,22 @@ def _restore_undamaged(
 
 
 def _candidates(storage: Storage, world: World, step: int | None) -> list[int]:
-    """Return the steps to try, the first one first, as rank 0 sees them."""
+    """Return the steps to try in this order, as rank 0 sees them."""
     found: list[int] = world.on_main(lambda: list(reversed(inventory.steps(storage))))
     if not found and world.on_main(lambda: storage.size(paths.MANIFEST) is not None):
         raise NotThere(
-            f"rank {world.rank}: {storage.url} is the folder of one checkpoint, and no run.",
+            f"rank {world.rank}: {storage.url} is the folder of one checkpoint: expected a run.",
             path=paths.MANIFEST,
-            remedy="Name the run, which is the folder above; or allranks.load reads the folder as it is.",
+            remedy="Give the run, which is the folder above, or load the folder as it is with allranks.load.",
         )
     if step is None:
         return found
     if step not in found:
         told = ", ".join(map(str, found)) or "none"
         raise NotThere(
-            f"rank {world.rank}: {storage.url} has no step {step}; it has {told}.",
+            f"rank {world.rank}: {storage.url} has no step {step}: expected one of {told}.",
             path=paths.step_folder(step),
-            remedy="Restore another step; without step=, restore() takes the newest.",
+            remedy="Restore another step. Without step=, restore() restores the newest.",
         )
     return [one for one in found if one <= step]
 
@@ -190,13 +189,16 @@ def _candidates(storage: Storage, world: World, step: int | None) -> list[int]:
 def _with_advice(error: Damaged, older: int | None) -> Damaged:
     advice = "There is no older step to restore."
     if older is not None:
-        advice = f"restore(step={older}) takes the one before; fallback=True takes the newest step that is not damaged."
+        advice = (
+            f"restore(step={older}) restores the step before; fallback=True restores the newest step that is not "
+            "damaged."
+        )
     return Damaged(str(error), path=error.path, leaf=error.leaf, where=error.where, step=error.step, remedy=advice)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is read of a step: ``names`` are the arrays, ``tied`` which of them are one memory with which other one."""
+    """What to read of a step: ``names`` are the arrays, ``tied`` maps arrays to other arrays with the same memory."""
 
     manifest: Manifest
     tree: OpenTree
@@ -206,13 +208,13 @@ class _Plan:
     notes: tuple[str, ...]
 
     def decode(self, who: str) -> DecodedObjects:
-        """Make the objects of registered types. Raises DoesNotFit, Damaged, StorageError; nothing has changed then."""
+        """Make the objects of registered types. Raises DoesNotFit, Damaged, StorageError; then nothing has changed."""
         return DecodedObjects(
             self.tree, self.names, twins=self.tied, read=self.fill, values=self.manifest.values, who=who
         )
 
     def read(self, decoded: DecodedObjects) -> object:
-        """Return the state, with all that is not ``decoded`` filled. Raises Damaged, StorageError."""
+        """Fill everything that is not ``decoded``, and return the state. Raises Damaged, StorageError."""
         left = [number for number, name in self.names.items() if number not in self.tied and name not in decoded.filled]
         self.fill([(self.names[number], target) for number in left for target in self.tree.targets(number)])
         for number in self.tied:
@@ -221,7 +223,7 @@ class _Plan:
 
 
 def _restore(storage: Storage, world: World, like: T, step: int, settings: RestoreSettings) -> Restored[T]:
-    """Restore one step, or raise on every rank what the first rank that could not says."""
+    """Restore one step, or raise the error of the first rank that cannot, on every rank."""
     who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
     manifest = plan = state = None
     error: Exception | None = None
@@ -260,7 +262,7 @@ def _restore(storage: Storage, world: World, like: T, step: int, settings: Resto
 
 
 def _make_plan(storage: Storage, world: World, like: object, manifest: Manifest, settings: RestoreSettings) -> _Plan:
-    """Return what is to be read. Raises DoesNotFit; touches nothing."""
+    """Return what to read. Raises DoesNotFit; changes nothing."""
     options, step = settings.options, manifest.step
     manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=settings.choices.of)
     saved = match.saved_tree(manifest, options.rename)
@@ -287,7 +289,7 @@ def _make_plan(storage: Storage, world: World, like: object, manifest: Manifest,
         wrong = _missing_values(tree, allowed)
     if wrong:
         who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
-        remedy = "Where the difference is meant, say so: rename=, allow_missing=, allow_unexpected=, cast=True."
+        remedy = "If a difference is intended, allow it: rename=, allow_missing=, allow_unexpected=, cast=True."
         remedy = _remedy_for_items(storage, manifest, [*(one.path for one in declared), *tree.values]) or remedy
         report = match.report(wrong, declared, manifest)
         raise DoesNotFit(f"{who}: {report}", differences=wrong, step=step, remedy=remedy)
@@ -295,7 +297,7 @@ def _make_plan(storage: Storage, world: World, like: object, manifest: Manifest,
 
 
 def _remedy_for_items(storage: Storage, manifest: Manifest, wanted: Sequence[str]) -> str:
-    """Return what to do where a step lacks whole items of a template: which step has them; "" where that is not it."""
+    """Return which step to restore if this one lacks complete items of the template; "" if it lacks none."""
     tops = {*map(items.top_key, wanted)}
     lacking = tops - items.items_in(manifest)
     if not lacking:
@@ -304,15 +306,15 @@ def _remedy_for_items(storage: Storage, manifest: Manifest, wanted: Sequence[str
         try:
             if tops <= items.items_in(inventory.load(storage, step)):
                 told = ", ".join(map(repr, sorted(lacking)))
-                newest = f"The newest step that holds all of the template is {step}: restore(like, step={step})."
-                return f"Step {manifest.step} holds no {told}. {newest}"
+                newest = f"The newest step with all of the template is {step}: restore(like, step={step})."
+                return f"Step {manifest.step} has no {told}. {newest}"
         except (NotThere, Damaged, NewerFormat):
             continue
     return ""
 
 
 def _tied_to(manifest: Manifest, paths: Iterable[str]) -> set[str]:
-    """Return the leaves of a checkpoint that were one memory with one of these, by which they are restored."""
+    """Return the leaves of a checkpoint that were one memory with one of these, and are restored with it."""
     saved_ties = manifest.ties
     if not saved_ties:
         return set()
@@ -321,7 +323,7 @@ def _tied_to(manifest: Manifest, paths: Iterable[str]) -> set[str]:
 
 
 def _missing_values(tree: OpenTree, allowed: Sequence[match.Difference]) -> tuple[match.Difference, ...]:
-    """Return what may be missing, and is only described here: there is no value for it anywhere."""
+    """Return the allowed missing leaves that have no value: the template only describes them."""
     missing = {one.path: one for one in allowed if one.kind == "missing"}
     numbers = [number for number, one in enumerate(tree.declared) if one.path in missing]
     return tuple(missing[tree.declared[number].path] for number in numbers if not tree.copies(number))
@@ -330,7 +332,7 @@ def _missing_values(tree: OpenTree, allowed: Sequence[match.Difference]) -> tupl
 def _removal_error(
     found: Exception, storage: Storage, step: int, manifest: Manifest | None, who: str
 ) -> StepRemoved | None:
-    """Return the error for a step that was removed, or saved over, since its manifest was read; None if it was not."""
+    """Return StepRemoved if a step was removed, or saved again, since its manifest was read; else None."""
     if not isinstance(found if manifest is None else found.__cause__, NotThere):
         return None
     try:
@@ -341,14 +343,14 @@ def _removal_error(
     except StorageError:  # so it is not known
         return None
     return StepRemoved(
-        f"{who}: step {step} was removed meanwhile, by the job that owns the run or by `allranks ckpt gc`.",
+        f"{who}: step {step} was removed while it was read, by the job that owns the run or by `allranks ckpt gc`.",
         path=paths.step_folder(step),
-        remedy="Restore another step; Checkpointer.hold(step) keeps one while it is read.",
+        remedy="Restore another step. Checkpointer.hold(step) keeps a step while it is read.",
     )
 
 
 def _raise_on_all(world: World, doing: str, step: int, error: Exception | None, *, said: str) -> None:
-    """Raise on every rank if one has an error, or if the ranks do not say the same: an error of one kind on all."""
+    """Raise an error of one kind on every rank if one rank has an error, or if the ranks' ``said`` differ."""
     name = f"{doing} at step {step}"
     refused = world.exchange("restore", name, [agree.refusal_of(error), said], decide=_decide)
     if refused is None:
@@ -363,6 +365,6 @@ def _decide(values: Sequence[Any]) -> list[Any] | None:
         return refused
     if len({said for _, said in values}) > 1:
         ranks = [rank for rank, (_, said) in enumerate(values) if said != values[0][1]]
-        what = f"{name_ranks(ranks)} see another checkpoint of this step than rank 0"
+        what = f"{name_ranks(ranks)} see another checkpoint of this step than rank 0 sees"
         return [ranks, StorageError.__name__, f"{what}. Is the directory shared by all hosts?"]
     return None

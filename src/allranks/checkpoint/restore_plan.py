@@ -1,7 +1,7 @@
-"""Which chunks of which files a rank reads, and where their bytes go.
+"""Plan which chunks of which files a rank reads, and where their bytes go. Pure.
 
-A chunk is the least that can be read and verified. It holds a linear range of a file's bytes; of every shard it
-touches, a linear range of elements in row-major order; of those, the rank wants what lies in its extents.
+A chunk is the smallest unit that can be read and verified. It holds a range of a file's bytes, and of every shard in
+that range a range of elements in row-major order. Of those elements the rank wants the ones in its extents.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from allranks.storage.base import BLOCK, PAGE
 
 
 class Copy(NamedTuple):
-    """From byte ``source`` of a chunk on stands a box of ``shape``, in row-major order: its ``take`` goes ``into``.
+    """Copy a part of a chunk: ``take`` of the box of ``shape`` at byte ``source`` (row-major) goes ``into`` a buffer.
 
-    Both are indices: ``take`` of the box, ``into`` of the buffer of the extent number ``wanted``.
+    ``take`` indexes the box; ``into`` indexes the buffer of the extent number ``wanted``.
     """
 
     wanted: int
@@ -34,12 +34,12 @@ class Copy(NamedTuple):
 
 
 class Link(NamedTuple):
-    """What the wanted extent number ``wanted`` and a shard have in common, all in indices of the leaf.
+    """The elements that the wanted extent number ``wanted`` shares with a shard, in indices of the leaf.
 
-    ``item`` is the bytes of an element; ``first`` and ``last`` bound what is common in the row-major order of the
-    shard. Where it is contiguous in the shard and in the wanted extent, the shard's element i is the extent's element
-    i + ``shift`` (both in row-major order); else ``shift`` is None. Then no more than ``row`` elements are contiguous
-    in both, and of as many as ``period`` that follow each other in the shard, at least one is wanted.
+    ``item`` is the bytes of an element; ``first`` and ``last`` bound the shared elements in the shard's row-major
+    order. If they are contiguous in the shard and in the wanted extent, the shard's element i is the extent's element i
+    + ``shift``. Otherwise ``shift`` is None: at most ``row`` elements are contiguous in both, and among any ``period``
+    successive elements of the shard at least one is wanted.
     """
 
     wanted: int
@@ -55,7 +55,7 @@ class Link(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A chunk's share of a link: the shard's elements from ``first`` to ``last`` stand from byte ``source`` on."""
+    """A chunk's share of a link: the shard's elements from ``first`` to ``last``, from byte ``source`` on."""
 
     link: Link
     source: int
@@ -63,7 +63,7 @@ class Part(NamedTuple):
     last: int
 
     def copies(self) -> Iterator[Copy]:
-        """Yield what to copy, in ascending order of the source."""
+        """Yield the copies, in ascending order of their source."""
         wanted, extent, shard, both, item, *_ = self.link
         at = self.source
         for box in boxes(shard.shape, self.first, self.last):
@@ -75,11 +75,11 @@ class Part(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A chunk to read: bytes ``begin`` to ``end`` of the file, and what of it is wanted.
+    """A chunk to read: bytes ``begin`` to ``end`` of the file, and the ``parts`` of it that are wanted.
 
-    Where the whole chunk is one contiguous piece of one wanted extent (in row-major order), ``direct`` is the byte of
-    it at which the piece begins, and the extent's number is ``parts[0].link.wanted``: a contiguous buffer can be read
-    into without a copy. None for every other chunk.
+    If the complete chunk is one contiguous piece of one wanted extent (row-major), ``direct`` is the byte of the extent
+    at which the piece begins; the extent's number is ``parts[0].link.wanted``. Such a chunk can be read into a
+    contiguous buffer without a copy. ``direct`` is None for every other chunk.
     """
 
     chunk: int
@@ -90,7 +90,7 @@ class Read(NamedTuple):
 
     @property
     def copies(self) -> Iterator[Copy]:
-        """What to copy out of the chunk (said of a direct one too: its buffer may have strides)."""
+        """The copies out of the chunk (also for a direct one: its buffer may have strides)."""
         return chain.from_iterable(part.copies() for part in self.parts)
 
 
@@ -104,17 +104,17 @@ class FileReads:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """``needed`` are the bytes of the wanted extents, ``read`` those of the chunks that hold them."""
+    """The bytes of the wanted extents (``needed``), and those of the chunks that hold them (``read``)."""
 
     needed: int
     read: int
 
 
 def plan(manifest: Manifest, wanted: Sequence[tuple[str, Extent]]) -> tuple[FileReads, ...]:
-    """Return what to read for these extents of leaves, by file and position: each chunk once, and none for nothing.
+    """Return the reads for these extents of leaves, by file and position: each chunk once, and none for empty extents.
 
-    The manifest is sound (``manifest_json.decode``) and has these leaves and extents; KeyError for a leaf it lacks.
-    Raises Damaged where a chunk ends within an element.
+    The manifest must be valid (``manifest_decode.decode``). KeyError for a leaf that it lacks. Raises Damaged if a
+    chunk ends within an element.
     """
     found: dict[tuple[int, int], list[Part]] = {}
     for number, (path, extent) in enumerate(wanted):
@@ -124,7 +124,11 @@ def plan(manifest: Manifest, wanted: Sequence[tuple[str, Extent]]) -> tuple[File
             link = _link(number, extent, shard.extent, item)
             if link is not None and not _place(shard, link, manifest.files[shard.file].ends, found):
                 name = manifest.files[shard.file].name
-                raise Damaged(f"a chunk of {name} ends within an element of leaf {path!r}.", path=name, leaf=path)
+                raise Damaged(
+                    f"a chunk of {name} ends within an element of leaf {path!r}: expected chunks of complete elements.",
+                    path=name,
+                    leaf=path,
+                )
     files: dict[int, list[Read]] = {}
     for file, chunk in sorted(found):
         ends, parts = manifest.files[file].ends, found[file, chunk]
@@ -135,9 +139,9 @@ def plan(manifest: Manifest, wanted: Sequence[tuple[str, Extent]]) -> tuple[File
 
 
 def spans(reads: Iterable[Read], *, limit: int = BLOCK) -> Iterator[tuple[Read, ...]]:
-    """Yield reads of a file in groups that one call can read: at most ``limit`` bytes, or a single larger chunk.
+    """Yield reads of a file in groups for one call: at most ``limit`` bytes, or a single larger chunk.
 
-    A group's chunks adjoin in the file, but for gaps of a page at most. Either none of them is direct, or all are.
+    The chunks of a group are adjacent, except for gaps of a page at most. Either all of them are direct, or none.
     """
     group: list[Read] = []
     for read in reads:
@@ -150,7 +154,7 @@ def spans(reads: Iterable[Read], *, limit: int = BLOCK) -> Iterator[tuple[Read, 
 
 
 def cost(manifest: Manifest, wanted: Sequence[tuple[str, Extent]], files: Iterable[FileReads]) -> Cost:
-    """Return what a plan reads, and what it had to."""
+    """Return the bytes that a plan needs, and those that it reads."""
     needed = sum(extent.size * DTYPES[manifest.leaves[path].dtype].size for path, extent in wanted)
     return Cost(needed, sum(read.end - read.begin for file in files for read in file.reads))
 
@@ -182,7 +186,7 @@ def _in_row(row: int, found: list[Extent]) -> list[Extent]:
 
 
 def _touched(leaf: StoredLeaf, extent: Extent) -> Iterator[Shard]:
-    """The shards that may hold elements of the extent: of a run, only the few that reach it are ever made."""
+    """Yield the shards that may hold elements of the extent. Of a run, only the shards that reach it are made."""
     for run in leaf.runs:
         if run.count == 1:
             yield run.first
@@ -191,7 +195,7 @@ def _touched(leaf: StoredLeaf, extent: Extent) -> Iterator[Shard]:
 
 
 def _reaching(run: Run, extent: Extent) -> Iterator[Shard]:
-    """In each dimension the k-th shard begins before ``stop`` and ends after ``start``: that bounds k on both sides."""
+    """Yield the shards of a run that reach the extent: in each dimension its bounds limit k from both sides."""
     low, high = 0, run.count - 1
     first = run.first.extent
     for at, many, step, start, stop in zip(
@@ -229,7 +233,7 @@ def _link(wanted: int, extent: Extent, shard: Extent, item: int) -> Link | None:
 
 
 def _reach(inner: Extent, outer: Extent) -> tuple[int, int]:
-    """The first element of ``inner`` and the one beyond its last, in the row-major order of ``outer``."""
+    """Return the first element of ``inner`` and the one after its last, in the row-major order of ``outer``."""
     first = last = 0
     for at, many, base, length in zip(inner.offset, inner.shape, outer.offset, outer.shape, strict=True):
         first = first * length + at - base
@@ -253,7 +257,7 @@ def _place(shard: Shard, link: Link, ends: tuple[int, ...], found: dict[tuple[in
 
 
 def _direct(part: Part, length: int) -> int | None:
-    """At which byte of the wanted extent the whole chunk, ``length`` bytes, lies in one piece, if it does."""
+    """Return the byte of the wanted extent at which the complete chunk is in one piece; None if it is not."""
     link = part.link
     if (part.last - part.first) * link.item != length:
         return None

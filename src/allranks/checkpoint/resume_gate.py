@@ -19,7 +19,7 @@ from allranks.world.base import World
 
 
 class Loaded(Protocol):
-    """What the gate asks of a ``LoadReport``."""
+    """The part of a ``LoadReport`` that the gate uses."""
 
     @property
     def coverage(self) -> float: ...
@@ -33,7 +33,7 @@ class Loaded(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A metric: what was ``recorded``, what the ranks see ``now``, one after the other, and their ``mean``."""
+    """A metric: the ``recorded`` value, the values ``now`` by rank, and their ``mean``."""
 
     name: str
     recorded: float
@@ -47,7 +47,7 @@ class Compared:
 
     @property
     def inconsistent_ranks(self) -> str:
-        """Say which ranks differ from the others, where some do and the others are as recorded; "" if not."""
+        """Say which ranks differ from the others, if some do and the others are as recorded; else ""."""
         good = [rank for rank, value in enumerate(self.now) if _near(value, self.recorded, 0.5)]
         bad = [rank for rank in range(len(self.now)) if rank not in good]
         if not good or not bad:
@@ -57,9 +57,10 @@ class Compared:
 
 
 def compare(first: Sequence[Mapping[str, float]], recorded: Mapping[str, float], *, within: float) -> list[Compared]:
-    """Return the metrics that both have: ``first`` are the ranks' values, ``within`` a part of what was recorded.
+    """Return the metrics that both have. ``first`` are the ranks' values; ``within`` is a fraction of the recorded
+    value.
 
-    Of a value that is no number nothing fits.
+    A value that is not a number never fits.
     """
     found = []
     for name in [name for name in first[0] if name in recorded]:
@@ -74,17 +75,17 @@ def _near(value: float, recorded: float, within: float) -> bool:
 
 
 def reasons(compared: Sequence[Compared], loaded: Loaded | None, *, step: int | None) -> list[str]:
-    """Return what may be the reason, the likeliest first, with the evidence that there is."""
+    """Return the possible reasons with their evidence, the likeliest first."""
     found = [one.inconsistent_ranks for one in compared if one.inconsistent_ranks]
     if loaded is None:
         found.append(
-            "coverage: was every weight loaded? restore() loads all or nothing; after allranks.load, pass its result "
+            "coverage: was every weight loaded? restore() loads all or nothing. After allranks.load, pass its result "
             "as report="
         )
     elif loaded.missing:
         some = ", ".join(loaded.missing[:6]) + (", ..." if len(loaded.missing) > 6 else "")
         share = f"{loaded.coverage:.6g} of the template was loaded"
-        found.append(f"coverage: {share}; {len(loaded.missing)} leaves hold what they were made with: {some}")
+        found.append(f"coverage: {share}; {len(loaded.missing)} leaves keep their initial values: {some}")
     statistics = [path for path in (loaded.missing if loaded else ()) if _is_statistic(path)]
     lacking = f"its statistics were not loaded: {', '.join(statistics[:6])}; and " if statistics else ""
     found.append(
@@ -107,7 +108,7 @@ def _is_statistic(path: str) -> bool:
 
 
 def message(compared: Sequence[Compared], why: Sequence[str], *, within: float) -> str:
-    """Return the message."""
+    """Return the message of the error."""
     odd = "; ".join(str(one) for one in compared if not one.fits)
     listed = "\n".join(f"  {number}. {reason}" for number, reason in enumerate(why, 1))
     return f"{odd}. The difference is more than within={within:g}. Likely reasons, in order:\n{listed}"
@@ -122,7 +123,10 @@ def resume_gate(
     loaded: Loaded | None = None,
     step: int | None = None,
 ) -> None:
-    """Raise NotResumed on every rank unless the values fit. **Every rank must call**, with the same names."""
+    """Raise NotResumed on every rank unless the first values fit the recorded ones.
+
+    **Every rank must call**, with the same names.
+    """
     error, numbers = None, {}
     try:
         numbers = as_numbers(first)
@@ -137,9 +141,9 @@ def resume_gate(
     compared = compare([one[1] for one in said], said[0][2], within=within) if _alike(said) else []
     if not compared:
         raise AllranksError(
-            f"{who}: nothing to compare: here {_names(first)}, recorded {_names(recorded)}.",
+            f"{who}: no metric to compare: expected one of {_names(recorded)}, found {_names(first)}.",
             step=step,
-            remedy="Give metrics to save() (metrics={'loss': ...}), and the same names on all ranks here.",
+            remedy="Pass metrics to save() (metrics={'loss': ...}), and the same names here on all ranks.",
         )
     if all(one.fits for one in compared):
         log("resume gate: %s.", "; ".join(map(str, compared)))

@@ -1,4 +1,4 @@
-"""Which steps of a run are there, which are given up, which the policy keeps: rank 0 knows."""
+"""Track the steps of a run for the job that owns it, and remove those that the policies do not keep. On rank 0."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from allranks.failure import text_of
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 
-_NO_METRIC = "allranks: keep_best: no step has the metric %r, so nothing is removed. The metrics of step %d are: %s."
+_NO_METRIC = "allranks: keep_best: no step has the metric %r, so no step is removed. Step %d has the metrics %s."
 _STEP_LIMIT = 1 << 63
-_NO_ITEM = "allranks: items: no step has the item %r, so nothing is removed. Those of step %d are: %s."
+_NO_ITEM = "allranks: items: no step has the item %r, so no step is removed. Step %d has the items %s."
 
 
 class Retention:
-    """The steps of a run, for the job that owns it. ``check_owner`` raises where it owns it no more.
+    """The steps of a run, for the job that owns it. ``check_owner`` raises if the job no longer owns it.
 
-    A step is given up where an older one was restored: its branch ends, and the next save removes it. Of steps that
-    ``policy`` does not keep, that of an item in ``items`` may keep the item.
+    A step is given up if an older step was restored: its branch ends, and the next save removes it. Of steps that
+    ``policy`` does not keep, the policy of an item in ``items`` may keep that item.
     """
 
     def __init__(
@@ -44,38 +44,38 @@ class Retention:
         self._unread: set[int] = set()
         self._given_up: set[int] = set()
         self._superseded: set[int] = set()
-        self._memory_is_given_up = True  # until the run is resumed: a training that begins anew is another branch, too
+        self._memory_is_given_up = True  # until the run is resumed: a training that begins anew is also another branch
         self._is_continued = False
         self._lock = threading.Lock()
         self._reported: dict[int, str] = {}
         self.steps = set(inventory.steps(storage))
 
     def has(self, step: int) -> bool:
-        """Return whether a step is there, and to stay."""
+        """Return whether a step exists, and is not given up."""
         return step in self.steps - self._given_up
 
     def is_given_up(self, step: int) -> bool:
-        """Return whether a step is there, and may be replaced."""
+        """Return whether a step exists, and may be replaced."""
         return step in self._given_up
 
     def resume(self, step: int) -> None:
-        """Take note that the run goes on from ``step``."""
+        """Note that the run continues from ``step``."""
         self._is_continued = True
         later = {one for one in self.steps if one > step}
-        self._given_up = self._removable(later, held={})  # a training does not wait for readers of another branch
+        self._given_up = self._removable(later, held={})  # readers of another branch do not stop a training
         with self._lock:
             self._superseded = set(self._given_up)
             self._memory_is_given_up = self._is_in_memory_after(step)
         if self._given_up:
             told = ", ".join(map(str, sorted(self._given_up)))
-            log("allranks: the run goes on from step %d; the next save removes step %s.", step, told, level=30)
+            log("allranks: the run continues from step %d. The next save removes step %s.", step, told, level=30)
 
     def before_commit(self) -> None:
-        """Right before a manifest is put: nothing that is given up may stand above it.
+        """Remove the manifests of steps that are given up, right before a new manifest is written.
 
-        The newest goes first: whoever comes after a crash sees a step of the old branch, or the restored one.
+        The newest goes first. So after a crash, the newest step is either one of the old branch, or the restored one.
         """
-        with self._lock:  # a save to disk and one into memory may be about to publish
+        with self._lock:  # a save to disk and a save into memory may both be about to publish
             self._check_owner()
             if self._memory_is_given_up:
                 self._storage.delete(paths.MEMORY)
@@ -88,14 +88,14 @@ class Retention:
             return inventory.load_from_memory(self._storage).step > step
         except (NotThere, NewerFormat):
             return False
-        except Damaged:  # nobody knows of which step
+        except Damaged:  # its step is not known
             return True
 
     def after_commit(self, saved: Saved, *, replaced: bool) -> None:
-        """After a commit: remove what is left of the branch that was given up, and what the policies do not keep."""
+        """Remove the rest of the branch that was given up, and what the policies do not keep."""
         step = saved.step
         if self.steps and not self._is_continued:
-            text = "allranks: step %d is saved beside step %d, which this program found in %s and did not restore."
+            text = "allranks: step %d is saved beside step %d, which was in %s already and was not restored."
             log(text, step, max(self.steps), self._storage.url, level=30)
         self._is_continued = True
         self.steps.add(step)
@@ -116,7 +116,7 @@ class Retention:
             log("allranks: after the save of step %d: %s", step, error, level=30)
 
     def _reduce_once(self, step: int, names: tuple[str, ...]) -> None:
-        """Reduce a step, unless that is done; one that cannot be, stays whole, which is reported once."""
+        """Reduce a step unless that is done. A step that cannot be reduced stays complete, which is logged once."""
         if self._reduced.get(step) == names:
             return
         try:
@@ -126,7 +126,7 @@ class Retention:
             log("allranks: %s", error, level=30)
 
     def reduce(self, step: int, names: tuple[str, ...]) -> None:
-        """Remove all of a step but these items, unless a reader holds it."""
+        """Remove everything of a step except these items, unless a reader holds the step."""
         if not self._removable({step}, held=holds.held(self._storage)):
             return
         self._check_owner()
@@ -144,10 +144,10 @@ class Retention:
             self.steps.discard(step)
             if left:
                 names = ", ".join(left)
-                log("allranks: step %d is removed; not ours, and left in its folder: %s.", step, names, level=30)
+                log("allranks: step %d is removed. Files of others stay in its folder: %s.", step, names, level=30)
 
     def _decide(self, steps: Iterable[int], *, newest: int) -> Decision:
-        """Return what the policies do not keep; nothing where one cannot know which steps are the best."""
+        """Return what the policies do not keep; nothing if it is not known which steps are the best."""
         self._unread.clear()
         saved = [self._saved_step(step) for step in steps]
         for policy in (self._policy, *self._items.values()):
@@ -161,11 +161,11 @@ class Retention:
             return Decision(())
         try:
             return decide(saved, self._policy, self._items, spared={newest, *self._unread})
-        except Exception as error:  # of a policy of the program's own
-            raise AllranksError(f"a policy of what is kept failed: {text_of(error)}") from error
+        except Exception as error:  # of the program's own policy
+            raise AllranksError(f"a retention policy of the program failed: {text_of(error)}") from error
 
     def _removable(self, steps: set[int], *, held: Mapping[int, str]) -> set[int]:
-        """Return those of the steps that may be removed. Why another one must stay is reported once."""
+        """Return the steps that may be removed. The reason why another step stays is logged once."""
         found = obstacles(self._storage, steps, held=held) if steps else {}
         for step, why in found.items():
             if self._reported.get(step) != why:
@@ -174,7 +174,7 @@ class Retention:
         return steps - found.keys()
 
     def _saved_step(self, step: int) -> Saved:
-        """Return what policies ask of a step, an earlier job's too; no more than its number where none asks."""
+        """Return what the policies need to know of a step; only its number if they need no more."""
         asks = self._items or not isinstance(self._policy, Policy) or self._policy.keep_best is not None
         if step not in self._saved:
             if not asks:
@@ -184,16 +184,16 @@ class Retention:
                 self._saved[step] = Saved(step, manifest.metrics, items_in(manifest))
             except (Damaged, NewerFormat, StorageError) as error:
                 if self._items or isinstance(error, StorageError):
-                    self._unread.add(step)  # nobody knows what of it is to be kept
+                    self._unread.add(step)  # it is not known what of it the policies keep
                 return Saved(step, {})
         return self._saved[step]
 
 
 def reason_to_refuse(step: int, retention: Retention | None, *, url: str) -> AllranksError | None:
-    """Return why a rank will not save a step into a run. Rank 0, which has the ``retention``, knows what there is."""
+    """Return the error if a step must not be saved into a run; else None. Only rank 0 has a ``retention``."""
     if type(step) is not int or not 0 <= step < _STEP_LIMIT:
         return BadArgument(f"step={step!r:.200}: expected an int from 0 on, below 2**63.")
     if retention is not None and retention.has(step):
-        remedy = "Save another step or into another directory; or restore an older step in a new Checkpointer first."
-        return StepExists(f"{url} has a step {step} already.", step=step, remedy=remedy)
+        remedy = "Save another step, save into another directory, or first restore an older step in a new Checkpointer."
+        return StepExists(f"{url} already has step {step}.", step=step, remedy=remedy)
     return None

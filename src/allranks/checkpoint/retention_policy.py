@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are to be deleted, in whole or but for some of their items: never the newest."""
+"""Choose which checkpoints of a run are removed, completely or except for some items: never the newest. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is kept: the newest ``keep_last`` (None: all), every step that ``keep_every`` divides, and the best.
+    """Keep the newest ``keep_last`` steps (None: all), every multiple of ``keep_every``, and the best ones.
 
-    Raises ValueError for what makes no sense.
+    Raises ValueError for a combination without a meaning.
     """
 
     keep_last: int | None = None
@@ -38,47 +38,47 @@ class Policy:
             _check_best(self.keep_best)
         if self.keep_last is None and (self.keep_every is not None or self.keep_best is not None):
             raise ValueError(
-                "keep_every and keep_best say what to keep beside the newest, but without keep_last everything is "
-                "kept. Set keep_last too (keep_last=1 is the least)."
+                "keep_every and keep_best need keep_last: without keep_last every step is kept. "
+                "Set keep_last too (at least keep_last=1)."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint that is there; ``items`` are the keys at the top of its state, as far as somebody asks for them."""
+    """A saved checkpoint; ``items`` are the keys at the top of its state, if a policy needs them."""
 
     step: int
     metrics: Mapping[str, float]
     items: frozenset[str] = frozenset()
 
 
-# Returns which of these checkpoints, in ascending order, are to be kept, by their steps.
+# A policy: returns the steps to keep of these checkpoints, which are in ascending order.
 Keep = Callable[[Sequence[Saved]], Iterable[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``remove`` are steps that go, in ascending order; of those in ``reduce``, the items that are named stay."""
+    """The steps to ``remove``, ascending; and the steps to ``reduce``, with the items that stay."""
 
     remove: tuple[int, ...]
     reduce: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 def keep_last(many: int) -> Keep:
-    """Return a policy: keep the newest ones."""
+    """Return a policy that keeps the newest checkpoints."""
     _check_positive("keep_last", many)
     return lambda saved: sorted(one.step for one in saved)[-many:]
 
 
 def keep_every(steps: int) -> Keep:
-    """Return a policy: keep each step that this number divides."""
+    """Return a policy that keeps each step that is a multiple of ``steps``."""
     _check_positive("keep_every", steps)
     return lambda saved: [one.step for one in saved if one.step % steps == 0]
 
 
 @dataclass(frozen=True, slots=True)
 class KeepBest:
-    """A policy: keep the best ones. Where no checkpoint has the metric, keep all: nobody knows which are the best."""
+    """A policy that keeps the best checkpoints. If no checkpoint has the metric, it keeps all of them."""
 
     best: Best
 
@@ -88,13 +88,13 @@ class KeepBest:
 
 
 def keep_best(metric: str, order: Literal["min", "max"], many: int = 1) -> Keep:
-    """Return a policy: keep those whose ``metric`` is the least or the greatest; of equal ones, the later."""
+    """Return a policy that keeps the checkpoints with the least or greatest ``metric``; of equal ones, the later."""
     _check_best((metric, order, many))
     return KeepBest(Best(metric, order, many))
 
 
 def any_of(policies: Keep | Iterable[Keep], *, name: str = "keep") -> Keep:
-    """Return the policy that keeps what at least one of these keeps. Raises BadArgument: the argument is no policy."""
+    """Return the policy that keeps what at least one of these keeps. Raises BadArgument for what is not a policy."""
     if callable(policies):
         return policies
     every = several(policies) or ()
@@ -105,9 +105,9 @@ def any_of(policies: Keep | Iterable[Keep], *, name: str = "keep") -> Keep:
 def decide(
     saved: Sequence[Saved], policy: Policy | Keep, items: Mapping[str, Keep], *, spared: Collection[int] = ()
 ) -> Decision:
-    """Return what is to be removed, where ``policy`` keeps whole checkpoints, and ``items`` some items of others.
+    """Return what to remove: ``policy`` keeps complete checkpoints, and ``items`` keep items of the others.
 
-    The newest and those that are ``spared`` stay as they are.
+    The newest checkpoint and those in ``spared`` stay as they are.
     """
     saved = sorted(saved, key=lambda one: one.step)
     if isinstance(policy, Policy):
@@ -129,17 +129,17 @@ def decide(
 
 
 def _steps(kept: Iterable[object], saved: Sequence[Saved]) -> set[int]:
-    """Return what a policy keeps of these. Raises ValueError for what are no steps, or none of these."""
+    """Return the steps that a policy keeps. Raises ValueError for a result that is not a step, or none of ``saved``."""
     found, there = [*kept], {one.step for one in saved}
     odd = [one for one in found if type(one) is bool or not isinstance(one, numbers.Integral)]
     steps = {one for one in there if one in found}
     if odd or (found and not steps):
-        raise ValueError(f"it returned {(odd or found)[:3]}: expected some of [one.step for one in saved]")
+        raise ValueError(f"it returned {(odd or found)[:3]}: expected steps of the given checkpoints")
     return steps
 
 
 def choose(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
-    """Return the steps to delete, in ascending order. Of equal metrics the later step is better; NaN never is."""
+    """Return the steps to remove, in ascending order. Of equal metrics the later step is better; NaN is never best."""
     if policy.keep_last is None:
         return ()
     steps = sorted({one.step for one in saved})
@@ -152,14 +152,14 @@ def choose(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
 
 
 def metric_of(policy: object) -> str:
-    """Return the metric by which a policy says which steps are the best; "" where it goes by none."""
+    """Return the metric by which a policy chooses the best steps; "" if it uses none."""
     if isinstance(policy, Policy):
         return policy.keep_best[0] if policy.keep_best is not None else ""
     return policy.best.metric if isinstance(policy, KeepBest) else ""
 
 
 def lacks_metric(saved: Sequence[Saved], policy: object) -> str:
-    """Return the metric that is to say which steps are the best, where no step has it; else ""."""
+    """Return the metric by which a policy chooses the best steps if no step has it; else ""."""
     metric = metric_of(policy)
     return metric if metric and not any(metric in one.metrics for one in saved) else ""
 

@@ -18,7 +18,7 @@ from allranks.world.base import World
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """What is kept of a run: whole steps by ``policy``, some items of others by that of each item."""
+    """What is kept of a run: complete steps by ``policy``, and some items of other steps by the policy of each item."""
 
     policy: Policy | Keep
     items: Mapping[str, Keep]
@@ -27,9 +27,9 @@ class RetentionRules:
 def retention_rules(
     policy: Policy, keep: Keep | Iterable[Keep] | None, items: Mapping[str, Keep | Iterable[Keep]] | None
 ) -> RetentionRules:
-    """Return what a Checkpointer is told to keep. Raises BadArgument for two policies, and for bad items."""
+    """Return the retention rules of a Checkpointer. Raises BadArgument for two policies, and for bad items."""
     if keep is not None and policy != Policy():
-        raise BadArgument("keep= is a policy by itself: give it, or keep_last, keep_every and keep_best.")
+        raise BadArgument("keep= cannot be combined with keep_last, keep_every and keep_best: give one or the other.")
     items = {} if items is None else items
     expect(isinstance(items, Mapping), "items", items, "a policy for each item: {'params': keep_every(100)}")
     check_names(items)
@@ -41,20 +41,22 @@ def retention_rules(
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """``nonce`` is the run's, the same on every rank; the rest is rank 0's."""
+    """The right to write into a run; ``nonce`` is that of the run, equal on every rank; the rest is on rank 0 only."""
 
     nonce: str
     fence_held: fence.Fence | None = None
     retention: Retention | None = None
 
     def leave(self, storage: Storage) -> None:
-        """Give the run free."""
+        """Release the run."""
         if self.fence_held is not None:
             fence.release(storage, self.fence_held)
 
 
 def enter_run(storage: Storage, world: World, rules: RetentionRules, *, take_over: bool) -> RunEntry:
-    """Take a run; **every rank must call**. Raises Fenced, and StorageError where not all see the same folder."""
+    """Take a run for writing. **Every rank must call.** Raises Fenced, and StorageError if ranks see different
+    folders.
+    """
     entered = RunEntry("")
 
     def acquire() -> list[str]:
@@ -83,8 +85,8 @@ def check_visible(storage: Storage, world: World, path: str, *, nonce: str) -> N
     if blind:
         hosts = ", ".join(sorted({world.hosts[rank] for rank in blind}))
         error = StorageError(
-            f"rank {world.rank}: {name_ranks(blind)} (host {hosts}) do not see what rank 0 (host {world.hosts[0]}) "
-            f"wrote into {storage.url}: {seen[blind[0]]}.",
+            f"rank {world.rank}: {name_ranks(blind)} (host {hosts}) do not see the file that rank 0 (host "
+            f"{world.hosts[0]}) wrote into {storage.url}: {seen[blind[0]]}.",
             remedy="Use a directory that all hosts share, or an object store.",
         )
         error.ranks = tuple(blind)
@@ -92,11 +94,11 @@ def check_visible(storage: Storage, world: World, path: str, *, nonce: str) -> N
 
 
 def _nonce_at(storage: Storage, path: str) -> str:
-    """Return the nonce of the fence that this rank sees there, or what it sees instead."""
+    """Return the nonce of the fence that this rank sees at ``path``, or a description of what it sees."""
     try:
         found: str = json.loads(storage.get(path))["nonce"]
     except StorageError as error:
         return str(error)
     except (ValueError, LookupError, TypeError):
-        return "it sees a file there that is no fence"
+        return "the file there is not a fence"
     return found

@@ -20,9 +20,9 @@ from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import fence, holds, inventory, match, paths, template_fill
 from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.compare import known_equal
-from allranks.checkpoint.for_restore import Restored
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.checkpoint.per_rank import globs, rows_of
+from allranks.checkpoint.restore import Restored
 from allranks.checkpoint.template_fill import DecodedObjects
 from allranks.errors import AllranksError, BarrierTimeout, Damaged, DoesNotFit, NotThere, StepRemoved
 from allranks.extent import Extent
@@ -38,7 +38,7 @@ _HOLD_MINUTES = 60.0
 
 
 class Shape(NamedTuple):
-    """An array of which no byte is read; ``dtype`` is NumPy's name."""
+    """The shape and dtype (NumPy's name) of an array whose bytes are not read."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -56,18 +56,19 @@ def read(
 ) -> Restored[Any]:
     """Return ``(state, step)`` of a checkpoint, with ``.extra`` and ``.metrics``. Any rank may call it alone.
 
-    ``where`` is a run, or the folder of one step by any name; ``step`` a number, ``latest``, or ``best``, of the
-    metric and order in ``best``: ``("val_loss", "min")``. Nothing is resumed: no run is changed, and no job's position.
+    ``where`` is a run, or the folder of one step by any name. ``step`` is a number, ``latest``, or ``best``: then
+    ``best`` gives the metric and the order, ``("val_loss", "min")``. Nothing is resumed: neither the run nor the job's
+    position changes.
 
-    Without ``like`` the state is nested dicts, one level for each ``/`` in a path, of the JSON values and of arrays of
-    ``to``: ``numpy``, ``torch`` (on the CPU), ``jax`` (on the default device), or ``shapes``, for which no file but the
-    manifest is read. ``only`` are globs of paths: ``params/*``. ``slices`` gives, by path, the part of an array to
-    read, ``(slice(0, 10), slice(None))``: no more bytes are read than the chunks that hold it.
+    Without ``like`` the state is nested dicts, one level for each ``/`` in a path, of JSON values and of arrays of
+    ``to``: ``numpy``, ``torch`` (on the CPU), ``jax`` (on the default device), or ``shapes``, for which only the
+    manifest is read. ``only`` selects leaves by globs of paths: ``params/*``. ``slices`` selects a part of an array by
+    path: ``(slice(0, 10), slice(None))``. Then only the chunks that hold that part are read.
 
-    With ``like``, a template as of ``Checkpointer.restore`` or a part of one, that is filled; what it does not have is
-    left out, and of what each rank has saved for itself it gets rank 0's. Every byte that is read is verified.
+    With ``like``, a template as of ``Checkpointer.restore`` (or a part of one) is filled. Other leaves are not read. Of
+    a leaf that each rank has saved for itself, it gets rank 0's. Every byte that is read is verified.
 
-    Raises NotThere, StepRemoved, DoesNotFit (``like`` has what the checkpoint lacks), NewerFormat, Damaged.
+    Raises NotThere, StepRemoved, DoesNotFit (the checkpoint lacks leaves of ``like``), NewerFormat, Damaged.
     """
     storage = open_storage(where)
     parts = {} if slices is None else slices
@@ -88,7 +89,7 @@ def read(
             gone = StepRemoved(
                 f"step {manifest.step} of {storage.url} was removed while it was read.",
                 path=paths.step_folder(manifest.step),
-                remedy="Read another step; Checkpointer.hold(step) keeps one while it is read.",
+                remedy="Read another step. Checkpointer.hold(step) keeps a step while it is read.",
             )
             if isinstance(step, int) or attempt == _MOST_ATTEMPTS - 1:
                 raise gone from error
@@ -106,11 +107,11 @@ class _Wanted(NamedTuple):
 
 
 def _choose_manifest(storage: Storage, step: int | str, best: Best | None) -> tuple[Manifest, str | None]:
-    """Return the manifest that is meant, and its folder: "" for the top, None for that of its step."""
+    """Return the manifest to read, and its folder: "" for the top, None for the folder of its step."""
     if storage.size(paths.MANIFEST) is not None:
         manifest = inventory.load_folder(storage, "")
         if isinstance(step, int) and step != manifest.step:
-            raise NotThere(f"{storage.url} is step {manifest.step}, and not step {step}.", path=paths.MANIFEST)
+            raise NotThere(f"{storage.url} is step {manifest.step}: expected step {step}.", path=paths.MANIFEST)
         return manifest, ""
     for _ in range(_MOST_ATTEMPTS):
         number = _number(storage, step, best)
@@ -119,7 +120,7 @@ def _choose_manifest(storage: Storage, step: int | str, best: Best | None) -> tu
         except NotThere:  # since the run was listed
             if isinstance(step, int):
                 raise
-    raise StepRemoved(f"{storage.url}: each of {_MOST_ATTEMPTS} steps was removed before it could be read.")
+    raise StepRemoved(f"{storage.url}: each of {_MOST_ATTEMPTS} newest steps was removed before it could be read.")
 
 
 def _number(storage: Storage, step: int | str, best: Best | None) -> int:
@@ -127,11 +128,11 @@ def _number(storage: Storage, step: int | str, best: Best | None) -> int:
     if isinstance(step, int) and step in there:
         return step
     if not there or isinstance(step, int):
-        raise NotThere(f"{storage.url} has no step {step}; it has {', '.join(map(str, there)) or 'none'}.")
+        raise NotThere(f"{storage.url} has no step {step}: expected one of {', '.join(map(str, there)) or 'none'}.")
     if step == "latest":
         return there[-1]
     if step != "best" or best is None:
-        raise AllranksError(f"read: step is {step!r}; expected a number, 'latest' or 'best'.")
+        raise AllranksError(f"read: step={step!r}: expected a number, 'latest' or 'best'.")
     metric, order = best
     ranked: list[tuple[float, int]] = []
     names: set[str] = set()
@@ -144,14 +145,14 @@ def _number(storage: Storage, step: int | str, best: Best | None) -> int:
         if (value := metrics.get(metric)) is not None and not math.isnan(value):
             ranked.append((value if order == "max" else -value, one))
     if not ranked:
-        raise NotThere(f"{storage.url}: no step has the metric {metric!r}; there are {sorted(names) or 'none'}.")
+        raise NotThere(f"{storage.url}: no step has the metric {metric!r}: expected one of {sorted(names) or 'none'}.")
     return max(ranked)[1]
 
 
 def _try_hold(storage: Storage, step: int) -> str | None:
     try:
         return holds.take(storage, step, minutes=_HOLD_MINUTES)
-    except AllranksError:  # who may not write into the run reads without
+    except AllranksError:  # a reader without the right to write reads without a hold
         return None
 
 
@@ -162,7 +163,7 @@ def _read(storage: Storage, manifest: Manifest, folder: str | None, wanted: _Wan
     reader = Reader(storage, manifest, folder=folder)
     chosen = [path for path in (*manifest.leaves, *manifest.values) if _is_wanted(path, wanted.only)]
     if not chosen and (manifest.leaves or manifest.values):
-        raise NotThere(f"step {manifest.step} of {storage.url} has no leaf like {', '.join(wanted.only)}.")
+        raise NotThere(f"step {manifest.step} of {storage.url} has no leaf that matches {', '.join(wanted.only)}.")
     if unknown := [path for path in wanted.slices if path not in manifest.leaves]:
         raise NotThere(f"slices: step {manifest.step} of {storage.url} has no array {unknown[0]!r}.")
     arrays = [path for path in chosen if path in manifest.leaves]
@@ -186,24 +187,24 @@ def _is_wanted(path: str, globs: Sequence[str]) -> bool:
 
 
 def _target(path: str, leaf: StoredLeaf, part: Sequence[slice] | None) -> Target:
-    """Return the part of a leaf that is wanted, with an empty array of its dtype."""
+    """Return the wanted part of a leaf, with an empty array of its dtype."""
     whole = (slice(None),) * len(leaf.shape)
     given = several(part if part is not None else ())
     cuts = (*(given or ()), *whole[len(given or ()) :])
     plain = given is not None and all(isinstance(cut, slice) and cut.step in (None, 1) for cut in cuts)
     if not plain or len(cuts) != len(leaf.shape):
-        raise AllranksError(f"slices[{path!r}] is {part}: expected {len(leaf.shape)} slices of step 1.", leaf=path)
+        raise AllranksError(f"slices[{path!r}]={part}: expected {len(leaf.shape)} slices of step 1.", leaf=path)
     bounds = [cut.indices(many)[:2] for cut, many in zip(cuts, leaf.shape, strict=True)]
     extent = Extent(tuple(start for start, _ in bounds), tuple(max(0, stop - start) for start, stop in bounds))
     return Target(extent, np.empty(0, DTYPES[leaf.dtype]))
 
 
 def _array_maker(to: str) -> Callable[[np.ndarray[Any, Any], StoredLeaf], Any]:
-    """Return what makes an array of a framework of one of NumPy's."""
+    """Return a function that makes an array of the framework ``to`` from a NumPy array."""
     if to == "numpy":
         return lambda buffer, _: buffer
     if to not in ("torch", "jax"):
-        raise AllranksError(f"read: to is {to!r}; expected numpy, torch, jax or shapes.")
+        raise AllranksError(f"read: to={to!r}: expected numpy, torch, jax or shapes.")
     from_stored = import_module(f"allranks.arrays.leaves.{to}").from_stored
     return lambda buffer, leaf: from_stored(buffer, leaf.kind)
 
@@ -232,8 +233,9 @@ def _fill_template(reader: Reader, manifest: Manifest, like: T) -> T:
 
 
 def nest(leaves: Mapping[str, Any]) -> Any:
-    """Return leaves by path as nested dicts, one level for each ``/``; below a path that is a leaf itself, names keep
-    their ``/``. A state that is a single leaf is that leaf.
+    """Return leaves by path as nested dicts, one level for each ``/``.
+
+    Below a path that is a leaf itself, names keep their ``/``. A state that is a single leaf is that leaf.
     """
     if set(leaves) == {""}:
         return leaves[""]
@@ -260,10 +262,10 @@ def follow(
 ) -> Iterator[int]:
     """Yield the steps of a run as they are saved, in ascending order, and end with the run. Any rank may call it alone.
 
-    What is there is yielded first; steps up to ``after`` are not. With ``hold``, a step is not removed while the body
-    of the loop runs (an hour at most). A step that is removed before its turn is left out. The run is listed every
-    ``every`` seconds; it has ended when its job has closed it, or has ended on this machine. Raises BarrierTimeout
-    after ``timeout`` seconds without a new step (None: never).
+    Existing steps are yielded first; steps up to ``after`` are skipped. With ``hold``, a step is not removed while the
+    body of the loop runs (for an hour at most). A step that is removed before its turn is skipped. The run is listed
+    every ``every`` seconds. It has ended when its job has closed it, or has ended on this machine. Raises
+    BarrierTimeout after ``timeout`` seconds without a new step (None: never).
     """
     storage = open_storage(where)
     since = time.monotonic()
@@ -278,7 +280,7 @@ def follow(
         if ended:
             return
         if timeout is not None and time.monotonic() - since > timeout:
-            raise BarrierTimeout(f"follow: {storage.url} has no new step for {timeout:g} s.", step=max(after, 0))
+            raise BarrierTimeout(f"follow: {storage.url} has had no new step for {timeout:g} s.", step=max(after, 0))
         time.sleep(every)
 
 

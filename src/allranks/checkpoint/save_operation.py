@@ -1,4 +1,4 @@
-"""One save on one rank, from the moment when all ranks have agreed: what is done behind the program's back."""
+"""Perform one save on one rank in the background, once all ranks have agreed: write, publish, discard."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ _FRAMEWORKS = ("numpy", "jax", "torch")
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a save holds beside the arrays: JSON ``values`` by path, ``extra`` of the program's, ``metrics``; in
-    ``rank_values``, what this rank has for itself."""
+    """What a save holds beside arrays: JSON ``values`` by path, the program's ``extra``, ``metrics``.
+
+    ``rank_values`` are the values that this rank has for itself.
+    """
 
     values: Mapping[str, Any]
     rank_values: Mapping[str, Any]
@@ -40,7 +42,7 @@ class Content:
 
 
 def check_storable(values: Mapping[str, Any], extra: Any, *, rank: int) -> None:
-    """Raise CannotStore unless JSON can hold all of it, and give it back."""
+    """Raise CannotStore if JSON cannot hold a value and give it back."""
     for path, value in {**values, "(extra)": extra}.items():
         try:
             json_value.pack(value, what=path)
@@ -52,7 +54,10 @@ def check_storable(values: Mapping[str, Any], extra: Any, *, rank: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SaveOperation:
-    """``files`` are what this rank writes, as prepared. With ``replace`` a manifest of this step is replaced."""
+    """One save on this rank; ``files`` are the prepared files that it writes.
+
+    With ``replace``, the manifest of an existing step is replaced.
+    """
 
     storage: Storage
     identity: SaveId
@@ -80,7 +85,7 @@ class SaveOperation:
         return paths.shard_file(self.rank, self.size, self.identity.nonce, item, compressed=self.compresses)
 
     def write(self) -> Any:
-        """Write this rank's files; return what rank 0 needs to know of them, by item, and of this rank's own values."""
+        """Write this rank's files; return what rank 0 needs: the files by item, and this rank's own values."""
         own = {path: json_value.pack(value, what=path) for path, value in self.content.rank_values.items()}
         try:
             planned = zip(self.prepared.files, self.files, strict=True)
@@ -105,7 +110,7 @@ class SaveOperation:
         }
 
     def publish(self, acks: Sequence[Any]) -> None:
-        """Put the manifest: from here on the checkpoint exists. On rank 0."""
+        """Write the manifest: from then on the checkpoint exists. On rank 0."""
         assert self.prepared.checkpoint_layout is not None
         there = [ack["files"] for ack in acks if ack is not None]
         files = [one[item] for item in self.prepared.items for one in there if item in one]
@@ -135,9 +140,9 @@ class SaveOperation:
         self.storage.put(paths.manifest_path(self.identity.step), data, replace=self.replace)
 
     def _check(self, manifest: Manifest, data: bytes) -> None:
-        """Raise AllranksError unless a reader will read the manifest as it is meant.
+        """Raise AllranksError unless a reader can read the manifest back correctly.
 
-        What it says of the leaves is the same at every save of a plan, and takes long to read: it is read back once.
+        Its text for the leaves is the same at every save of a plan and takes long to read: it is read back once.
         """
         prepared = self.prepared
         assert prepared.checkpoint_layout is not None
@@ -145,19 +150,19 @@ class SaveOperation:
         found = tuple(file.bytes for file in manifest.files)
         try:
             if planned != found:
-                raise Damaged(f"the files of the ranks have {found} bytes, and {planned} were planned")
+                raise Damaged(f"the ranks' files have {found} bytes: expected {planned}")
             if prepared.read_back.done:
                 data = manifest_encode.without_leaves(data, prepared.leaves, integrity=self.integrity)
             manifest_decode.decode(data, path=path)
         except Damaged as error:
             raise AllranksError(
-                f"no reader could read the manifest of step {self.identity.step}, so it is not published: {error}",
-                remedy="Report this: it is a fault of allranks.",
+                f"the manifest of step {self.identity.step} cannot be read back, so it is not published: {error}",
+                remedy="Please report this: it is a bug in allranks.",
             ) from error
         prepared.read_back.done = True
 
     def is_published(self) -> bool:
-        """Return whether the manifest that stands there is this save's."""
+        """Return whether the existing manifest is that of this save."""
         path = paths.manifest_path(self.identity.step)
         try:
             return manifest_decode.decode(self.storage.get(path), path=path).nonce == self.identity.nonce
@@ -165,7 +170,7 @@ class SaveOperation:
             return False
 
     def discard(self) -> None:
-        """Remove what this rank wrote for a save that was given up; what cannot be removed is left to ``gc``."""
+        """Remove this rank's files of a save that was aborted; ``allranks ckpt gc`` removes what is left."""
         with suppress(StorageError):
             for plan in self.prepared.files:
                 self.storage.delete(f"{self.folder}/{self._name(plan.item)}")
@@ -182,10 +187,10 @@ def open_shard_file(
     blocks: bool,
     check_abort: Callable[[], None],
 ) -> ShardFile:
-    """Return a file of this rank, with a hold on all that goes into it.
+    """Return a file of this rank, which keeps its source arrays alive.
 
-    ``pools`` are those of blocks in passing and of copies. Nothing is copied where the program ``blocks`` for the end.
-    ``check_abort`` is called before every block, and raises to end the write.
+    ``pools`` are the blocks for bytes in transit, and those for copies. If the program ``blocks`` until the end,
+    nothing is copied. ``check_abort`` is called before every block, and raises to end the write.
     """
     header = planned.file_layout.header({"allranks": json.dumps(about)})
     sources: list[Bytes] = [np.frombuffer(header, np.uint8)]
@@ -207,7 +212,7 @@ def open_shard_file(
 
 
 def blocks_to_copy(tree: OpenTree, planned: PlannedFile) -> int:
-    """Return how many blocks of a file an async save copies: those that hold what a program can change in place."""
+    """Return how many blocks of a file an async save copies: those with bytes that a program can change in place."""
     changes = [False]  # the header
     for part in planned.plan.parts:
         copies = tree.copies(planned.arrays[part.leaf])

@@ -1,12 +1,12 @@
-"""Who writes which bytes: arithmetic over declarations, the same on every rank, for 10,000 ranks in a second.
+"""Plan which rank writes which bytes: arithmetic on declarations, equal on every rank, fast for 10,000 ranks. Pure.
 
-Cells that one rank holds are written by that rank. Cells that several ranks hold (replicas) are written once, spread
-over their holders by bytes: the cells of leaves that are cut alike are laid end to end, and of R holders the j-th
-writes the j-th R-th part of that line; a large cell on a border is cut there, between rows. No byte travels between
-ranks.
+A cell that one rank holds is written by that rank. Cells that several ranks hold (replicas) are written once,
+distributed over their holders by bytes. For that, the cells of equally split leaves are laid end to end, and of R
+holders the j-th writes the j-th R-th of that line. A large cell on a border is cut there, between rows. No byte travels
+between ranks.
 
-In a rank's file come the leaves with the largest items first (so that every part is aligned to its items without
-holes), then those with fewer dimensions, then those that are cut alike.
+A rank's file begins with the leaves with the largest items, so that every part is aligned to its items without gaps.
+Then come leaves with fewer dimensions first, and equally split leaves together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 
 # Replicas below this many bytes are not cut.
 _SMALLEST_CUT = 1 << 20
-# How many parts are looked at together.
+# How many parts are processed together.
 _BATCH = 1 << 18
 # The bytes of a header beside the tensors, and of one tensor's entry beside its name and numbers, at most.
 _HEADER_BASE, _ENTRY_BASE = 256, 80
@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """What one rank writes, in the order of its file: ``bytes`` in all (0: no file), data from ``data_begin`` on."""
+    """What one rank writes, in file order: ``bytes`` in total (0: no file), with the data from ``data_begin`` on."""
 
     parts: tuple[Part, ...]
     data_begin: int
@@ -62,7 +62,7 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLayout:
-    """All files: ``writers`` are the ranks that write one, ``bytes`` their sizes, ``leaves`` where everything is."""
+    """All files: the ranks that write one (``writers``), their sizes (``bytes``), and the place of every leaf."""
 
     writers: tuple[int, ...]
     bytes: tuple[int, ...]
@@ -70,7 +70,7 @@ class CheckpointLayout:
 
 
 class _Batch(NamedTuple):
-    """Some parts, leaf by leaf, each in row-major order; K of them, of arrays with D dimensions."""
+    """K parts of arrays with D dimensions, leaf by leaf, each leaf in row-major order."""
 
     leaf: Ints  # [K], as are cell, rank, start and nbytes
     cell: Ints
@@ -82,7 +82,7 @@ class _Batch(NamedTuple):
 
 
 def file_plan(declared: Sequence[Declared], *, rank: int, size: int) -> FilePlan:
-    """Return what ``rank`` of ``size`` writes."""
+    """Return what ``rank`` of ``size`` ranks writes."""
     files = _Files(declared, size)
     parts: list[Part] = []
     for batch, begin in files.batches():
@@ -94,7 +94,7 @@ def file_plan(declared: Sequence[Declared], *, rank: int, size: int) -> FilePlan
 
 
 def checkpoint_layout(declared: Sequence[Declared], *, size: int) -> CheckpointLayout:
-    """Return where everything is, over all files."""
+    """Return the place of every leaf, over all files."""
     files = _Files(declared, size)
     runs: dict[int, tuple[Run, ...]] = {}
     for batch, begin in files.batches():
@@ -112,7 +112,7 @@ def checkpoint_layout(declared: Sequence[Declared], *, size: int) -> CheckpointL
 
 
 def join_layouts(layouts: Sequence[CheckpointLayout], order: Iterable[str]) -> CheckpointLayout:
-    """Return layouts as one: the files of each behind those of the one before, the leaves in this order."""
+    """Return several layouts as one: the files of each after those of the one before, the leaves in this order."""
     leaves: dict[str, StoredLeaf] = {}
     before = 0
     for one in layouts:
@@ -136,7 +136,7 @@ def _runs(file: Ints, begin: Ints, offset: Ints, shape: Ints) -> tuple[Run, ...]
 
 
 class _Files:
-    """Where every rank's data begin and end, in bytes of its file; ``number`` is the file's among those written."""
+    """Where each rank's data begin and end in its file, in bytes; ``number`` is the file's index among all files."""
 
     def __init__(self, declared: Sequence[Declared], size: int) -> None:
         self._declared = declared
@@ -152,7 +152,7 @@ class _Files:
         self.number = np.cumsum(data > 0) - 1
 
     def batches(self) -> Iterator[tuple[_Batch, Ints]]:
-        """Yield all parts, and where in its rank's file each begins."""
+        """Yield all parts, and where each begins in its rank's file."""
         cursor = self.data_begin.copy()
         for batch in _batches(self._declared):
             order = np.argsort(batch.rank, kind="stable")
@@ -171,7 +171,7 @@ def _sums(rank: Ints, numbers: Ints, size: int) -> Ints:
 
 
 def _batches(declared: Sequence[Declared]) -> Iterator[_Batch]:
-    """Yield all parts that hold a byte, in the order of the files."""
+    """Yield all parts with at least one byte, in the order of the files."""
     groups: dict[tuple[int, int, int], list[int]] = {}
     splits = _split_numbers(declared)
     for number, one in enumerate(declared):
@@ -196,25 +196,27 @@ def _batches(declared: Sequence[Declared]) -> Iterator[_Batch]:
 
 
 def _replicas(split: Split) -> Ints:
-    """Return the ranks that write each cell [cells, replicas]: where cells have more holders than others, the first."""
+    """Return the ranks that write each cell [cells, replicas]: if cells have more holders than others, the first
+    ones.
+    """
     fewest = min(map(len, split.holders))
     return np.array([holders[:fewest] for holders in split.holders], np.int64)
 
 
 def _split_numbers(declared: Sequence[Declared]) -> dict[int, int]:
-    """Return a number for each split, by the split's id; equal ones have one number. A split may name 10,000 ranks."""
+    """Return a number for each split by the split's id; equal splits have one number. A split may name 10,000 ranks."""
     objects = {id(one.split): one.split for one in declared}
     numbers: dict[Split, int] = {}
     return {key: numbers.setdefault(split, len(numbers)) for key, split in objects.items()}
 
 
 def _nonempty(batch: _Batch) -> _Batch:
-    """Return the parts that hold a byte."""
+    """Return the parts with at least one byte."""
     return _Batch(*(column[batch.nbytes > 0] for column in batch))
 
 
 def _cells(numbers: Ints, shapes: Ints, split: Split, item: int) -> _Batch:
-    """Return all cells of some leaves; ``rank`` is to be filled in."""
+    """Return all cells of some leaves; ``rank`` is filled in later."""
     many, dims = shapes.shape
     cuts = np.array(split.cuts, np.int64)
     index = np.indices(split.cuts).reshape(dims, -1).T if dims else np.zeros((1, 0), np.int64)
@@ -235,7 +237,7 @@ def _cells(numbers: Ints, shapes: Ints, split: Split, item: int) -> _Batch:
 
 
 def _distribute(cells: _Batch, holders: Ints) -> _Batch:
-    """Share out cells among their holders [cells, replicas], each cell's line of leaves by bytes."""
+    """Distribute cells over their holders [cells, replicas]: each cell's line of leaves by bytes."""
     count, replicas = holders.shape
     nbytes = cells.nbytes.reshape(-1, count)
     stop = np.cumsum(nbytes, axis=0)

@@ -1,4 +1,4 @@
-"""Hold what a call of ``save`` asks for (settings, order, metrics, ``extra``) and what it returns (the handle)."""
+"""Define what a call of ``save`` asks for (settings, order, metrics, ``extra``) and returns (the handle)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from allranks.errors import AllranksError, BadArgument, BarrierTimeout, CannotSt
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A save that is durable and whole. ``bytes`` are those of all ranks' files; ``seconds`` from the call of ``save``
-    to the commit; ``blocked`` the seconds of these that ``save`` itself took on this rank; ``copied`` the bytes of host
-    memory that this rank's copy takes (kept, and used again by the next save)."""
+    """A save that is durable and complete.
+
+    ``bytes`` are those of all ranks' files. ``seconds`` is the time from the call of ``save`` to the commit, of which
+    ``save`` itself took ``blocked`` on this rank. ``copied`` is the host memory in bytes for this rank's copy, which is
+    kept for the next save.
+    """
 
     step: int
     path: str
@@ -28,9 +31,9 @@ class Committed:
 
 
 class SaveHandle:
-    """What ``save`` returns. Waiting is not collective: any rank may, at any time, any number of times.
+    """The result of ``save``. Waiting is not collective: any rank may wait, at any time, any number of times.
 
-    ``blocked`` is how many seconds ``save`` took to return.
+    ``blocked`` is the seconds that ``save`` took to return.
     """
 
     def __init__(self, step: int) -> None:
@@ -40,33 +43,36 @@ class SaveHandle:
         self._result: Committed | BaseException | None = None
 
     def done(self) -> bool:
-        """Return whether the save has ended, well or not."""
+        """Return whether the save has ended, with success or not."""
         return self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> Committed:
-        """Wait for the end: return what was committed, or raise what stopped it, the same error on every rank.
+        """Wait for the end. Return the commit, or raise the error of the save, the same on every rank.
 
-        Raises BarrierTimeout where it goes on longer than ``timeout`` seconds.
+        Raises BarrierTimeout if the save takes longer than ``timeout`` seconds.
         """
         if not self._ended.wait(timeout):
-            raise BarrierTimeout(f"the save of step {self.step} goes on after {timeout:g} s.", step=self.step)
+            raise BarrierTimeout(f"save of step {self.step}: it has not ended after {timeout:g} s.", step=self.step)
         assert self._result is not None
         if isinstance(self._result, BaseException):
             raise self._result
         return self._result
 
     def end(self, result: Committed | BaseException) -> None:
-        """Say how the save ended. For the save itself."""
+        """Set the result of the save. For the save itself."""
         self._result = result
         self._ended.set()
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``integrity`` names the digest; ``memory`` is the most bytes of host memory for copies (None: as
-    much as this rank's part takes); ``timeout`` the seconds from a save's call to its commit; ``choices`` are of what
-    differs over the ranks on purpose; each of the ``items`` gets files of its own; ``compresses`` says that chunks are
-    compressed, ``durable`` that what is saved survives its hosts, and is reported as saved."""
+    """How a Checkpointer saves.
+
+    ``integrity`` names the digest. ``memory`` is the most bytes of host memory for copies (None: as much as this rank's
+    part takes). ``timeout`` is the seconds from a save's call to its commit. ``choices`` are for leaves that differ
+    over the ranks. Each of the ``items`` gets files of its own. ``compresses``: chunks are compressed. ``durable``: a
+    save survives its hosts, and is reported as saved.
+    """
 
     integrity: str = "xxh3-128"
     memory: int | None = None
@@ -85,10 +91,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One call of ``save``: which step, what beside the state, whether over a step that exists, whether to wait.
+    """One call of ``save``: the step, what to save beside the state, whether to replace the step, whether to wait.
 
-    ``metrics`` are the program's (None: none), and are made numbers. ``refused`` is why this rank will not save; the
-    others must know.
+    ``metrics`` are the program's (None: none), and become numbers. ``refused`` is why this rank cannot save; the other
+    ranks must know.
     """
 
     step: int
@@ -100,7 +106,7 @@ class Order:
 
 
 def convert_metrics(order: Order) -> Order:
-    """Return an order whose metrics are numbers; it is refused where they cannot be."""
+    """Return the order with numbers as metrics; if they cannot be numbers, the order is refused."""
     try:
         return replace(order, metrics=as_numbers({} if order.metrics is None else order.metrics))
     except (CannotStore, BadArgument) as error:
@@ -108,9 +114,9 @@ def convert_metrics(order: Order) -> Order:
 
 
 def as_numbers(metrics: Any) -> dict[str, float]:
-    """Return metrics as floats: numbers, and arrays of one element of any framework.
+    """Return metrics as floats: numbers, and arrays with one element of any framework.
 
-    Raises CannotStore for what is no number, BadArgument for what is no mapping of names.
+    Raises CannotStore for a value that is not a number, BadArgument if metrics are not a mapping of names.
     """
     fits = isinstance(metrics, Mapping) and all(isinstance(name, str) for name in metrics)
     expect(fits, "metrics", metrics, "numbers by name: {'loss': 0.5}")
@@ -119,7 +125,7 @@ def as_numbers(metrics: Any) -> dict[str, float]:
         try:
             numbers[name] = float(value)
         except (TypeError, ValueError) as error:
-            raise CannotStore(f"metric {name!r} is no number: {value!r:.80} ({error}).", leaf=name) from error
+            raise CannotStore(f"metric {name!r} is {value!r:.80}: expected a number ({error}).", leaf=name) from error
     return numbers
 
 
@@ -128,15 +134,19 @@ class Gatherable(Protocol):
     """A value of which each rank holds a part."""
 
     def gathered(self) -> Any:
-        """Return the whole as JSON, equal on all ranks. **Every rank must call.**"""
+        """Return the complete value as JSON, equal on all ranks. **Every rank must call.**"""
 
 
 def resolve(extra: Any) -> Any:
-    """Return ``extra`` with all that can be gathered gathered. **Every rank must call**, with as many of these."""
+    """Return ``extra`` with every Gatherable replaced by its value. **Every rank must call**, with as many
+    Gatherables.
+    """
     if isinstance(extra, Gatherable):
         return extra.gathered()
     if type(extra) is dict:
-        found = {key: resolve(extra[key]) for key in sorted(extra, key=str)}  # the ranks' dicts may be in other orders
+        found = {
+            key: resolve(extra[key]) for key in sorted(extra, key=str)
+        }  # the ranks' dicts may have different orders
         return {key: found[key] for key in extra}
     if type(extra) in (list, tuple):
         return [resolve(value) for value in extra]

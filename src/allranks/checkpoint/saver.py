@@ -1,7 +1,7 @@
-"""One rank's saves into a run, one at a time.
+"""Save into a run on one rank, one save at a time.
 
-In the foreground the ranks agree, and what the program may change is copied. From there on a thread writes, without
-collectives, and the committer has rank 0 put the manifest once all have written.
+In the foreground the ranks compare what they save, and bytes that the program may change are copied. Then a background
+thread writes, without collectives, and the commit protocol has rank 0 write the manifest once all ranks have written.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from allranks.world.base import World
 from allranks.world.progress import progress
 
 _LOG = logging.getLogger("allranks.checkpoint")
-# Between two looks, in seconds, whether a save is still worth writing.
+# Seconds between two checks whether a save can still be committed.
 _CHECK_INTERVAL = 1.0
 
 
 class CommitHooks(Protocol):
-    """Who keeps the steps of a run: is told of a save before its manifest is put (on rank 0), and once it is there."""
+    """What is called on rank 0 before a manifest is written, and after the commit."""
 
     def before_commit(self) -> None: ...
 
@@ -50,7 +50,7 @@ class CommitHooks(Protocol):
 
 
 class Saver:
-    """One rank's saves into ``storage``. ``nonce`` is the run's own, the same on every rank; rank 0 has ``hooks``."""
+    """One rank's saves into ``storage``. ``nonce`` is that of the run, equal on every rank; rank 0 has ``hooks``."""
 
     def __init__(
         self,
@@ -68,10 +68,12 @@ class Saver:
         self._renew_pools()
         self._count = 0
         self._last: SaveHandle | None = None
-        self.committed: int | None = None  # the last step that was
+        self.committed: int | None = None  # the last committed step
 
     def save(self, order: Order, state: object) -> SaveHandle:
-        """Save; **every rank must call**. Returns once the program may change the state. Raises what ended the last."""
+        """Save. **Every rank must call.** Returns once the program may change the state. Raises the error of the last
+        save.
+        """
         began = time.monotonic()
         self.settle()
         self._count += 1
@@ -93,41 +95,41 @@ class Saver:
         return handle
 
     def prepare(self, state: object) -> None:
-        """Allocate the memory for copies of a state behind the program: the first save takes long to touch it."""
+        """Allocate the memory for copies of a state in the background: the first save would take long to do so."""
         try:
             tree = open_world_tree(state, self._world, choose=self._settings.choices.among)
             many = sum(blocks_to_copy(tree, planned) for planned in self._planner.prepare(tree).files)
-        except Exception:  # whatever the state's own code raises: the save says so
+        except Exception:  # any error of the state's own code: the save reports it
             return
         threading.Thread(target=self._pools[1].prepare, args=(many,), name="allranks-memory").start()
 
     def end(self) -> None:
-        """Allocate no more memory for copies."""
+        """Stop allocating memory for copies."""
         self._pools[1].end()
 
     def rewind(self, resumed: int) -> None:
-        """Take note that the training went on from a step: what was committed after it is of another branch."""
+        """Note that the training continued from a step: commits after it belong to another branch."""
         if self.committed is not None and self.committed > resumed:
             self.committed = None
 
     def settle(self) -> None:
-        """Wait for the save that goes on, if one does. Raises what stopped it, once."""
+        """Wait for the running save, if there is one. Raises its error, once."""
         last, self._last = self._last, None
         if last is not None:
             last.wait()
 
     def _gather_extra(self, order: Order) -> Order:
-        """Let the ranks put ``extra`` together; also a rank that will refuse, since the others wait for its part."""
+        """Let the ranks put ``extra`` together. A rank that will refuse calls it, too: the others wait for its part."""
         try:
             return replace(order, extra=resolve(order.extra))
-        except AllranksError:  # of the ranks' meeting: all have it
+        except AllranksError:  # of the exchange: all ranks have it
             raise
-        except Exception as error:  # of this rank alone
-            refused = AllranksError(f"extra cannot be gathered: {text_of(error)}")
+        except Exception as error:  # of this rank only
+            refused = AllranksError(f"extra: a value's gathered() failed: {text_of(error)}")
             return replace(order, extra=None, refused=order.refused or refused)
 
     def _agree(self, order: Order, state: object) -> SaveOperation:
-        """Take the state apart, with a hold on all that is to be written; make sure that all ranks save the same."""
+        """Open the state, keep everything alive that is to be written, and check that all ranks save the same."""
         world = self._world
         error: Exception | None = order.refused
         tree = operation = None
@@ -139,11 +141,11 @@ class Saver:
                     values = {**tree.values, **tree.main_values, **tree.rank_values}
                     check_storable(values, order.extra, rank=world.rank)
                     operation = self._make_operation(order, tree, self._planner.prepare(tree))
-            except Exception as refused:  # whatever it is: the others must not wait for this rank
+            except Exception as refused:  # any error: the other ranks must not wait for this rank
                 error = refused
             try:
                 agreed = world.size == 1 or self._exchange(order, tree, operation, error)
-            except Mismatch as odd:  # where the others are, while this rank could not even gather
+            except Mismatch as odd:  # the other ranks are at this save, and this rank could not gather
                 raise (error or odd) from odd
             if error is not None:
                 raise error
@@ -187,7 +189,7 @@ class Saver:
         return SaveOperation(self._storage, identity, rank, size, integrity, prepared, content, files, *how)
 
     def _abort_check(self, identity: SaveId) -> Callable[[], None]:
-        """Return what ends a long write of a save that cannot be committed any more; called before every block."""
+        """Return a function that ends the long write of a save that can no longer be committed; for every block."""
         next_check = time.monotonic() + _CHECK_INTERVAL
 
         def check_abort() -> None:
@@ -195,12 +197,12 @@ class Saver:
             if time.monotonic() > next_check:
                 next_check = time.monotonic() + _CHECK_INTERVAL
                 if self._commit_protocol.is_hopeless(identity):
-                    raise AllranksError(f"the save of step {identity.step} is given up.", step=identity.step)
+                    raise AllranksError(f"save of step {identity.step}: it was aborted.", step=identity.step)
 
         return check_abort
 
     def _run(self, operation: SaveOperation, order: Order, handle: SaveHandle, began: float) -> None:
-        """What the save's thread does."""
+        """Write and commit: the body of the save's thread."""
 
         def publish(acks: Sequence[Any]) -> None:
             assert self._hooks is not None
@@ -227,13 +229,13 @@ class Saver:
             if self._hooks is not None:
                 saved = Saved(order.step, order.metrics, operation.items if self._settings.items else frozenset())
                 self._hooks.after_commit(saved, replaced=order.replace)
-        finally:  # whatever that says: it is committed, for all ranks
+        finally:  # in any case, the save is committed for all ranks
             handle.end(result)
             progress.saved = order.step if self._settings.durable else progress.saved
             if self._world.is_main and self._settings.durable:
                 agent.load().report("saved", step=order.step)
 
     def _renew_pools(self) -> None:
-        """Begin with new memory: a save that was given up has not returned all of its blocks."""
+        """Begin with new memory: an aborted save has not returned all of its blocks."""
         memory = self._settings.memory
         self._pools = BlockPool(), BlockPool(None if memory is None else max(memory // BLOCK, 1))

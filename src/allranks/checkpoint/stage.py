@@ -1,7 +1,7 @@
-"""From the arrays to the storage: memory that is allocated once, filled, digested, handed on, and used again.
+"""Copy arrays into reused blocks of memory, digest them, and pass them to the storage.
 
-Fresh memory is ten times slower than memory that was touched before. So a save copies into blocks that the last one
-left. What may change once the program goes on is copied before ``save`` returns; the rest when its block is written.
+Fresh memory is ten times slower than used memory, so a save copies into the blocks of the last one. Bytes that may
+change once the program continues are copied before ``save`` returns. The others are copied when their block is written.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from allranks.storage.base import BLOCK
 
 Bytes = NDArray[np.uint8]
 
-_SHORT_COPY = 64 << 10  # bytes; letting go of the interpreter for a copy as short as this takes longer than the copy
+_SHORT_COPY = 64 << 10  # bytes: to release the interpreter lock for so short a copy takes longer than the copy
 _HUGE = 2 << 20
 
 
 class BlockPool:
-    """Page-aligned blocks of memory, at most ``limit`` of them. Safe for threads."""
+    """Page-aligned blocks of memory, at most ``limit``. Safe for threads."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
@@ -36,15 +36,15 @@ class BlockPool:
 
     @property
     def allocated(self) -> int:
-        """The bytes that the pool holds, in use or not."""
+        """The bytes of all blocks, in use or not."""
         return self._count * BLOCK
 
     def holds(self, many: int) -> bool:
-        """Return whether there may be this many blocks."""
+        """Return whether the pool may have this many blocks."""
         return self._limit is None or many <= self._limit
 
     def take(self, given_up: Callable[[], bool] = lambda: False) -> Bytes | None:
-        """Return a block; where all are in use, wait for one to come back, or for ``given_up`` (then None)."""
+        """Return a block. If all are in use, wait for one to come back, or for ``given_up`` (then return None)."""
         with self._changed:
             self._changed.wait_for(lambda: self._free or self._may_grow() or given_up())
             if given_up():
@@ -61,7 +61,7 @@ class BlockPool:
             self._changed.notify()
 
     def prepare(self, many: int) -> None:
-        """Have this many blocks, as far as the limit allows: allocated and touched. For a thread behind the program."""
+        """Allocate and touch this many blocks, as far as the limit allows. For a background thread."""
         while True:
             with self._changed:
                 if self._ends or self._count >= many or not self._may_grow():
@@ -72,11 +72,11 @@ class BlockPool:
             self.give_back(block)
 
     def end(self) -> None:
-        """Have ``prepare`` return after the block that it is at."""
+        """Make ``prepare`` return after its current block."""
         self._ends = True
 
     def wake(self) -> None:
-        """Have those who wait look again whether they should give up."""
+        """Make waiting threads check again whether they should give up."""
         with self._changed:
             self._changed.notify_all()
 
@@ -85,7 +85,7 @@ class BlockPool:
 
 
 def fresh_block() -> Bytes:
-    """Return a block of new memory, on huge pages where the system has them: the disk takes those twice as fast."""
+    """Return a block of new memory, on huge pages if the system has them: a disk reads those twice as fast."""
     memory = mmap.mmap(-1, BLOCK + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a kernel that knows no huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -95,12 +95,12 @@ def fresh_block() -> Bytes:
 
 
 class ShardFile:
-    """The content of one rank's file (a BlockSource). ``sources`` are the image's: the header, then every part.
+    """The content of one rank's file (a BlockSource). ``sources`` are those of the layout: the header, then every part.
 
-    ``digest`` returns a chunk's digest. Blocks that hold bytes of a source that is ``mutable`` are
-    copied by ``stage``, into blocks of ``staging``; the others when they are asked for. Where ``staging`` has room for
-    all, nothing is handed out before all is staged: writing would only slow down the copies that the program waits for.
-    ``check_abort`` is called before each block, and raises to end the write.
+    ``digest`` returns a chunk's digest. Blocks with bytes of a ``mutable`` source are copied by ``stage``, into blocks
+    of ``staging``; the others when they are requested. If ``staging`` has room for all of them, no block is handed out
+    before all are copied: writing would only slow down the copies that the program waits for. ``check_abort`` is called
+    before each block, and raises to end the write.
     """
 
     def __init__(
@@ -137,11 +137,11 @@ class ShardFile:
 
     @property
     def digests(self) -> list[str]:
-        """The chunks' digests, once all blocks were asked for."""
+        """The chunks' digests, once all blocks were requested."""
         return [digest for block in self._digests for digest in block]
 
     def stage(self, threads: int) -> None:
-        """Copy what the program may change. Waits for blocks to be written where ``staging`` has too few."""
+        """Copy the bytes that the program may change. Waits for blocks to be written if ``staging`` has too few."""
         numbers, turn = iter(sorted(self._staged)), threading.Lock()
         with ThreadPoolExecutor(threads) as workers:
             for done in [workers.submit(self._stage, numbers, turn) for _ in range(threads)]:
@@ -163,7 +163,7 @@ class ShardFile:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Have everybody who works on this file stop; ``block`` raises the error."""
+        """Make all threads that work on this file stop; ``block`` raises the error."""
         self._failure = error
         self._may_begin.set()
         for staged in list(self._staged.values()):
@@ -211,7 +211,7 @@ class ShardFile:
 
 
 class _Staged:
-    """A block that is copied before the program goes on."""
+    """A block that is copied before the program continues."""
 
     def __init__(self) -> None:
         self.ready = threading.Event()

@@ -1,4 +1,4 @@
-"""What a manifest says, in the words of a person. Pure."""
+"""Summarise a manifest for people: sizes, dtypes and how leaves are sharded. Pure."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def nbytes(leaf: StoredLeaf) -> int:
 
 
 def total_bytes(manifest: Manifest) -> int:
-    """Return the bytes of all files that a checkpoint names."""
+    """Return the bytes of all files of a checkpoint."""
     return sum(file.size for file in manifest.files)
 
 
 def describe_leaf(leaf: StoredLeaf) -> str:
-    """Return ``float32[512, 64]``; of PRNG keys with their kind."""
+    """Return ``float32[512, 64]``; for PRNG keys with their kind."""
     kind = f" {leaf.kind}" if leaf.kind else ""
     return f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]{kind}"
 
 
 def describe_sharding(leaf: StoredLeaf) -> str:
-    """Return how a leaf is cut into shards: ``4 x 1``, ``whole``, or ``7 parts`` where they are no grid."""
+    """Return how a leaf is sharded: ``4 x 1``, ``whole``, or ``7 parts`` if the shards are not a grid."""
     shards = expand(leaf.runs, len(leaf.shape))
     count = len(shards.file)
     if count < 2:
@@ -39,12 +39,12 @@ def describe_sharding(leaf: StoredLeaf) -> str:
 
 
 def files_of(leaf: StoredLeaf) -> int:
-    """Return in how many files a leaf has bytes."""
+    """Return the number of files with bytes of a leaf."""
     return len(np.unique(expand(leaf.runs, len(leaf.shape)).file))
 
 
 def flatten_json(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield path and value of everything in a JSON value that holds nothing; an empty container is such a value."""
+    """Yield path and value of every scalar or empty container in a JSON value."""
     match value:
         case dict() if value:
             for key, item in value.items():

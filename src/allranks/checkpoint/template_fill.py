@@ -25,11 +25,11 @@ from allranks.extent import Extent
 _PIECE = 8 << 20
 
 Read = Callable[[Sequence[tuple[str, Target]]], None]
-_REMEDY = "Restore it by the code that saved it, or by a decode that takes what was saved."
+_REMEDY = "Restore it with the code that saved it, or with a decode that accepts the saved tree."
 
 
 def shared_memory(tree: OpenTree, there: Collection[int]) -> dict[int, int]:
-    """Return which arrays of a template are one memory with which other one: the first that is ``there``."""
+    """Return the arrays of a template that are one memory with another array: the first that is ``there``."""
     first: dict[object, int] = {}
     found = {}
     for number in [*there, *(number for number in range(len(tree.declared)) if number not in there)]:
@@ -42,10 +42,10 @@ def shared_memory(tree: OpenTree, there: Collection[int]) -> dict[int, int]:
 def conflicting_ties(
     tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int], read: Read, same: Callable[[str, str], bool]
 ) -> dict[int, int]:
-    """Return the pairs of arrays whose saved bytes differ in what this rank holds. Touches no array.
+    """Return the pairs of arrays whose saved bytes differ in this rank's part. Changes no array.
 
-    ``names`` are those in the checkpoint, ``read`` fills targets from it, ``same`` says of two names whether they are
-    known to hold the same. Raises what ``read`` raises.
+    ``names`` are those in the checkpoint, ``read`` fills targets from it, ``same`` returns whether two names are known
+    to have equal bytes. Raises what ``read`` raises.
     """
     return {
         number: other
@@ -56,7 +56,7 @@ def conflicting_ties(
 
 
 class _Part(NamedTuple):
-    """Memory of a template that is filled in place, from byte ``begin`` to ``end``: a part of the array ``number``."""
+    """Memory of a template that is filled in place, from byte ``begin`` to ``end``: a part of array ``number``."""
 
     begin: int
     end: int
@@ -65,10 +65,10 @@ class _Part(NamedTuple):
 
 
 def conflicting_overlaps(tree: OpenTree, names: Mapping[int, str], read: Read) -> dict[int, int]:
-    """Return the arrays of a template that share bytes with another one, as views of one memory do, and whose saved
-    values cannot both be there: with the other one. Touches no array.
+    """Return the arrays of a template that overlap in memory and whose saved values conflict, with the other array.
 
-    ``names`` are those in the checkpoint, ``read`` fills targets from it. Raises what ``read`` raises.
+    Views of one memory overlap. Changes no array. ``names`` are those in the checkpoint, ``read`` fills targets from
+    it. Raises what ``read`` raises.
     """
     found: dict[int, int] = {}
     for group in _groups(tree, names):
@@ -85,7 +85,7 @@ def conflicting_overlaps(tree: OpenTree, names: Mapping[int, str], read: Read) -
 
 
 def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_Part]]:
-    """Yield parts of several arrays whose bytes overlap, but for those that are one memory altogether."""
+    """Yield groups of parts whose bytes overlap, except parts that are one memory completely."""
     parts = [
         _Part(*_bounds(target.buffer), number, target)
         for number in names
@@ -105,7 +105,7 @@ def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_Part]]:
 
 
 def _distinct_parts(group: Sequence[_Part]) -> Iterator[list[_Part]]:
-    """Yield a group, each memory once, if it is of more than one."""
+    """Yield the group, with each memory once, if it has several."""
     if len(group) > 1:
         once = list({(part.begin, part.end, part.target.buffer.strides): part for part in reversed(group)}.values())
         yield from [once[::-1]] if len(once) > 1 else ()
@@ -119,7 +119,7 @@ def _bounds(buffer: NDArray[Any]) -> tuple[int, int]:
 
 
 def _view_of(memory: NDArray[np.uint8], part: _Part, begin: int) -> NDArray[Any]:
-    """Return what a part is, in other memory."""
+    """Return the array of a part in other memory."""
     buffer = part.target.buffer
     first = buffer.__array_interface__["data"][0] - begin
     return np.ndarray(buffer.shape, buffer.dtype, memory, first, buffer.strides)
@@ -147,11 +147,12 @@ def _pieces(extent: Extent, item: int) -> Iterator[Extent]:
 
 
 class DecodedObjects:
-    """The objects of registered types in a tree, made of a checkpoint; ``filled`` are the arrays read for them.
+    """The objects of registered types in a tree, made from a checkpoint; ``filled`` are the arrays that were read for
+    them.
 
-    ``names`` are those of arrays in the checkpoint, ``twins`` says which array is one memory with which other one, that
-    is filled; ``read`` fills targets, ``who`` restores. Raises DoesNotFit, and what ``read`` raises: the template's
-    arrays are as they were.
+    ``names`` are those of arrays in the checkpoint; ``twins`` maps arrays to another array with the same memory, which
+    is filled; ``read`` fills targets; ``who`` names the caller in errors. Raises DoesNotFit, and what ``read`` raises:
+    then the template's arrays are unchanged.
     """
 
     def __init__(
@@ -177,18 +178,21 @@ class DecodedObjects:
         except BaseException as error:
             self.undo()
             if isinstance(error, DoesNotFit):
-                raise DoesNotFit(f"{who}: {error}. Nothing is changed.", differences=(), remedy=_REMEDY) from error
+                raise DoesNotFit(f"{who}: {error}. Nothing has changed.", differences=(), remedy=_REMEDY) from error
             raise
 
     def undo(self) -> None:
-        """Give the template's arrays that were filled what they had."""
+        """Give the filled arrays of the template their old values back."""
         for buffer, before in self._before:
             buffer[...] = before
 
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Have the garbage collector, if it is on, rest meanwhile, in all threads."""
+    """Pause the garbage collector in all threads, if it is on.
+
+    Code that makes and keeps thousands of objects makes it scan the program for nothing.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

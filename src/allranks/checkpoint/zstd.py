@@ -1,4 +1,6 @@
-"""Chunks of a shard file as frames of Zstandard, one behind the other: `zstd -d` makes the plain file of them."""
+"""Compress the chunks of a shard file as frames of Zstandard, one after the other: `zstd -d` restores the plain
+file.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import zstandard
 from allranks.checkpoint.file_layout import BlockPlan
 from allranks.storage.base import BLOCK, BlockSource
 
-# The fastest of the usual ones: it is for links that are slower than this.
+# The fastest of the usual levels: compression is for links that are slower than it.
 _LEVEL = 1
 
 
@@ -30,11 +32,11 @@ class Frames:
         return memoryview(self._memory)[number * BLOCK : min((number + 1) * BLOCK, self.size)]
 
     def done(self, number: int) -> None:
-        """Nothing is to be given back: the memory goes with the file."""
+        """Do nothing: the memory is released with the file."""
 
 
 def packed(source: BlockSource, blocks: Sequence[BlockPlan], *, threads: int = 2) -> Frames:
-    """Return a file with a frame for each chunk of a plain one. The compressed file is in memory as a whole."""
+    """Return a file with a frame for each chunk of a plain file. The compressed file is in memory as a whole."""
     local = threading.local()
 
     def pack(number: int) -> list[bytes]:
@@ -50,10 +52,10 @@ def packed(source: BlockSource, blocks: Sequence[BlockPlan], *, threads: int = 2
 
 
 def unpacked(frame: memoryview, size: int) -> bytes:
-    """Return the chunk of ``size`` bytes in a frame. Raises ValueError for what is no such frame."""
+    """Return the chunk of ``size`` bytes in a frame. Raises ValueError for an invalid frame."""
     try:
         if zstandard.frame_content_size(frame) != size:
-            raise ValueError(f"a frame of Zstandard is not of {size} bytes")
+            raise ValueError(f"expected a frame of Zstandard with {size} bytes")
         return zstandard.ZstdDecompressor().decompress(frame, max_output_size=size)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar, cast
 
-from allranks.arrays.detect import backend_named
+from allranks.arrays.detect import import_backend
 from allranks.world.detect import current
 
 T = TypeVar("T")
@@ -23,5 +23,5 @@ def global_batch(mesh: Any, rows: T, *, axis: str | tuple[str, ...] | None = Non
     At the first rows of every new shape the ranks also compare: all raise if the shapes or dtypes of one differ, or if
     two bring the same rows for different parts of the batch.
     """
-    batch = backend_named("jax").global_batch(mesh, rows, axis=axis, global_rows=global_rows, world=current)
+    batch = import_backend("jax").global_batch(mesh, rows, axis=axis, global_rows=global_rows, world=current)
     return cast(T, batch)
