@@ -13,7 +13,7 @@ import numpy as np
 
 from allranks.arrays.base import CellBytes, Copy, Split, Target
 from allranks.arrays.grid import cell, intern_split, replicated_split
-from allranks.arrays.leaves.base import Filling, Here, Spec
+from allranks.arrays.leaves.base import LeafFill, OpenContext, Spec
 
 
 @dataclass
@@ -24,15 +24,15 @@ class SubsetArray:
     ranks: tuple[int, ...]
     whole: bool = False
 
-    def split(self, here: Here) -> Split:
-        return _split(self.content.ndim, self.ranks, self.whole or not self.content.ndim, here.rank, here.size)
+    def split(self, context: OpenContext) -> Split:
+        return _split(self.content.ndim, self.ranks, self.whole or not self.content.ndim, context.rank, context.size)
 
-    def parts(self, here: Here) -> dict[int, np.ndarray[Any, Any]]:
+    def parts(self, context: OpenContext) -> dict[int, np.ndarray[Any, Any]]:
         """Return what this rank holds, by cell."""
-        if here.rank not in self.ranks:
+        if context.rank not in self.ranks:
             return {}
-        split = self.split(here)
-        mine = [number for number, holders in enumerate(split.holders) if here.rank in holders]
+        split = self.split(context)
+        mine = [number for number, holders in enumerate(split.holders) if context.rank in holders]
         return {number: self.content[cell(number, self.content.shape, split.cuts).slices] for number in mine}
 
 
@@ -48,12 +48,12 @@ def claims(kind: type) -> bool:
     return kind is SubsetArray
 
 
-def opener(_node: object, _here: Here) -> None:
+def opener(_node: object, _context: OpenContext) -> None:
     return None
 
 
-def spec(leaf: SubsetArray, here: Here) -> Spec:
-    return _spec(leaf.content.shape, leaf.content.dtype.name, leaf.split(here))
+def spec(leaf: SubsetArray, context: OpenContext) -> Spec:
+    return _spec(leaf.content.shape, leaf.content.dtype.name, leaf.split(context))
 
 
 @lru_cache
@@ -61,12 +61,12 @@ def _spec(shape: tuple[int, ...], dtype: str, split: Split) -> Spec:
     return Spec(shape, dtype, split)
 
 
-def cell_bytes(leaf: SubsetArray, cell: int, here: Here) -> CellBytes:
-    return CellBytes(_bytes(leaf.parts(here)[cell]), mutable=True)
+def cell_bytes(leaf: SubsetArray, cell: int, context: OpenContext) -> CellBytes:
+    return CellBytes(_bytes(leaf.parts(context)[cell]), mutable=True)
 
 
-def copies(leaf: SubsetArray, here: Here) -> tuple[Copy, ...]:
-    parts = leaf.parts(here).items()
+def copies(leaf: SubsetArray, context: OpenContext) -> tuple[Copy, ...]:
+    parts = leaf.parts(context).items()
     return tuple(Copy(at, "host", "numpy", part, True, lambda part=part: _bytes(part)) for at, part in parts)
 
 
@@ -74,10 +74,10 @@ def memory(_leaf: SubsetArray) -> None:
     return None
 
 
-def filling(leaf: SubsetArray, here: Here) -> Filling:
-    split = leaf.split(here)
-    targets = tuple(Target(cell(at, leaf.content.shape, split.cuts), part) for at, part in leaf.parts(here).items())
-    return Filling(targets, lambda: leaf)
+def leaf_fill(leaf: SubsetArray, context: OpenContext) -> LeafFill:
+    split = leaf.split(context)
+    targets = tuple(Target(cell(at, leaf.content.shape, split.cuts), part) for at, part in leaf.parts(context).items())
+    return LeafFill(targets, lambda: leaf)
 
 
 def _bytes(part: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:

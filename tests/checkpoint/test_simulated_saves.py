@@ -232,10 +232,10 @@ def test_a_put_without_all_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -
         if job.rank == 3:
             said = {}
             for file, plan in zip(job.files, job.prepared.files, strict=True):
-                for number in range(len(plan.image.blocks)):
+                for number in range(len(plan.file_layout.blocks)):
                     file.block(number)
-                name = paths.open_shard_file(job.rank, job.size, job.identity.nonce, plan.item)
-                ends, digests = plan.image.ends, file.digests
+                name = paths.shard_file(job.rank, job.size, job.identity.nonce, plan.item)
+                ends, digests = plan.file_layout.ends, file.digests
                 said[plan.item] = {"name": name, "bytes": file.size, "ends": ends, "digests": digests, "stored": []}
             return {"files": said, "values": {}}
         return write(job)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from allranks.arrays.flat_tree import Opened
+from allranks.arrays.flat_tree import FlatTree
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have ``verify`` believe that nothing lies in the host's memory."""
-    copies = Opened.copies
+    copies = FlatTree.copies
 
-    def off(self: Opened, array: int) -> tuple[Any, ...]:
+    def off(self: FlatTree, array: int) -> tuple[Any, ...]:
         return tuple(copy._replace(on_host=False) for copy in copies(self, array))
 
-    monkeypatch.setattr(Opened, "copies", off)
+    monkeypatch.setattr(FlatTree, "copies", off)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import allranks
-from allranks.consistency.verdict import Covered, Difference, Elements, Verdict
-from allranks.consistency.vote import CopyGroup
+from allranks.consistency.verdict import Verdict
 from allranks.errors import AllranksError, CannotStore, Mismatch
 
 DTYPES = ["bool", "int4", "uint8", "float8_e5m2", "float16", "bfloat16", "float32", "int64", "float64", "complex64"]
@@ -274,16 +273,3 @@ def test_a_thousand_leaves_on_64_ranks() -> None:
         )
         assert verdict.ranks == (41,)
         assert verdict.leaves == 1000
-
-
-def test_old_names_of_a_verdict_work_and_warn() -> None:
-    """For one release: docs/glossary.md."""
-    group = CopyGroup((1,))
-    elements = Elements(group, 1, False, None, ())
-    difference = Difference("w", "float32[2]", "", (group,), True, elements=(elements,))
-    verdict = Verdict(None, 1, 8, 1, (difference,), (Covered("w", 1, 1),), None, 0.0)
-    for one, old, new in ((elements, "camp", group), (difference, "camps", (group,)), (verdict, "alone", ("w",))):
-        with pytest.warns(DeprecationWarning, match=f"{old} is now called"):
-            assert getattr(one, old) == new
-        with pytest.raises(AttributeError, match="no attribute 'other'"):
-            _ = one.other
