@@ -40,8 +40,8 @@ def test_the_loss_of_any_host_leaves_a_copy_of_every_part(dealt: bool) -> None:
             if (following := placement.neighbour(host, hosts)) is not None:
                 held[following].append(file_of(rank, size))
         files = [file_of(rank, size) for rank in range(size)]
-        for lost in product([False, True], repeat=len(names)):
-            gone = {name for name, is_lost in zip(names, lost, strict=True) if is_lost}
+        for missing in product([False, True], repeat=len(names)):
+            gone = {name for name, is_lost in zip(names, missing, strict=True) if is_lost}
             sound = {host: [] if host in gone else held[host] for host in names}
             choice = placement.choose(files, sound, {})
             expected = {
@@ -49,10 +49,10 @@ def test_the_loss_of_any_host_leaves_a_copy_of_every_part(dealt: bool) -> None:
                 for rank, host in enumerate(hosts)
                 if host in gone and placement.neighbour(host, hosts) in (None, *gone)
             }
-            assert {*choice.lost} == expected, (shape, gone)
-            assert len(gone) > 1 or len(names) == 1 or not choice.lost
+            assert {*choice.missing} == expected, (shape, gone)
+            assert len(gone) > 1 or len(names) == 1 or not choice.missing
             assert all(host not in gone for there in choice.holders.values() for host in there)
-            for name in choice.lost:
+            for name in choice.missing:
                 said = paths.shard_file_of(name)
                 assert said is not None
                 assert f"rank {said.rank}" in placement.describe_loss(choice, hosts)
@@ -74,5 +74,5 @@ def test_a_damaged_copy_is_named_and_the_other_one_is_read() -> None:
     files = [file_of(rank, 2) for rank in range(2)]
     choice = placement.choose(files, {"a": files[:1], "b": files}, {"a": {files[1]: "bytes 0-9: changed"}})
     assert choice.holders == {files[0]: ("a", "b"), files[1]: ("b",)}
-    assert choice.lost == ()
+    assert choice.missing == ()
     assert choice.notes == ("the part of rank 1 in the memory of host a is damaged: bytes 0-9: changed",)

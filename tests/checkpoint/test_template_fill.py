@@ -18,12 +18,12 @@ def was_on(request):
 
 
 def test_it_rests_and_is_as_before(was_on):
-    with template_fill.without_garbage_collection():
+    with template_fill.pause_gc():
         assert not gc.isenabled()
     assert gc.isenabled() is was_on
 
 
 def test_it_is_as_before_after_an_error(was_on):
-    with pytest.raises(ZeroDivisionError), template_fill.without_garbage_collection():
+    with pytest.raises(ZeroDivisionError), template_fill.pause_gc():
         _ = 1 / 0
     assert gc.isenabled() is was_on

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from allranks.arrays.base import Split
 from allranks.arrays.grid import cell
 from allranks.consistency import numpy as ours
-from allranks.consistency.fingerprint import Fingerprint, K, M, bits_in, total, word_layout, words_in
+from allranks.consistency.fingerprint import Fingerprint, K, M, bits_in, total, uint32s_in, word_layout
 from allranks.extent import Extent
 
 Array = np.ndarray[Any, Any]
@@ -23,7 +23,7 @@ MASK = (1 << 32) - 1
 
 def of_part(part: Array, whole: tuple[int, ...], extent: Extent) -> Fingerprint:
     data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-    where = word_layout(whole, extent, words=words_in(part.itemsize))
+    where = word_layout(whole, extent, per_element=uint32s_in(part.itemsize))
     return ours.fingerprint(data, where, dtype=part.dtype.name, itemsize=part.itemsize)
 
 

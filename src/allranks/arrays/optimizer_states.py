@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StateNames:
-    """``shaped`` entries have the parameter's shape, ``others`` have not; ``may`` are not always there, of any shape.
+    """``shaped`` entries have the parameter's shape, ``unshaped`` have not; ``may`` are not always there, of any shape.
 
     ``empty`` are lists that may have no element, so that a checkpoint has nothing of them.
     """
 
     shaped: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    unshaped: tuple[str, ...] = ()
     may: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
 
@@ -32,7 +32,7 @@ OPTIMIZERS = {
     "AdamW": _ADAM,
     "Adamax": StateNames(("exp_avg", "exp_inf"), ("step",)),
     "LBFGS": StateNames(
-        others=("func_evals", "n_iter"),
+        unshaped=("func_evals", "n_iter"),
         may=("d", "t", "al", "H_diag", "prev_flat_grad", "prev_loss", "old_dirs", "old_stps", "ro"),
         empty=("old_dirs", "old_stps", "ro"),
     ),

@@ -55,8 +55,8 @@ _KINDS: dict[str, type[AllranksError]] = {
 def describe_arrays(declared: Sequence[Declared], ties: Mapping[str, str]) -> dict[str, str]:
     """Return a description of each array by path: ``float32[512, 64] in 4 x 1 pieces``. Of a tied array, name its
     leaf."""
-    words = {one.path: describe_array(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared}
-    return words | {path: f"one memory with {other!r}" for path, other in ties.items()}
+    describe = {one.path: describe_array(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared}
+    return describe | {path: f"one memory with {other!r}" for path, other in ties.items()}
 
 
 def describe_values(values: Mapping[str, Any]) -> dict[str, str]:
@@ -69,7 +69,7 @@ def agree(
     entry: Entry,
     *,
     error: Exception | None,
-    words: Callable[[], Mapping[str, str]],
+    describe: Callable[[], Mapping[str, str]],
     claim: Claim | None,
 ) -> bool:
     """Compare one save over all ranks, and return True once all ranks save the same. **Every rank must call.**
@@ -77,7 +77,7 @@ def agree(
     Returns False on every rank if the ranks differ only in who holds which array: then call
     ``placement.agree_placement``, and compare again.
 
-    ``entry`` is this rank's ticket; its digest is that of ``words()``, the descriptions of all leaves by path.
+    ``entry`` is this rank's ticket; its digest is that of ``describe()``, the descriptions of all leaves by path.
     ``error`` is why this rank cannot save: this rank returns, and every other rank raises an error of the same kind
     that quotes it. Raises Mismatch on every rank otherwise; it names the ranks and the leaf.
     """
@@ -93,7 +93,7 @@ def agree(
             if error is None:
                 raise refusal_error(refused, who=f"rank {world.rank}: {name}", step=entry.step)
         case {"trees": parties}:
-            raise_leaf_mismatch(world, name, parties, descriptions=words())
+            raise_leaf_mismatch(world, name, parties, descriptions=describe())
         case {"copies": groups}:
             assert claim is not None  # a rank that has none refuses
             raise_mismatch(world, name, claim, groups, step=entry.step, advice=advice)

@@ -136,16 +136,16 @@ def newest(storage: Storage) -> Fence | None:
     return _read(storage, numbers[-1]) if numbers else None
 
 
-def lives_here(fence: Fence, asking: Owner, place: str) -> bool:
-    """Return whether the owner is another live process on the machine of ``asking``, and has not closed the run.
+def lives_here(fence: Fence, process: Owner, place: str) -> bool:
+    """Return whether the owner is another live process on the machine of ``process``, and has not closed the run.
 
     A fence that was copied with its run to ``place`` has no owner there.
     """
     owner = fence.owner
     if fence.place not in ("", place):
         return False
-    here = bool(owner.machine) and owner.machine == asking.machine
-    ourselves = (owner.pid, owner.started) == (asking.pid, asking.started)
+    here = bool(owner.machine) and owner.machine == process.machine
+    ourselves = (owner.pid, owner.started) == (process.pid, process.started)
     return here and not ourselves and not fence.released and started(owner.pid) == owner.started
 
 

@@ -33,7 +33,7 @@ def pack(value: Any, *, what: str, depth: int = 0) -> Any:
         return [pack(item, what=f"{what}[{i}]", depth=depth + 1) for i, item in enumerate(value)]
     if kind is dict:
         packed = {_key(key, what): pack(item, what=f"{what}[{key!r}]", depth=depth + 1) for key, item in value.items()}
-        return {"dict": packed} if _looks_like_ours(packed) else packed
+        return {"dict": packed} if _is_escape(packed) else packed
     raise NotJsonable(
         f"{what} is a {kind.__module__}.{kind.__qualname__}; expected an array, None, bool, int (of at most "
         f"{_LONGEST_INT} bits), float, str, list, tuple, or dict with str keys.",
@@ -54,17 +54,17 @@ def unpack(value: Any, *, depth: int = 0) -> Any:
         return [unpack(item, depth=depth + 1) for item in value]
     if kind is not dict:
         return value
-    if not _looks_like_ours(value):
+    if not _is_escape(value):
         return {key: unpack(item, depth=depth + 1) for key, item in value.items()}
     [(key, inner)] = value.items()
     if key == "float" and type(inner) is str and inner in _NAMES:
         return _NAMES[inner]
-    if key == "dict" and type(inner) is dict and _looks_like_ours(inner):
+    if key == "dict" and type(inner) is dict and _is_escape(inner):
         return {key: unpack(item, depth=depth + 1) for key, item in inner.items()}
     raise ValueError(f"an object with the single key {key!r} has no known meaning")
 
 
-def _looks_like_ours(value: dict[str, Any]) -> bool:
+def _is_escape(value: dict[str, Any]) -> bool:
     return len(value) == 1 and next(iter(value)) in _OURS
 
 

@@ -39,13 +39,13 @@ class RankChoices:
         return "main" if matches(path, self.from_main) else ""
 
 
-def globs(asked: str | Iterable[str], *, name: str) -> tuple[str, ...]:
+def globs(given: str | Iterable[str], *, name: str) -> tuple[str, ...]:
     """Return an argument that is one glob or several as a tuple. Raises BadArgument."""
-    if isinstance(asked, str):
-        return (asked,)
-    found = several(asked)
+    if isinstance(given, str):
+        return (given,)
+    found = several(given)
     fits = found is not None and all(isinstance(one, str) for one in found)
-    expect(fits, name, asked, "a glob of paths, or a list of them: 'params/*'")
+    expect(fits, name, given, "a glob of paths, or a list of them: 'params/*'")
     return found or ()
 
 

@@ -112,24 +112,24 @@ def _manifest(storage: Storage, step: int) -> tuple[bytes, tuple[str, ...] | Non
 class Leftover:
     """Files of a step's folder that no manifest names.
 
-    ``age`` is the seconds since the folder last changed; None if they are not known. ``whole`` says that the folder
-    holds nothing else.
+    ``age`` is the seconds since the folder last changed; None if they are not known. ``fills_folder`` says that the
+    folder holds nothing else.
     """
 
     step: int
     names: tuple[str, ...]
     bytes: int
     age: float | None
-    whole: bool
+    fills_folder: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StepRemoval:
-    """What a removal of a step removes: ``bytes``; and the names ``others`` that are not allranks' and stay."""
+    """What a removal of a step removes: ``bytes``; and the names ``foreign`` that are not allranks' and stay."""
 
     step: int
     bytes: int
-    others: tuple[str, ...]
+    foreign: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

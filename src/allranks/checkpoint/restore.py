@@ -116,7 +116,7 @@ def _from_memory(world: World, like: T, step: int | None, settings: RestoreSetti
         text = f"allranks: step {found.step} is restored from the memory of the hosts"
         log("; ".join([text, *found.notes]), level=30)
         return restored, ""
-    return None, f"{'a step' if found.step is None else f'step {found.step}'} in memory is lost: {found.lost}"
+    return None, f"{'a step' if found.step is None else f'step {found.step}'} in memory is lost: {found.why_lost}"
 
 
 def _from_storage(
@@ -155,7 +155,7 @@ def _restore_undamaged(
     """Return the state of the first of these steps; with ``fallback``, of the first that is not damaged."""
     for number, one in enumerate(there):
         try:
-            with template_fill.without_garbage_collection():
+            with template_fill.pause_gc():
                 return _restore(storage, world, like, one, settings)
         except Damaged as error:
             older = there[number + 1] if number + 1 < len(there) else None

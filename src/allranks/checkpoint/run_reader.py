@@ -81,7 +81,7 @@ def read(
         manifest, folder = _choose_manifest(storage, step, best)
         hold = _try_hold(storage, manifest.step) if attempt and folder is None else None
         try:
-            with template_fill.without_garbage_collection():
+            with template_fill.pause_gc():
                 return Restored(_read(storage, manifest, folder, wanted), manifest, ())
         except Damaged as error:
             if inventory.is_current(storage, manifest, folder):

@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -166,7 +166,7 @@ class Saver:
             self._world,
             Entry(self._count, order.step, said, True, call_site()),
             error=error,
-            words=lambda: {**(agree.describe_arrays(prepared.declared, prepared.ties) if prepared else {}), **values},
+            describe=partial(_describe, prepared, values),
             claim=claim_of(tree, self._world, name="save") if tree and operation else None,
         )
 
@@ -239,3 +239,9 @@ class Saver:
         """Begin with new memory: an aborted save has not returned all of its blocks."""
         memory = self._settings.memory
         self._pools = BlockPool(), BlockPool(None if memory is None else max(memory // BLOCK, 1))
+
+
+def _describe(prepared: PreparedSave | None, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the descriptions of all leaves and values, by path."""
+    arrays = agree.describe_arrays(prepared.declared, prepared.ties) if prepared else {}
+    return {**arrays, **values}

@@ -28,13 +28,13 @@ Read = Callable[[Sequence[tuple[str, Target]]], None]
 _REMEDY = "Restore it with the code that saved it, or with a decode that accepts the saved tree."
 
 
-def shared_memory(tree: OpenTree, there: Collection[int]) -> dict[int, int]:
-    """Return the arrays of a template that are one memory with another array: the first that is ``there``."""
+def shared_memory(tree: OpenTree, present: Collection[int]) -> dict[int, int]:
+    """Return the arrays of a template that are one memory with another array: the first that is ``present``."""
     first: dict[object, int] = {}
     found = {}
-    for number in [*there, *(number for number in range(len(tree.declared)) if number not in there)]:
+    for number in [*present, *(number for number in range(len(tree.declared)) if number not in present)]:
         memory = tree.memory(number)
-        if memory is not None and (other := first.setdefault(memory, number)) != number and other in there:
+        if memory is not None and (other := first.setdefault(memory, number)) != number and other in present:
             found[number] = other
     return found
 
@@ -188,7 +188,7 @@ class DecodedObjects:
 
 
 @contextmanager
-def without_garbage_collection() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Pause the garbage collector in all threads, if it is on.
 
     Code that makes and keeps thousands of objects makes it scan the program for nothing.

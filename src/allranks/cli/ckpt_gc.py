@@ -98,7 +98,7 @@ def _work(found: Sequence[StepFolder], held: Mapping[int, str], arguments: argpa
     go = tuple(step_removal(one) for one in found if one.step in chosen and one.step not in stay)
     rest = [one for one in found if one.step not in chosen and one.step not in held]
     cleared = clearance(rest, now=time.time(), older_than=arguments.older_than)
-    others = [(one.step, f"not ours: {', '.join(one.others)}") for one in go if one.others]
+    others = [(one.step, f"not ours: {', '.join(one.foreign)}") for one in go if one.foreign]
     return Work(cleared.remove, cleared.spare, go, tuple(sorted([*stay.items(), *others])))
 
 
@@ -142,7 +142,7 @@ def _show(at: Place, work: Work, holder: str, *, dry: bool) -> None:
         print(f"note: {holder} has not closed this run; whether it lives cannot be seen from here.")
     does = "would remove" if dry else "removed"
     for one in work.leftovers:
-        what = "unfinished save" if one.whole else "files that no manifest names"
+        what = "unfinished save" if one.fills_folder else "files that no manifest names"
         many, age = screen.count(len(one.names), "file"), screen.duration(one.age)
         print(f"{does} step {one.step}: {what}: {many}, {screen.size(one.bytes)}, unchanged for {age}")
     for step in work.steps:

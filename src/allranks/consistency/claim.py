@@ -71,9 +71,9 @@ class Claim:
         return _Group(b"".join(digests), inconsistent)
 
 
-def party_from_report(ranks: Sequence[int], told: Sequence[Any]) -> Party:
+def party_from_report(ranks: Sequence[int], report: Sequence[Any]) -> Party:
     """Return the party that what its first rank told, ``Claim.report``, is about."""
-    return Party(tuple(ranks), told[0], {number: dict(said) for number, said in told[1]})
+    return Party(tuple(ranks), report[0], {number: dict(digests) for number, digests in report[1]})
 
 
 def _text(value: object) -> str:

@@ -60,10 +60,10 @@ def _plan(tree: OpenTree, copies: Copies, world: World, name: str) -> Plan:
     return last[name][1]
 
 
-def odd_groups(said: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list[list[int]]]:
-    """Return, by label, the parties of each group whose digests differ; ``said`` are the ranks' roots, in order."""
+def odd_groups(reports: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list[list[int]]]:
+    """Return, by label, the parties of each group whose digests differ; ``reports`` are the ranks' roots, in order."""
     by_label: defaultdict[str, dict[int, tuple[str, bool]]] = defaultdict(dict)
-    for rank, roots in enumerate(said):
+    for rank, roots in enumerate(reports):
         for label, (root, inconsistent) in roots.items():
             by_label[label][rank] = root, inconsistent
     found = {label: vote.parties(roots) for label, roots in by_label.items()}

@@ -15,7 +15,7 @@ from allranks.arrays.grid import cell
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency import numpy as on_host
 from allranks.consistency.detect import device_fingerprints
-from allranks.consistency.fingerprint import Fingerprint, WordLayout, bits_in, word_layout, words_in
+from allranks.consistency.fingerprint import Fingerprint, WordLayout, bits_in, uint32s_in, word_layout
 from allranks.digest import hasher
 
 # The bytes of a digest. A fingerprint's eight are filled up.
@@ -69,7 +69,7 @@ def _on_devices(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> Iterator[
 
 def _word_layout(one: Declared, copy: Copy) -> WordLayout:
     return word_layout(
-        one.shape, cell(copy.cell, one.shape, one.split.cuts), words=words_in(DTYPES[one.dtype].itemsize)
+        one.shape, cell(copy.cell, one.shape, one.split.cuts), per_element=uint32s_in(DTYPES[one.dtype].itemsize)
     )
 
 

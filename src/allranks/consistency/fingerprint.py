@@ -45,7 +45,7 @@ class WordLayout:
     strides: tuple[int, ...]
 
 
-def words_in(itemsize: int) -> int:
+def uint32s_in(itemsize: int) -> int:
     """Return of how many words an element of so many bytes is."""
     return max(1, itemsize // 4)
 
@@ -57,10 +57,10 @@ def bits_in(dtype: str, itemsize: int) -> int:
     return int(narrow[1]) if narrow else 8 * itemsize
 
 
-def word_layout(shape: Sequence[int], extent: Extent, *, words: int = 1) -> WordLayout:
+def word_layout(shape: Sequence[int], extent: Extent, *, per_element: int = 1) -> WordLayout:
     """Return where a box of an array stands, whose elements are of so many words."""
-    place, step = 0, words
-    joined = [(words, 1)] if words > 1 else []  # (length, stride), the innermost first
+    place, step = 0, per_element
+    joined = [(per_element, 1)] if per_element > 1 else []  # (length, stride), the innermost first
     for whole, at, many in zip(reversed(shape), reversed(extent.offset), reversed(extent.shape), strict=True):
         place += at * step
         if joined and joined[-1][0] * joined[-1][1] == step:

@@ -44,7 +44,7 @@ def _start(parts: Sequence[Any], word_layouts: Sequence[WordLayout]) -> Any:
 
 @partial(jax.jit, static_argnames=("lengths", "strides"))
 def _on_one(part: Any, base: Any, *, lengths: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    words = _words(part).reshape(lengths)
+    words = _as_uint32(part).reshape(lengths)
     keys = jnp.full(lengths, base * np.uint32(K))
     for axis, stride in enumerate(strides):
         keys += lax.broadcasted_iota(np.uint32, lengths, axis) * np.uint32(stride * K & WORD)
@@ -71,11 +71,11 @@ def _on_many(
     return NamedSharding(mesh, split), jax.jit(mapped)
 
 
-def _words(part: Any) -> Any:
+def _as_uint32(part: Any) -> Any:
     """Return the bits of an array in words, the words of an element in a last dimension where there are several."""
     dtype = part.dtype
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        return jnp.stack([_words(lax.real(part)), _words(lax.imag(part))], axis=part.ndim)
+        return jnp.stack([_as_uint32(lax.real(part)), _as_uint32(lax.imag(part))], axis=part.ndim)
     if dtype == jnp.bool_:
         return part.astype(np.uint32)
     if dtype.itemsize >= 4:

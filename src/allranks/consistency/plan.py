@@ -31,13 +31,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``words`` is what must be said alike of each leaf by all ranks, and ``digest`` a digest of it; ``placement`` is
-    one of who holds which of them.
+    """``descriptions`` is what must be said alike of each leaf by all ranks, and ``digest`` a digest of it;
+    ``placement`` is one of who holds which of them.
 
     ``groups`` are those that this rank is in, by a label that follows from their ranks. ``covered`` is of all arrays.
     """
 
-    words: Mapping[str, str]
+    descriptions: Mapping[str, str]
     digest: str
     placement: str
     groups: Mapping[str, tuple[Entry, ...]]
@@ -50,7 +50,7 @@ def plan(
     """Return the plan; ``off_host`` says of each array whether it lies on a device, where other digests are made."""
     everyone = _label(range(size))
     seen: dict[int, _Layout] = {}  # by identity: of equal splits there is one object
-    words: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     held: list[str] = []
     groups: dict[str, list[Entry]] = {}
     covered: list[Covered] = []
@@ -58,16 +58,16 @@ def plan(
         layout = seen.get(id(one.split)) or seen.setdefault(id(one.split), _layout(one.split, everyone, rank=rank))
         what = describe_array(one.dtype, one.shape, (), kind=one.kind)
         pieces = describe_array(one.dtype, one.shape, one.split.cuts, kind=one.kind)
-        words[one.path] = f"{pieces}{' on a device' if off else ''}"
+        descriptions[one.path] = f"{pieces}{' on a device' if off else ''}"
         held.append(layout.held)
         covered.append(Covered(one.path, len(one.split.holders), layout.fewest))
         for at, label in layout.mine.items():
             groups.setdefault(label, []).append(Entry(number, at, one.path, what, _part(one, at)))
     for path in values:
-        words[path] = "a value"
+        descriptions[path] = "a value"
         groups.setdefault(everyone, []).append(Entry(VALUE, 0, path, "", ""))
     by_label = {label: tuple(entries) for label, entries in groups.items()}
-    return Plan(words, digest_of(words), show(digest(*held)), by_label, tuple(covered))
+    return Plan(descriptions, digest_of(descriptions), show(digest(*held)), by_label, tuple(covered))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ def fingerprints(leaves: Sequence[tuple[Sequence[torch.Tensor], Sequence[WordLay
 
 
 def _start(part: torch.Tensor, word_layout: WordLayout) -> torch.Tensor:
-    words = _words(part.detach()).reshape(word_layout.lengths or (1,))
+    words = _as_uint32(part.detach()).reshape(word_layout.lengths or (1,))
     steps = [_signed(stride * K) for stride in word_layout.strides or (0,)]
     if words.is_cuda:
         return _fused()(words, _signed(word_layout.base * K), steps)
@@ -73,7 +73,7 @@ def _fused() -> Sums:
     return compiled
 
 
-def _words(part: torch.Tensor) -> torch.Tensor:
+def _as_uint32(part: torch.Tensor) -> torch.Tensor:
     """Return the bits of a tensor, flat, an element a word or several."""
     flat = part.resolve_conj().resolve_neg().contiguous().reshape(-1)
     return flat.view(_CARRIERS.get(part.dtype.itemsize, torch.int32))

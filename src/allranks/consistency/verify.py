@@ -142,7 +142,7 @@ class _Verification:
             case {"refused": [ranks, why]}:
                 raise AllranksError(f"rank {world.rank}: verify: {name_ranks(ranks)} cannot: {why}", ranks=ranks)
             case {"trees": groups}:
-                raise_leaf_mismatch(world, f"verify {self._name}", groups, descriptions=claim.plan.words)
+                raise_leaf_mismatch(world, f"verify {self._name}", groups, descriptions=claim.plan.descriptions)
             case {"odd": odd}:
                 return tree, claim, find_differences(world, self._name, claim, odd, everything=everything)
         return tree, claim, FoundDifferences(0, ())
@@ -174,7 +174,7 @@ def _decide(said: Sequence[Any]) -> dict[str, Any] | str | None:
 def _verdict(state: Any, step: int | None, claim: Claim, found: FoundDifferences) -> Verdict:
     return Verdict(
         step=step,
-        leaves=len(claim.plan.words),
+        leaves=len(claim.plan.descriptions),
         nbytes=claim.nbytes,
         differing=found.total,
         differences=tuple(one for _, one in found.first),

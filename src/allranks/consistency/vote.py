@@ -56,15 +56,15 @@ class Count:
     decided: bool
 
 
-def parties(said: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
+def parties(reports: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
     """Return which ranks say the same of a group, the largest party first; None if all is well.
 
-    ``said`` is each rank's digest of the group, and whether its own devices disagree.
+    ``reports`` is each rank's digest of the group, and whether its own devices disagree.
     """
     by_root: defaultdict[str, list[int]] = defaultdict(list)
-    for rank, (root, _) in sorted(said.items()):
+    for rank, (root, _) in sorted(reports.items()):
         by_root[root].append(rank)
-    if len(by_root) == 1 and not any(inconsistent for _, inconsistent in said.values()):
+    if len(by_root) == 1 and not any(inconsistent for _, inconsistent in reports.values()):
         return None
     return sorted(by_root.values(), key=len, reverse=True)
 

@@ -63,9 +63,9 @@ class Amount:
             leaves, parameters, size = leaves + one.leaves, parameters + one.parameters, size + one.bytes
         return cls(leaves, parameters, size)
 
-    def share_of(self, whole: Amount) -> float:
+    def share_of(self, total: Amount) -> float:
         """Return which part of a whole this is: the least of that of leaves, parameters and bytes."""
-        pairs = [(self.leaves, whole.leaves), (self.parameters, whole.parameters), (self.bytes, whole.bytes)]
+        pairs = [(self.leaves, total.leaves), (self.parameters, total.parameters), (self.bytes, total.bytes)]
         return min((mine / all_ for mine, all_ in pairs if all_), default=1.0)
 
 

@@ -77,7 +77,7 @@ def load(
     """
     allowed = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
     settings = _Settings(os.fspath(path), strict, rename, *allowed, key, allow_pickle, dequantize)
-    with progress.inside("load", settings.path), template_fill.without_garbage_collection():
+    with progress.inside("load", settings.path), template_fill.pause_gc():
         return _Load(world or current(), settings).run(into)
 
 

@@ -49,22 +49,22 @@ def _at(name: str, leaves: Mapping[str, Stored]) -> Iterator[QuantizedWeight]:
     at = name.removesuffix(".weight")
     if at != name and dtype == "int8" and f"{at}.SCB" in leaves:
         yield QuantizedWeight(
-            name, INT8, _there(leaves, numbers=name, scale=f"{at}.SCB", format=f"{at}.weight_format"), ("", "")
+            name, INT8, _present(leaves, numbers=name, scale=f"{at}.SCB", format=f"{at}.weight_format"), ("", "")
         )
         return
     scale = next((one for one in (f"{name}_scale_inv", f"{name}_scale") if one in leaves), "")
     if scale and (dtype.startswith("float8") or dtype == "int8"):
         beside = {"zero": f"{name}_zero_point", "input": f"{at}.input_scale", "activations": f"{at}.activation_scale"}
-        yield QuantizedWeight(name, SCALED, _there(leaves, numbers=name, scale=scale, **beside), ("", ""))
+        yield QuantizedWeight(name, SCALED, _present(leaves, numbers=name, scale=scale, **beside), ("", ""))
         return
     for ending, (method, becomes) in _ENDINGS.items():
         at = name.removesuffix(ending)
         if at != name and (ending != "_blocks" or f"{at}_scales" in leaves):
             beside = {one: f"{at}{one}" for one in _BESIDE[ending]}
-            yield QuantizedWeight(f"{at}{becomes}", method, _there(leaves, numbers=name, **beside), (ending, becomes))
+            yield QuantizedWeight(f"{at}{becomes}", method, _present(leaves, numbers=name, **beside), (ending, becomes))
 
 
-def _there(leaves: Mapping[str, Stored], **parts: str) -> dict[str, str]:
+def _present(leaves: Mapping[str, Stored], **parts: str) -> dict[str, str]:
     return {role: name for role, name in parts.items() if name in leaves}
 
 

@@ -201,7 +201,7 @@ class Remote:
 
             pull(source, sink, threads=1)
 
-        self._ask({"do": "write", "path": path, "bytes": source.size}, between=send)
+        self._request({"do": "write", "path": path, "bytes": source.size}, between=send)
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
         views = [one.cast("B") for one in into if one.nbytes]
@@ -211,19 +211,19 @@ class Remote:
             for view in views:
                 _fill(channel, view)
 
-        self._ask(request, after=take)
+        self._request(request, after=take)
 
     def size(self, path: str) -> int | None:
-        found: int | None = self._ask({"do": "size", "path": path})
+        found: int | None = self._request({"do": "size", "path": path})
         return found
 
     def delete(self, path: str) -> None:
-        self._ask({"do": "delete", "path": path})
+        self._request({"do": "delete", "path": path})
 
     def remove_folder(self, folder: str) -> None:
-        self._ask({"do": "remove_folder", "path": folder})
+        self._request({"do": "remove_folder", "path": folder})
 
-    def _ask(
+    def _request(
         self,
         request: dict[str, Any],
         *,

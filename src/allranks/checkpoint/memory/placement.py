@@ -14,11 +14,11 @@ from allranks.checkpoint import paths
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which hosts hold a good copy of each file (``holders``), the files of which none does (``lost``), and what is
+    """Which hosts hold a good copy of each file (``holders``), the files of which none does (``missing``), and what is
     wrong with copies, for a person (``notes``)."""
 
     holders: Mapping[str, tuple[str, ...]]
-    lost: tuple[str, ...]
+    missing: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -74,5 +74,5 @@ def _owner_text(name: str) -> str:
 
 def describe_loss(choice: Choice, hosts: Sequence[str]) -> str:
     """Return why a step cannot be restored from memory."""
-    whose = ", ".join(map(_owner_text, choice.lost))
+    whose = ", ".join(map(_owner_text, choice.missing))
     return "; ".join([f"no host ({', '.join(dict.fromkeys(hosts))}) holds the part of {whose}", *choice.notes])

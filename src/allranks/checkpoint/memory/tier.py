@@ -43,7 +43,7 @@ _NOT_TAKEN = (
 
 @dataclass(frozen=True, slots=True)
 class MemoryStep:
-    """What the ranks found of the step in memory: ``storage`` to restore it from, or why it cannot be (``lost``).
+    """What the ranks found of the step in memory: ``storage`` to restore it from, or why it cannot be (``why_lost``).
 
     ``notes`` say which copies are damaged; ``on_disk``: the step is on disk, too. ``step`` is None where its manifest
     cannot be read.
@@ -52,7 +52,7 @@ class MemoryStep:
     step: int | None
     on_disk: bool
     storage: Storage | None = None
-    lost: str = ""
+    why_lost: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -170,7 +170,7 @@ class MemoryTier:
         said = self._world.all_gather([manifest is not None, sound, faults], name="memory")
         if about["lost"] or manifest is None or not all(seen for seen, *_ in said):
             return MemoryStep(
-                about["step"], about["on_disk"], lost=about["lost"] or "its manifest is not there for all ranks"
+                about["step"], about["on_disk"], why_lost=about["lost"] or "its manifest is not there for all ranks"
             )
         return self._choose_copies(manifest, said, on_disk=about["on_disk"])
 
@@ -202,8 +202,8 @@ class MemoryTier:
             sound[host] += names
             faults[host] |= wrong
         choice = placement.choose([file.name for file in manifest.files], sound, faults)
-        if choice.lost:
-            return MemoryStep(manifest.step, on_disk, lost=placement.describe_loss(choice, hosts))
+        if choice.missing:
+            return MemoryStep(manifest.step, on_disk, why_lost=placement.describe_loss(choice, hosts))
         here, step = self._world.host, paths.step_folder(manifest.step)
         nearest = {name: here if here in there else there[0] for name, there in choice.holders.items()}
         self._memory.holders = {f"{step}/{name}": self._hosts.of(host) for name, host in nearest.items()}

@@ -31,11 +31,11 @@ class SourceDescription:
     quantization: Mapping[str, Any] = field(default_factory=dict)
 
 
-def note_of_skipped(left: Mapping[str, str], *, how: str) -> tuple[str, ...]:
+def note_of_skipped(skipped: Mapping[str, str], *, how: str) -> tuple[str, ...]:
     """Return the note about what of a file is no array and no JSON value: by path, what it is."""
-    told = [f"{path or 'the whole of it'} ({kind})" for path, kind in list(left.items())[:_TOLD]]
-    more = [f"and {len(left) - _TOLD} more"] if len(left) > _TOLD else []
-    return (f"{how}: {'; '.join([*told, *more])}",) if left else ()
+    told = [f"{path or 'the whole of it'} ({kind})" for path, kind in list(skipped.items())[:_TOLD]]
+    more = [f"and {len(skipped) - _TOLD} more"] if len(skipped) > _TOLD else []
+    return (f"{how}: {'; '.join([*told, *more])}",) if skipped else ()
 
 
 class Source(Protocol):

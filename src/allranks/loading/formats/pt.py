@@ -46,7 +46,7 @@ def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
         file = catalog.file(blob.name, blob.size)
         kept[file] = checked(archive)
         values |= flat.values
-        left |= flat.left
+        left |= flat.skipped
         for path, tensor in flat.tensors.items():
             if path in catalog.leaves:
                 raise blob.damaged(f"tensor {path!r} stands in another file, too")

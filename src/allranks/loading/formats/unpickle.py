@@ -235,11 +235,11 @@ def _after(data: bytes, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """The leaves of an unpickled tree by path; ``left`` are those that are neither: what they are."""
+    """The leaves of an unpickled tree by path; ``skipped`` are those that are neither: what they are."""
 
     tensors: dict[str, Strided]
     values: dict[str, Value]
-    left: dict[str, str]
+    skipped: dict[str, str]
 
 
 def flatten(tree: Any, *, most: int) -> Flat:
@@ -258,7 +258,7 @@ def flatten(tree: Any, *, most: int) -> Flat:
         elif node is None or isinstance(node, bool | int | float | str):
             found.values[path] = node
         elif not isinstance(node, dict | list | tuple):
-            found.left[path] = _describe_skipped(node)
+            found.skipped[path] = _describe_skipped(node)
     return found
 
 

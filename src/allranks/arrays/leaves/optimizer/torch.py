@@ -115,14 +115,14 @@ class _Template:
 
     def _entries(self, saved: dict[str, Node], parameter: torch.Tensor, group: dict[str, Any]) -> dict[str, Any]:
         names = self._names
-        known = (*names.others, *names.shaped, *names.may)  # as torch has them, in this order
+        known = (*names.unshaped, *names.shaped, *names.may)  # as torch has them, in this order
         there = [*(name for name in known if name in saved), *(name for name in saved if name not in known)]
         made = {
             name: self._entry(name, saved[name], parameter, group)
             for name in there
             if not self._strict or name in known
         }
-        lacking = [name for name in (*names.shaped, *names.others) if name not in made]
+        lacking = [name for name in (*names.shaped, *names.unshaped) if name not in made]
         made |= {name: _expected_entry(parameter, shaped=name in names.shaped) for name in lacking}
         return made | {name: [] for name in names.empty if name not in made}
 
