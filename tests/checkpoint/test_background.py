@@ -129,7 +129,7 @@ def test_so_it_is_a_thousand_times(states: Callable[[], tuple[Any, Callable[[Any
 
 def test_a_save_that_copies_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the tests above can fail."""
-    job = Saver._job
+    job = Saver._make_operation
 
     def lazy(self: Saver, order: Any, *rest: Any) -> Any:
         object.__setattr__(order, "wait", True)
@@ -137,7 +137,7 @@ def test_a_save_that_copies_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch
         object.__setattr__(order, "wait", False)
         return made
 
-    monkeypatch.setattr(Saver, "_job", lazy)
+    monkeypatch.setattr(Saver, "_make_operation", lazy)
     assert torn(numpy_states, 3) == [1, 2, 3]
 
 

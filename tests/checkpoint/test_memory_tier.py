@@ -86,7 +86,7 @@ def opened(machines: Machines, world: World, **options: Any) -> Checkpointer:
 def remember(ckpt: Checkpointer, step: int, branch: int = 0) -> None:
     """What maybe_save does where a step is to be saved into memory, waiting for the end: simulated ranks have no thread
     of their own for it."""
-    ckpt._come_to(step)
+    ckpt._advance_to(step)
     ckpt._memory.save(
         ckpt._order(step, None, {"branch": branch}, block=True, in_memory=True), state(step, branch, **BIG)
     )
@@ -240,7 +240,7 @@ def test_a_branch_that_was_given_up_does_not_come_back(machines: Machines) -> No
     def back(world: World) -> None:
         ckpt = opened(machines, world)
         assert ckpt.restore(blank(**BIG), step=10) is not None
-        ckpt._come_to(11)
+        ckpt._advance_to(11)
         ckpt.save(11, state(11, 1, **BIG), block=True)
 
     job(back)

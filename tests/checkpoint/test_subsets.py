@@ -66,7 +66,7 @@ def test_any_subsets_are_restored_on_any_others(leaves: list[Any], size: int, la
         assert (found["everywhere"] == 7.0).all()
         for name, leaf in found.items():
             if isinstance(leaf, SubsetArray):
-                here = subset_arrays.Here(world.rank, world.size, False)
+                here = subset_arrays.OpenContext(world.rank, world.size, False)
                 for at, part in leaf.parts(here).items():
                     extent = subset_arrays.cell(at, leaf.content.shape, leaf.split(here).cuts)
                     assert (part == meant[name].content[extent.slices]).all()

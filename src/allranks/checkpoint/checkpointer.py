@@ -1,4 +1,4 @@
-"""The face of this part: save a training state while the training goes on, and take it up again on any other world."""
+"""Save a training state while the training continues, and restore it on any other number of ranks."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ _WHO = "Checkpointer(on_sigterm=True)"
 
 
 class Checkpointer:
-    """Saves into, and restores from, one run's directory: a path, ``s3://``, ``gs://``, ``az://`` or a Storage.
+    """Saves into one run's directory, and restores from it: a path, ``s3://``, ``gs://``, ``az://`` or a Storage.
 
     **Every rank must make one, and call its methods, in the same order.** State is any tree of JAX arrays, NumPy
     arrays, torch tensors and JSON values; see docs/checkpoint.md.
 
-    ``every`` steps and ``every_minutes`` (by rank 0's clock) say when ``maybe_save`` saves. Kept are the last
-    ``keep_last`` steps, each multiple of ``keep_every``, and the ``keep_best`` ones: ``("loss", "min", 2)``; without
-    ``keep_last``, all. Or ``keep`` says so, a policy or several (docs/checkpoint-items.md). Of the steps that are not
-    kept, ``items`` keeps parts: by the name of an item, a key at the top of the state, its policy or policies.
+    ``maybe_save`` saves at multiples of ``every`` steps, and every ``every_minutes`` (by rank 0's clock). The last
+    ``keep_last`` steps are kept (default: all), each multiple of ``keep_every``, and the best by ``keep_best``:
+    ``("loss", "min", 2)``. ``keep`` is one policy or several instead (docs/checkpoint-items.md). ``items`` keeps parts
+    of other steps: by the name of an item, a key at the top of the state, its policy or policies.
 
-    At multiples of ``memory_every``, ``maybe_save`` keeps the state in the hosts' memory, too: each rank's part on its
-    host and on the next one. ``restore`` takes it, while no more than one host is lost (docs/checkpoint-memory.md).
+    At multiples of ``memory_every``, ``maybe_save`` also keeps the state in the hosts' memory: each rank's part on its
+    host and on the next one. ``restore`` uses it if at most one host is lost (docs/checkpoint-memory.md).
 
     ``integrity`` is ``xxh3-128`` or ``blake3``. ``memory`` bounds the host memory for copies, in bytes: with less than
-    a rank's part of the state, a save stands still until some of it is written. ``timeout`` is for a whole save, in
-    seconds. With ``on_sigterm``, SIGTERM on any rank makes all ranks save the same step at the next ``maybe_save`` and
-    leave with exit code 143. ``take_over`` takes a run from a job that seems to be alive; that job then gets Fenced.
-    ``read_only`` opens a run to restore from it, beside a job that writes into it. Of leaves that differ over the ranks
-    on purpose, ``from_main`` and ``per_rank`` (globs of paths) save rank 0's or each rank's. ``compression``: for links
-    that are slower than Zstandard (docs/storage.md).
+    a rank's part of the state, ``save`` blocks until some of it is written. ``timeout`` is for a whole save, in
+    seconds. With ``on_sigterm``, SIGTERM on any rank makes all ranks save the same step at the next ``maybe_save``, and
+    leave with exit code 143. ``take_over`` takes the run from a job that seems to be alive; that job then gets Fenced.
+    ``read_only`` opens a run only for restores, beside the job that writes. Of leaves that differ over the ranks on
+    purpose, ``from_main`` and ``per_rank`` (globs of paths) save rank 0's or each rank's. ``compression="zstd"`` is for
+    links that are slower than Zstandard (docs/storage.md).
     """
 
     def __init__(
@@ -126,19 +126,20 @@ class Checkpointer:
         allow_unexpected: str | Iterable[str] = (),
         cast: bool = False,
     ) -> Restored[T] | None:
-        """Return ``(state, step)`` of the newest step, or of ``step``; None if nothing is saved. Every rank must call.
+        """Return ``(state, step)`` of the newest step, or of ``step``; None if nothing is saved. **Every rank must
+        call.**
 
         ``like`` gives structure, shapes, dtypes, shardings and devices; they need not be those of the save. torch
         tensors and NumPy arrays are filled in place, JAX arrays are made new. Every byte is verified. Raises DoesNotFit
-        with all differences; Damaged naming file, leaf and bytes, unless ``fallback`` takes the newest step that is
-        whole. Where it raises Damaged, the tensors of ``like`` may be half filled.
+        with all differences; Damaged naming file, leaf and bytes, unless ``fallback``: then the newest undamaged step
+        is restored. After Damaged, the tensors of ``like`` may be filled in part.
 
-        ``rename``, ``allow_missing`` and ``allow_unexpected`` are as for ``allranks.load``; with ``cast``, floats take
-        the dtype that ``like`` has. ``notes`` of the result tell what was allowed.
+        ``rename``, ``allow_missing`` and ``allow_unexpected`` are as for ``allranks.load``. With ``cast``, floats take
+        the dtype of ``like``. The result's ``notes`` list what was allowed.
 
-        Reading is not resuming: what the next ``maybe_save`` or ``save`` says decides. Where the training goes on from
-        the restored step, steps after it, if there are any, are of a branch that is given up, and the next save removes
-        them. Where it goes on from a later step, it has only looked.
+        Reading is not resuming: the next ``maybe_save`` or ``save`` decides. If the training continues from the
+        restored step, later steps belong to a given-up branch, and the next save removes them. If it continues from a
+        later step, the restore was only a read.
         """
         missing, left = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
         settings = RestoreSettings(self._choices, match.RestoreOptions(rename, missing, left, cast), self._memory)
@@ -170,12 +171,12 @@ class Checkpointer:
         recorded: Mapping[str, float] | None = None,
         report: Loaded | None = None,
     ) -> None:
-        """Stop the job unless the first values after a resume are those that were saved; every rank must call.
+        """Stop the job unless the first values after a resume are those that were saved. **Every rank must call.**
 
-        ``first`` are metrics of the names that ``save`` was given: their mean over the ranks may be off by ``within``
-        of what was recorded. Raises NotResumed on every rank, with the likely reasons in order. The first call after
-        ``restore`` compares; all others, and those of a run that begins anew, do nothing. After ``allranks.load``, give
-        its ``report``, and ``recorded``, what its maker says.
+        ``first`` are metrics with names that ``save`` was given: their mean over the ranks may differ by the fraction
+        ``within`` from the recorded value. Raises NotResumed on every rank, with the likely reasons in order. Only the
+        first call after ``restore`` compares; later calls, and those of a new run, do nothing. After ``allranks.load``,
+        pass its ``report``, and as ``recorded`` the values that its maker published.
         """
         saved = self._position.take_recorded()
         if recorded is not None and not self._gated:
@@ -187,10 +188,10 @@ class Checkpointer:
     def maybe_save(
         self, step: int, state: object, *, extra: Any = None, metrics: Mapping[str, Any] | None = None
     ) -> SaveHandle | None:
-        """Save if a save is due; every rank must call, after every step. ``step`` counts the steps that are done.
+        """Save if a save is due. **Every rank must call**, after every step. ``step`` is the number of steps done.
 
-        Returns the save's handle, None where none was due. Raises SaveFailed for the last save, if that failed (the
-        next call goes on); SystemExit, once all is saved, after SIGTERM.
+        Returns the save's handle, None if no save was due. Raises SaveFailed if the last save failed (the next call
+        works again); SystemExit after SIGTERM, once all is saved.
         """
         self._refuse_to_write()
         progress.step = step
@@ -219,21 +220,21 @@ class Checkpointer:
         metrics: Mapping[str, Any] | None = None,
         block: bool = False,
     ) -> SaveHandle:
-        """Save now; every rank must call. Returns once the program may change or donate the state; the rest goes on
-        behind, and ``wait()`` of what is returned tells its end. With ``block``, returns at the end.
+        """Save now, and return once the program may change or donate the state. **Every rank must call.**
 
-        ``extra`` is JSON (a data loader's state), equal on all ranks; of ``metrics`` rank 0's count. A value in it with
-        a method ``gathered()``, which every rank calls, is replaced by what that returns. Waits for the save before.
-        Raises on every rank, and writes nothing: Mismatch where ranks differ in step, tree or the bytes of what they
-        hold together; CannotStore; StepExists. Raises SaveFailed for the save before, if that failed; SystemExit, once
-        all is saved, after SIGTERM.
+        The rest happens in the background; ``wait()`` of the returned handle returns its end. With ``block``, returns
+        at the end. ``extra`` is JSON (a data loader's state), equal on all ranks; of ``metrics`` rank 0's count. A
+        value in ``extra`` with a method ``gathered()``, which every rank calls, is replaced by its result. Waits for
+        the save before. Raises on every rank, and writes nothing: Mismatch if ranks differ in step, tree or the bytes
+        that they hold together; CannotStore; StepExists. Raises SaveFailed if the save before failed; SystemExit after
+        SIGTERM, once all is saved.
         """
         self._refuse_to_write()
         notice = self._member.arrive()
         if not self._preemption.has_begun(notice):
             return self._save(step, state, extra=extra, metrics=metrics, block=block)
         self._seen = step, state, extra, metrics or {}
-        self._preemption.is_due(self._member, notice)  # returns where another Checkpointer is to save before all leave
+        self._preemption.is_due(self._member, notice)  # returns if another Checkpointer must save before all leave
         return self._handle or self._save(step, state, extra=extra, metrics=metrics, block=block)
 
     def _save(
@@ -248,11 +249,11 @@ class Checkpointer:
             with progress.inside("save", f"step {step}"):
                 handle = self._handle = self._saver.save(order, state)
         except AllranksError:
-            self._position.last = last  # a step that was refused is none that the training has come to
+            self._position.last = last  # a refused step is not one that the training has reached
             raise
         self._saved = step
         if self._seen is not None and self._seen[0] != step:
-            self._seen = None  # the training has come to another step since maybe_save saw it
+            self._seen = None  # the training has reached another step since maybe_save saw it
         return handle
 
     def _order(self, step: int, extra: Any, metrics: Any, *, block: bool = False, in_memory: bool = False) -> Order:
@@ -266,30 +267,32 @@ class Checkpointer:
         return Order(step, extra, metrics, replace=replace, wait=block, refused=refused)
 
     def request(self, kind: Kind, why: str) -> None:
-        """Have all ranks ``save``, or save and ``leave``, at a next ``maybe_save`` or ``save``: the same on all.
+        """Make all ranks ``save``, or save and ``leave``, at the same next ``maybe_save`` or ``save``.
 
-        One rank is enough, in any thread; it returns at once. For a notice of preemption that is no SIGTERM.
+        One rank is enough, in any thread; it returns at once. For a notice of preemption that is not SIGTERM.
         """
         self._refuse_to_write()
         self._member.notices.raise_notice(kind, why)
 
     def wait(self) -> None:
-        """Wait for the save that goes on, if one does. Raises what stopped it."""
+        """Wait for the running save, if there is one. Raises its error."""
         with progress.inside("save", "the one that goes on"):
             self._saver.settle()
             self._memory.settle()
 
     def steps(self) -> tuple[int, ...]:
-        """Return the steps that are saved and whole as far as their manifests say. Any rank may call it alone, and may
-        still see a step that rank 0 is about to remove."""
+        """Return the saved steps that are complete according to their manifests. Any rank may call it alone.
+
+        It may still contain a step that rank 0 is about to remove.
+        """
         return inventory.steps(self._storage)
 
     def hold(self, step: int | None = None, *, minutes: float = 60.0) -> AbstractContextManager[int]:
         """Keep a step, by default the newest, from being removed while a ``with`` block runs; gives its number.
 
-        For a reader beside the job that writes. Any rank may call it alone. It takes the right to write one small file
-        into the run, and ends by itself after ``minutes``, or when the process ends on the machine of the writer.
-        Raises NotThere where nothing is saved, StepRemoved where the step is not there any more.
+        For a reader beside the job that writes. Any rank may call it alone. It needs the right to write one small file
+        into the run, and expires after ``minutes``, or when the process ends on the machine of the writer. Raises
+        NotThere if nothing is saved, StepRemoved if the step no longer exists.
 
         Examples:
             >>> with reader.hold() as step:
@@ -298,10 +301,10 @@ class Checkpointer:
         return holding(self._storage, step, minutes=minutes)
 
     def close(self, *, items: str | Iterable[str] | None = None) -> None:
-        """Save the last state that ``maybe_save`` saw, unless it is saved, wait for it, and give the run free.
+        """Save the last state that ``maybe_save`` saw, unless it is saved; wait for it, and release the run.
 
-        With ``items``, only these items of the last step stay (parameters, at the end of a training). Every rank must
-        call. A second call does nothing. Raises SaveFailed if the last state could not be saved, AllranksError for
+        With ``items``, only these items of the last step stay (parameters, at the end of a training). **Every rank must
+        call.** A second call does nothing. Raises SaveFailed if the last state could not be saved, AllranksError for
         items that the Checkpointer was not made with.
         """
         if self._closed:
@@ -323,7 +326,7 @@ class Checkpointer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close; after an exception, only wait for the save that goes on: the ranks may disagree by now."""
+        """Close. After an exception, only wait for the running save: the ranks may disagree by now."""
         if kind is None:
             self.close()
         elif isinstance(error, Exception) and self._preemption.rescue(error):
@@ -337,7 +340,7 @@ class Checkpointer:
                 self._release()
 
     def _attend_to_notices(self, *, on_sigterm: bool) -> None:
-        """Hear of what all ranks are to do at one call; have SIGTERM be such a notice. Every rank must call."""
+        """Receive what all ranks must do at the same call; make SIGTERM such a notice. **Every rank must call.**"""
         notices = self._preemption.notices(self._world)
         self._member = preemption.Member(
             notices,
@@ -352,13 +355,13 @@ class Checkpointer:
             self._undo_sigterm = sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO)
 
     def _save_last(self) -> None:
-        """Save the state last seen, unless that is done; after a save that failed, it too gets another chance."""
+        """Save the last state seen, unless that is done. A save that failed is tried once more."""
         try:
             self._saver.settle()
         except SaveFailed as error:
             if self._seen is None:
                 raise
-            log("%s\nallranks: step %d is saved now.", error, self._seen[0], level=40)
+            log("%s\nallranks: step %d is saved instead.", error, self._seen[0], level=40)
             self._saved = None
         if self._seen is not None and self._seen[0] != self._saved:
             step, state, extra, metrics = self._seen
@@ -378,10 +381,12 @@ class Checkpointer:
     def _refuse_to_write(self) -> None:
         if self._closed or self._read_only:
             why = "closed" if self._closed else "read-only"
-            raise AllranksError(f"rank {self._world.rank}: the checkpointer of {self._storage.url} is {why}.")
+            raise AllranksError(
+                f"rank {self._world.rank}: cannot save: the Checkpointer of {self._storage.url} is {why}."
+            )
 
     def _advance_to(self, step: int) -> int | None:
-        """Return the step at which the training was before. A step that it went on from is saved."""
+        """Return the step at which the training was before. A step from which it continued counts as saved."""
         if type(step) is not int:
             return None
         before = self._position.advance_to(step)

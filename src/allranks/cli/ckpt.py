@@ -1,4 +1,4 @@
-"""``allranks ckpt``: look at, verify, compare, export and clean up what a training run has saved."""
+"""Run ``allranks ckpt``: list, show, verify, compare, export and clean up the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from allranks.cli import group
 
 GROUP = group.Group(
     "ckpt",
-    "Look at, verify, compare, export and clean up what a training run has saved.",
+    "List, verify, compare, export and clean up the checkpoints of a training run.",
     {
-        "ls": "the steps of a run, and what is left over of saves that never ended",
-        "show": "what is in a checkpoint: leaves, values, how it was cut",
-        "verify": "read every byte, and say what is not as it was saved",
-        "diff": "which leaves changed between two checkpoints, and by how much",
+        "ls": "list the steps of a run, and leftovers of incomplete saves",
+        "show": "show the leaves and values of a checkpoint, and how it is sharded",
+        "verify": "read every byte, and report damaged files and leaves",
+        "diff": "report which leaves changed between two checkpoints, and by how much",
         "export": "write safetensors files that Hugging Face's from_pretrained loads",
-        "gc": "remove what is left over, and steps that a retention policy does not keep",
+        "gc": "remove leftovers, and steps that a retention policy does not keep",
     },
     """\
-RUN is the folder of a run, or s3://, gs://, az://. A step is meant by --step N, RUN@N or RUN/checkpoint-N; without
-one, the newest. `allranks ckpt COMMAND --help` says more. All take --json.
-Exit codes: 0 good; 1 damage or a difference was found; 2 a wrong command line, or not there.
+RUN is the folder of a run, or s3://, gs://, az://. Select a step with --step N, RUN@N or
+RUN/checkpoint-N (default: the newest). `allranks ckpt COMMAND --help` shows the options. All commands take --json.
+Exit codes: 0 ok; 1 damage or a difference was found; 2 a wrong command line, or no such run or step.
 """,
 )
 

@@ -1,4 +1,4 @@
-"""``allranks ckpt diff``."""
+"""Run ``allranks ckpt diff``: compare two checkpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from allranks.cli.place import Place, checkpoint, load, place
 from allranks.errors import NotThere
 
 DESCRIPTION = """\
-Say which leaves changed from checkpoint A to checkpoint B, and by how much; they may be cut in any way.
+Report which leaves changed from checkpoint A to checkpoint B, and by how much. Their shardings may differ.
   allranks ckpt diff runs/a@1000 runs/b@1000
   allranks ckpt diff runs/a --steps 1000 2000"""
 _LONGEST = 60
@@ -22,7 +22,7 @@ _LONGEST = 60
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a run, RUN@STEP, or the folder of a checkpoint")
-    parser.add_argument("b", metavar="B", nargs="?", help="the other one")
+    parser.add_argument("b", metavar="B", nargs="?", help="the checkpoint to compare with")
     parser.add_argument("--steps", type=int, nargs=2, metavar=("M", "N"), help="two steps of the run A")
 
 
@@ -45,7 +45,7 @@ def _places(arguments: argparse.Namespace) -> tuple[Place, Place]:
         first, second = arguments.steps
         return place(arguments.a, step=first), place(arguments.a, step=second)
     if arguments.steps or arguments.b is None:
-        raise NotThere("diff needs two checkpoints: A B, or one run and --steps M N.")
+        raise NotThere("diff: expected two checkpoints: A B, or one run and --steps M N.")
     return checkpoint(arguments.a), checkpoint(arguments.b)
 
 
@@ -123,7 +123,7 @@ def _show_values(values: tuple[ValueChange, ...]) -> None:
 
 def _said(side: tuple[Any, ...]) -> str:
     if not side:
-        return "(not there)"
+        return "(missing)"
     text = json.dumps(pack(side[0], what="value"))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 

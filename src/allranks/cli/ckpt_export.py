@@ -1,4 +1,4 @@
-"""``allranks ckpt export``."""
+"""Run ``allranks ckpt export``: write a checkpoint in another format."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from allranks.cli.place import Place, add_place, checkpoint, load
 from allranks.errors import AllranksError, NotThere
 
 DESCRIPTION = """\
-Write a checkpoint's arrays into the folder OUT as Hugging Face's from_pretrained loads them: model.safetensors, or
-model-0000i-of-0000N.safetensors with an index, and config.json. Or, --to another library, as that one writes them:
-pt (OUT is a file for torch.load), dcp (a folder of torch.distributed.checkpoint), orbax. Every byte is verified on its
-way.
+Write a checkpoint's arrays into the folder OUT in the format of Hugging Face's from_pretrained: model.safetensors, or
+model-0000i-of-0000N.safetensors with an index, and config.json. Or, with --to, in another library's format: pt (OUT is
+a file for torch.load), dcp (a folder of torch.distributed.checkpoint) or orbax. Every byte is verified.
   allranks ckpt export runs/a out --prefix model --strip-prefix --dtype bf16
   allranks ckpt export runs/a s3://bucket/model.pt --to pt"""
 _SAFETENSORS = "safetensors"
@@ -32,14 +31,16 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMGT]i?)?B?", re.IGNORECASE)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_place(parser)
-    parser.add_argument("out", metavar="OUT", type=export_place, help="where to: a path, or s3://, gs://, az://")
+    parser.add_argument("out", metavar="OUT", type=export_place, help="the target: a path, or s3://, gs://, az://")
     parser.add_argument("--to", choices=[_SAFETENSORS, *FORMATS], default=_SAFETENSORS, help="the format")
-    parser.add_argument("--prefix", default="", metavar="PATH", help="only leaves below this path: model")
-    parser.add_argument("--strip-prefix", action="store_true", help="take that prefix off the tensors' names")
-    parser.add_argument("--max-shard-size", type=_size, metavar="SIZE", help="of one file (default 5GB)")
+    parser.add_argument(
+        "--prefix", default="", metavar="PATH", help="export only leaves below this path, such as model"
+    )
+    parser.add_argument("--strip-prefix", action="store_true", help="remove that prefix from the tensors' names")
+    parser.add_argument("--max-shard-size", type=_size, metavar="SIZE", help="the most bytes of one file (default 5GB)")
     parser.add_argument("--dtype", type=_dtype, metavar="D", help=f"cast floats: {', '.join(_SHORT)}")
     parser.add_argument(
-        "--config", type=local_path, metavar="FILE", help="the config.json to put beside (default: extra['config'])"
+        "--config", type=local_path, metavar="FILE", help="the config.json to write (default: extra['config'])"
     )
     parser.add_argument("--force", action="store_true", help="replace a model that is in OUT")
 
@@ -86,11 +87,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _convert(at: Place, manifest: Manifest, arguments: argparse.Namespace) -> int:
-    """Write in the format of another library."""
+    """Write the checkpoint in another library's format."""
     for option in ("dtype", "max_shard_size", "config"):
         if getattr(arguments, option) is not None:
             name = option.replace("_", "-")
-            raise AllranksError(f"--{name} is of --to {_SAFETENSORS} only; --to {arguments.to} takes what was saved.")
+            raise AllranksError(
+                f"--{name} works with --to {_SAFETENSORS} only: --to {arguments.to} writes the arrays "
+                "as they were saved."
+            )
     how = Conversion(arguments.to, arguments.prefix.strip("/."), arguments.strip_prefix, arguments.force)
     total = sum(summary.nbytes(manifest.leaves[path]) for path in chosen(manifest, how.prefix))
     nbytes = 0
@@ -117,17 +121,17 @@ def _show(planned: Export, written: tuple[str, ...], *, has_config: bool) -> Non
     for path in written:
         print(f"  {path}")
     if not has_config:
-        print(f"No {CONFIG}: name one by --config, or save it as extra={{'config': {{...}}}}.")
+        print(f"No {CONFIG} was written: pass one with --config, or save it as extra={{'config': {{...}}}}.")
 
 
 def _config(path: Path | None, manifest: Manifest) -> bytes | None:
-    """Return the content of config.json: of the file, else what the program has saved as ``extra["config"]``."""
+    """Return the content of config.json: that of the file, else ``extra["config"]`` as the program saved it."""
     if path is not None:
         try:
             data = path.read_bytes()
             json.loads(data)
         except (OSError, ValueError) as error:
-            raise NotThere(f"--config {path} is no JSON file that can be read: {error}.") from error
+            raise NotThere(f"--config {path}: expected a readable JSON file: {error}.") from error
         return data
     extra = manifest.extra
     config = extra.get("config") if isinstance(extra, dict) else None
@@ -140,12 +144,12 @@ def _size(text: str) -> int:
     power = " kmgt".index(unit[0]) if unit else 0
     nbytes = int(float(found[1]) * (1024 if unit.endswith("i") else 1000) ** power) if found else 0
     if nbytes < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 5GB or 500MiB")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: expected one such as 5GB or 500MiB")
     return nbytes
 
 
 def _dtype(text: str) -> str:
     name = _SHORT.get(text, text)
     if name not in FLOATS:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(_SHORT)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a dtype to cast to: expected one of {', '.join(_SHORT)}")
     return name

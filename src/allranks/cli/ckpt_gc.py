@@ -1,4 +1,4 @@
-"""``allranks ckpt gc``."""
+"""Run ``allranks ckpt gc``: remove leftovers and steps of a run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from allranks.errors import AllranksError, Fenced, NotThere
 from allranks.storage.detect import place_of
 
 DESCRIPTION = """\
-Remove what saves that never ended have left behind, and, if asked, steps that are not to be kept.
-Only the manifest, the files that it names and files with names of allranks go. Everything else stays, and so do steps
-with a damaged or newer manifest; no symbolic link is followed."""
+Remove leftovers of incomplete saves, and with --keep-last or --keep-every also steps.
+Only the manifest, the files that it names and files with names of allranks are removed. Everything else stays, and so
+do steps with a damaged or newer manifest. Symbolic links are not followed."""
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """``leftovers`` and ``steps`` go; ``spared`` leftovers are too young. ``kept`` says of steps, and of names in the
-    folders of those that go, why they stay."""
+    """What to remove: ``leftovers`` and ``steps``. ``spared`` leftovers are too young.
+
+    ``kept`` has the reason why steps, and files in the folders of removed steps, stay.
+    """
 
     leftovers: tuple[Leftover, ...]
     spared: tuple[Leftover, ...]
@@ -42,24 +44,24 @@ class Work:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="the run's folder, or s3://bucket/run")
     parser.add_argument("--keep-last", type=int, metavar="N", help="keep the newest N steps")
-    parser.add_argument("--keep-every", type=int, metavar="K", help="and every step that K divides")
+    parser.add_argument("--keep-every", type=int, metavar="K", help="also keep every multiple of K")
     parser.add_argument(
         "--older-than",
         type=_seconds,
         default="1h",
         metavar="AGE",
-        help="remove leftovers of saves in which nothing has changed for so long: 30min, 1h (default), 2d",
+        help="remove leftovers that have not changed for AGE: 30min, 1h (default), 2d",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    parser.add_argument("--force", action="store_true", help="also while a job holds the run")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and remove nothing")
+    parser.add_argument("--force", action="store_true", help="remove even while a job writes into the run")
 
 
 def run(arguments: argparse.Namespace) -> int:
     at = place(arguments.run)
     if at.step is not None:
-        raise NotThere(f"{arguments.run} is one step; gc works on a whole run.")
+        raise NotThere(f"{arguments.run} is one step: expected a run.")
     if not at.storage.list(""):
-        raise NotThere(f"there is nothing in {at}: it is empty, or not there.")
+        raise NotThere(f"{at} is empty, or does not exist.")
     holder = _holder(at, force=arguments.force or arguments.dry_run)
     work = _work(inventory.survey(at.storage), holds.held(at.storage), arguments)
     if not arguments.dry_run:
@@ -72,7 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _holder(at: Place, *, force: bool) -> str:
-    """Return who may still write into the run, "" if nobody. Raises Fenced where that one lives on this machine."""
+    """Return a description of the job that may still write into the run; "" if there is none. Raises Fenced if it lives
+    here.
+    """
     held = fence.newest(at.storage)
     if held is None or held.released:
         return ""
@@ -80,8 +84,8 @@ def _holder(at: Place, *, force: bool) -> str:
     lives = fence.lives_here(held, asking, place)
     if lives and not force:
         raise Fenced(
-            f"{at}: {fence.who(held)} writes into this run, and is alive.",
-            remedy="Wait for it or end it; --force removes all the same, also what it is writing.",
+            f"{at}: {fence.who(held)} writes into this run and is alive.",
+            remedy="Wait for it, or end it. --force removes nevertheless, also files that it is writing.",
         )
     copied = held.place not in ("", place)
     return fence.who(held) if lives or (held.owner.machine != asking.machine and not copied) else ""
@@ -103,7 +107,7 @@ def _work(found: Sequence[StepFolder], held: Mapping[int, str], arguments: argpa
 
 
 def _obstacle(found: StepFolder, held: Mapping[int, str], chosen: Sequence[int]) -> str:
-    """Return why nothing in the folder of a step is touched, "" if something may be."""
+    """Return the reason why nothing in a step's folder is removed; "" if something may be."""
     if found.step in held and (found.step in chosen or found.manifest is None):
         return held[found.step]
     if found.link:
@@ -112,7 +116,7 @@ def _obstacle(found: StepFolder, held: Mapping[int, str], chosen: Sequence[int])
 
 
 def _remove(at: Place, work: Work) -> Work:
-    """Remove what is to go; return what went."""
+    """Remove what is planned; return what was removed."""
     for leftover in work.leftovers:
         removal.remove_files(at.storage, leftover.step, leftover.names)
     stayed = [one for one in work.steps if removal.remove_step(at.storage, one.step) is None]
@@ -139,7 +143,7 @@ def _leftover(one: Leftover) -> dict[str, Any]:
 
 def _show(at: Place, work: Work, holder: str, *, dry: bool) -> None:
     if holder:
-        print(f"note: {holder} has not closed this run; whether it lives cannot be seen from here.")
+        print(f"note: {holder} has not closed this run. This machine cannot see whether it is alive.")
     does = "would remove" if dry else "removed"
     for one in work.leftovers:
         what = "unfinished save" if one.fills_folder else "files that no manifest names"
@@ -149,7 +153,7 @@ def _show(at: Place, work: Work, holder: str, *, dry: bool) -> None:
         print(f"{does} step {step.step}: not kept by the policy: {screen.size(step.bytes)}")
     for one in work.spared:
         age = screen.duration(one.age)
-        print(f"left step {one.step}: {screen.size(one.bytes)} of a save, unchanged for {age} only (--older-than)")
+        print(f"left step {one.step}: {screen.size(one.bytes)} of a save, changed {age} ago (--older-than)")
     for number, why in work.kept:
         print(f"left step {number}: {why}")
     if not work.leftovers and not work.steps:
@@ -161,5 +165,5 @@ def _show(at: Place, work: Work, holder: str, *, dry: bool) -> None:
 def _seconds(text: str) -> float:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|m|h|d)?", text.strip())
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 30min, 1h or 2d")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: expected one such as 30min, 1h or 2d")
     return float(found[1]) * _UNITS[found[2] or ""]

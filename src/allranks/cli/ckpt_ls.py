@@ -1,4 +1,4 @@
-"""``allranks ckpt ls``."""
+"""Run ``allranks ckpt ls``: list the steps of a run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from allranks.errors import Damaged, NewerFormat, NotThere
 from allranks.storage.base import Storage
 
 DESCRIPTION = """\
-List the steps of a run: whole ones, damaged ones, those of a newer allranks, and saves that never ended.
-Reads manifests only; `allranks ckpt verify` reads the rest."""
+List the steps of a run: complete, damaged and newer ones, and incomplete saves.
+Reads only manifests; `allranks ckpt verify` reads the other files."""
 _MOST_FOLDERS = 50
 
 
@@ -39,15 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
     elif found:
         _show(found, newest, whole, now)
     if memory is not None and not arguments.json:
-        told = "is in the memory of the job's hosts: a restart of the job there takes it, nothing else can read it"
+        told = "is in the memory of the job's hosts: only a restart of the job on these hosts can read it"
         screen.show(f"step {memory.step} ({screen.time_of(memory.created)} UTC) {told}.")
     if not found and memory is None:
-        raise NotThere(f"there is nothing saved in {at}: {_instead(at)}.")
+        raise NotThere(f"{at} has no step: {_instead(at)}.")
     return 1 if any(one.state == "damaged" for one in found) else 0
 
 
 def _in_memory(storage: Storage) -> Manifest | None:
-    """Return the manifest of the step in the memory of the job's hosts, if there is one that can be read."""
+    """Return the manifest of the step in the memory of the job's hosts, if there is a readable one."""
     try:
         return inventory.load_from_memory(storage)
     except (NotThere, Damaged, NewerFormat):
@@ -55,15 +55,15 @@ def _in_memory(storage: Storage) -> Manifest | None:
 
 
 def _instead(at: Place) -> str:
-    """Return what is there where no step is."""
+    """Return what is at this place if it has no step."""
     there = at.storage.list("")
     if any(entry.name == paths.MANIFEST for entry in there):
-        return "it is no run, but the folder of one checkpoint: `allranks ckpt show` shows it"
+        return "it is the folder of one checkpoint, not a run: use `allranks ckpt show`"
     folders = [entry.name for entry in there if entry.size is None][:_MOST_FOLDERS]
     runs = [name for name in folders if any(paths.step_of(entry.name) is not None for entry in at.storage.list(name))]
     if runs:
-        return f"it is no run, but holds {', '.join(runs)}"
-    return "it holds other things only" if there else "it is empty, or not there"
+        return f"it is not a run, but it contains the runs {', '.join(runs)}"
+    return "it contains other files only" if there else "it is empty, or does not exist"
 
 
 def _document(one: StepFolder, whole: frozenset[str], now: float) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _row(one: StepFolder, newest: int | None, whole: frozenset[str]) -> list[str
 
 
 def _left(manifest: Manifest, whole: frozenset[str]) -> str:
-    """Return which items are left of a step that the run no longer keeps; "" of one that has what the newest has."""
+    """Return the items that are left of a reduced step; "" if the step has the items of the newest one."""
     items, files = items_in(manifest), [paths.shard_file_of(file.name) for file in manifest.files]
     of_items = all(said is not None and said.item for said in files)
     return f"{', '.join(sorted(items))} only" if of_items and items < whole else ""
@@ -127,7 +127,7 @@ def _note(one: StepFolder, now: float) -> str:
     if one.state == "unfinished":
         age = screen.duration(None if one.changed is None else now - one.changed)
         return (
-            f"step {one.step}: no manifest, so no checkpoint: a save that goes on, or never ended "
+            f"step {one.step}: no manifest, so it is not a checkpoint: its save is running, or was never completed "
             f"({screen.size(one.bytes)}, unchanged for {age}); `allranks ckpt gc` removes it."
         )
     return ""

@@ -1,4 +1,4 @@
-"""``allranks ckpt show``."""
+"""Run ``allranks ckpt show``: show a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from allranks.cli import screen
 from allranks.cli.place import Place, add_place, checkpoint, load
 from allranks.errors import NotThere
 
-DESCRIPTION = "Show what is in a checkpoint: its facts, its leaves and how they are cut, its values."
+DESCRIPTION = "Show a checkpoint: when and by whom it was saved, its leaves with their shardings, and its values."
 _LONGEST = 400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_place(parser)
-    parser.add_argument("--leaf", metavar="GLOB", default="*", help="only leaves and values of such paths: 'opt/*'")
+    parser.add_argument(
+        "--leaf", metavar="GLOB", default="*", help="show only leaves and values with such paths: 'opt/*'"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     leaves = {path: leaf for path, leaf in manifest.leaves.items() if fnmatchcase(path, arguments.leaf)}
     values = {path: value for path, value in manifest.values.items() if fnmatchcase(path, arguments.leaf)}
     if arguments.leaf != "*" and not leaves and not values:
-        raise NotThere(f"{at} has no leaf like {arguments.leaf!r}; it has {len(manifest.leaves)} others.")
+        raise NotThere(f"{at} has no leaf that matches {arguments.leaf!r}: it has {len(manifest.leaves)} leaves.")
     if arguments.json:
         facts_of_all = _document(at, manifest)
         screen.show_json({**facts_of_all, "leaves": {p: _leaf(x) for p, x in leaves.items()}, "values": values})

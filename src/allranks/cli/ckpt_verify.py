@@ -1,4 +1,4 @@
-"""``allranks ckpt verify``."""
+"""Run ``allranks ckpt verify``: read and verify every byte of a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from allranks.errors import Damaged, NewerFormat, NotThere
 
 DESCRIPTION = """\
 Read every byte of a checkpoint and compare its digests with those in the manifest.
-Says which file, which bytes and which leaves are not as they were saved."""
+Reports which files, bytes and leaves are damaged."""
 _MOST_LEAVES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of one step; ``manifest_fault`` says why nothing else could be looked at, ``newer`` that this is
-    for a newer allranks to do."""
+    """The result for one step. ``manifest_fault`` is why its files could not be checked; ``newer``: it needs a newer
+    allranks.
+    """
 
     at: Place
     step: int | None
@@ -41,14 +42,16 @@ class Verdict:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_place(parser)
-    parser.add_argument("--all", action="store_true", help="every step of the run")
-    parser.add_argument("--threads", type=int, default=4, metavar="N", help="that read and digest (default 4)")
+    parser.add_argument("--all", action="store_true", help="verify every step of the run")
+    parser.add_argument(
+        "--threads", type=int, default=4, metavar="N", help="the threads that read and digest (default 4)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     at = (place if arguments.all else checkpoint)(arguments.run, step=arguments.step, direct=True)
     if arguments.threads < 1:
-        raise NotThere("--threads is a number of at least 1.")
+        raise NotThere("--threads: expected a number of at least 1.")
     verdicts = []
     for one in [at.at(step) for step in inventory.steps(at.storage)] if arguments.all else [chosen(at)]:
         verdict = _verify(one, arguments.threads)
@@ -120,6 +123,6 @@ def _show(verdict: Verdict) -> None:
 
 def _of(leaves: tuple[str, ...]) -> str:
     if not leaves:
-        return "no leaf lies there (it is the header, or behind the end)"
+        return "no leaf is there (it is the header, or after the end)"
     more = f" and {len(leaves) - _MOST_LEAVES} more" if len(leaves) > _MOST_LEAVES else ""
     return f"{'leaf' if len(leaves) == 1 else 'leaves'} {', '.join(leaves[:_MOST_LEAVES])}{more}"

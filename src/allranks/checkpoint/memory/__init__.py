@@ -1,1 +1,1 @@
-"""The in-memory tier: the newest step of a job, kept in the memory of its hosts."""
+"""Keep the newest step of a job in the memory of its hosts: the in-memory tier."""

@@ -26,7 +26,7 @@ _VARIABLE, _DEFAULT = "ALLRANKS_MEMORY_FOLDER", "/dev/shm"  # noqa: S108
 
 
 class Hosts(Protocol):
-    """The memory of the hosts of a world, as one rank sees it; ``mine`` is its own host's."""
+    """The memory of the hosts of a world, as one rank sees it; ``mine`` is that of its own host."""
 
     mine: Storage
 
@@ -34,13 +34,13 @@ class Hosts(Protocol):
         """Return the memory of a host."""
 
     def close(self) -> None:
-        """Serve it no more to other ranks."""
+        """Stop serving it to other ranks."""
 
 
 class RealHosts:
     """The hosts' memory for the run at ``place``. **Every rank must make one.**
 
-    Raises StorageError on every rank where one of them has no memory to use.
+    Raises StorageError on every rank if one of them has no usable memory.
     """
 
     mine: Storage
@@ -77,8 +77,11 @@ class RealHosts:
         return self._remotes[host]
 
     def _secret_of(self, rank: int) -> bytes:
-        """Return what only this job knows, another for each rank: at an address that several hosts have (loopback),
-        another rank of the job may answer."""
+        """Return the secret of a rank, which only this job knows.
+
+        Ranks have different secrets, because several hosts may have the same address (loopback), and another rank may
+        answer there.
+        """
         return self._secret + str(rank).encode()
 
     def close(self) -> None:
@@ -86,14 +89,14 @@ class RealHosts:
             self._server.close()
         for one in self._remotes.values():
             one.close()
-        with suppress(OSError):  # it is not empty, or another rank of this host was faster
+        with suppress(OSError):  # it is not empty, or another rank of this host has removed it
             os.rmdir(self.mine.url)
 
 
 def open_folder(place: str, host: str, *, environ: Mapping[str, str]) -> LocalStorage:
-    """Return the storage of this host's memory for the run at ``place``; folders are made, for this user alone.
+    """Return the storage of this host's memory for the run at ``place``; folders are created, for this user alone.
 
-    Raises StorageError where the folder of this user is a link, or somebody else's.
+    Raises StorageError if this user's folder is a link, or belongs to another user.
     """
     base = Path(environ.get(_VARIABLE) or _DEFAULT)
     user = base / f"allranks-{os.getuid()}"
@@ -104,8 +107,10 @@ def open_folder(place: str, host: str, *, environ: Mapping[str, str]) -> LocalSt
 
 
 class _HostFolder(LocalStorage):
-    """A folder that only this user can open, also where it was removed meanwhile. With ``spares``, a quarter of the
-    tmpfs is left to others: data loaders pass their batches through /dev/shm."""
+    """A folder that only this user can open, also if it was removed meanwhile.
+
+    With ``spares``, a quarter of the tmpfs is left to other programs: data loaders pass their batches through /dev/shm.
+    """
 
     def __init__(self, folder: Path, *, spares: bool) -> None:
         super().__init__(folder)
@@ -117,10 +122,11 @@ class _HostFolder(LocalStorage):
         left = about.f_bavail * about.f_frsize - source.size
         if self._spares and left < about.f_blocks * about.f_frsize // 4:
             raise StorageError(
-                f"{self._user.parent} has {left + source.size:,} bytes left, and {source.size:,} more would leave less "
-                "than the quarter that is for others.",
+                f"{self._user.parent} has {left + source.size:,} bytes free: {source.size:,} bytes more "
+                "would leave less "
+                "than a quarter for other programs.",
                 path=path,
-                remedy=f"Name the folder of a tmpfs in {_VARIABLE}.",
+                remedy=f"Set {_VARIABLE} to a folder of another tmpfs.",
             )
         super().write(path, source)
 
@@ -131,21 +137,21 @@ def _make(folder: Path) -> None:
         found = folder.lstat()
     except OSError as error:
         raise StorageError(
-            f"cannot make {folder}, for checkpoints in memory: {error.strerror}.",
+            f"cannot create {folder} for checkpoints in memory: {error.strerror}.",
             path=str(folder),
-            remedy=f"Name the folder of a tmpfs in {_VARIABLE}.",
+            remedy=f"Set {_VARIABLE} to a folder of another tmpfs.",
         ) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise StorageError(
-            f"{folder} is not a folder of this user alone: expected mode 0700 and owner {os.getuid()}, found "
+            f"{folder} is not private to this user: expected mode 0700 and owner {os.getuid()}, found "
             f"{stat.filemode(found.st_mode)} and owner {found.st_uid}.",
             path=str(folder),
-            remedy=f"Remove it, or name another folder in {_VARIABLE}.",
+            remedy=f"Remove it, or set {_VARIABLE} to another folder.",
         )
 
 
 def files_in(storage: Storage) -> list[str]:
-    """Return the paths of all files of ours in a host's memory."""
+    """Return the paths of all shard files in a host's memory."""
     folders = [entry.name for entry in storage.list("") if entry.size is None and not entry.link]
     return [
         f"{folder}/{entry.name}"

@@ -1,7 +1,7 @@
-"""The memory of another host: a Storage that one rank serves over TCP to the ranks of its own job.
+"""Access the memory of another host: one rank serves it over TCP to the ranks of its own job.
 
 Client and server prove to each other that they know the job's secret, by an HMAC over random numbers of both, before
-anything else is said. Bytes travel as they are: they are verified where they are used.
+any other message. Data is sent as it is: it is verified where it is used.
 
     request     length (4 bytes), JSON: {"do": ..., "path": ...}
     answer      length, JSON: {"ok": ...} or {"error": kind, "message": ...}; "read": the bytes follow
@@ -28,9 +28,9 @@ from allranks.errors import AlreadyThere, NotThere, StorageError, Truncated
 from allranks.storage.base import BLOCK, BlockSource, Storage
 from allranks.storage.pull import pull
 
-# Seconds without a byte, or until a connection is made.
+# Seconds without a byte, or until a connection is established.
 PATIENCE = 60.0
-# Seconds for a connection and its proofs; and until one that failed is tried again.
+# Seconds for a connection and its proofs; seconds until a failed one is tried again.
 _GREETING, _BACK_OFF = 5.0, 60.0
 _MOST_STRANGERS = 32  # connections without a proof
 _NONCE, _DIGEST, _LONGEST = 16, 32, 1 << 20
@@ -39,9 +39,9 @@ _KINDS = {kind.__name__: kind for kind in (AlreadyThere, NotThere, Truncated, St
 
 
 class Server:
-    """Serves ``storage`` to whoever knows the ``secret``, in threads of its own, on any free ``port``.
+    """Serves ``storage`` to clients that know the ``secret``, in threads of its own, on any free ``port``.
 
-    A client has ``greeting`` seconds to prove that it does.
+    A client must prove that it knows the secret within ``greeting`` seconds.
     """
 
     def __init__(self, storage: Storage, *, secret: bytes, greeting: float = _GREETING) -> None:
@@ -55,7 +55,7 @@ class Server:
         threading.Thread(target=self._accept, name="allranks-memory", daemon=True).start()
 
     def close(self) -> None:
-        """Accept no more; connections that are open end with their clients."""
+        """Stop accepting clients; open connections end with their clients."""
         self._closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
@@ -70,12 +70,12 @@ class Server:
                 self._unproven.release()
                 if self._closed:
                     return
-                time.sleep(0.1)  # no descriptor is left, for now: a poll, since nothing tells when one is
+                time.sleep(0.1)  # no file descriptor is free: poll, since nothing reports when one is
                 continue
             threading.Thread(target=self._serve, args=(channel,), name="allranks-memory", daemon=True).start()
 
     def _serve(self, channel: socket.socket) -> None:
-        with channel, suppress(OSError, EOFError, ValueError):  # a client that has left, or is none of ours
+        with channel, suppress(OSError, EOFError, ValueError):  # a client that has left, or is not of this job
             try:
                 channel.settimeout(self._greeting)
                 theirs, mine = _take(channel, _NONCE), os.urandom(_NONCE)
@@ -89,7 +89,7 @@ class Server:
                 pass
 
     def _answer(self, channel: socket.socket, request: dict[str, Any]) -> bool:
-        """Do what a client asks for; return whether the connection can be used on."""
+        """Answer a client's request; return whether the connection can be used again."""
         try:
             path, do, result = request["path"], request["do"], None
             if do == "write":
@@ -122,7 +122,7 @@ class Server:
 
 
 class _Incoming:
-    """The content of a file (a BlockSource) as it comes over a connection."""
+    """The content of a file (a BlockSource) that arrives over a connection."""
 
     def __init__(self, channel: socket.socket, size: int, blocks: BlockPool) -> None:
         self.size = size
@@ -136,7 +136,7 @@ class _Incoming:
             self._turn.wait_for(lambda: self._next in (number, -1))
             try:
                 if self._next == -1:
-                    raise StorageError("the copy did not come whole.")
+                    raise StorageError("the copy is incomplete: the connection failed.")
                 if number == 0:
                     _send(self._channel, {"ok": "go"})
                 block = self._pool.take()
@@ -159,7 +159,7 @@ class _Incoming:
 
 
 class Memory(Protocol):
-    """The memory of one host, this one's or another's: the part of a Storage that shard files need."""
+    """The memory of one host, this one or another: the part of a Storage that shard files need."""
 
     @property
     def url(self) -> str: ...
@@ -176,9 +176,9 @@ class Memory(Protocol):
 
 
 class Remote:
-    """The memory of another host, as its ``rank`` serves it at one of ``addresses``. Safe for threads.
+    """The memory of another host, which its ``rank`` serves at one of ``addresses``. Safe for threads.
 
-    Connects when it is first used. Raises StorageError where the other side does not answer.
+    It connects at the first use. Raises StorageError if the server does not answer.
     """
 
     def __init__(self, rank: int, host: str, addresses: Iterable[tuple[str, int]], *, secret: bytes) -> None:
@@ -230,7 +230,9 @@ class Remote:
         between: Callable[[socket.socket], object] = lambda _: None,
         after: Callable[[socket.socket], object] = lambda _: None,
     ) -> Any:
-        """Send a request and return the answer; ``between`` sends what follows the one, ``after`` takes the other's."""
+        """Send a request and return the answer. ``between`` sends data after the request, ``after`` reads data after
+        the answer.
+        """
         with self._lock:
             try:
                 channel = self._channel = self._channel or self._connect()
@@ -239,7 +241,7 @@ class Remote:
                 found = _answer_in(channel)
                 after(channel)
                 return found
-            except (NotThere, Truncated):  # the connection is as good as before
+            except (NotThere, Truncated):  # the connection is still usable
                 raise
             except (OSError, EOFError, ValueError) as error:
                 self.close()
@@ -250,14 +252,14 @@ class Remote:
                 raise
 
     def close(self) -> None:
-        """End the connection, if there is one; the next call makes another."""
+        """Close the connection, if there is one; the next call opens another."""
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
 
     def _connect(self) -> socket.socket:
         if time.monotonic() < self._again:
-            raise OSError(f"{self._failed} (it is tried again later)")
+            raise OSError(f"{self._failed} (the next attempt is later)")
         failed: list[str] = []
         for address in self._addresses:
             channel = None
@@ -268,7 +270,7 @@ class Remote:
                 channel.sendall(mine)
                 both = mine + _take(channel, _NONCE)
                 if not hmac.compare_digest(_take(channel, _DIGEST), _proof(self._secret, b"server", both)):
-                    raise ValueError("a stranger answers there")
+                    raise ValueError("another program answers there")
                 channel.sendall(_proof(self._secret, b"client", both))
                 channel.settimeout(PATIENCE)
                 return channel
@@ -276,7 +278,10 @@ class Remote:
                 failed.append(f"{address[0]} port {address[1]}: {error}")
                 if channel is not None:
                     channel.close()
-        self._failed, self._again = "; ".join(failed) or "it has told no address", time.monotonic() + _BACK_OFF
+        self._failed, self._again = (
+            "; ".join(failed) or "the rank has reported no address",
+            time.monotonic() + _BACK_OFF,
+        )
         raise OSError(self._failed)
 
 
@@ -307,7 +312,7 @@ def _fill(channel: socket.socket, view: memoryview) -> None:
     while view:
         count = channel.recv_into(view)
         if not count:
-            raise EOFError("the other side has closed the connection")
+            raise EOFError("the other side closed the connection")
         view = view[count:]
 
 

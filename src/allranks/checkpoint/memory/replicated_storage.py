@@ -1,8 +1,8 @@
-"""The storage of steps in memory: shard files in the memory of hosts, the manifest in the run's folder.
+"""Store steps in memory: shard files in the memory of hosts, the manifest in the run's folder.
 
-So a step in memory is there when its manifest is, as every step: one small file in the run, ``memory.json``, that rank
-0 puts once all ranks have written, and replaces at the next. It names its files by a nonce: what an earlier job, a
-branch that was given up, or a save that never ended has left in a host's memory is of no step.
+A step in memory exists if its manifest does, as every step. The manifest is one small file in the run, ``memory.json``.
+Rank 0 writes it once all ranks have written, and replaces it at the next step. It names its files by a nonce. So files
+of an earlier job, of a given-up branch, or of an incomplete save belong to no step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from allranks.storage.base import BLOCK, BlockSource, Entry, Storage
 
 class ReplicatedMemory:
     """One rank's view (a Storage): it writes into ``mine``, its host's memory, and a copy into ``copy``, if there is
-    one; ``run`` is the run's storage. ``holders``, by path, is where a restore reads."""
+    one.
+
+    ``run`` is the run's storage. ``holders`` has by path the memory that a restore reads.
+    """
 
     def __init__(self, run: Storage, mine: Memory, copy: Memory | None) -> None:
         self._run, self._mine, self._copy = run, mine, copy
@@ -51,7 +54,7 @@ class ReplicatedMemory:
         return self._holder(path).size(path)
 
     def list(self, folder: str) -> tuple[Entry, ...]:
-        """Return nothing: who looks for steps looks into the run."""
+        """Return nothing: steps are listed in the run's storage."""
         del folder
         return ()
 
@@ -66,22 +69,24 @@ class ReplicatedMemory:
             one.remove_folder(folder)
 
     def written(self) -> tuple[str, ...]:
-        """Return the files that this rank has written, and not removed."""
+        """Return the files that this rank has written and not removed."""
         return tuple(self._written)
 
     def _holder(self, path: str) -> Memory:
         if path not in self.holders:
-            raise NotThere(f"no host holds {path!r} in its memory.", path=path)
+            raise NotThere(f"no host has {path!r} in its memory.", path=path)
         return self.holders[path]
 
     def _document(self, path: str) -> str:
         if not path.endswith(f"/{paths.MANIFEST}"):
-            raise StorageError(f"{path!r} is no manifest: nothing else of a step in memory is put.", path=path)
+            raise StorageError(
+                f"cannot write {path!r}: only the manifest of a step in memory is written here.", path=path
+            )
         return paths.MEMORY
 
 
 class _StoredFile:
-    """The content of a file (a BlockSource) that is there."""
+    """The content of an existing file (a BlockSource)."""
 
     def __init__(self, memory: Memory, path: str, size: int, blocks: BlockPool) -> None:
         self.size = size

@@ -1,8 +1,8 @@
-"""One rank's side of the in-memory tier: saves into memory, and what a restore finds there.
+"""Save steps into the hosts' memory on one rank, and find what a restore can read there.
 
-A step in memory is saved, committed and read by the code of all steps, on another storage (`replicated.py`). Only the
-newest is kept: the one before goes when it is complete. What fails here never ends a training: it is logged, and the
-steps on disk are as they were.
+A step in memory is saved, committed and read by the same code as every step, on another storage
+(`replicated_storage.py`). Only the newest is kept: the one before is removed when it is complete. A failure here never
+ends a training: it is logged, and the steps on disk are unchanged.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ from allranks.storage.detect import place_of
 from allranks.world.base import World
 
 _NOT_IN_MEMORY = (
-    "%s\nallranks: so this step is not in memory; the next is tried again, and steps on disk are saved as ever. "
-    "ALLRANKS_MEMORY_FOLDER names a larger tmpfs."
+    "%s\nallranks: this step is not in memory. The next one is tried again, and steps on disk are saved as before. "
+    "ALLRANKS_MEMORY_FOLDER can name a larger tmpfs."
 )
 _NOT_TAKEN = (
-    "allranks: step %s is in the memory of the hosts of the job that saved it, and newer than all in the storage. With "
-    "memory_every=, on those hosts, it would be restored."
+    "allranks: step %s is in the memory of the hosts of the job that saved it, and newer than every "
+    "step in the storage. "
+    "To restore it, run on those hosts with memory_every=."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryStep:
-    """What the ranks found of the step in memory: ``storage`` to restore it from, or why it cannot be (``why_lost``).
+    """The step in memory, as the ranks found it: ``storage`` to restore it from, or why that is impossible
+    (``why_lost``).
 
-    ``notes`` say which copies are damaged; ``on_disk``: the step is on disk, too. ``step`` is None where its manifest
+    ``notes`` say which copies are damaged; ``on_disk``: the step is on disk, too. ``step`` is None if its manifest
     cannot be read.
     """
 
@@ -57,7 +59,7 @@ class MemoryStep:
 
 
 class Tier(Protocol):
-    """What a Checkpointer asks of the in-memory tier, be there one or not; ``MemoryTier`` has the words."""
+    """What a Checkpointer needs of the in-memory tier; see ``MemoryTier``."""
 
     def is_due(self, step: int, *, before: int | None) -> bool: ...
 
@@ -71,24 +73,26 @@ class Tier(Protocol):
 
 
 def open_tier(run: Storage, world: World, every: Cadence, settings: Settings, *, entry: RunEntry) -> Tier:
-    """Return the tier of a run; **every rank must call**. Where no step is due, and (which is logged) where a host has
-    no memory for it, nothing is kept."""
+    """Return the tier of a run. **Every rank must call.**
+
+    Nothing is kept in memory if no step is due, or if a host has no memory for it, which is logged.
+    """
     if every.every is None:
         return NoMemory(run, world)
     try:
         hosts = RealHosts(world, place_of(run))
     except StorageError as error:
-        log("allranks: memory_every: nothing is kept in memory, steps on disk are saved as ever: %s", error, level=30)
+        log("allranks: memory_every: no step is kept in memory, steps on disk are saved as before: %s", error, level=30)
         return NoMemory(run, world)
     if len({*world.hosts}) == 1:
-        log("allranks: memory_every: on one host, a step in memory outlives the processes, and not the host.", level=30)
+        log("allranks: memory_every: on one host, a step in memory survives the processes, but not the host.", level=30)
     return MemoryTier(run, world, every, settings, entry=entry, hosts=hosts)
 
 
 class MemoryTier:
     """The newest step of a run in the memory of its hosts. **Every rank must call its methods, in the same order.**
 
-    ``every`` says when a step is saved into memory; ``entry`` is of the run.
+    ``every`` says when a step is saved into memory; ``entry`` is that of the run.
     """
 
     def __init__(
@@ -106,14 +110,17 @@ class MemoryTier:
         self._previous_files = self._clear_old_files()
 
     def _clear_old_files(self) -> tuple[str, ...]:
-        """Return the files on this host of the step in memory, to be removed after the next one; remove all others,
-        which earlier jobs have left. Of a host's ranks, the first does so."""
+        """Return this host's files of the step in memory, which are removed after the next one; remove older jobs'
+        files.
+
+        The first rank of each host does so.
+        """
         about = self._world.on_main(lambda: _about(self._run))
         nonce, found = about["nonce"], list[str]()
         if placement.is_first(self._world.rank, self._world.hosts):
             try:
                 found = hosts.files_in(self._hosts.mine)
-            except StorageError as error:  # the others wait; who reads or writes there will say so
+            except StorageError as error:  # the other ranks wait; a read or write there reports the error
                 log("allranks: %s", error, level=30)
             left = [
                 path for path in found if about["lost"] or paths.is_of(path, nonce)
@@ -124,13 +131,13 @@ class MemoryTier:
         return tuple(found)
 
     def is_due(self, step: int, *, before: int | None) -> bool:
-        """Return whether a step is to be saved into memory; ``before`` as in ``Cadence.due``."""
+        """Return whether a step must be saved into memory; ``before`` as in ``Cadence.due``."""
         return self._cadence.due(step, before=before)
 
     def save(self, order: Order, state: object) -> None:
-        """Save into memory. Where a save fails, now or later, that is logged.
+        """Save into memory. A save that fails, now or later, is logged.
 
-        Raises, on every rank, what says that the ranks' states differ or cannot be stored; and Fenced.
+        Raises, on every rank, an error that says that the ranks' states differ or cannot be stored; and Fenced.
         """
         self.settle()
         self._older = self._memory.written()
@@ -138,7 +145,7 @@ class MemoryTier:
             self._saver.save(order, state)
 
     def settle(self) -> None:
-        """Wait for the save that goes on, if one does. Raises Fenced."""
+        """Wait for the running save, if there is one. Raises Fenced."""
         with self._reported():
             self._saver.settle()
 
@@ -160,8 +167,11 @@ class MemoryTier:
         self._older = self._previous_files = ()
 
     def find(self, step: int | None) -> MemoryStep | None:
-        """Return what there is in memory of ``step``, by default of the newest; None where the run has a newer one on
-        disk, or none in memory. Every byte is verified: each rank reads its share of what its host holds."""
+        """Return what is in memory of ``step``, by default of the newest; None if the run has a newer step on disk, or
+        none here.
+
+        Every byte is verified: each rank reads its share of its host's files.
+        """
         self.settle()
         about = self._world.on_main(lambda: _step_to_restore(self._run, step))
         if about is None:
@@ -170,13 +180,14 @@ class MemoryTier:
         said = self._world.all_gather([manifest is not None, sound, faults], name="memory")
         if about["lost"] or manifest is None or not all(seen for seen, *_ in said):
             return MemoryStep(
-                about["step"], about["on_disk"], why_lost=about["lost"] or "its manifest is not there for all ranks"
+                about["step"], about["on_disk"], why_lost=about["lost"] or "not all ranks see its manifest"
             )
         return self._choose_copies(manifest, said, on_disk=about["on_disk"])
 
     def _verify_share(self, about: dict[str, Any]) -> tuple[Manifest | None, list[str], dict[str, str]]:
-        """Return the manifest of the step in memory, which of this rank's share of its files are sound, and what is
-        wrong with others."""
+        """Return the manifest of the step in memory, the intact files of this rank's share, and the faults of the
+        others.
+        """
         try:
             manifest = inventory.load_from_memory(self._run)
         except AllranksError:
@@ -189,7 +200,7 @@ class MemoryTier:
             mine = placement.share(here, self._world.rank, self._world.hosts)
             files = tuple(one for one in manifest.files if one.name in mine)
             found = rehash.verify(self._hosts.mine, replace(manifest, files=files, leaves={}))
-        except StorageError:  # so this host holds nothing that can be read
+        except StorageError:  # this host has nothing that can be read
             return manifest, [], {}
         faults = {one.file: f"bytes {one.where[0]}-{one.where[1]}: {one.what}" for one in found}
         return manifest, [name for name in mine if name not in faults], faults
@@ -210,8 +221,11 @@ class MemoryTier:
         return MemoryStep(manifest.step, on_disk, self._memory, notes=choice.notes)
 
     def close(self, *, saved: int | None) -> None:
-        """Serve this host's memory no more. It is emptied if ``saved``, the newest step that this job has saved to disk
-        (None: there is none), is as new as the one in memory, and the run is still this job's."""
+        """Stop serving this host's memory.
+
+        It is emptied if the run still belongs to this job, and ``saved``, the newest step that this job has saved to
+        disk (None: none), is at least as new as the step in memory.
+        """
         try:
             self.settle()
             owner = fence.newest(self._run)
@@ -219,7 +233,7 @@ class MemoryTier:
                 return
             about = _about(self._run)
             if about["step"] is not None and (saved is None or saved < about["step"]):
-                log("allranks: step %d is in the memory of the hosts only.", about["step"], level=30)
+                log("allranks: step %d is only in the memory of the hosts.", about["step"], level=30)
             elif not about["lost"]:
                 if self._world.is_main:
                     self._run.delete(paths.MEMORY)
@@ -232,7 +246,7 @@ class MemoryTier:
 
 
 class NoMemory:
-    """The tier of a run of which nothing is kept in memory: a ``Tier``. It reports what it does not restore."""
+    """The tier of a run without steps in memory (a ``Tier``). It reports a step in memory that it cannot restore."""
 
     def __init__(self, run: Storage, world: World) -> None:
         self._run, self._world = run, world
@@ -246,7 +260,7 @@ class NoMemory:
         raise AssertionError("no step is due")
 
     def settle(self) -> None:
-        """Wait for nothing."""
+        """Do nothing: no save is running."""
 
     def find(self, step: int | None) -> MemoryStep | None:
         try:
@@ -254,17 +268,17 @@ class NoMemory:
         except StorageError as error:
             about = {"lost": str(error)}
         if about and about["lost"]:
-            log("allranks: of a step in the memory of hosts nothing is known: %s", about["lost"], level=30)
+            log("allranks: a step in the memory of the hosts cannot be read: %s", about["lost"], level=30)
         elif about and not about["on_disk"]:
             log(_NOT_TAKEN, about["step"], level=30)
         return None
 
     def close(self, *, saved: int | None) -> None:
-        """Leave all as it is."""
+        """Do nothing."""
 
 
 class _MemoryHooks:
-    """What the saver of steps in memory asks of who keeps steps: before, the branch of the run; after, older files."""
+    """The commit hooks of steps in memory: before the commit those of the run; afterwards, older files are removed."""
 
     def __init__(self, of: MemoryTier, run: Retention | None) -> None:
         self._of, self._run = of, run
@@ -279,7 +293,7 @@ class _MemoryHooks:
 
 
 def _remove(memory: Memory, files: Iterable[str]) -> None:
-    """Remove files, and their folders where nothing is left in them; what cannot be removed is logged."""
+    """Remove files, and their folders if they are empty then. A file that cannot be removed is logged."""
     try:
         files = tuple(files)
         for path in files:
@@ -291,8 +305,9 @@ def _remove(memory: Memory, files: Iterable[str]) -> None:
 
 
 def _about(run: Storage) -> dict[str, Any]:
-    """Return what the run's manifest of a step in memory says: ``step`` (None: there is none), ``nonce``, and why it
-    cannot be read (``lost``)."""
+    """Return the ``step`` (None: none) and ``nonce`` of the run's step in memory, and why it cannot be read
+    (``lost``).
+    """
     try:
         manifest = inventory.load_from_memory(run)
         return {"step": manifest.step, "nonce": manifest.nonce, "lost": ""}
@@ -303,7 +318,7 @@ def _about(run: Storage) -> dict[str, Any]:
 
 
 def _step_to_restore(run: Storage, step: int | None) -> dict[str, Any] | None:
-    """Return ``_about`` the step in memory if that is to be restored: it is ``step``, or as new as all on disk."""
+    """Return ``_about`` the step in memory if it must be restored: it is ``step``, or as new as all steps on disk."""
     about, there = _about(run), inventory.steps(run)
     held = about["step"]
     if held is None:
