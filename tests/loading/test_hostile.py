@@ -211,7 +211,7 @@ def entry(begin: int = 0, end: int = 16, shape: Any = (4,), dtype: str = "F32") 
         (tensors({"w": entry(shape=(1 << 62, 1 << 62))}), "and bytes 0-16"),
         (tensors({"w": entry(dtype="F4")}), "of dtype F4, which allranks does not know"),
         (tensors({"w": 3}), "described by 3"),
-        (tensors(b'{"w": {}, "w": {}}'), "a name stands in it twice"),
+        (tensors(b'{"w": {}, "w": {}}'), "a name occurs twice"),
         (tensors(b"{" + b'"a":[' * 50_000), "no JSON"),
         (tensors(b"{\xff}"), "no JSON"),
         (tensors({"__metadata__": 5, "\x1b[2Jw": entry()}), r"'\\x1b\[2Jw': float32"),

@@ -141,7 +141,7 @@ def test_what_is_not_unpacked_here_is_refused_by_name(kind: str, dequantize: boo
     with pytest.raises(DoesNotFit) as raised:
         allranks.load(path, into=template, allow_unexpected=["*"], dequantize=dequantize, world=single_world())
     text = str(raised.value)
-    assert "quantised in the file, and not in the template: not loaded (1):" in text
+    assert "quantised in the file, not in the template: not loaded (1):" in text
     assert "q/weight: " in text
     assert f"config.json says quant_method '{kind.lower()}'" in text
     assert "unpacked by the library that wrote them" in text

@@ -1,4 +1,4 @@
-"""Quantised weights as floats: a source whose packed weights are numbers times scales, computed as they are read."""
+"""Read quantised weights as floats: a source whose weights are computed from numbers and scales as they are read."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _PER_127 = np.float32(1 / 127)
 
 
 class DequantizedSource:
-    """A Source of the floats that quantised weights stand for, float32, and of all else of another source.
+    """A Source with the floats of quantised weights (float32), and all other leaves of another source.
 
-    Their parts (scales, maps) are leaves no more. Raises UnknownFormat where the scales are not of a known layout.
+    The arrays that make up a quantised weight (scales, maps) are not leaves of it. Raises UnknownFormat if the scales
+    have no known layout.
     """
 
     def __init__(self, source: Source, found: Sequence[QuantizedWeight]) -> None:
@@ -74,7 +75,7 @@ class DequantizedSource:
         self._source.check_partial(partial_checksums)
 
     def _shape(self, one: QuantizedWeight) -> tuple[int, ...]:
-        """Return the shape of a weight. Raises UnknownFormat where its parts do not go together."""
+        """Return the shape of a weight. Raises UnknownFormat if its arrays do not fit together."""
         stored = self._source.leaves[one.parts["numbers"]].shape
         if one.method == SCALED:
             self._steps(one, stored)
@@ -83,17 +84,19 @@ class DequantizedSource:
         if "format" in one.parts and self._all(one, "format").any():
             raise self._unknown(one, "it is not stored row by row")
         if one.method == INT8 and self._source.leaves[one.parts["scale"]].shape != stored[:1]:
-            raise self._unknown(one, f"its SCB are {self._source.leaves[one.parts['scale']].shape} for {stored}")
+            raise self._unknown(
+                one, f"its SCB has the shape {self._source.leaves[one.parts['scale']].shape}: expected {stored[:1]}"
+            )
         return self._state(one)["shape"] if one.method == FOUR_BITS else stored
 
     def _unknown(self, one: QuantizedWeight, why: str) -> UnknownFormat:
         return UnknownFormat(
             f"dequantize: {one.name!r} ({one.method}): {why}.",
-            remedy="Load it by transformers, and save what it returns from dequantize().",
+            remedy="Load it with transformers, and save the result of its dequantize().",
         )
 
     def _all(self, one: QuantizedWeight, role: str) -> NDArray[Any]:
-        """Return all of a part of a weight."""
+        """Return all of an array of a weight."""
         return self._part(one, role, Extent.of_shape(self._source.leaves[one.parts[role]].shape))
 
     def _part(self, one: QuantizedWeight, role: str, extent: Extent) -> NDArray[Any]:
@@ -103,7 +106,7 @@ class DequantizedSource:
         return found
 
     def _steps(self, one: QuantizedWeight, shape: tuple[int, ...]) -> list[int]:
-        """Return how many elements of each dimension have one scale."""
+        """Return how many elements share one scale, for each dimension."""
         scales = self._scale_shape(one, shape)
         blocks = self._blocks if isinstance(self._blocks, list) else []
         blocks = [1] * (len(shape) - len(blocks)) + blocks
@@ -116,12 +119,14 @@ class DequantizedSource:
         )
         if not len(scales) == len(steps) == len(shape) or not (fits or 0 in shape):
             raise self._unknown(
-                one, f"scales of {list(scales)} for {list(shape)}, weight_block_size {self._blocks!r:.40}"
+                one,
+                f"its scales have the shape {list(scales)}, which does not fit {list(shape)} with "
+                f"weight_block_size {self._blocks!r:.40}",
             )
         return steps
 
     def _scale_shape(self, one: QuantizedWeight, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of the scales, with as many dimensions as the weight has."""
+        """Return the shape of the scales, with as many dimensions as the weight."""
         found = self._source.leaves[one.parts["scale"]].shape
         if math.prod(found) == 1:
             return (1,) * len(shape)
@@ -141,7 +146,7 @@ class DequantizedSource:
         return np.asarray(self._part(one, "numbers", extent).astype(np.float32) * scales * _PER_127, np.float32)
 
     def _state(self, one: QuantizedWeight) -> dict[str, Any]:
-        """Return what bitsandbytes says of a weight of 4 bits."""
+        """Return bitsandbytes' state of a weight with 4 bits."""
         try:
             state = json.loads(self._all(one, "state").tobytes())
             shape, block = tuple(state["shape"]), state["blocksize"]
@@ -158,7 +163,9 @@ class DequantizedSource:
         return math.prod(self._source.leaves[one.parts["numbers"]].shape)
 
     def _four_bits(self, one: QuantizedWeight, extent: Extent) -> _Floats:
-        """Return a part of a weight: of each byte the high half is the first number, a place in the map of values."""
+        """Return a part of a weight: the high half of each byte is the first number, an index into the map of
+        values.
+        """
         state = self._state(one)
         size = math.prod(state["shape"])
         bytes_ = self._all(one, "numbers").reshape(-1)

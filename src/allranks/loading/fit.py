@@ -1,4 +1,4 @@
-"""Which leaf of a file goes into which leaf of a template, and what is left over on both sides. Pure."""
+"""Match the leaves of a file with those of a template, and report the rest of both sides. Pure."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedWeight:
-    """A quantised weight of a file. ``name`` is what it is called unquantised, ``method`` who quantised it; ``parts``
-    are the names of its arrays, by what they are: ``numbers`` is one. ``ending`` is that of the numbers' name, and what
-    it becomes in ``name``.
+    """A quantised weight of a file: ``name`` is its unquantised name, ``method`` the library that quantised it.
+
+    ``parts`` are the names of its arrays by role; ``numbers`` is one. ``ending`` is the ending of the numbers' name,
+    and the one it has in ``name``.
     """
 
     name: str
@@ -49,7 +50,7 @@ class QuantizedWeight:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much: leaves, their elements (``parameters``), their bytes."""
+    """An amount of leaves, of elements (``parameters``) and of bytes."""
 
     leaves: int = 0
     parameters: int = 0
@@ -57,14 +58,14 @@ class Amount:
 
     @classmethod
     def total(cls, amounts: Iterable[Amount]) -> Amount:
-        """Return how much they are together."""
+        """Return the sum of amounts."""
         leaves = parameters = size = 0
         for one in amounts:
             leaves, parameters, size = leaves + one.leaves, parameters + one.parameters, size + one.bytes
         return cls(leaves, parameters, size)
 
     def share_of(self, total: Amount) -> float:
-        """Return which part of a whole this is: the least of that of leaves, parameters and bytes."""
+        """Return the fraction of a total: the least of those of leaves, parameters and bytes."""
         pairs = [(self.leaves, total.leaves), (self.parameters, total.parameters), (self.bytes, total.bytes)]
         return min((mine / all_ for mine, all_ in pairs if all_), default=1.0)
 
@@ -77,12 +78,13 @@ def _amount(shape: tuple[int, ...], dtype: str) -> Amount:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A leaf of which the template (``path``) and the file (``name``) do not say the same; "" where one lacks it.
+    """A leaf on which the template (``path``) and the file (``name``) differ; "" on the side that lacks it.
 
-    ``missing`` gets nothing from the file, ``unexpected`` goes nowhere; ``reshaped`` and ``unlike`` (of a dtype that is
-    no cast away) are on both sides and not loaded. ``recast`` is loaded, and rounded if ``lossy``; ``tied`` is the
-    same memory as the leaf ``name`` of the template, which is loaded; a ``conflict`` is that, and has others in the
-    file; what is ``quantized`` is quantised in the file, and not here. ``allowed`` is the glob that lets it pass.
+    A ``missing`` leaf gets nothing from the file, an ``unexpected`` one is not used. ``reshaped`` and ``unlike`` leaves
+    (of a dtype that cannot be cast) are on both sides, and are not loaded. A ``recast`` leaf is loaded, and rounded if
+    ``lossy``. A ``tied`` leaf is the same memory as the leaf ``name`` of the template, which is loaded; for a
+    ``conflict`` the file has different bytes. A ``packed`` leaf is quantised in the file, and not in the template.
+    ``allowed`` is the glob that allows it.
     """
 
     kind: Kind
@@ -96,14 +98,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """``pairs`` are what is loaded: which array of the template from which of the file."""
+    """``pairs`` are the loaded leaves: the number of the template's array, and the name in the file."""
 
     pairs: tuple[tuple[int, str], ...]
     differences: tuple[Difference, ...]
 
     @property
     def wrong(self) -> tuple[Difference, ...]:
-        """What nobody has allowed."""
+        """The differences that are not allowed."""
         return tuple(one for one in self.differences if one.kind in WRONG and not one.allowed)
 
 
@@ -117,11 +119,12 @@ def fit(
     conflicts: Mapping[int, int] | None = None,
     quantized: Mapping[str, QuantizedWeight] | None = None,
 ) -> Fit:
-    """Return what of a file goes where; ``file_names`` has the file's names by those that they have in the template.
+    """Return which leaf of the file fills which leaf of the template; ``file_names`` has the file's names by the
+    template's.
 
-    ``used_elsewhere`` are names that are used otherwise; ``tied`` says which array of the template is the same memory
-    as which other, ``conflicts`` the same of those that hold other bytes in the file; ``quantized`` are quantised
-    weights of the file, by their paths in the template: they go into arrays of the very dtype and shape alone.
+    ``used_elsewhere`` are names that are used for something else. ``tied`` maps arrays of the template to another array
+    with the same memory; ``conflicts`` is the same for arrays whose bytes differ in the file. ``quantized`` are the
+    file's quantised weights by path in the template: they fill only arrays of the same dtype and shape.
     """
     pairs: list[tuple[int, str]] = []
     found: list[Difference] = []
@@ -162,9 +165,9 @@ def fit(
 def fit_values(
     wanted: Mapping[str, Any], values: Mapping[str, Any], stored: Mapping[str, Stored], file_names: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str], list[Difference]]:
-    """Return what the JSON values of a template become, by path; which arrays without dimensions say it; what differs.
+    """Return the new JSON values by path, the arrays without dimensions that provide values, and the differences.
 
-    A value keeps its type; None goes with any, and with none.
+    A value keeps its type. None fits any type, and may be missing.
     """
     found: dict[str, Any] = {}
     scalars: dict[str, str] = {}
@@ -186,7 +189,9 @@ def fit_values(
 
 
 def allow(found: Fit, *, missing: Sequence[str], unexpected: Sequence[str]) -> Fit:
-    """Return the fit with what these globs let pass: leaves of the template without values, leaves of the file left."""
+    """Return the fit with the differences that these globs allow: template leaves without values, unused file
+    leaves.
+    """
 
     def allowed(one: Difference) -> Difference:
         if one.kind not in WRONG:

@@ -1,4 +1,4 @@
-"""``allranks.load``: what others saved, into what is here, and the truth about it."""
+"""Load what other libraries saved into a template (``allranks.load``), and report what was loaded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from allranks.world.base import World
 from allranks.world.detect import current
 from allranks.world.progress import progress
 
-# In the place of a template, where none is given. (None is what a variable is that somebody has not set.)
+# The template if none is given. (None may be a variable that somebody forgot to set.)
 _AS_IN_THE_FILE: Any = object()
 
 
@@ -54,26 +54,26 @@ def load(
     dequantize: bool = False,
     world: World | None = None,
 ) -> LoadReport:
-    """Load what somebody saved, and say what was loaded; **every rank must call**, with the same arguments.
+    """Load a file that another program saved, and report what was loaded. **Every rank must call**, with the same
+    arguments.
 
     ``path``: safetensors (also Hugging Face's index), ``.pt``, ``.ckpt``, ``.bin``, a directory of
-    torch.distributed.checkpoint or Orbax, Flax msgpack, a run of ours, or the folder of one of its steps, whatever it
-    is called; a pickle with ``allow_pickle``, which runs the code in it. ``into`` is what ``Checkpointer.restore``
-    takes: torch modules, tensors and NumPy arrays are filled in place; JAX arrays are made new, with the same
-    shardings, in the report's ``state``. Each rank reads only what it holds. Floats are cast to the dtype that is
-    wanted, which the report tells.
+    torch.distributed.checkpoint or Orbax, Flax msgpack, a run of allranks or the folder of one of its steps; a pickle
+    with ``allow_pickle``, which runs the code in it. ``into`` is a template as for ``Checkpointer.restore``: torch
+    modules, tensors and NumPy arrays are filled in place; JAX arrays are made new, with the same shardings, in the
+    report's ``state``. Each rank reads only what it holds. Floats are cast to the template's dtype, which the report
+    lists.
 
-    ``strict``: True, each leaf of both sides goes over, but those that the globs ``allow_missing`` (of the template; a
-    leaf of another shape counts as missing) and ``allow_unexpected`` (of the file) allow; a number from 0 to 1, at
-    least that part of the template's leaves and of its parameters; False, anything but nothing. ``rename`` says of
-    names in the file what they are in the template: ``{"model.*": "*", "fc1.weight": "0.weight"}``, or a function.
-    Without ``into``, the arrays are returned as they are in the file, as NumPy's by name. Quantised weights go into
-    arrays of their own dtype; with ``dequantize``, those of FP8, int8 and bitsandbytes are floats.
-    ``key`` is below which key of the file to look (default: found, and said).
+    ``strict``: True, each leaf of both sides must be used, except those that match the globs ``allow_missing`` (of the
+    template; a leaf of another shape counts as missing) and ``allow_unexpected`` (of the file); a number from 0 to 1,
+    at least that fraction of the template's leaves and parameters; False, at least one leaf. ``rename`` maps names of
+    the file to names of the template: ``{"model.*": "*", "fc1.weight": "0.weight"}``, or a function. Without ``into``,
+    the arrays are returned as they are in the file, as NumPy arrays by name. Quantised weights fill arrays of their own
+    dtype; with ``dequantize``, those of FP8, int8 and bitsandbytes become floats. ``key`` is the key of the file below
+    which the leaves are (default: found, and reported).
 
-    Raises on every rank alike: DoesNotFit, with all differences and a ``rename`` that would help, before anything is
-    touched; Damaged; Unsafe; UnknownFormat; Mismatch, where the ranks do not see the same file, or do not hold the same
-    afterwards: of what the file has not, too.
+    Raises on every rank alike: DoesNotFit with all differences and a ``rename`` that would help, before anything
+    changes; Damaged; Unsafe; UnknownFormat; Mismatch if ranks see different files, or hold different values afterwards.
     """
     allowed = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
     settings = _Settings(os.fspath(path), strict, rename, *allowed, key, allow_pickle, dequantize)
@@ -99,9 +99,9 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """``tied`` are arrays that are one memory with another one, which is read; ``names`` are the full ones of the file,
-    by those below the key; ``values`` says what JSON values become, and ``scalars`` for which of them an array without
-    dimensions says it.
+    """What to load: ``tied`` are arrays with the memory of another array, which is read; ``names`` has the full names
+    of the file by those below the key; ``values`` are the new JSON values; ``scalars`` are the arrays without
+    dimensions that provide values.
     """
 
     source: Source
@@ -115,17 +115,14 @@ class _Plan:
 
     @property
     def digest(self) -> str:
-        """What all ranks must see alike."""
+        """A digest of what must be equal on all ranks."""
         source = sorted((name, str(one)) for name, one in self.source.leaves.items())
         return show(digest(repr((source, self.fit.pairs, self.values, self.scalars))))
 
 
 @dataclass(frozen=True, slots=True)
 class _Fill:
-    """What is filled: ``targets`` by the names in the file, of which those in ``decoded`` are done, and ``values``.
-
-    ``held`` is a digest of what they had before.
-    """
+    """What is filled: ``targets`` by name in the file, and ``values``; ``held`` is a digest of their old values."""
 
     decoded: DecodedObjects
     targets: Sequence[tuple[str, Target]]
@@ -138,7 +135,7 @@ class _Load:
 
     def __init__(self, world: World, settings: _Settings) -> None:
         self._world, self._settings = world, settings
-        self._name = f"load of {os.path.basename(settings.path.rstrip('/'))}"  # each host may have it in its own place
+        self._name = f"load of {os.path.basename(settings.path.rstrip('/'))}"  # hosts may have it at different places
         self._who = f"rank {world.rank}: load of {settings.path}"
 
     def run(self, into: Any) -> LoadReport:
@@ -146,7 +143,7 @@ class _Load:
         plan, error = None, None
         try:
             plan = self._make_plan(into)
-        except Exception as found:  # whatever it is: the others must not wait for this rank
+        except Exception as found:  # any error: the other ranks must not wait for this rank
             error = found
         self._raise_on_all(error, plan.digest if plan and self._world.size > 1 else "")
         assert plan is not None
@@ -156,10 +153,12 @@ class _Load:
         return report
 
     def _make_plan(self, into: Any) -> _Plan:
-        """Return what is to be done. Raises DoesNotFit."""
+        """Return what to load. Raises DoesNotFit."""
         asked, world = self._settings, self._world
         if not _is_part(asked.strict):
-            raise AllranksError(f"{self._who}: strict={asked.strict!r}: expected True, False, or a part from 0 to 1.")
+            raise AllranksError(
+                f"{self._who}: strict={asked.strict!r}: expected True, False, or a fraction from 0 to 1."
+            )
         source = open_source(asked.path, allow_pickle=asked.allow_pickle)
         quantised = find_quantized(source.leaves)
         if asked.dequantize and quantised:
@@ -197,7 +196,7 @@ class _Load:
         found = replace(found, differences=(*found.differences, *unfit))
         found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
         report = self._report(source, tree, found, leaves, set(scalars.values()))
-        unused = [f"rename {old!r} renames nothing" for old in unused_renames(names, asked.rename)]
+        unused = [f"rename {old!r} matches no name" for old in unused_renames(names, asked.rename)]
         notes = (
             *report.notes,
             *quantized_note(source.description.quantization, quantised),
@@ -209,7 +208,7 @@ class _Load:
         report = replace(report, notes=notes)
         nothing = _reason_for_nothing(report, told=bool(values or scalars))
         if why := nothing or _reason_to_refuse(report, found, asked.strict) or self._without_values(tree, found):
-            remedy = "Say what is meant: rename=, allow_missing=, allow_unexpected=, key=, strict=."
+            remedy = "If a difference is intended, allow it: rename=, allow_missing=, allow_unexpected=, key=, strict=."
             if report.of_kind("packed"):
                 remedy = quantized_advice(quantised)
             raise DoesNotFit(f"load of {asked.path}: {why}.\n{report}\n ", differences=found.differences, remedy=remedy)
@@ -237,7 +236,7 @@ class _Load:
         )
 
     def _idle_globs(self, found: Fit) -> list[str]:
-        """Say which globs allow nothing: perhaps they are misspelt."""
+        """Return a note on each glob that allows nothing."""
         used = {one.allowed for one in found.differences}
         asked = {"allow_missing": self._settings.allow_missing, "allow_unexpected": self._settings.allow_unexpected}
         return [
@@ -245,7 +244,7 @@ class _Load:
         ]
 
     def _without_values(self, tree: OpenTree, found: Fit) -> str:
-        """Say which leaves are only described here, so that there is no value for them anywhere."""
+        """Return which leaves the template only describes and the file lacks, as text; "" if none."""
         missing = {one.path for one in found.differences if one.kind in ("missing", "reshaped", "unlike", "packed")}
         mine = [
             number
@@ -255,10 +254,12 @@ class _Load:
         empty = [tree.declared[number].path for number in mine if not tree.copies(number)]
         if not empty:
             return ""
-        return f"{len(empty)} leaves, first {empty[0]!r}, are only described here, and the file has no values for them"
+        return (
+            f"the template only describes {len(empty)} leaves, first {empty[0]!r}, and the file has no values for them"
+        )
 
     def _prepare_fill(self, plan: _Plan) -> _Fill:
-        """Make the objects of registered types; where one rank cannot, nothing has changed on any."""
+        """Make the objects of registered types; if one rank cannot, nothing changes anywhere."""
         tree = plan.tree
         fill, error = None, None
         try:
@@ -270,7 +271,7 @@ class _Load:
             values = dict(plan.values) | self._scalars(plan)
             decoded = DecodedObjects(tree, names, twins=plan.tied, read=plan.source.read, values=values, who=self._who)
             fill = _Fill(decoded, targets, values, held)
-        except Exception as found:  # the others must not wait
+        except Exception as found:  # the other ranks must not wait
             error = found
         try:
             self._raise_on_all(error, "")
@@ -281,7 +282,7 @@ class _Load:
         return fill
 
     def _read(self, plan: _Plan, fill: _Fill) -> LoadReport:
-        """Fill the tree; return the report, once all ranks hold the same."""
+        """Fill the tree; return the report once all ranks hold the same values."""
         world, tree = self._world, plan.tree
         numbers = [number for number, _ in plan.fit.pairs]
         error: Exception | None = None
@@ -295,7 +296,7 @@ class _Load:
             if world.size > 1 or not in_place:
                 after = open_world_tree(state, world)
             said = digest_of_memory(fill.targets) if in_place or after is None else digest_of_arrays(after, numbers)
-        except Exception as found:  # the others must not wait
+        except Exception as found:  # the other ranks must not wait
             error = found
         told = world.all_gather([agree.refusal_of(error), partial_checksums, fill.held, said], name=self._name)
         if error is not None:
@@ -318,7 +319,7 @@ class _Load:
         return {path: kinds[path](buffer.item()) for path, buffer in found.items()}
 
     def _raise_on_all(self, error: Exception | None, said: str) -> None:
-        """Raise on every rank if one has an error, or if the ranks do not see the same."""
+        """Raise on every rank if one has an error, or if the ranks see different files."""
         told = self._world.all_gather([agree.refusal_of(error), said], name=self._name)
         if error is not None:
             raise error
@@ -326,21 +327,21 @@ class _Load:
             raise agree.refusal_error(refused, who=self._who, step=None)
         if odd := [rank for rank, one in enumerate(told) if one[1] != told[0][1]]:
             raise Mismatch(
-                f"{self._who}: {name_ranks(odd)} see another file, or load it into something else, than rank 0.",
+                f"{self._who}: {name_ranks(odd)} see another file than rank 0, or load it into another template.",
                 ranks=odd,
-                remedy="Is the file the same on all hosts, and the model, and the arguments?",
+                remedy="Use the same file, the same model and the same arguments on all hosts.",
             )
 
 
 def _saved(file_names: Mapping[str, str], leaves: Mapping[str, Stored], values: Mapping[str, Any]) -> SavedTree:
-    """Return what the file has by the names that it has in the template."""
+    """Return the file's leaves by their names in the template."""
     arrays = {name: SavedArray(one.shape, one.dtype, one.kind) for name, one in leaves.items()}
     there = {**arrays, **values}
     return SavedTree({new: there[name] for new, name in file_names.items() if name in there}, separators="./")
 
 
 def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
-    """Return a template of all that a file holds."""
+    """Return a template for everything in a file."""
     names = names_below([*source.leaves, *source.values], key or "")
     arrays = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
     values = {name: source.values[full] for name, full in names.items() if full in source.values}
@@ -348,25 +349,25 @@ def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
 
 
 def _reason_for_nothing(report: LoadReport, *, told: bool) -> str:
-    """Return why nothing is loaded, "" if something is, or there is nothing; ``told`` are values that are no arrays."""
+    """Return why nothing is loaded; "" if something is, or nothing exists. ``told``: values other than arrays are."""
     if report.loaded.leaves or (told and not report.template.leaves):
         return ""
     if not report.file.leaves:
-        return "there is no array in the file" if report.template.leaves else ""
-    return "nothing of the file fits" if report.template.leaves else "there is no array in into="
+        return "the file has no array" if report.template.leaves else ""
+    return "no leaf of the file fits" if report.template.leaves else "into= has no array"
 
 
 def _reason_to_refuse(report: LoadReport, found: Fit, strict: bool | float) -> str:
-    """Return why this is not enough, "" if it is."""
+    """Return why too little fits; "" if enough does."""
     if strict is True:
         return f"{len(found.wrong)} leaves do not fit" if found.wrong else ""
     if strict is not False and report.coverage < strict:
-        return f"{report.coverage:.6g} of the template is covered, less than strict={strict:g}"
+        return f"{report.coverage:.6g} of the template is covered: expected at least strict={strict:g}"
     return ""
 
 
 def _suggested_rename(found: Fit, tree: OpenTree, leaves: Mapping[str, Stored], asked: Rename | None) -> dict[str, str]:
-    """Return the rename, with what of it was asked for, that would make more fit."""
+    """Return a rename that would make more fit."""
     change = make_renamer(asked)
     shapes = {one.path: one.shape for one in tree.declared}
     missing = {one.path: shapes[one.path] for one in found.differences if one.kind == "missing" and one.path in shapes}
@@ -384,14 +385,14 @@ def _note_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
     if not key or asked.key is not None:
         return []
     others = [name for name in source.leaves if not name.startswith(f"{key}/")]
-    besides = f"; {len(others)} arrays beside it are not looked at" if others else ""
-    return [f"the weights were found below key={key!r}{besides}"]
+    besides = f"; {len(others)} arrays outside of it are ignored" if others else ""
+    return [f"the weights are below key={key!r}{besides}"]
 
 
 def _conflicts(source: Source, tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int]) -> dict[int, int]:
-    """Return which arrays are one memory with which others, and other bytes in the file. Raises Damaged."""
+    """Return arrays with the memory of another array, but other bytes in the file. Raises Damaged."""
     found = template_fill.conflicting_ties(tree, names, pairs, source.read, source.same) if pairs else {}
     found |= template_fill.conflicting_overlaps(tree, names, source.read)
     if found:
-        source.partial_checksums()  # it may be damage that makes them differ
+        source.partial_checksums()  # they may differ because of damage
     return found

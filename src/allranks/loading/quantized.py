@@ -1,6 +1,6 @@
-"""Weights that a file holds quantised: which of its arrays stand for which weight. Pure: names in, names out.
+"""Find quantised weights in a file: which of its arrays make up which weight. Pure: names in, names out.
 
-Libraries keep a quantised weight as integers (or floats of 8 bits) with scales beside them, under names of their own.
+Libraries store a quantised weight as integers (or floats of 8 bits) with scales beside them, each under its own names.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from allranks.checkpoint.names import canonical
 from allranks.loading.fit import QuantizedWeight, Stored
 
-# By the ending of an array's name: who writes it, and the ending that it has in the name of an unquantised weight.
+# By the ending of an array's name: its library, and the ending of the unquantised weight's name.
 _ENDINGS = {
     ".qweight": ("GPTQ or AWQ", ".weight"),
     ".weight_packed": ("compressed-tensors", ".weight"),
     "._weight_qdata": ("torchao", ".weight"),
     "_blocks": ("MXFP4", ""),
 }
-# What else stands beside such an array, by its own ending: of MXFP4 the scales must, for the name says little.
+# The other arrays beside it, by their endings. MXFP4 must have scales, because its name alone is ambiguous.
 _BESIDE = {
     ".qweight": (".qzeros", ".scales", ".g_idx"),
     ".weight_packed": (".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx", ".weight_global_scale"),
@@ -27,7 +27,7 @@ _BESIDE = {
     "_blocks": ("_scales",),
 }
 SCALED, INT8, FOUR_BITS = "FP8 or int8 with scales", "bitsandbytes int8", "bitsandbytes 4-bit"
-# What is dequantised here.
+# The methods that are dequantised here.
 KNOWN = (SCALED, INT8, FOUR_BITS)
 _LISTED = 3
 
@@ -38,7 +38,7 @@ def find_quantized(leaves: Mapping[str, Stored]) -> tuple[QuantizedWeight, ...]:
 
 
 def _at(name: str, leaves: Mapping[str, Stored]) -> Iterator[QuantizedWeight]:
-    """Yield the weight of which the array ``name`` holds the numbers."""
+    """Yield the weight whose numbers are in the array ``name``."""
     dtype = leaves[name].dtype
     if f"{name}.absmax" in leaves:
         states = {one.removeprefix(f"{name}."): one for one in leaves if one.startswith(f"{name}.")}
@@ -71,7 +71,7 @@ def _present(leaves: Mapping[str, Stored], **parts: str) -> dict[str, str]:
 def quantized_by_path(
     found: Sequence[QuantizedWeight], file_names: Mapping[str, str], names: Mapping[str, str]
 ) -> dict[str, QuantizedWeight]:
-    """Return quantised weights by the paths that they would have in a template, with their parts' names below a key.
+    """Return quantised weights by the paths that they would have in a template, with their arrays' names below a key.
 
     ``file_names`` has the file's names below the key by those in the template, ``names`` the full names of these.
     """
@@ -90,17 +90,18 @@ def quantized_advice(found: Sequence[QuantizedWeight]) -> str:
     """Return what to do about quantised weights that are wanted as floats."""
     known = [one for one in found if one.method in KNOWN]
     others = sorted({one.method for one in found} - set(KNOWN))
-    lines = ["allranks.load(..., dequantize=True) makes floats of them."] if known else []
+    lines = ["allranks.load(..., dequantize=True) converts them to floats."] if known else []
     if others:
         told = " and ".join(others)
         lines.append(
-            f"Those of {told} are unpacked by the library that wrote them: load and save them by transformers."
+            f"Weights of {told} can only be unpacked by the library that wrote them: load and save them "
+            "with transformers."
         )
     return " ".join([*lines, "allranks.load(path) without into= returns the arrays as they are in the file."])
 
 
 def quantized_note(config: Mapping[str, Any], found: Sequence[QuantizedWeight]) -> tuple[str, ...]:
-    """Return what a user should know of quantised weights in a file, and of what config.json says of them."""
+    """Return a note on quantised weights in a file, and on what config.json says about them."""
     if not found and not config:
         return ()
     says = f"config.json says quant_method {config.get('quant_method')!r:.40}" if config else "config.json says nothing"

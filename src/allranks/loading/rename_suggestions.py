@@ -1,8 +1,8 @@
-"""Did you mean: which renames would make more of a file fit a template. Pure.
+"""Suggest renames that would make more of a file fit a template. Pure.
 
-Three looks, each at what the one before it left: a prefix that one side has (``model.``, ``_orig_mod.``); children of
-one module under other names, in the same order and of the same shapes (``fc1``, ``fc2`` for ``0``, ``2``); and names
-that are alike. A rename is offered only if both leaves of every pair it makes have one shape.
+Three methods, each applied to what the one before left: a prefix that one side has (``model.``, ``_orig_mod.``);
+children of one module under other names, in the same order and with the same shapes (``fc1``, ``fc2`` for ``0``,
+``2``); and similar names. A rename is suggested only if both leaves of every pair have the same shape.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _TRIED, _SCORED = 40, 200
 
 
 def suggest(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) -> dict[str, str]:
-    """Return a ``rename`` that makes unexpected names of a file missing paths of a template; empty if there is none.
+    """Return a ``rename`` that maps unexpected names of a file to missing paths of a template; empty if there is none.
 
-    ``fitting`` are the names that fit as they are, and go on to.
+    ``fitting`` are the names that fit unchanged, and must remain so.
     """
     rest = _Rest(
         {canonical(path): shape for path, shape in missing.items()},
@@ -51,14 +51,14 @@ def suggest(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) ->
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What is missing in the template, what is left of the file, and the names that fit."""
+    """What the template still lacks, what is left of the file, and the names that fit."""
 
     wanted: Shapes
     left: Shapes
     kept: tuple[str, ...]
 
     def gain(self, step: Mapping[str, str]) -> int:
-        """Return how many leaves a rename makes fit; 0 if it changes a name that fits, or makes one of two."""
+        """Return how many leaves a rename makes fit; 0 if it changes a fitting name, or maps two names to one."""
         change = make_renamer(step)
         new = [change(name) for name in self.left]
         if len(set(new)) != len(new) or any(change(name) != name for name in self.kept):
@@ -74,7 +74,7 @@ class _Rest:
         return rename
 
     def after(self, step: Mapping[str, str]) -> _Rest:
-        """Return what a rename leaves."""
+        """Return what is left after a rename."""
         change = make_renamer(step)
         now = {change(name): shape for name, shape in self.left.items()}
         pairs = {name: None for name, shape in now.items() if self.wanted.get(name) == shape}
@@ -85,7 +85,7 @@ class _Rest:
         )
 
     def is_exact(self, step: Mapping[str, str]) -> bool:
-        """Return whether every name that a rename changes becomes one that is wanted, of its shape."""
+        """Return whether every name that a rename changes becomes a wanted one of the same shape."""
         change = make_renamer(step)
         changed = {name: new for name in self.left if (new := change(name)) != name}
         right = all(self.wanted.get(new) == self.left[old] for old, new in changed.items())
@@ -93,7 +93,7 @@ class _Rest:
 
 
 def _best_prefix(rest: _Rest) -> dict[str, str]:
-    """Return the change of the beginning after which most of the file's names begin as the template's do."""
+    """Return the change of the prefix after which most of the file's names begin as the template's do."""
     heads = {path[: at.start()] for path in (*rest.wanted, *rest.kept) for at in re.finditer(r"\.|$", path)}
     names = _sample(rest.left, _SCORED)
     steps = [step for step in _prefixes(rest) if all(make_renamer(step)(name) == name for name in rest.kept)]
@@ -103,9 +103,9 @@ def _best_prefix(rest: _Rest) -> dict[str, str]:
 
 
 def _likeness(rest: _Rest, names: Iterable[str], change: Callable[[str], str], heads: Container[str]) -> float:
-    """Return how much of the names, as parts of 1 each, is the beginning of a path of the template.
+    """Return how much of the names begins as a path of the template: the sum of a fraction for each name.
 
-    Of one that is a whole path, and has another shape, nothing is.
+    A name that is a complete path but has another shape counts 0.
     """
     total = 0.0
     for name in names:
@@ -118,7 +118,7 @@ def _likeness(rest: _Rest, names: Iterable[str], change: Callable[[str], str], h
 
 
 def _prefixes(rest: _Rest) -> list[dict[str, str]]:
-    """Return changes of the beginning that may explain many: known wrappers, and what a few pairs differ by."""
+    """Return changes of the prefix that may explain many names: known wrappers, and the differences of a few pairs."""
     found: list[dict[str, str]] = []
     for wrapper in WRAPPERS:
         if any(wrapper in name for name in rest.left):
@@ -145,7 +145,7 @@ def _sample(names: Iterable[str], many: int) -> list[str]:
 
 
 def _siblings(rest: _Rest) -> dict[str, str]:
-    """Return patterns for modules that stand in the same place, in the same order, under other names."""
+    """Return patterns for modules at the same place, in the same order, with different names."""
     found: dict[str, str] = {}
     for parent, old, new in _paired_children(rest.wanted, rest.left):
         if make_renamer(found)(f"{parent}{old}.x") == f"{parent}{new}.x":
@@ -161,9 +161,9 @@ def _siblings(rest: _Rest) -> dict[str, str]:
 
 
 def _paired_children(wanted: Shapes, left: Shapes) -> Iterator[tuple[str, str, str]]:
-    """Yield (parent with its dot, child of the file, child of the template) that hold leaves of the same shapes.
+    """Yield (parent with its dot, child of the file, child of the template) with leaves of the same shapes.
 
-    Of as many on both sides, the first goes with the first.
+    If both sides have as many such children, they are paired in order.
     """
     mine, its = _children(wanted), _children(left)
     for parent in [parent for parent in mine if parent in its]:
@@ -177,7 +177,7 @@ def _paired_children(wanted: Shapes, left: Shapes) -> Iterator[tuple[str, str, s
 
 
 def _children(shapes: Shapes) -> dict[str, dict[str, dict[str, tuple[int, ...]]]]:
-    """Return by parent and child the shapes of the leaves below, by their names there."""
+    """Return the shapes of the leaves below each child, by parent, child and name."""
     found: defaultdict[str, dict[str, dict[str, tuple[int, ...]]]] = defaultdict(dict)
     for path, shape in shapes.items():
         parts = path.split(".")
@@ -188,7 +188,7 @@ def _children(shapes: Shapes) -> dict[str, dict[str, dict[str, tuple[int, ...]]]
 
 
 def _alike(rest: _Rest) -> dict[str, str]:
-    """Return by their names leaves of one shape whose names are alike, each once."""
+    """Return leaves of one shape with similar names, each once."""
     by_shape: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for name, shape in rest.left.items():
         by_shape[shape].append(name)

@@ -1,4 +1,4 @@
-"""What was loaded, computed and never claimed: coverage both ways, in words, as a table and as JSON. Pure."""
+"""Report what was loaded, computed from both sides: as text, as a table and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LISTED, _ROWS, _DEEPEST = 20, 12, 6
 _TITLES: tuple[tuple[Kind, str], ...] = (
     ("missing", "in the template, not in the file"),
     ("unexpected", "in the file, not in the template"),
-    ("packed", "quantised in the file, and not in the template: not loaded"),
-    ("reshaped", "of another shape, not loaded"),
-    ("unlike", "of a dtype that is no cast away, not loaded"),
-    ("conflict", "one memory in the template, and different arrays in the file"),
+    ("packed", "quantised in the file, not in the template: not loaded"),
+    ("reshaped", "different shape, not loaded"),
+    ("unlike", "dtype that cannot be cast, not loaded"),
+    ("conflict", "one memory in the template, different arrays in the file"),
     ("recast", "cast"),
     ("tied", "the same memory as a leaf that is loaded"),
 )
@@ -28,7 +28,7 @@ _TITLES: tuple[tuple[Kind, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """How much of the leaves below ``prefix`` was ``loaded``, of how much there is (``whole``)."""
+    """The amount of leaves below ``prefix`` that was ``loaded``, and of all (``whole``)."""
 
     prefix: str
     loaded: Amount
@@ -37,13 +37,13 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What ``allranks.load`` did; equal on all ranks but for ``state``, ``read`` and ``seconds``.
+    """The result of ``allranks.load``; equal on all ranks except ``state``, ``read`` and ``seconds``.
 
-    ``format`` is what the file is, ``checked`` what vouches for its bytes, ``notes`` what else there is to know.
-    ``template`` and ``file`` are what each side has, ``loaded`` and ``used`` how much of each went over. ``by_prefix``
-    is of the template. ``differences`` are all that was not loaded as it stands; ``rename`` is a ready
-    ``rename=`` by which more would fit. ``before`` and ``after`` are digests, by rank, of what the loaded leaves held
-    ("" where they held nothing); ``read`` the bytes of arrays that this rank needed. ``state`` is the loaded tree.
+    ``format`` is that of the file, ``checked`` how its bytes were verified, ``notes`` further remarks. ``template`` and
+    ``file`` are the amounts of each side, ``loaded`` and ``used`` how much of each was loaded. ``by_prefix`` is for the
+    template. ``differences`` are all leaves that were not loaded unchanged; ``rename`` is a ready ``rename=`` by which
+    more would fit. ``before`` and ``after`` are digests by rank of the loaded leaves ("" if they had no values);
+    ``read`` is the bytes of arrays that this rank needed. ``state`` is the loaded tree.
     """
 
     path: str
@@ -65,12 +65,12 @@ class LoadReport:
 
     @property
     def coverage(self) -> float:
-        """Which part of the template was loaded: the least of that of its leaves, parameters and bytes."""
+        """The fraction of the template that was loaded: the least of those of its leaves, parameters and bytes."""
         return self.loaded.share_of(self.template)
 
     @property
     def used_of_file(self) -> float:
-        """Which part of the file was used, in the same way."""
+        """The fraction of the file that was used, computed in the same way."""
         return self.used.share_of(self.file)
 
     def of_kind(self, kind: Kind) -> tuple[Difference, ...]:
@@ -79,14 +79,14 @@ class LoadReport:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The paths of the template that got nothing from the file, whatever the reason."""
+        """The paths of the template that got nothing from the file, for any reason."""
         return tuple(
             one.path for one in self.differences if one.kind in ("missing", "reshaped", "unlike", "conflict", "packed")
         )
 
     @property
     def unexpected(self) -> tuple[str, ...]:
-        """The names of the file that went nowhere."""
+        """The names of the file that were not used."""
         return tuple(one.name for one in self.differences if one.kind == "unexpected")
 
     def to_json(self) -> str:
@@ -108,7 +108,7 @@ def _plain(value: Any) -> Any:
 
 
 def by_prefix(template: Mapping[str, Amount], loaded: Iterable[str]) -> tuple[Covered, ...]:
-    """Return the coverage of each prefix, at the depth at which there are a few of them, the worst ones first."""
+    """Return the coverage of each prefix, at a depth with a few prefixes, the lowest coverage first."""
     loaded, depth = set(loaded), 1
     parts = {path: canonical(path).split(".")[:_DEEPEST] for path in template}
     while depth < _DEEPEST and len({tuple(of[:depth]) for of in parts.values()}) < 2 < len(template):
@@ -128,7 +128,7 @@ def by_prefix(template: Mapping[str, Amount], loaded: Iterable[str]) -> tuple[Co
 
 
 def difference_lines(differences: Sequence[Difference]) -> list[str]:
-    """Return the differences as lines: grouped, a long group shortened."""
+    """Return the differences as lines: grouped, long groups shortened."""
     lines = []
     for kind, title in _TITLES:
         group = [one for one in differences if one.kind == kind]
@@ -142,7 +142,7 @@ def difference_lines(differences: Sequence[Difference]) -> list[str]:
 
 def _line(one: Difference) -> str:
     allowed = f" (allowed by {one.allowed!r})" if one.allowed else ""
-    name = one.name if one.name.isprintable() else repr(one.name)  # who wrote the file does not write on the terminal
+    name = one.name if one.name.isprintable() else repr(one.name)  # the file's author must not control the terminal
     match one.kind:
         case "missing":
             return f"{one.path}: {one.wanted}{allowed}"
@@ -182,7 +182,7 @@ def _row(name: str, part: Amount, whole: Amount) -> tuple[str, str, str, str, st
 
 
 def _percent(share: float) -> str:
-    """Return a share so that what is not all never reads as 100 %."""
+    """Return a fraction as per cent; less than all never reads as 100 %."""
     if share == 1:
         return "100 %"
     digits = next((n for n in range(1, 12) if round(share * 100, n) < 100), 12)
@@ -198,5 +198,5 @@ def _notes(report: LoadReport) -> list[str]:
         rank for rank, pair in enumerate(zip(report.before, report.after, strict=False)) if pair[0] == pair[1] != ""
     ]
     if report.after and len(same) == len(report.after):
-        lines.append("  the loaded leaves held these very values before: nothing has changed")
+        lines.append("  the loaded leaves had the same values before: nothing has changed")
     return lines

@@ -1,4 +1,4 @@
-"""The zip archives that ``torch.save`` writes: which records they have, and where. Nothing is ever unpacked."""
+"""Read the directory of a zip archive that ``torch.save`` wrote: its records and their places. Nothing is unpacked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A file of an archive: from byte ``begin`` of the blob on, ``size`` of them, whose CRC-32 is ``crc``."""
+    """A file in an archive: ``size`` bytes from byte ``begin`` of the blob on, with the CRC-32 ``crc``."""
 
     begin: int
     size: int
@@ -26,10 +26,10 @@ class Record:
 
 
 def records(blob: Blob) -> Mapping[str, Record]:
-    """Return an archive's records by their names in it, without the one folder that all are in.
+    """Return an archive's records by their names, without the one folder that contains all of them.
 
-    Raises Damaged; Unsafe where records are compressed or encrypted (none that torch writes is), lie over each other or
-    outside of the archive, or are named for other places.
+    Raises Damaged; Unsafe if records are compressed or encrypted (torch writes none), overlap, or are outside of the
+    archive or its folder.
     """
     try:
         with zipfile.ZipFile(io.BufferedReader(_file(blob))) as archive:
@@ -58,7 +58,7 @@ def _file(blob: Blob) -> SeekableFile:
 
 
 def _begin(blob: Blob, entry: zipfile.ZipInfo) -> int:
-    """Return where an entry's bytes begin, as its own header says, which must be that of the entry."""
+    """Return the begin of an entry's bytes, according to its own header, which must agree with the directory."""
     expected = entry.orig_filename.encode()
     header = blob.read(entry.header_offset, _LOCAL.size + len(expected), what=f"the header of {entry.filename!r}")
     signature, *_, name_size, extra_size = _LOCAL.unpack_from(header)

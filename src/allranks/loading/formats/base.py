@@ -1,4 +1,6 @@
-"""What a reader of a format provides: what a file holds, and its bytes, part by part. No file is read whole."""
+"""Define what a reader of a format provides: a file's leaves, and their bytes part by part. No file is read as a
+whole.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from allranks.storage.base import Storage
 
 Value = bool | int | float | str | None
 
-# What a header may have: more is no header.
+# The most bytes of a header.
 MOST_HEADER = 256 << 20
 _TOLD = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDescription:
-    """``format`` names the format, ``checked`` what vouches for the bytes, ``notes`` what else a user should know.
+    """The ``format`` of a source, how its bytes are ``checked``, and ``notes`` for the user.
 
     ``quantization`` is the ``quantization_config`` of the config.json beside the file.
     """
@@ -32,14 +34,14 @@ class SourceDescription:
 
 
 def note_of_skipped(skipped: Mapping[str, str], *, how: str) -> tuple[str, ...]:
-    """Return the note about what of a file is no array and no JSON value: by path, what it is."""
-    told = [f"{path or 'the whole of it'} ({kind})" for path, kind in list(skipped.items())[:_TOLD]]
+    """Return the note on leaves that are neither arrays nor JSON values: by path, what they are."""
+    told = [f"{path or 'the complete file'} ({kind})" for path, kind in list(skipped.items())[:_TOLD]]
     more = [f"and {len(skipped) - _TOLD} more"] if len(skipped) > _TOLD else []
     return (f"{how}: {'; '.join([*told, *more])}",) if skipped else ()
 
 
 class Source(Protocol):
-    """A checkpoint that somebody saved, opened by one rank. Names nest by ``/``."""
+    """A checkpoint that another program saved, opened by one rank. Names are nested with ``/``."""
 
     @property
     def description(self) -> SourceDescription: ...
@@ -53,16 +55,16 @@ class Source(Protocol):
         """The leaves that are JSON values, by name."""
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
-        """Fill targets, each a part of the leaf of this name; cast where their dtype is another. Raises Damaged."""
+        """Fill targets, each with a part of the leaf of this name; cast if the dtypes differ. Raises Damaged."""
 
     def same(self, one: str, other: str) -> bool:
-        """Return whether two leaves are known, without a read, to hold the same bytes."""
+        """Return whether two leaves are known, without a read, to have equal bytes."""
 
     def partial_checksums(self) -> Any:
-        """Return as JSON what this rank's reads say of bytes that it read in part only."""
+        """Return as JSON the checksums of records that this rank has read only in part."""
 
     def check_partial(self, partial_checksums: Sequence[Any]) -> None:
-        """Raise Damaged if what all ranks witnessed shows damage. Every rank judges alike."""
+        """Raise Damaged if the checksums of all ranks together show damage. Every rank gets the same result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,10 @@ class Blob:
 
     @classmethod
     def of_file(cls, storage: Storage, name: str) -> Blob:
-        """Return the whole file. Raises Damaged where there is none."""
+        """Return a complete file. Raises Damaged if it does not exist."""
         size = storage.size(name)
         if size is None:
-            raise Damaged(f"{storage.url}/{name} is not there.", path=name)
+            raise Damaged(f"{storage.url}/{name} does not exist.", path=name)
         return cls(storage, name, 0, size)
 
     @property
@@ -87,21 +89,25 @@ class Blob:
         return f"{self.storage.url}/{self.name}"
 
     def read(self, offset: int, size: int, *, what: str) -> bytes:
-        """Return bytes of it; ``what`` they are. Raises Damaged where they are not all there, or too many."""
+        """Return bytes; ``what`` describes them. Raises Damaged if they are not inside, or too many."""
         if not 0 <= offset <= offset + size <= self.size:
-            raise self.damaged(f"{what} would be bytes {offset}-{offset + size}, and there are {self.size}")
+            raise self.damaged(
+                f"{what} would be bytes {offset}-{offset + size}: expected at most {self.size}, the size of the file"
+            )
         if size > MOST_HEADER:
-            raise self.damaged(f"{what} would have {size} bytes, more than {MOST_HEADER}")
+            raise self.damaged(f"{what} would have {size} bytes: expected at most {MOST_HEADER}")
         into = bytearray(size)
         self.storage.read(self.name, self.begin + offset, [memoryview(into)])
         return bytes(into)
 
     def part(self, offset: int, size: int, *, what: str) -> Blob:
-        """Return a part of it. Raises Damaged where it is not all inside."""
+        """Return a part. Raises Damaged if it is not inside."""
         if not 0 <= offset <= offset + size <= self.size:
-            raise self.damaged(f"{what} would be bytes {offset}-{offset + size}, and there are {self.size}")
+            raise self.damaged(
+                f"{what} would be bytes {offset}-{offset + size}: expected at most {self.size}, the size of the file"
+            )
         return Blob(self.storage, self.name, self.begin + offset, size)
 
     def damaged(self, what: str) -> Damaged:
-        """Return the error for what is wrong with it."""
+        """Return the error for a fault."""
         return Damaged(f"{self.url}: {what}.", path=self.name)

@@ -1,7 +1,7 @@
-"""Formats whose arrays stand in files as they are in memory: which bytes are which part of which leaf.
+"""Read formats whose arrays are in files as they are in memory: record which bytes are which part of which leaf.
 
-That is what a manifest says; so a catalog of a foreign file is one, and is read as our own files are: in chunks, by
-two threads, straight into the arrays, each rank its part.
+A manifest records the same. So a catalog of a foreign file is a manifest, and is read like allranks' own files: in
+chunks, by two threads, straight into the arrays, each rank its part.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from allranks.loading.fit import Stored
 from allranks.loading.formats.base import SourceDescription, Value
 from allranks.storage.base import BLOCK, Storage
 
-# The least and the most that is read at once of a leaf of which some is wanted.
+# The least bytes of a leaf that are read at once.
 _LEAST = 64 << 10
 
 
 class Catalog:
-    """Takes note of what stands where, file by file."""
+    """Records the places of leaves, file by file."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
@@ -43,12 +43,12 @@ class Catalog:
         return self._files[name]
 
     def mark(self, file: int, begin: int, size: int) -> None:
-        """Cut a range of a file into chunks."""
+        """Divide a range of a file into chunks."""
         step = max(_LEAST, min(BLOCK, size // 16)) // 4096 * 4096
         self._marks[file].update(range(begin, begin + size, step), (begin + size,))
 
     def add(self, name: str, stored: Stored, runs: Iterable[Run]) -> None:
-        """Take note of a leaf. Raises Damaged where its bytes are not all inside of their files."""
+        """Record a leaf. Raises Damaged if its bytes are not inside their files."""
         kept = tuple(runs)
         item = DTYPES[stored.dtype].size
         for run in kept:
@@ -58,7 +58,9 @@ class Catalog:
                 if not 0 <= begin <= begin + size <= self._sizes[run.first.file]:
                     path = list(self._files)[run.first.file]
                     where = f"bytes {begin}-{begin + size} of {path}, which has {self._sizes[run.first.file]}"
-                    raise Damaged(f"leaf {name!r} would be {where}.", path=path, leaf=name)
+                    raise Damaged(
+                        f"leaf {name!r} would be {where}: expected bytes inside the file.", path=path, leaf=name
+                    )
                 if size:
                     self.mark(run.first.file, begin, size)
             for k in range(1, run.count - 1):
@@ -67,7 +69,7 @@ class Catalog:
         self.leaves[name] = StoredLeaf(stored.shape, stored.dtype, stored.kind, kept)
 
     def manifest(self) -> Manifest:
-        """Return all that was noted."""
+        """Return all records as a manifest."""
         files = tuple(
             StoredFile(name, self._sizes[number], tuple(sorted(self._marks[number] - {0})), ())
             for name, number in self._files.items()
@@ -76,20 +78,21 @@ class Catalog:
 
 
 def single_run(file: int, begin: int, shape: tuple[int, ...]) -> tuple[Run, ...]:
-    """Return the one shard of a leaf that stands in one piece."""
+    """Return the one shard of a leaf that is in one piece."""
     return (Run(Shard(file, begin, Extent.of_shape(shape))),)
 
 
 def linear(file: int, begin: int, shape: tuple[int, ...], first: int, last: int, item: int) -> Iterable[Run]:
-    """Yield the shards of a leaf whose elements ``first`` to ``last``, in row-major order, stand from a byte on."""
+    """Yield the shards of a leaf whose elements ``first`` to ``last``, in row-major order, begin at byte ``begin``."""
     for box in boxes(shape, first, last):
         yield Run(Shard(file, begin, box))
         begin += box.size * item
 
 
 class ByteSource:
-    """A Source over a catalog. ``dimension_orders`` are leaves that stand with their dimensions in another order:
-    which."""
+    """A Source over a catalog. ``dimension_orders`` has the order of dimensions in the file of leaves with another
+    order.
+    """
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class ByteSource:
 
     @property
     def check(self) -> Check:
-        """What vouches for chunks: nothing, in most formats."""
+        """The function that verifies chunks: in most formats, none can be verified."""
         return lambda _file, _chunk, _data: ""
 
     def same(self, one: str, other: str) -> bool:

@@ -1,6 +1,6 @@
-"""CRC-32 of pieces, put together to that of the whole: so that threads, and ranks, can each read a part. Pure.
+"""Combine the CRC-32 of pieces to that of the complete data, so that threads and ranks can each read a part. Pure.
 
-The CRC of ``a + b`` is that of ``a`` moved on by the length of ``b``, xor that of ``b``; to move on by one byte is to
+The CRC of ``a + b`` is that of ``a`` shifted by the length of ``b``, xor that of ``b``. To shift by one byte is to
 multiply by x^8 modulo the polynomial (zlib's ``crc32_combine``, in its own bit order: the highest power is bit 0).
 """
 

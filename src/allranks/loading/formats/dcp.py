@@ -1,7 +1,7 @@
-"""A directory of torch.distributed.checkpoint: each rank reads the shards that it needs, and checks their CRCs.
+"""Read a directory of torch.distributed.checkpoint: each rank reads the shards that it needs, and checks their CRCs.
 
-``.metadata`` is a pickle, which torch's own reader runs; here it is read as torch's other pickles are, and nothing of
-it is run. Each shard is a little archive of its own inside of a ``.distcp`` file.
+``.metadata`` is a pickle, which torch's own reader executes. Here it is read like torch's other pickles, and nothing in
+it is executed. Each shard is a small archive of its own inside a ``.distcp`` file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ METADATA = ".metadata"
 
 
 def open_folder(storage: Storage) -> CheckedSource:
-    """Return what a directory of DCP holds. Raises Damaged, Unsafe."""
+    """Return the source for a directory of DCP. Raises Damaged, Unsafe."""
     metadata = _read_metadata(storage)
     planned = metadata.of("planner_data") or {}
     archives = _Archives(storage)
@@ -49,7 +49,7 @@ def _read_metadata(storage: Storage) -> Inert:
     except pickle.UnpicklingError as error:
         raise blob.damaged(str(error)) from error
     if not isinstance(metadata, Inert) or _kind(metadata) != "Metadata":
-        raise blob.damaged("it is not the metadata of a checkpoint")
+        raise blob.damaged("it has no Metadata of a checkpoint at its top")
     return metadata
 
 
@@ -68,7 +68,7 @@ def _entries(storage: Storage, metadata: Inert) -> Iterator[tuple[str, Any]]:
     yield from entries.items()
 
 
-# Of a shard, or of a value (without offset): the file it stands in, its first byte, how many.
+# The place of a shard, or of a value (without offset): file, first byte, number of bytes.
 Places = Mapping[tuple[str, tuple[int, ...] | None], tuple[str, int, int]]
 
 
@@ -81,11 +81,13 @@ def _places(storage: Storage, metadata: Inert) -> Places:
             case (str(name), int(begin), int(size)) if isinstance(index, Inert):
                 pass
             case _:
-                raise _bad(storage, "it does not say where its data is")
+                raise _bad(storage, "an entry of storage_data has no file, offset or length")
         if "/" in name or "\\" in name or name in ("", ".", ".."):
-            raise Unsafe(f"{storage.url}/{METADATA} names the file {name!r}, outside of its folder.", path=METADATA)
+            raise Unsafe(
+                f"{storage.url}/{METADATA} names the file {name!r}: expected a file in its folder.", path=METADATA
+            )
         if info.of("transform_descriptors"):
-            raise _bad(storage, "its data is compressed by an extension of DCP; save it without")
+            raise _bad(storage, "its data is compressed by an extension of DCP: save it without that extension")
         offset = index.of("offset")
         found[index.of("fqn"), tuple(offset) if isinstance(offset, tuple) else None] = name, begin, size
     return found
@@ -101,13 +103,17 @@ def _stored(storage: Storage, fqn: str, entry: Inert) -> Stored:
     dtype = getattr(state[0], "named", "") if isinstance(state, tuple) and state else ""
     name = dtype.removeprefix("torch.")
     if not isinstance(size, tuple) or name not in DTYPES:
-        raise _bad(storage, f"tensor {fqn!r} is of shape {size!r:.80} and dtype {dtype or 'unknown'}")
+        raise _bad(
+            storage,
+            f"tensor {fqn!r} has the shape {size!r:.80} and the dtype {dtype or 'unknown'}, which "
+            "allranks does not know",
+        )
     return Stored(_numbers(storage, size), name)
 
 
 def _numbers(storage: Storage, values: Any) -> tuple[int, ...]:
     if not isinstance(values, tuple) or not all(type(value) is int and value >= 0 for value in values):
-        raise _bad(storage, f"it has {values!r:.80} where a shape or an offset is meant")
+        raise _bad(storage, f"{values!r:.80} is not a shape or an offset: expected integers from 0 on")
     return values
 
 
@@ -116,11 +122,11 @@ def _shards(storage: Storage, fqn: str, entry: Inert, places: Places) -> list[tu
     chunks = entry.of("chunks")
     for chunk in chunks if isinstance(chunks, list) else ():
         if not isinstance(chunk, Inert):
-            raise _bad(storage, f"tensor {fqn!r} has a shard that is none")
+            raise _bad(storage, f"a shard of tensor {fqn!r} has no offsets and sizes")
         extent = Extent(_numbers(storage, chunk.of("offsets")), _numbers(storage, chunk.of("sizes")))
         where = places.get((fqn, extent.offset))
         if where is None and extent.size:
-            raise _bad(storage, f"it does not say where the shard {list(extent.offset)} of {fqn!r} is")
+            raise _bad(storage, f"the place of the shard {list(extent.offset)} of {fqn!r} is missing")
         if where is not None:
             found.append((extent, where))
     return found
@@ -147,19 +153,23 @@ class _Archives:
             if not fills(stored.shape, tuple(runs)):
                 raise _bad(self._storage, f"the shards of {name!r} do not fill it exactly once")
         except (TooIrregular, ValueError) as error:
-            raise _bad(self._storage, f"the shards of {name!r} are no parts of {stored}") from error
+            raise _bad(self._storage, f"the shards of {name!r} are not inside {stored}") from error
         self._catalog.add(name, stored, runs)
 
     def _data_of(self, blob: Blob, number: int, name: str, stored: Stored, extent: Extent) -> int:
-        """Return at which byte of its file the data of a shard begins."""
+        """Return the byte of its file at which the data of a shard begins."""
         archive = records(blob)
         tensor = read_pickle(blob, archive).tensors.get("")
         if tensor is None or (tensor.shape, tensor.dtype) != (extent.shape, stored.dtype) or not _is_plain(tensor):
-            raise blob.damaged(f"the shard {list(extent.offset)} of {name!r}, {extent.shape}, is not what it should be")
+            found = (
+                "no tensor" if tensor is None else f"{tensor.dtype}{list(tensor.shape)} with strides {tensor.stride}"
+            )
+            what = f"a contiguous {stored.dtype}{list(extent.shape)}, found {found}"
+            raise blob.damaged(f"the shard {list(extent.offset)} of {name!r}: expected {what}")
         record = archive.get(f"data/{tensor.of.key}")
         item = DTYPES[tensor.dtype].size
         if record is None or (tensor.offset + extent.size) * item > record.size:
-            raise blob.damaged(f"the shard {list(extent.offset)} of {name!r} reaches beyond its record")
+            raise blob.damaged(f"the shard {list(extent.offset)} of {name!r} exceeds its record")
         begin = blob.begin + record.begin
         self._catalog.mark(number, begin, record.size)
         if checked(archive):
@@ -171,7 +181,7 @@ class _Archives:
         blob = self._blob(file).part(begin, size, what=f"the value {name!r}")
         if blob.read(0, min(4, size), what="a value") != b"PK\3\4":
             return
-        values = read_pickle(blob, records(blob)).values  # a list without tensors is one
+        values = read_pickle(blob, records(blob)).values  # a list without tensors is a value
         self._values.update({f"{name}/{path}" if path else name: value for path, value in values.items()})
 
     def _blob(self, file: str) -> Blob:
@@ -181,7 +191,7 @@ class _Archives:
 
     def source(self) -> CheckedSource:
         files = f"{len(self._files)} file{'' if len(self._files) == 1 else 's'}"
-        checked_by = "by the CRC-32 of every shard" if self._kept else "not at all: there are no CRCs in it"
+        checked_by = "by the CRC-32 of every shard" if self._kept else "not at all: the files have no CRCs"
         description = SourceDescription(f"torch.distributed.checkpoint, {files}", checked_by)
         kept = {number: sorted(its, key=lambda record: record.begin) for number, its in self._kept.items()}
         return CheckedSource(self._storage, self._catalog, description, kept, values=self._values, dimension_orders={})

@@ -1,4 +1,4 @@
-"""Which format a file or directory is in: by what is in it, never by its name alone."""
+"""Detect the format of a file or directory by its content, never by its name alone, and open it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _KNOWN = (
     "allranks reads safetensors, files of torch.save, torch.distributed.checkpoint, Orbax and Flax (msgpack), its own "
     "checkpoints, and pickles with allow_pickle=True."
 )
-# What a directory of Hugging Face's calls its weights, next to which others may stand.
+# The usual names of the weights in a directory of Hugging Face, which may have other files.
 _USUAL = ("model.safetensors", "adapter_model.safetensors", "pytorch_model.bin")
 _NUMPY = b"\x93NUMPY"
 _ORBAX = ("_METADATA", "_CHECKPOINT_METADATA")
 
 
 def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Source:
-    """Open what stands at a path (local, ``file://``, ``s3://``, ``gs://``, ``az://``). Any rank may call it alone.
+    """Open what is at a path (local, ``file://``, ``s3://``, ``gs://``, ``az://``). Any rank may call it alone.
 
     Raises NotThere, UnknownFormat, Damaged, Unsafe.
     """
     address = os.fspath(path)
     if not address:
-        raise NotThere("the path is empty.", path=address)
+        raise NotThere("load: the path is empty.", path=address)
     address = address.rstrip("/") or "/"
     if os.path.basename(address) in (".", ".."):
         address = os.path.abspath(address)
@@ -40,7 +40,7 @@ def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Source:
     folder = open_storage(address)
     entries = folder.list("")
     if not entries:
-        raise NotThere(f"there is nothing at {folder.url}.", path=address)
+        raise NotThere(f"{folder.url} is empty, or does not exist.", path=address)
     files = [entry.name for entry in entries if entry.size is not None]
     folders = [entry.name for entry in entries if entry.size is None]
     return _open_folder(address, folder, files, folders)
@@ -64,28 +64,27 @@ def _open_file(storage: Storage, name: str, *, allow_pickle: bool) -> Source:
         return flax.open_file(storage, name)
     if head.startswith(_NUMPY):
         raise UnknownFormat(
-            f"{storage.url}/{name} holds arrays without names, as np.save and Equinox's tree_serialise_leaves write.",
+            f"{storage.url}/{name} has arrays without names, as np.save and Equinox's tree_serialise_leaves write.",
             path=name,
-            remedy="Read it by eqx.tree_deserialise_leaves or np.load on every rank, and allranks.verify the result.",
+            remedy="Read it with eqx.tree_deserialise_leaves or np.load on every rank, and compare the result "
+            "with allranks.verify.",
         )
-    raise UnknownFormat(
-        f"{storage.url}/{name} ({size} bytes) is in no format that allranks knows.", path=name, remedy=_KNOWN
-    )
+    raise UnknownFormat(f"{storage.url}/{name} ({size} bytes) has an unknown format.", path=name, remedy=_KNOWN)
 
 
 def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool) -> Source:
-    # The first thing in what torch wrote before 1.6: a number of its own.
+    # The magic number at the begin of files of torch before 1.6.
     if b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19" in head:
         raise UnknownFormat(
-            f"{storage.url}/{name} is in the format of torch before 1.6.",
+            f"{storage.url}/{name} has the format of torch before 1.6.",
             path=name,
-            remedy="Load it by torch.load(path, weights_only=True), and torch.save it again.",
+            remedy="Load it with torch.load(path, weights_only=True), and save it again with torch.save.",
         )
     if not allow_pickle:
         raise Unsafe(
-            f"{storage.url}/{name} is a pickle: reading it can run any code.",
+            f"{storage.url}/{name} is a pickle: loading it can run any code.",
             path=name,
-            remedy="If you trust who wrote it, pass allow_pickle=True.",
+            remedy="If you trust its author, pass allow_pickle=True.",
         )
     return pickle_tree.open_file(storage, name)
 
@@ -106,14 +105,14 @@ def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: 
     if torchs := _ending(files, ".bin", ".pt", ".pth", ".ckpt"):
         return pt.open_files(storage, [_only(address, torchs)])
     there = ", ".join([*files, *(f"{folder}/" for folder in folders)][:12])
-    remedy = _KNOWN if files else "Where one of these folders is the checkpoint, name it."
+    remedy = _KNOWN if files else "If one of these folders is the checkpoint, give its path."
     raise UnknownFormat(
-        f"{storage.url} is no checkpoint that is known: there are {there}.", path=address, remedy=remedy
+        f"{storage.url} is not a checkpoint of a known format: it contains {there}.", path=address, remedy=remedy
     )
 
 
 def _is_of_ours(storage: Storage, files: Iterable[str]) -> bool:
-    """Return whether manifest.json is one of ours, sound or not: other programs have files of that name."""
+    """Return whether manifest.json is that of allranks, valid or not: other programs have files of that name."""
     return any(paths.shard_file_of(name) for name in files) or manifest_document.is_ours(storage.get(paths.MANIFEST))
 
 
@@ -126,7 +125,9 @@ def _only(address: str, names: Sequence[str]) -> str:
         return usual[0]
     if len(names) > 1:
         raise UnknownFormat(
-            f"{address} has {len(names)} checkpoints: {', '.join(names[:8])}.", path=address, remedy="Name one of them."
+            f"{address} has {len(names)} checkpoints: {', '.join(names[:8])}: expected one.",
+            path=address,
+            remedy="Give the path of one of them.",
         )
     return names[0]
 
@@ -141,14 +142,14 @@ def _open_index(storage: Storage, name: str) -> Source:
 
 def _open_orbax(address: str, files: Sequence[str], folders: Sequence[str]) -> Source:
     if "://" in address:
-        raise UnknownFormat(f"{address}: Orbax directories are read from file systems only.", path=address)
+        raise UnknownFormat(f"{address}: Orbax directories can only be read from file systems.", path=address)
     if "_METADATA" not in files:
         items = [name for name in folders if os.path.exists(os.path.join(address, name, "_METADATA"))]
         if not items:
             raise UnknownFormat(
-                f"{address} is of Orbax, and none of its items has a _METADATA.",
+                f"{address} is a directory of Orbax without an item that has a _METADATA file.",
                 path=address,
-                remedy="Restore it by Orbax, and save it by PyTreeSave or StandardSave.",
+                remedy="Restore it with Orbax, and save it with PyTreeSave or StandardSave.",
             )
         address = os.path.join(address, _only(address, items))
     try:
@@ -157,5 +158,7 @@ def _open_orbax(address: str, files: Sequence[str], folders: Sequence[str]) -> S
         if error.name != "tensorstore":
             raise
         remedy = "Install it: pip install tensorstore"
-        raise UnknownFormat(f"{address}: Orbax directories are read by tensorstore.", remedy=remedy) from error
+        raise UnknownFormat(
+            f"{address}: reading Orbax directories needs tensorstore, which is not installed.", remedy=remedy
+        ) from error
     return orbax.open_folder(open_storage(address), address)

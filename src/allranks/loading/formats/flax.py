@@ -1,7 +1,8 @@
-"""Flax's msgpack (``flax.serialization.to_bytes``): arrays where they lie in the file. It carries no checks.
+"""Read Flax's msgpack (``flax.serialization.to_bytes``): arrays are read from the file in place. It has no checksums.
 
-Arrays are msgpack extensions of type 1, whose content is again msgpack: [shape, dtype, bytes]; type 2 is a complex
-number, 3 a NumPy scalar, as an array. Arrays of more than 2^30 bytes are dicts of pieces, each a flat array.
+Arrays are msgpack extensions of type 1, whose content is msgpack again: [shape, dtype, bytes]. Type 2 is a complex
+number; type 3 is a NumPy scalar, encoded as an array. Arrays of more than 2^30 bytes are dicts of pieces, each a flat
+array.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NUMBERS |= {0xD0: "b", 0xD1: "h", 0xD2: "i", 0xD3: "q"}
 
 @dataclass(frozen=True, slots=True)
 class _Bytes:
-    """Bytes that stand in the file, not read."""
+    """Bytes in the file that are not read."""
 
     begin: int
     size: int
@@ -46,12 +47,12 @@ class _Array:
 
 
 def open_file(storage: Storage, name: str) -> ByteSource:
-    """Return what a msgpack file of Flax holds. Raises Damaged."""
+    """Return the source for a msgpack file of Flax. Raises Damaged."""
     blob = Blob.of_file(storage, name)
     scan = _Scan(blob)
     tree = scan.value(0)
     if scan.at != blob.size:
-        raise blob.damaged(f"its content ends at byte {scan.at}, and it has {blob.size}")
+        raise blob.damaged(f"its content ends at byte {scan.at}: expected {blob.size}, the size of the file")
     catalog, values = Catalog(), {}
     file = catalog.file(name, blob.size)
     for path, leaf in _leaves(blob, tree, ""):
@@ -63,7 +64,7 @@ def open_file(storage: Storage, name: str) -> ByteSource:
         elif leaf is None or isinstance(leaf, bool | int | float | str):
             values[path] = leaf
     return ByteSource(
-        storage, catalog, SourceDescription("flax msgpack", "not at all: msgpack carries no checks"), values=values
+        storage, catalog, SourceDescription("flax msgpack", "not at all: msgpack has no checksums"), values=values
     )
 
 
@@ -81,31 +82,31 @@ def _leaves(blob: Blob, node: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _joined(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[Stored, tuple[Run, ...]]:
-    """Return the array that stands in pieces."""
+    """Return the array of several pieces."""
     match node:
         case {"shape": dict(shape), "chunks": dict(chunks)} if chunks:
             sizes, pieces = tuple(shape.values()), list(chunks.values())
         case _:
-            raise blob.damaged(f"it has a chunked array of {', '.join(map(repr, node))}")
+            raise blob.damaged(f"a chunked array has the keys {', '.join(map(repr, node))}: expected shape and chunks")
     if not all(isinstance(piece, _Array) for piece in pieces) or len({piece.dtype for piece in pieces}) != 1:
-        raise blob.damaged("it has a chunked array whose pieces are not arrays of one dtype")
+        raise blob.damaged("a chunked array has pieces that are not arrays of one dtype")
     if not all(type(many) is int and many >= 0 for many in sizes):
-        raise blob.damaged(f"it has a chunked array of the shape {sizes!r:.80}")
+        raise blob.damaged(f"a chunked array has the shape {sizes!r:.80}: expected integers from 0 on")
     stored, at = Stored(sizes, pieces[0].dtype), 0
     runs: list[Run] = []
     for piece in pieces:
         many = math.prod(piece.shape)
         if at + many > math.prod(sizes):
-            raise blob.damaged("it has a chunked array whose pieces are more than the array")
+            raise blob.damaged("a chunked array has more elements in its pieces than its shape {sizes}")
         runs += linear(file, piece.begin, sizes, at, at + many, DTYPES[stored.dtype].size)
         at += many
     if at != math.prod(sizes):
-        raise blob.damaged(f"it has a chunked array of shape {sizes} whose pieces have {at} elements")
+        raise blob.damaged(f"a chunked array of shape {sizes} has {at} elements in its pieces")
     return stored, tuple(runs)
 
 
 class _Scan:
-    """Reads msgpack from ``at`` on, and jumps over the bytes of arrays: of a large file, little is ever read."""
+    """Reads msgpack from ``at`` on, and skips the bytes of arrays: only little of a large file is read."""
 
     def __init__(self, blob: Blob) -> None:
         self._blob = blob
@@ -113,9 +114,9 @@ class _Scan:
         self._ahead, self._begin = b"", 0
 
     def value(self, depth: int) -> Any:
-        """Return what is next: a container, a JSON value, an _Array, or _Bytes. Raises Damaged."""
+        """Return the next value: a container, a JSON value, an _Array, or _Bytes. Raises Damaged."""
         if depth > _DEEPEST:
-            raise self._blob.damaged(f"it nests more than {_DEEPEST} deep")
+            raise self._blob.damaged(f"it is nested too deeply: expected at most {_DEEPEST} levels")
         code = self._take(1)[0]
         if code < 0x80 or code >= 0xE0:
             return code if code < 0x80 else code - 0x100
@@ -126,7 +127,7 @@ class _Scan:
         if 0xD4 <= code <= 0xD8:
             return self._extension(1 << (code - 0xD4), depth)
         if code == 0xC1:
-            raise self._blob.damaged(f"byte {self.at - 1} is no msgpack")
+            raise self._blob.damaged(f"byte {self.at - 1} is not msgpack")
         return self._sized(code, depth)
 
     def _sized(self, code: int, depth: int) -> Any:
@@ -145,7 +146,7 @@ class _Scan:
         for _ in range(size):
             key = self.value(depth + 1)
             if not isinstance(key, str | int) or key in found:
-                raise self._blob.damaged(f"it has the key {key!r:.80}, or has it twice")
+                raise self._blob.damaged(f"a map has the invalid or repeated key {key!r:.80}")
             found[key] = self.value(depth + 1)
         return found
 
@@ -158,16 +159,20 @@ class _Scan:
             case [[*shape], str(dtype), _Bytes() as data]:
                 pass
             case _:
-                raise self._blob.damaged(f"byte {inner.begin} is no array of Flax")
+                raise self._blob.damaged(f"byte {inner.begin} is not an array of Flax")
         dtype = "bool" if dtype == "bool_" else dtype
         if dtype not in DTYPES or not all(type(many) is int and many >= 0 for many in shape):
-            raise self._blob.damaged(f"it has an array of {dtype!r:.80} and shape {shape!r:.80}")
+            raise self._blob.damaged(
+                f"an array has the dtype {dtype!r:.80} and the shape {shape!r:.80}, which allranks does not know"
+            )
         if data.size != math.prod(shape) * DTYPES[dtype].size:
-            raise self._blob.damaged(f"it has an array {dtype}{shape} of {data.size} bytes")
+            raise self._blob.damaged(
+                f"an array {dtype}{shape} has {data.size} bytes: expected {math.prod(shape) * DTYPES[dtype].size}"
+            )
         return _Array(tuple(shape), dtype, data.begin)
 
     def _within(self, inner: _Bytes, depth: int) -> Any:
-        """Return the value that some bytes are, and go on behind them."""
+        """Return the value in some bytes, and continue after them."""
         outer = self.at, self._end
         self.at, self._end = inner.begin, inner.begin + inner.size
         value = self.value(depth + 1)
@@ -176,11 +181,11 @@ class _Scan:
 
     def _text(self, size: int) -> str:
         if size > _LONGEST_TEXT:
-            raise self._blob.damaged(f"it has a text of {size} bytes")
+            raise self._blob.damaged(f"a text has {size} bytes: expected at most {_LONGEST_TEXT}")
         try:
             return self._take(size).decode()
         except UnicodeDecodeError as error:
-            raise self._blob.damaged(f"it has a text that is none ({error.reason})") from error
+            raise self._blob.damaged(f"a text is not UTF-8 ({error.reason})") from error
 
     def _number(self, form: str) -> Any:
         packed = _FORMS[form]
@@ -188,7 +193,9 @@ class _Scan:
 
     def _must_have(self, size: int) -> None:
         if self.at + size > self._end:
-            raise self._blob.damaged(f"from byte {self.at} on it would have {size} more, and ends at {self._end}")
+            raise self._blob.damaged(
+                f"a value at byte {self.at} would have {size} bytes: expected at most {self._end - self.at}"
+            )
 
     def _skip(self, size: int) -> _Bytes:
         self._must_have(size)

@@ -1,4 +1,4 @@
-"""Our own checkpoints, every chunk of which carries a digest."""
+"""Read allranks' own checkpoints, every chunk of which has a digest."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from allranks.storage.base import Storage
 
 
 class NativeSource:
-    """A Source over a step of a run; with ``step`` None over the storage itself, the folder of one checkpoint, whatever
-    it is called. Raises NotThere, NewerFormat, Damaged.
+    """A Source over a step of a run; with ``step`` None over the storage itself, the folder of one checkpoint of any
+    name.
+
+    Raises NotThere, NewerFormat, Damaged.
     """
 
     def __init__(self, storage: Storage, step: int | None) -> None:
@@ -26,7 +28,11 @@ class NativeSource:
         manifest = inventory.load_folder(storage, "") if step is None else inventory.load(storage, step)
         marked = [*(path for path, leaf in manifest.leaves.items() if leaf.per_rank), *sorted(manifest.rank_values)]
         own = [repr(path) for path in marked]
-        notes = (f"rank 0's of what each rank has saved for itself: {', '.join(own)}",) if own else ()
+        notes = (
+            (f"only rank 0's values are loaded of leaves that each rank has saved for itself: {', '.join(own)}",)
+            if own
+            else ()
+        )
         self._manifest = rows_of(manifest, rank=0, size=manifest.world_size, choose=lambda _: "main")
         checked = f"by the {manifest.integrity} of every chunk"
         self.description = SourceDescription(f"allranks checkpoint, step {manifest.step}", checked, notes)
@@ -42,7 +48,7 @@ class NativeSource:
             raise StepRemoved(
                 f"step {self._manifest.step} of {self._storage.url} was removed while it was read.",
                 path=paths.step_folder(self._manifest.step),
-                remedy="Load again; Checkpointer(..., read_only=True).hold() keeps a step while it is read.",
+                remedy="Load again. Checkpointer(..., read_only=True).hold() keeps a step while it is read.",
             ) from error
 
     def same(self, one: str, other: str) -> bool:

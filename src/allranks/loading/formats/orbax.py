@@ -1,7 +1,7 @@
-"""Orbax directories, through TensorStore, which Orbax itself is built on: each rank reads its part of every array.
+"""Read Orbax directories with TensorStore, on which Orbax itself is built: each rank reads its part of every array.
 
-Orbax checks the nodes of its database, not the bytes of arrays; and a chunk that is missing reads as zeros. Here it is
-an error wherever Orbax has said that it writes all chunks.
+Orbax verifies the nodes of its database, but not the bytes of arrays; and a missing chunk reads as zeros. Here a
+missing chunk is an error if Orbax has recorded that it writes all chunks.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from allranks.loading.formats.base import SourceDescription, Value
 from allranks.storage.base import Storage
 
 METADATA = "_METADATA"
-# Of an array so much is read at once.
+# The bytes of an array that are read at once.
 _AT_ONCE = 64 << 20
 
 
 def open_folder(storage: Storage, folder: str) -> OrbaxSource:
-    """Return what an item of Orbax holds: ``folder`` is the directory itself. Raises Damaged."""
+    """Return the source for an item of Orbax; ``folder`` is the directory itself. Raises Damaged."""
     try:
         tree = json.loads(storage.get(METADATA))
         entries = tree["tree_metadata"]
         names = [[str(one["key"]) for one in entry["key_metadata"]] for entry in entries.values()]
         kinds = [entry["value_metadata"] for entry in entries.values()]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{storage.url}/{METADATA} is not sound ({error}).", path=METADATA) from error
+        raise Damaged(f"{storage.url}/{METADATA} is not valid metadata of Orbax ({error}).", path=METADATA) from error
     arrays: dict[str, str] = {}
     values: dict[str, Value] = {}
     driver = _Driver(os.path.abspath(folder), tree)
@@ -47,7 +47,7 @@ def open_folder(storage: Storage, folder: str) -> OrbaxSource:
 
 
 class _Driver:
-    """How the arrays of a directory are opened."""
+    """Opens the arrays of a directory."""
 
     def __init__(self, folder: str, tree: Mapping[str, Any]) -> None:
         self.folder = folder
@@ -70,12 +70,12 @@ class _Driver:
 
 
 class OrbaxSource:
-    """A Source over TensorStore; ``arrays`` are their names there by those of the tree."""
+    """A Source over TensorStore; ``arrays`` has their names there by those in the tree."""
 
     def __init__(self, driver: _Driver, arrays: Mapping[str, str], values: Mapping[str, Value]) -> None:
         self._driver = driver
         self.description = SourceDescription(
-            "Orbax", "the database's nodes, not the arrays: Orbax carries no checks of these"
+            "Orbax", "the database's nodes, not the arrays: Orbax has no checksums of them"
         )
         self.values = values
         opened = {name: driver.open(at) for name, at in arrays.items()}
@@ -85,7 +85,9 @@ class OrbaxSource:
     def _stored(self, name: str, array: Any) -> Stored:
         dtype = array.dtype.name
         if dtype not in DTYPES:
-            raise UnknownFormat(f"{self._driver.folder}: array {name!r} is of dtype {dtype}, which allranks lacks.")
+            raise UnknownFormat(
+                f"{self._driver.folder}: array {name!r} has the dtype {dtype}, which allranks does not know."
+            )
         return Stored(tuple(array.shape), dtype)
 
     def _result(self, future: Any, name: str) -> Any:
@@ -96,7 +98,7 @@ class OrbaxSource:
             raise Damaged(f"{self._driver.folder}: array {name!r} cannot be read: {text}.", leaf=name) from error
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
-        under_way: list[tuple[str, Any]] = []
+        running: list[tuple[str, Any]] = []
         pending = 0
         for name, target in wanted:
             source = (
@@ -104,22 +106,22 @@ class OrbaxSource:
             )
             plain = target.buffer.dtype == source.dtype.numpy_dtype
             if plain and target.buffer.nbytes:
-                under_way.append((name, ts.array(target.buffer).write(source)))
+                running.append((name, ts.array(target.buffer).write(source)))
                 pending += target.buffer.nbytes
             elif target.buffer.size:
                 self._cast(name, source, target)
             if pending > _AT_ONCE:
-                self._finish(under_way)
+                self._finish(running)
                 pending = 0
-        self._finish(under_way)
+        self._finish(running)
 
-    def _finish(self, under_way: list[tuple[str, Any]]) -> None:
-        while under_way:
-            name, future = under_way.pop(0)
+    def _finish(self, running: list[tuple[str, Any]]) -> None:
+        while running:
+            name, future = running.pop(0)
             self._result(future, name)
 
     def _cast(self, name: str, source: Any, target: Target) -> None:
-        """Read rows, as many at once as there is memory for, and cast them."""
+        """Read as many rows at once as there is memory for, and cast them."""
         rows = target.buffer.shape[0] if target.buffer.ndim else 1
         step = max(1, rows * _AT_ONCE // max(1, target.buffer.size * source.dtype.numpy_dtype.itemsize))
         for at in range(0, rows, step):

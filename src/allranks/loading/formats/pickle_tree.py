@@ -1,4 +1,4 @@
-"""Pickled pytrees: the whole file runs as a program, in memory; so only behind ``allow_pickle=True``."""
+"""Read pickled pytrees. The complete file runs as a program, in memory, so this needs ``allow_pickle=True``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from allranks.loading.fit import Stored
 from allranks.loading.formats.base import Blob, SourceDescription, note_of_skipped
 from allranks.storage.base import Storage
 
-_UNSAFE = "unsafe: a pickle runs any code that it names; save it again in another format"
+_UNSAFE = "unsafe: a pickle can run any code. Save it again in another format"
 
 
 def open_file(storage: Storage, name: str) -> TreeSource:
-    """Unpickle a file, which runs whatever code it names. Raises Damaged."""
+    """Unpickle a file, which runs the code in it. Raises Damaged."""
     blob = Blob.of_file(storage, name)
     try:
         tree = pickle.loads(storage.get(name))
@@ -28,12 +28,12 @@ def open_file(storage: Storage, name: str) -> TreeSource:
 
 
 class TreeSource:
-    """A Source over a tree that is in memory."""
+    """A Source over a tree in memory."""
 
     def __init__(self, tree: object) -> None:
         self._tree = open_tree(tree, rank=0, size=1, skip_unknown=True)
         notes = (_UNSAFE, *note_of_skipped(self._tree.skipped, how="not loaded"))
-        self.description = SourceDescription("pickle", "not at all: pickles carry no checks", notes)
+        self.description = SourceDescription("pickle", "not at all: pickles have no checksums", notes)
         self.leaves = {one.path: Stored(one.shape, one.dtype, one.kind) for one in self._tree.declared}
         self.values = self._tree.values
         self._numbers = {one.path: number for number, one in enumerate(self._tree.declared)}

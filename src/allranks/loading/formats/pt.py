@@ -1,8 +1,8 @@
-"""What ``torch.save`` wrote (``.pt``, ``.ckpt``, ``.bin``): the tensors where they lie in the file, and their CRCs.
+"""Read files of ``torch.save`` (``.pt``, ``.ckpt``, ``.bin``): tensors are read in place, and their CRCs are checked.
 
-torch itself is not needed. Its own loader would read the whole file into memory first; here each rank reads what it
-needs, straight into its arrays. The CRC-32 of every record, which ``torch.load`` does not look at, is checked: of what
-a rank reads in part only, the parts of all ranks together.
+torch itself is not needed. Its own loader reads the whole file into memory first. Here each rank reads what it needs,
+straight into its arrays. The CRC-32 of every record, which ``torch.load`` ignores, is checked: for a record that a rank
+reads only in part, with the parts of all ranks together.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from allranks.loading.formats.crc import combine
 from allranks.loading.formats.unpickle import Flat, Strided, flatten, unpickle
 from allranks.storage.base import Storage
 
-# Leaves that a pickle of some size may unfold into.
+# The most leaves of a pickle, beside one for each byte.
 _MOST_LEAVES = 1 << 20
 Records = Mapping[int, Sequence[Record]]
 
 
 def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
-    """Return what files that ``torch.save`` wrote hold together (several: Hugging Face's shards)."""
+    """Return the source for files of ``torch.save`` (several: Hugging Face's shards)."""
     catalog, dimension_orders = Catalog(), {}
     values: dict[str, Value] = {}
     kept: dict[int, list[Record]] = {}
@@ -49,63 +49,63 @@ def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
         left |= flat.skipped
         for path, tensor in flat.tensors.items():
             if path in catalog.leaves:
-                raise blob.damaged(f"tensor {path!r} stands in another file, too")
+                raise blob.damaged(f"tensor {path!r} is in another file, too")
             if order := add(catalog, blob, file, path, tensor, record_of(blob, archive, tensor)):
                 dimension_orders[path] = order
     description = _describe_source(
-        "torch.save", names, kept, note_of_skipped(left, how="not loaded, and nothing of it run")
+        "torch.save", names, kept, note_of_skipped(left, how="not loaded, and nothing of it was executed")
     )
     return CheckedSource(storage, catalog, description, kept, values=values, dimension_orders=dimension_orders)
 
 
 def _describe_source(what: str, names: Sequence[str], kept: Records, notes: tuple[str, ...]) -> SourceDescription:
     crcs = any(kept.values())
-    how = "by the CRC-32 of every record" if crcs else "not at all: torch was told to write no CRCs"
+    how = "by the CRC-32 of every record" if crcs else "not at all: torch was configured to write no CRCs"
     return SourceDescription(f"{what}, {len(names)} file{'s' if len(names) > 1 else ''}", how, notes)
 
 
 def read_pickle(blob: Blob, archive: Mapping[str, Record]) -> Flat:
-    """Return what an archive's pickle says. Raises Damaged."""
+    """Return the content of an archive's pickle. Raises Damaged."""
     if "data.pkl" not in archive:
         what = "a TorchScript program" if "constants.pkl" in archive else "an archive of something else"
-        raise blob.damaged(f"it has no data.pkl: {what}, which is no checkpoint")
+        raise blob.damaged(f"it has no data.pkl: it is {what}, not a checkpoint")
     order = archive.get("byteorder")
     if order is not None and blob.read(order.begin, order.size, what="the byte order") != b"little":
-        raise blob.damaged("its bytes are not in little-endian order")
+        raise blob.damaged("its byte order is not little-endian")
     record = archive["data.pkl"]
     data = blob.read(record.begin, record.size, what="data.pkl")
     if record.crc and zlib.crc32(data) != record.crc:
-        raise blob.damaged("the CRC-32 of data.pkl is not what was saved")
+        raise blob.damaged("the CRC-32 of data.pkl differs from the saved one")
     try:
         return flatten(unpickle(data), most=_MOST_LEAVES + len(data))
     except pickle.UnpicklingError as error:
-        raise blob.damaged(f"its data.pkl is not sound: {error}") from error
+        raise blob.damaged(f"its data.pkl is not valid: {error}") from error
 
 
 def checked(archive: Mapping[str, Record]) -> list[Record]:
-    """Return the records whose CRCs mean something: none of a file that was written without."""
+    """Return the records with valid CRCs: none in a file that was written without them."""
     if not any(record.crc for record in archive.values()):
         return []
     return sorted((r for name, r in archive.items() if name.startswith("data/")), key=lambda record: record.begin)
 
 
 def record_of(blob: Blob, archive: Mapping[str, Record], tensor: Strided) -> Record:
-    """Return the record of a tensor. Raises Damaged where it is missing, or smaller than the tensor says."""
+    """Return the record of a tensor. Raises Damaged if it is missing, or smaller than the tensor."""
     record = archive.get(f"data/{tensor.of.key}")
     size = tensor.of.count * DTYPES[tensor.of.dtype].size
     if record is None or record.size < size:
-        raise blob.damaged(f"the record data/{tensor.of.key}, of {size} bytes, is not there, or smaller")
+        raise blob.damaged(f"the record data/{tensor.of.key} is missing, or has less than {size} bytes")
     return record
 
 
 def add(catalog: Catalog, blob: Blob, file: int, path: str, tensor: Strided, record: Record) -> tuple[int, ...] | None:
-    """Take note of a tensor; return in which order its dimensions stand, None for the usual one. Raises Damaged."""
+    """Record a tensor; return the order of its dimensions in the file, None for the usual order. Raises Damaged."""
     if tensor.dtype not in DTYPES:
-        raise blob.damaged(f"tensor {path!r} is of dtype {tensor.dtype or 'unknown'}, which allranks does not know")
+        raise blob.damaged(f"tensor {path!r} has the dtype {tensor.dtype or 'unknown'}, which allranks does not know")
     item = DTYPES[tensor.dtype].size
     last = tensor.offset + sum((many - 1) * by for many, by in zip(tensor.shape, tensor.stride, strict=True))
     if math.prod(tensor.shape) and (last + 1) * item > record.size:
-        raise blob.damaged(f"tensor {path!r} reaches beyond its record, of {record.size} bytes")
+        raise blob.damaged(f"tensor {path!r} exceeds its record, which has {record.size} bytes")
     begin = blob.begin + record.begin
     catalog.mark(file, begin, record.size)
     order = tuple(sorted(range(len(tensor.shape)), key=lambda d: (-tensor.stride[d], d)))
@@ -113,14 +113,18 @@ def add(catalog: Catalog, blob: Blob, file: int, path: str, tensor: Strided, rec
     stride = [tensor.stride[d] for d in order]
     runs = _runs(file, begin + tensor.offset * item, shape, stride, item)
     if runs is None:
-        raise blob.damaged(f"tensor {path!r} has the strides {tensor.stride}; save its contiguous() copy instead")
+        raise blob.damaged(
+            f"tensor {path!r} has the strides {tensor.stride}, which cannot be read: save its contiguous() copy instead"
+        )
     usual = order == tuple(range(len(order))) or math.prod(shape) == 0
     catalog.add(path, Stored(tensor.shape if usual else shape, tensor.dtype), runs)
     return None if usual else order
 
 
 def _runs(file: int, begin: int, shape: tuple[int, ...], stride: Sequence[int], item: int) -> Sequence[Run] | None:
-    """Return the shards of a tensor whose strides descend: one, or equal rows apart; None for what is no such thing."""
+    """Return the shards of a tensor with descending strides: one, or rows at equal distances; None if it has
+    neither.
+    """
     expected, dense = 1, len(shape)
     while dense and (shape[dense - 1] == 1 or stride[dense - 1] == expected):
         expected *= shape[dense - 1]
@@ -134,7 +138,7 @@ def _runs(file: int, begin: int, shape: tuple[int, ...], stride: Sequence[int], 
 
 
 class CheckedSource(ByteSource):
-    """A ByteSource over records with CRCs: ``records`` of each file, in their order, in bytes of the file."""
+    """A ByteSource over records with CRCs: ``records`` of each file, in order, in bytes of the file."""
 
     def __init__(
         self,
@@ -160,7 +164,7 @@ class CheckedSource(ByteSource):
         return take_note
 
     def partial_checksums(self) -> Any:
-        """Check the records that were read whole; return those that were not: [file, record, {chunk: CRC}]."""
+        """Check the records that were read completely; return the others: [file, record, {chunk: CRC}]."""
         parts = []
         for file, number, chunks in self._touched():
             crcs = {chunk: self._seen[file, chunk] for chunk in chunks if (file, chunk) in self._seen}
@@ -190,7 +194,7 @@ class CheckedSource(ByteSource):
                     yield file, number, chunks
 
     def _chunks(self, file: int, record: Record) -> range:
-        """Return the chunks that a record is: it begins and ends where chunks do."""
+        """Return the chunks of a record: it begins and ends at borders of chunks."""
         ends = self.manifest.files[file].ends
         return range(bisect_right(ends, record.begin), bisect_left(ends, record.begin + record.size) + 1)
 
@@ -201,8 +205,8 @@ class CheckedSource(ByteSource):
         if found != record.crc:
             where = (record.begin, record.begin + record.size)
             raise Damaged(
-                f"{self._storage.url}/{stored.name}: bytes {where[0]}-{where[1]} have the CRC-32 {found:08x}, and had "
-                f"{record.crc:08x} when they were saved: {', '.join(self._leaves_at(file, where)[:4])} is damaged.",
+                f"{self._storage.url}/{stored.name}: bytes {where[0]}-{where[1]} have the CRC-32 {found:08x}: expected "
+                f"{record.crc:08x}. {', '.join(self._leaves_at(file, where)[:4])} is damaged.",
                 path=stored.name,
                 where=where,
             )

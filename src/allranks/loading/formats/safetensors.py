@@ -1,4 +1,4 @@
-"""safetensors: one file, or those that an index of Hugging Face names. The format carries no checks of its bytes."""
+"""Read safetensors: one file, or those in an index of Hugging Face. The format has no checksums."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from allranks.storage.base import Storage
 _MOST_HEADER = 100_000_000
 _DTYPES = {dtype.stored_as: name for name, dtype in reversed(DTYPES.items()) if not dtype.tail}
 _CONFIG, _MOST_CONFIG = "config.json", 8 << 20
-CHECKED = "not at all: safetensors carries no checks"
+CHECKED = "not at all: safetensors has no checksums"
 
 
 def open_files(storage: Storage, names: Iterable[str], *, index: Mapping[str, str] | None = None) -> ByteSource:
-    """Return what safetensors files hold together; ``index`` says which tensor is in which. Raises Damaged."""
+    """Return the source for safetensors files; ``index`` maps tensors to files. Raises Damaged."""
     catalog = Catalog()
     names = list(names)
     for name in names:
@@ -36,7 +36,7 @@ def open_files(storage: Storage, names: Iterable[str], *, index: Mapping[str, st
 
 
 def _quantization(storage: Storage) -> dict[str, Any]:
-    """Return what the config.json beside a file says of quantised weights, {} where it says nothing."""
+    """Return the quantization_config of the config.json beside a file; {} if there is none."""
     size = storage.size(_CONFIG)
     if size is None or size > _MOST_CONFIG:
         return {}
@@ -48,24 +48,26 @@ def _quantization(storage: Storage) -> dict[str, Any]:
 
 
 def header_of(blob: Blob) -> tuple[dict[str, Any], int]:
-    """Return a file's header, and where its data begins. Raises Damaged, Unsafe."""
+    """Return a file's header, and the byte where its data begins. Raises Damaged, Unsafe."""
     length = int.from_bytes(blob.read(0, 8, what="the length of the header"), "little")
     if length > _MOST_HEADER:
-        raise Unsafe(f"{blob.url}: its header would have {length:,} bytes; at most {_MOST_HEADER:,}.", path=blob.name)
+        raise Unsafe(
+            f"{blob.url}: its header would have {length:,} bytes: expected at most {_MOST_HEADER:,}.", path=blob.name
+        )
     text = blob.read(8, length, what="the header")
     try:
         header = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise blob.damaged(f"its header is no JSON object ({error})") from error
+        raise blob.damaged(f"its header is not a JSON object ({error})") from error
     if not isinstance(header, dict):
-        raise blob.damaged("its header is no JSON object")
+        raise blob.damaged("its header is not a JSON object")
     return header, 8 + length
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands in it twice")
+        raise ValueError("a name occurs twice")
     return found
 
 
@@ -73,19 +75,21 @@ def _add(catalog: Catalog, blob: Blob) -> None:
     header, begin = header_of(blob)
     metadata = header.pop("__metadata__", None)
     if isinstance(metadata, dict) and "DCP_SHARDING_INFO" in metadata:
-        raise blob.damaged("it is a shard that DCP's HuggingFaceStorageWriter wrote; consolidate its files first")
+        raise blob.damaged("it is a shard of DCP's HuggingFaceStorageWriter: consolidate the files first")
     file = catalog.file(blob.name, blob.size)
     at = 0
     tensors = [(name, *_tensor(blob, name, entry)) for name, entry in header.items()]
     for name, stored, first, last in sorted(tensors, key=lambda one: (one[2], one[3])):
         if first != at:
-            raise blob.damaged(f"tensor {name!r} begins at byte {first} of the data, and the one before ends at {at}")
+            raise blob.damaged(
+                f"tensor {name!r} begins at byte {first} of the data: expected {at}, the end of the tensor before"
+            )
         if name in catalog.leaves:
-            raise blob.damaged(f"tensor {name!r} stands in another file, too")
+            raise blob.damaged(f"tensor {name!r} is in another file, too")
         catalog.add(name, stored, single_run(file, begin + first, stored.shape))
         at = last
     if begin + at != blob.size:
-        raise blob.damaged(f"its tensors end at byte {begin + at}, and it has {blob.size} bytes")
+        raise blob.damaged(f"its tensors end at byte {begin + at}: expected {blob.size}, the size of the file")
 
 
 def _tensor(blob: Blob, name: str, entry: Any) -> tuple[Stored, int, int]:
@@ -93,33 +97,33 @@ def _tensor(blob: Blob, name: str, entry: Any) -> tuple[Stored, int, int]:
         case {"dtype": str(kind), "shape": [*shape], "data_offsets": [int(first), int(last)]}:
             pass
         case _:
-            raise blob.damaged(f"tensor {name!r} is described by {entry!r:.80}")
+            raise blob.damaged(f"tensor {name!r} has the entry {entry!r:.80}: expected dtype, shape and data_offsets")
     if kind not in _DTYPES:
-        raise blob.damaged(f"tensor {name!r} is of dtype {kind}, which allranks does not know")
+        raise blob.damaged(f"tensor {name!r} has the dtype {kind}, which allranks does not know")
     if not all(type(many) is int and many >= 0 for many in shape):
-        raise blob.damaged(f"tensor {name!r} has the shape {shape!r:.80}")
+        raise blob.damaged(f"tensor {name!r} has the shape {shape!r:.80}: expected integers from 0 on")
     stored = Stored(tuple(shape), _DTYPES[kind])
     if last - first != math.prod(shape) * DTYPES[stored.dtype].size or first < 0:
-        raise blob.damaged(f"tensor {name!r} is {stored}, and bytes {first}-{last}")
+        raise blob.damaged(f"tensor {name!r} is {stored}, which does not fit its bytes {first}-{last}")
     return stored, first, last
 
 
 def read_index(blob: Blob) -> dict[str, str]:
-    """Return which tensor is in which file, as ``*.index.json`` says. Raises Damaged, Unsafe."""
+    """Return the file of each tensor, from ``*.index.json``. Raises Damaged, Unsafe."""
     try:
         index = json.loads(blob.read(0, blob.size, what="the index"), object_pairs_hook=_once)["weight_map"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise blob.damaged(f"it is no index of Hugging Face ({error})") from error
+        raise blob.damaged(f"it is not an index of Hugging Face ({error})") from error
     if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
-        raise blob.damaged("its 'weight_map' does not name files")
+        raise blob.damaged("its 'weight_map' does not map names to files")
     for name in dict.fromkeys(index.values()):
         if "/" in name or "\\" in name or name in ("", ".", ".."):
-            raise Unsafe(f"{blob.url} names the file {name!r}, outside of its folder.", path=blob.name)
+            raise Unsafe(f"{blob.url} names the file {name!r}: expected a file in its folder.", path=blob.name)
     return index
 
 
 def _check_index(storage: Storage, catalog: Catalog, index: Mapping[str, str]) -> None:
-    """Raise Damaged unless files and index name the same tensors."""
+    """Raise Damaged unless files and index have the same tensors."""
     if lost := [name for name in index if name not in catalog.leaves]:
         raise Damaged(
             f"{storage.url}: the index names {len(lost)} tensors that no file holds, first {lost[0]!r} of "

@@ -1,9 +1,8 @@
-"""What torch's pickles say of tensors, without running anything that they name. Pure: bytes in, values out.
+"""Read the tensors in torch's pickles without running anything that they name. Pure: bytes in, values out.
 
-A pickle names callables, and a usual reader imports and calls them: that is how a file runs code. Here a handful of
-names are known, those of which tensors are made, and each is answered by a description in this file; whatever else a
-pickle names (a class of somebody's hyperparameters, ``os.system``) becomes an inert stand-in that remembers its name.
-Nothing is imported.
+A pickle names callables, and a usual reader imports and calls them: so a file can run code. Here only the few names of
+which tensors are made are known, and each is replaced by a description in this file. Any other name (a class of
+hyperparameters, ``os.system``) becomes an inert object that remembers its name. Nothing is imported.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _PUTS = frozenset([_PUT, pickle.BINPUT[0], pickle.LONG_BINPUT[0], pickle.MEMOIZE
 
 @dataclass(frozen=True, slots=True)
 class StorageRecord:
-    """A storage: the record ``key`` of the archive, ``count`` elements of ``dtype``."""
+    """A storage: the record ``key`` of the archive, with ``count`` elements of ``dtype``."""
 
     key: str
     dtype: str
@@ -67,7 +66,9 @@ class StorageRecord:
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """A tensor: elements of a storage, ``offset`` the first, ``stride`` elements apart in each dimension."""
+    """A tensor: elements of a storage from ``offset`` on, with ``stride`` elements between neighbours in each
+    dimension.
+    """
 
     of: StorageRecord
     dtype: str
@@ -77,7 +78,7 @@ class Strided:
 
 
 class Inert:
-    """Whatever a pickle makes that is no array: it takes what it is given, and does nothing."""
+    """Stands for any object of a pickle that is not an array: it accepts everything, and does nothing."""
 
     named = ""
     args: tuple[Any, ...]
@@ -126,35 +127,39 @@ class _Unpickler(pickle.Unpickler):
         match pid:
             case ("storage", kind, str(key), _, int(count)) if count >= 0:
                 return StorageRecord(key, _storage_dtype(getattr(kind, "named", "")), count)
-        raise pickle.UnpicklingError(f"it refers to {pid!r:.80}, which is no storage")
+        raise pickle.UnpicklingError(f"it refers to {pid!r:.80}, which is not a storage")
 
 
 def _storage_dtype(named: str) -> str:
     kind = named.rpartition(".")[2].removesuffix("Storage")
     if kind not in _STORAGES:
-        raise pickle.UnpicklingError(f"it has a storage of the unknown type {named!r}")
+        raise pickle.UnpicklingError(f"a storage has the unknown type {named!r}")
     return _STORAGES[kind]
 
 
 def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
-    """Answer for ``torch._utils._rebuild_tensor_v2``, whose 7th argument says if bits are to be read otherwise."""
+    """Stand in for ``torch._utils._rebuild_tensor_v2``; its 7th argument says whether bits are to be read
+    differently.
+    """
     if not isinstance(of, StorageRecord) or not of.dtype or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
-        raise pickle.UnpicklingError("it has a tensor that is no plain view of a storage")
+        raise pickle.UnpicklingError("a tensor is not a plain view of a storage")
     numbers = (offset, *shape, *stride)
     if not all(type(number) is int and number >= 0 for number in numbers):
-        raise pickle.UnpicklingError(f"it has a tensor of offset, shape and strides {numbers!r:.80}")
+        raise pickle.UnpicklingError(
+            f"a tensor has the offset, shape and strides {numbers!r:.80}: expected integers from 0 on"
+        )
     return Strided(of, of.dtype, offset, tuple(shape), tuple(stride))
 
 
 def _tensor_of_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
-    """Answer for ``_rebuild_tensor_v3``, whose 7th argument is the dtype."""
+    """Stand in for ``_rebuild_tensor_v3``; its 7th argument is the dtype."""
     requires_grad, hooks, dtype, *metadata = rest
     tensor = _tensor(of, offset, shape, stride, requires_grad, hooks, *metadata)
     return replace(tensor, dtype=str(getattr(dtype, "named", "")).removeprefix("torch."))
 
 
 def _from_type(function: Any, _kind: Any, args: Any, _state: Any) -> Any:
-    """Answer for ``torch._tensor._rebuild_from_type_v2``: a tensor with attributes is a tensor."""
+    """Stand in for ``torch._tensor._rebuild_from_type_v2``: a tensor with attributes is a tensor."""
     inert = isinstance(function, type) and issubclass(function, Inert)
     return function(*args) if inert or function in _KNOWN.values() else Inert(*args)
 
@@ -164,7 +169,7 @@ def _first(value: Any, *_: Any) -> Any:
 
 
 class _Answer:
-    """A function that a pickle can call, and not change."""
+    """A function that a pickle can call, but not change."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -173,7 +178,7 @@ class _Answer:
         return self._function(*args)
 
     def __setstate__(self, state: Any) -> None:
-        raise pickle.UnpicklingError("it changes what it names")
+        raise pickle.UnpicklingError("it changes a function that it names")
 
 
 _KNOWN: dict[str, Callable[..., Any]] = {
@@ -195,11 +200,11 @@ def unpickle(data: bytes) -> Any:
     except pickle.UnpicklingError:
         raise
     except (ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, TypeError, ValueError) as error:
-        raise pickle.UnpicklingError(f"it is no pickle that torch writes ({type(error).__name__}: {error})") from error
+        raise pickle.UnpicklingError(f"it is not a pickle of torch ({type(error).__name__}: {error})") from error
 
 
 def _check_memo(data: bytes) -> None:
-    """Raise where the memo is not filled in order: Python allocates as much as the highest number in it asks for."""
+    """Raise if the memo is not filled in order: Python allocates as much as its highest number requires."""
     count = at = 0
     while at < len(data):
         code = data[at]
@@ -215,10 +220,10 @@ def _check_memo(data: bytes) -> None:
 
 
 def _after(data: bytes, at: int) -> int:
-    """Return where the operation ends that begins here. (``pickletools.genops`` takes ten times as long.)"""
+    """Return the end of the operation that begins here. (``pickletools.genops`` takes ten times as long.)"""
     size = _SIZES.get(data[at])
     if size is None:
-        raise pickle.UnpicklingError(f"byte {at} is no operation of a pickle")
+        raise pickle.UnpicklingError(f"byte {at} is not an operation of a pickle")
     at += 1
     if size >= 0:
         return at + size
@@ -229,13 +234,13 @@ def _after(data: bytes, at: int) -> int:
     width = _WIDTHS[size]
     length = int.from_bytes(data[at : at + width], "little", signed=size == pickletools.TAKEN_FROM_ARGUMENT4)
     if length < 0:
-        raise pickle.UnpicklingError(f"byte {at} is the length {length}")
+        raise pickle.UnpicklingError(f"the length at byte {at} is {length}: expected 0 or more")
     return at + width + length
 
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """The leaves of an unpickled tree by path; ``skipped`` are those that are neither: what they are."""
+    """The leaves of an unpickled tree by path; ``skipped`` are the other leaves, with what they are."""
 
     tensors: dict[str, Strided]
     values: dict[str, Value]
@@ -243,16 +248,17 @@ class Flat:
 
 
 def flatten(tree: Any, *, most: int) -> Flat:
-    """Return the leaves of a tree, of which no more than ``most`` nodes are visited: one may hold another many times.
+    """Return the leaves of a tree; at most ``most`` nodes are visited, because a node may contain another one many
+    times.
 
-    Raises pickle.UnpicklingError for a tree that is larger, deeper than any is, or has two leaves of one path.
+    Raises pickle.UnpicklingError for a tree that is too large or too deep, or has two leaves with one path.
     """
     found = Flat({}, {}, {})
     for visited, (path, node) in enumerate(_walk(tree, "", 0)):
         if visited >= most:
-            raise pickle.UnpicklingError(f"it unfolds into more than {most:,} leaves")
+            raise pickle.UnpicklingError(f"it has too many leaves: expected at most {most:,}")
         if path in found.tensors or path in found.values:
-            raise pickle.UnpicklingError(f"it has two leaves {path!r}")
+            raise pickle.UnpicklingError(f"two leaves have the path {path!r}")
         if isinstance(node, Strided):
             found.tensors[path] = node
         elif node is None or isinstance(node, bool | int | float | str):
@@ -263,7 +269,7 @@ def flatten(tree: Any, *, most: int) -> Flat:
 
 
 def _describe_skipped(node: Any) -> str:
-    """Return what something that is left is, and what could be done about it."""
+    """Return what a skipped leaf is, and what to do about it."""
     kind = getattr(node, "named", type(node).__name__)
     if isinstance(node, Inert) and isinstance(node.of("_parameters"), Mapping):
         return f"{kind}: a module, save its state_dict()"
@@ -272,7 +278,7 @@ def _describe_skipped(node: Any) -> str:
 
 def _walk(node: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
     if depth > _DEEPEST:
-        raise pickle.UnpicklingError(f"it nests more than {_DEEPEST} deep")
+        raise pickle.UnpicklingError(f"it is nested too deeply: expected at most {_DEEPEST} levels")
     children: Iterator[tuple[Any, Any]] = iter(())
     if isinstance(node, dict):
         children = iter(node.items())
