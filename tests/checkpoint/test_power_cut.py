@@ -130,7 +130,7 @@ def test_a_save_that_syncs_nothing_is_found_out(disk: Disk, monkeypatch: pytest.
 
 
 def test_without_us_the_power_takes_what_was_saved(disk: Disk) -> None:
-    """safetensors' own save: the file is not there, or there are zeros in it."""
+    """safetensors' own save: the file does not exist, or there are zeros in it."""
     subprocess.run(["sync", "-f", disk.root], check=True)
     arrays: dict[str, Any] = {name: one for name, one in state(10, **SIZE).items() if name != "name"}
     save_file(arrays, disk.root / "model.safetensors")

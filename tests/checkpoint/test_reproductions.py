@@ -241,7 +241,7 @@ def test_a_checkpoint_on_one_host_only(world: allranks.World, shared_tmp_path: P
     whole = jax.jit(lambda a: a, out_shardings=NamedSharding(cut.mesh, P()))(mixed)
     assert np.asarray(whole.addressable_data(0)).tolist() == [7.0, 7.0, 0.0, 0.0], "without us"
 
-    with pytest.raises(AllranksError, match=r"rank 1 .*not see what rank 0"):
+    with pytest.raises(AllranksError, match=r"rank 1 .*cannot see the file that rank 0"):
         allranks.Checkpointer(mine, world)
 
 

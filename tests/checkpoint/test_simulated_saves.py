@@ -208,7 +208,7 @@ def test_a_coordinator_that_stands_still_while_it_publishes_leaves_a_whole_check
 def test_files_discarded_too_early_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the test above, and the sweeps, can fail."""
     monkeypatch.setattr(_Run, "is_final", property(lambda run: run._side.verdict is not Verdict.COMMITTED))
-    with pytest.raises(AssertionError, match="the file is not there"):
+    with pytest.raises(AssertionError, match="the file does not exist"):
         published_late()
 
 
@@ -267,7 +267,7 @@ def test_a_job_that_is_fenced_off_between_commit_and_retention_has_saved() -> No
     assert SimulatedWorld(4).run(run).errors == {}
     first, second, third = ends[0]
     assert (first, second) == ("committed", "committed")
-    assert "took the run over from this job" in third
+    assert "took over the run from this job" in third
     assert all(told == ends[0] for told in ends.values())
     assert damaged(disk) == []
     assert newest(disk, leaves=LEAVES) == (20, 0)

@@ -76,7 +76,7 @@ def test_a_bucket_has_one_owner(open_s3: Opener) -> None:
     first = Checkpointer(storage, single_world())
     first.save(1, state_at(1), block=True)
     second = Checkpointer(open_s3(prefix=storage.url.removeprefix("s3://runs/")), single_world(), take_over=True)
-    with pytest.raises((Fenced, SaveFailed), match="took the run over"):
+    with pytest.raises((Fenced, SaveFailed), match="took over the run"):
         first.save(2, state_at(2), block=True)
     assert second.steps() == (1,)
     second.save(2, state_at(3), block=True)

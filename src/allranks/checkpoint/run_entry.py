@@ -85,8 +85,8 @@ def check_visible(storage: Storage, world: World, path: str, *, nonce: str) -> N
     if blind:
         hosts = ", ".join(sorted({world.hosts[rank] for rank in blind}))
         error = StorageError(
-            f"rank {world.rank}: {name_ranks(blind)} (host {hosts}) do not see the file that rank 0 (host "
-            f"{world.hosts[0]}) wrote into {storage.url}: {seen[blind[0]]}.",
+            f"rank {world.rank}: {name_ranks(blind)} (host {hosts}) cannot see the file that rank 0 (host "
+            f"{world.hosts[0]}) wrote into {storage.url}: {seen[blind[0]].rstrip('.')}.",
             remedy="Use a directory that all hosts share, or an object store.",
         )
         error.ranks = tuple(blind)

@@ -1,1 +1,1 @@
-"""Do all ranks hold the same thing?"""
+"""Compare the state of all ranks."""

@@ -1,4 +1,4 @@
-"""What one rank says of what it holds: a digest of each group, and, where these differ, one of each entry."""
+"""Collect what one rank claims to hold: a digest of each group, and one of each entry for groups that differ."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _LONGEST = 60
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """``inconsistent`` has, by entry, what each device says, where they disagree."""
+    """The digests of a group; ``inconsistent`` has by entry the digest on each device, if they differ."""
 
     digests: bytes
     inconsistent: Mapping[int, Mapping[str, bytes]]
 
     def root(self, of: Hasher, rank: int) -> str:
-        """Return one digest for all; that of a rank whose devices disagree is like no other's."""
+        """Return one digest for the group; if this rank's devices disagree, it equals no other rank's."""
         found = of(self.digests)
         return f"{found} torn on {rank}" if self.inconsistent else found
 
 
 class Claim:
-    """What a rank says of the groups of a plan, about a tree of which it has read these copies: ``nbytes`` of them."""
+    """What a rank claims about the groups of a plan, from the copies (``nbytes``) that it has read of a tree."""
 
     def __init__(self, tree: OpenTree, plan: Plan, copies: Copies, *, proof: bool) -> None:
         self.width = PROOF if proof else QUICK
@@ -45,11 +45,13 @@ class Claim:
         self._groups = {label: self._group(entries, proof=proof) for label, entries in plan.groups.items()}
 
     def roots(self, *, rank: int) -> dict[str, list[Any]]:
-        """Return, by the label of each group, its digest and whether this rank's own devices disagree on it."""
+        """Return by label the digest of each group, and whether this rank's own devices disagree on it."""
         return {label: [one.root(self._hasher, rank), bool(one.inconsistent)] for label, one in self._groups.items()}
 
     def report(self, label: str, *, names: bool) -> list[Any]:
-        """Return all of a group as JSON: digests, what is torn, the JSON values and, with ``names``, the entries."""
+        """Return all of a group as JSON: digests, inconsistent entries, JSON values and, with ``names``, the
+        entries.
+        """
         group, entries = self._groups[label], self.plan.groups[label]
         values = {str(n): _text(self._values[e.path]) for n, e in enumerate(entries) if e.array == VALUE}
         inconsistent = [[number, list(said.items())] for number, said in group.inconsistent.items()]
@@ -72,7 +74,7 @@ class Claim:
 
 
 def party_from_report(ranks: Sequence[int], report: Sequence[Any]) -> Party:
-    """Return the party that what its first rank told, ``Claim.report``, is about."""
+    """Return the party that the report of its first rank describes (``Claim.report``)."""
     return Party(tuple(ranks), report[0], {number: dict(digests) for number, digests in report[1]})
 
 

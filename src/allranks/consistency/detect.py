@@ -1,4 +1,4 @@
-"""Who takes fingerprints on devices: the framework whose arrays they are."""
+"""Find the file that computes fingerprints on the devices of a framework."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from allranks.consistency.fingerprint import Fingerprint, WordLayout
 
 
 class DeviceFingerprints(Protocol):
-    """What ``consistency/jax.py`` and ``consistency/torch.py`` each provide as module functions."""
+    """The functions that ``consistency/jax.py`` and ``consistency/torch.py`` each provide."""
 
     def fingerprints(self, leaves: Sequence[tuple[Sequence[Any], Sequence[WordLayout]]]) -> list[list[Fingerprint]]:
-        """Return the fingerprint of each box of each leaf: arrays on one device each, and where they stand."""
+        """Return the fingerprint of each box of each leaf: arrays on one device each, with the layout of their
+        words.
+        """
 
 
 def device_fingerprints(framework: str) -> DeviceFingerprints:
-    """Return the file that knows a framework, which the program has imported."""
+    """Return the file for a framework, which the program has imported."""
     return cast(DeviceFingerprints, import_module(f"allranks.consistency.{framework}"))

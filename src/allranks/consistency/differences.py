@@ -1,8 +1,8 @@
-"""The ranks compare what they hold: one exchange where all is well, and a second where not, to find out what differs.
+"""Compare the state of all ranks: one exchange if all is equal, and a second one to find out what differs.
 
-In the first each rank says one digest for each group of which it is (``claim_of``, ``Claim.roots``, ``odd_groups``), as
-a part of whatever the ranks meet for. In the second (``find_differences``) one rank of each party of an odd group says
-all it has.
+In the first exchange each rank sends one digest for each group of ranks that it belongs to (``claim_of``,
+``Claim.roots``, ``odd_groups``), as a part of any exchange. In the second (``find_differences``) one rank of each party
+of an odd group sends all of its digests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from allranks.consistency.plan import Entry, Plan, plan
 from allranks.consistency.verdict import Difference
 from allranks.world.base import World
 
-# Of each odd group so many parties are heard, the largest; of what differs so much is told.
+# The most parties of an odd group that report, the largest first; the most differences that are listed.
 _MOST_PARTIES, _MOST_LISTED = 64, 64
 
 _planned: WeakKeyDictionary[World, dict[str, tuple[object, Plan]]] = WeakKeyDictionary()
@@ -30,21 +30,23 @@ _planned: WeakKeyDictionary[World, dict[str, tuple[object, Plan]]] = WeakKeyDict
 
 @dataclass(frozen=True, slots=True)
 class FoundDifferences:
-    """``total`` differences, the first of them with the entries that they are about."""
+    """The number of all differences (``total``), and the ``first`` of them, with the entries that they are about."""
 
     total: int
     first: tuple[tuple[Entry, Difference], ...]
 
 
 def claim_of(tree: OpenTree, world: World, *, name: str, proof: bool = False) -> Claim:
-    """Return what this rank says of a state. Reads it; the plan is made once for states alike of one ``name``."""
+    """Return what this rank claims to hold of a state, and read it. The plan is reused for equal states with one
+    ``name``.
+    """
     copies = [tree.copies(array) for array in range(len(tree.declared))]
     read = [_comparable(one.split, of) for one, of in zip(tree.declared, copies, strict=True)]
     return Claim(tree, _plan(tree, copies, world, name), read, proof=proof)
 
 
 def _comparable(split: Split, copies: tuple[Copy, ...]) -> tuple[Copy, ...]:
-    """Return the copies that there is anything to compare with: one that is alone need not be read."""
+    """Return the copies that can be compared: a single copy need not be read."""
     if len(copies) == 1:
         return copies if len(split.holders[copies[0].cell]) > 1 else ()
     cells = [copy.cell for copy in copies]
@@ -61,7 +63,9 @@ def _plan(tree: OpenTree, copies: Copies, world: World, name: str) -> Plan:
 
 
 def odd_groups(reports: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list[list[int]]]:
-    """Return, by label, the parties of each group whose digests differ; ``reports`` are the ranks' roots, in order."""
+    """Return, by label, the parties of each group whose digests differ; ``reports`` are the ranks' roots, in rank
+    order.
+    """
     by_label: defaultdict[str, dict[int, tuple[str, bool]]] = defaultdict(dict)
     for rank, roots in enumerate(reports):
         for label, (root, inconsistent) in roots.items():
@@ -73,7 +77,9 @@ def odd_groups(reports: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list
 def find_differences(
     world: World, name: str, claim: Claim, odd: Mapping[str, Sequence[Sequence[int]]], *, everything: bool = False
 ) -> FoundDifferences:
-    """Return what differs: the first few, or ``everything``. **Every rank must call**; ``odd`` is of ``odd_groups``."""
+    """Return the first differences, or with ``everything`` all. **Every rank must call**; ``odd`` is that of
+    ``odd_groups``.
+    """
     heard = {label: parties[:_MOST_PARTIES] for label, parties in odd.items()}
     told = {
         label: claim.report(label, names=world.rank == parties[0][0])
@@ -95,7 +101,9 @@ def _count(
     width: int,
     most: int | None,
 ) -> list[Any]:
-    """Return how many entries differ, and the first of them in the tree's order, as JSON; ranks by their party."""
+    """Return the number of entries that differ, and the first of them in the tree's order, as JSON; ranks by their
+    party.
+    """
     found = []
     for label, parties in heard.items():
         says = [told[party[0]][label] for party in parties]

@@ -1,4 +1,4 @@
-"""A digest of every copy that this process holds, taken where the copy is."""
+"""Digest every copy that this process holds, on the device that holds it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from allranks.consistency.detect import device_fingerprints
 from allranks.consistency.fingerprint import Fingerprint, WordLayout, bits_in, uint32s_in, word_layout
 from allranks.digest import hasher
 
-# The bytes of a digest. A fingerprint's eight are filled up.
+# The bytes of a digest. The eight bytes of a fingerprint are padded.
 QUICK, PROOF = 16, 32
 
 Copies = Sequence[tuple[Copy, ...]]
 
 
 def digests(declared: Sequence[Declared], copies: Copies, *, proof: bool) -> list[list[bytes]]:
-    """Return a digest of each copy of each array: XXH3 of bytes in the host's memory, elsewhere the fingerprint.
+    """Return a digest of each copy of each array: XXH3 of bytes in host memory, the fingerprint on a device.
 
-    With ``proof``, BLAKE3 of path, dtype, shape, place and bytes, wherever they are; what is on a device is copied.
+    With ``proof``, BLAKE3 of path, dtype, shape, place and bytes; then bytes on devices are copied to the host.
     """
     pairs = list(zip(declared, copies, strict=True))
     if proof:
@@ -40,7 +40,7 @@ def digests(declared: Sequence[Declared], copies: Copies, *, proof: bool) -> lis
 
 
 def fingerprints(declared: Sequence[Declared], copies: Copies) -> list[list[Fingerprint]]:
-    """Return the fingerprint of each copy of each array, wherever it is."""
+    """Return the fingerprint of each copy of each array, on host or device."""
     pairs = list(zip(declared, copies, strict=True))
     found = [[_on_host(one, copy) if copy.on_host else (0, 0) for copy in of] for one, of in pairs]
     for array, pairs_of in _on_devices(pairs):
@@ -54,7 +54,7 @@ def digest_of_value(value: object, *, proof: bool) -> bytes:
 
 
 def _on_devices(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> Iterator[tuple[int, list[Fingerprint]]]:
-    """Yield which arrays are not in the host's memory, and the fingerprints of their copies."""
+    """Yield the number of each array outside of host memory, and the fingerprints of its copies."""
     of: defaultdict[str, list[int]] = defaultdict(list)
     for array, (_, copies) in enumerate(pairs):
         if copies and not copies[0].on_host:
@@ -80,7 +80,7 @@ def _on_host(one: Declared, copy: Copy) -> Fingerprint:
 
 
 def _bits(one: Declared, copy: Copy) -> NDArray[np.uint8]:
-    """Return the bytes of a copy, of which only those bits that count are not zero."""
+    """Return the bytes of a copy, with all bits zero that do not count."""
     data = copy.fetch()
     bits = bits_in(one.dtype, 1)
     return data & np.uint8((1 << bits) - 1) if bits < 8 else data
@@ -95,12 +95,12 @@ def _proof(one: Declared, copy: Copy) -> bytes:
 
 
 def digest_of_arrays(tree: OpenTree, numbers: Sequence[int]) -> str:
-    """Return a digest of all that this rank holds of some arrays; "" where they are only described."""
+    """Return a digest of all that this rank holds of some arrays; "" if they are only described."""
     copies = [tree.copies(number) for number in numbers]
     if not any(copies):
         return ""
     pairs = [(tree.declared[number], of) for number, of in zip(numbers, copies, strict=True)]
-    # In the host's memory two threads are twice as fast; what is on a device, it digests.
+    # In host memory two threads are twice as fast. Devices compute their own fingerprints.
     halves = [pairs[::2], pairs[1::2]] if all(one.on_host for of in copies for one in of) else [pairs]
     with ThreadPoolExecutor(len(halves)) as pool:
         found = list(pool.map(_digests, halves))
@@ -108,7 +108,7 @@ def digest_of_arrays(tree: OpenTree, numbers: Sequence[int]) -> str:
 
 
 def digest_of_memory(wanted: Sequence[tuple[str, Target]]) -> str:
-    """Return a digest of the memory that is filled."""
+    """Return a digest of the targets' memory."""
 
     def half(number: int) -> str:
         stream = hasher("xxh3-128").stream()

@@ -1,4 +1,4 @@
-"""Which elements of a leaf differ, and by how much: its bytes in blocks, and of those that differ some, to rank 0."""
+"""Find out which elements of a leaf differ, and by how much: differing blocks of bytes are sent to rank 0."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from allranks.world.base import World
 
 Bytes = NDArray[np.uint8]
 
-# So many leaves, camps of each, and blocks of each pair of camps are looked into; so many elements told.
+# The most leaves, groups of a leaf, and blocks of a pair of groups that are compared; the most elements listed.
 _LEAVES, _GROUPS, _BLOCKS, _LISTED = 4, 4, 16, 8
-# A block's bytes: this, or more where there would be more blocks than that.
+# The least bytes of a block; larger blocks are used if there would be more than _MANY.
 _LEAST, _MANY = 4096, 8192
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A difference that is looked into: the entry and the camps, the first of which is what the others are held to."""
+    """A difference to examine: the entry and its groups. All groups are compared with the first one."""
 
     entry: Entry
     groups: tuple[CopyGroup, ...]
@@ -40,7 +40,7 @@ class _Case:
 def compare_elements(
     world: World, name: str, declared: Sequence[Declared], copies: Copies, found: FoundDifferences
 ) -> list[Difference]:
-    """Return the differences with their elements, the first few at least. **Every rank must call.** Two exchanges."""
+    """Return the differences; the first few with their elements. **Every rank must call.** Two exchanges."""
     arrays = [(entry, one) for entry, one in found.first if entry.array != VALUE][:_LEAVES]
     cases = [_Case(entry, one.groups[:_GROUPS]) for entry, one in arrays]
     mine = {number: part for number, part in enumerate(_speakers(cases)) if part[1] == world.rank}
@@ -64,12 +64,12 @@ def bytes_of_copy(copies: Copies, entry: Entry, device: str) -> Bytes:
 
 
 def speaker_of(group: CopyGroup) -> tuple[int, str]:
-    """Return a rank of a camp, and which of its devices ("" for any)."""
+    """Return a rank of a group, and the device that holds its copy ("" for any)."""
     return (group.ranks[0], "") if group.ranks else group.devices[0]
 
 
 def _speakers(cases: Sequence[_Case]) -> Iterator[tuple[int, int, str]]:
-    """Yield (case, rank, device) for every camp of every case: who speaks for it. Its number is its place here."""
+    """Yield (case, rank, device) for every group of every case. The position is its number."""
     for number, case in enumerate(cases):
         for group in case.groups:
             yield number, *speaker_of(group)
@@ -90,7 +90,7 @@ def _blocks_of(data: Bytes, blocks: Sequence[int]) -> list[bytes]:
 
 
 def _choose(cases: Sequence[_Case], said: Sequence[Mapping[str, bytes]]) -> dict[str, list[Any]]:
-    """Return, for each part, how many blocks differ from the first camp's, and which it is to send."""
+    """Return for each speaker how many blocks differ from the first group's, and which it must send."""
     chosen: dict[str, list[Any]] = {}
     number = 0
     for case in cases:
@@ -112,7 +112,7 @@ def _compare(
     chosen: Mapping[str, Any],
     said: Sequence[Mapping[str, Sequence[bytes]]],
 ) -> list[list[Any]]:
-    """Return what each camp but the first of each case has otherwise, as JSON."""
+    """Return for each group but the first of each case how it differs, as JSON."""
     result, number = [], 0
     for case in cases:
         one = declared[case.entry.array]

@@ -1,20 +1,20 @@
-"""A fingerprint of an array that does not depend on how it is cut, nor on who computes it. Pure.
+"""Define a fingerprint of an array that does not depend on its sharding, nor on the device that computes it. Pure.
 
-The array is a row of words: its elements in row-major order, one of up to 32 bits a word, longer ones as several words,
-low ones first (of a complex number: the real part's first). Of word ``w`` at place ``i`` of the *whole* array, all
-arithmetic mod 2^32::
+The array is a row of words: its elements in row-major order. An element of up to 32 bits is one word, a longer one is
+several words, low ones first (a complex number: the real part first). For word ``w`` at place ``i`` of the *complete*
+array, all arithmetic mod 2^32::
 
     k = i * K                        the place
-    h = mix(w ^ k)                   mix: MurmurHash3's final one, which is one-to-one
+    h = mix(w ^ k)                   mix: the final mix of MurmurHash3, which is one-to-one
     g = spin((h + k) * M)            spin(x) = x ^ x >> 15, one-to-one too
 
-The fingerprint is the pair (sum of all h, sum of all g). A sum can be taken in any order and in any parts: so each
-device takes that of its own shard, in one pass and without a word to the others, and the whole array's is the sum of
-its shards'. One word that changed, if only by a bit, always changes both sums; rows that changed places do, too, and
-what differs otherwise does but for one time in 2^64. (XOR in the place of the sum would be blind to everything that
-happens twice. Words that are a multiple of 2^32 places apart have one k.)
+The fingerprint is the pair (sum of all h, sum of all g). A sum can be computed in any order and in any parts. So each
+device computes that of its own shard, in one pass and without communication, and the array's fingerprint is the sum of
+its shards'. One changed word, even by one bit, always changes both sums, and so do exchanged rows. Any other difference
+is missed once in 2^64. (XOR instead of the sum would miss everything that occurs twice. Words that are a multiple of
+2^32 places apart have the same k.)
 
-It is of bits: -0.0 is not 0.0, and a NaN equals a NaN of the same bits. Nobody is kept from forging it.
+It compares bits: -0.0 differs from 0.0, and a NaN equals a NaN with the same bits. It does not protect against forgery.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ Fingerprint = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WordLayout:
-    """Where the words of a box stand in the whole array: word (a, b, ...) at ``base + a * strides[0] + ...``.
+    """The places of a box's words in the complete array: word (a, b, ...) is at ``base + a * strides[0] + ...``.
 
-    ``base`` is mod 2^32. Dimensions of the box that run on are one here: a whole array has one, a scalar none.
+    ``base`` is mod 2^32. Contiguous dimensions of the box are one dimension here: a complete array has one, a scalar
+    none.
     """
 
     base: int
@@ -46,19 +47,19 @@ class WordLayout:
 
 
 def uint32s_in(itemsize: int) -> int:
-    """Return of how many words an element of so many bytes is."""
+    """Return the number of 32-bit words of an element with this many bytes."""
     return max(1, itemsize // 4)
 
 
 @lru_cache
 def bits_in(dtype: str, itemsize: int) -> int:
-    """Return how many bits of an element count: dtypes narrower than a byte take one in memory."""
+    """Return how many bits of an element count: dtypes narrower than a byte take one byte in memory."""
     narrow = re.fullmatch(r"(?:u?int|float)([1-7])(?:_.*)?", dtype)
     return int(narrow[1]) if narrow else 8 * itemsize
 
 
 def word_layout(shape: Sequence[int], extent: Extent, *, per_element: int = 1) -> WordLayout:
-    """Return where a box of an array stands, whose elements are of so many words."""
+    """Return the layout of a box of an array whose elements have ``per_element`` words."""
     place, step = 0, per_element
     joined = [(per_element, 1)] if per_element > 1 else []  # (length, stride), the innermost first
     for whole, at, many in zip(reversed(shape), reversed(extent.offset), reversed(extent.shape), strict=True):
@@ -73,7 +74,7 @@ def word_layout(shape: Sequence[int], extent: Extent, *, per_element: int = 1) -
 
 
 def total(fingerprints: Iterable[Fingerprint]) -> Fingerprint:
-    """Return the fingerprint of an array of those of its shards, each of which counts once."""
+    """Return the fingerprint of an array from those of its shards, each of which counts once."""
     first = second = 0
     for h, g in fingerprints:
         first, second = first + h, second + g

@@ -1,6 +1,6 @@
-"""Fingerprints of JAX arrays, taken where they are: one pass, one program for all devices of a process.
+"""Compute fingerprints of JAX arrays on their devices: one pass, one program for all devices of a process.
 
-No program here has a collective, nor sees a device of another process: so none can wait for another rank.
+No program here has a collective or uses a device of another process. So none can wait for another rank.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _Spec: Any = PartitionSpec  # whose constructor has no types
 
 
 def fingerprints(leaves: Sequence[tuple[Sequence[Any], Sequence[WordLayout]]]) -> list[list[Fingerprint]]:
-    """Return the fingerprint of each box of each leaf: arrays on one device each, and where they stand in the whole."""
+    """Return the fingerprint of each box of each leaf: arrays on one device each, with the layout of their words."""
     started = [_start(parts, word_layouts) for parts, word_layouts in leaves]
     fetched = jax.device_get(started)  # allranks: ignore[AR609] all these devices are this process' own
     return [[(int(h), int(g)) for h, g in np.reshape(found, (-1, 2))] for found in fetched]
 
 
 def _start(parts: Sequence[Any], word_layouts: Sequence[WordLayout]) -> Any:
-    """Have the devices begin; return what will hold the fingerprints."""
+    """Start the computation on the devices; return the arrays that will hold the fingerprints."""
     shape, dtype = parts[0].shape, parts[0].dtype
     box = word_layouts[0].lengths, word_layouts[0].strides
     bases = np.array([word_layout.base for word_layout in word_layouts], np.uint32)
@@ -61,7 +61,7 @@ def _on_one(part: Any, base: Any, *, lengths: tuple[int, ...], strides: tuple[in
 def _on_many(
     devices: tuple[Any, ...], lengths: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[NamedSharding, Callable[[Any, Any], Any]]:
-    """Return the program for boxes of one form, one on each device, and how these are laid side by side for it."""
+    """Return the program for boxes of one form, one on each device, and the sharding of its inputs."""
     mesh, split = Mesh(np.array(devices), "copy"), _Spec("copy")
 
     def of_one(part: Any, base: Any) -> Any:
@@ -72,7 +72,7 @@ def _on_many(
 
 
 def _as_uint32(part: Any) -> Any:
-    """Return the bits of an array in words, the words of an element in a last dimension where there are several."""
+    """Return the bits of an array as 32-bit words; several words of an element are in a last dimension."""
     dtype = part.dtype
     if jnp.issubdtype(dtype, jnp.complexfloating):
         return jnp.stack([_as_uint32(lax.real(part)), _as_uint32(lax.imag(part))], axis=part.ndim)

@@ -1,7 +1,7 @@
-"""Which ranks hold the arrays that lie on one process's devices.
+"""Find out which ranks hold arrays that are on the devices of one process.
 
-To that process such an array looks like one that every rank has for itself; the others see on whose devices it is. So
-one rank alone cannot tell, and all together can.
+For that process such an array looks like one that every rank has for itself. The other ranks see on whose devices it
+is. So no rank can tell alone, and all ranks can together.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from allranks.arrays.grid import intern_split
 from allranks.errors import Mismatch, name_ranks
 from allranks.world.base import World
 
-# The last trees of a world whose holders had to be found out: at the next step they are known.
+# The last trees of a world with an agreed placement: the next step reuses it.
 _KEPT = 8
 _known: WeakKeyDictionary[World, list[tuple[Hashable, PlacedTree]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedTree:
-    """A tree with the holders of its arrays as all ranks know them."""
+    """A tree with the holders of its arrays as all ranks agreed on them."""
 
     tree: OpenTree
     declared: tuple[Declared, ...]
@@ -89,7 +89,7 @@ class PlacedTree:
 
 
 def open_world_tree(state: object, world: World, **how: Any) -> OpenTree:
-    """Return ``open_tree`` of a state, with what ``agree_placement`` found out of a tree like it."""
+    """Return ``open_tree`` of a state, with the placement that ``agree_placement`` found for an equal tree."""
     tree = open_tree(state, rank=world.rank, size=world.size, **how)
     for key, like in _known.get(world, ()):
         if key == tree.key:
@@ -98,9 +98,9 @@ def open_world_tree(state: object, world: World, **how: Any) -> OpenTree:
 
 
 def agree_placement(tree: OpenTree, world: World, *, name: str) -> OpenTree:
-    """Return the tree with the holders that all ranks together know. **Every rank must call**, where they differ.
+    """Return the tree with the holders that all ranks agreed on. **Every rank must call**, if the ranks differ in them.
 
-    Raises Mismatch on every rank where what they see cannot all be true.
+    Raises Mismatch on every rank if the ranks' views contradict each other.
     """
     mine = {} if isinstance(tree, PlacedTree) else _partial(tree.declared, world.size)
     agreed, odd = world.exchange("placement", name, mine, decide=_merge)
@@ -114,7 +114,7 @@ def agree_placement(tree: OpenTree, world: World, *, name: str) -> OpenTree:
 
 
 def _partial(declared: Sequence[Declared], size: int) -> dict[str, list[int]]:
-    """Return the ranks that hold each array which not all ranks hold, as far as this rank sees."""
+    """Return the ranks that hold each array that not all ranks hold, as far as this rank sees."""
     unions: dict[int, list[int]] = {}
     found = {}
     for one in declared:
@@ -128,7 +128,7 @@ def _partial(declared: Sequence[Declared], size: int) -> dict[str, list[int]]:
 
 
 def _merge(said: Sequence[Mapping[str, list[int]]]) -> list[Any]:
-    """Return the holders of each array that not all ranks hold; and the first that the ranks see in two ways."""
+    """Return the holders of each array that not all ranks hold; and the first array with contradicting views."""
     merged: dict[str, list[int]] = {}
     for one in said:
         for path, ranks in one.items():
@@ -148,12 +148,12 @@ def _placed(one: Declared, ranks: list[int] | None, mine: Mapping[str, Any]) -> 
 
 def _mismatch(odd: Sequence[Any] | None, *, who: str) -> Mismatch:
     if odd is None:
-        return Mismatch(f"{who}: the ranks do not agree on which of them hold which parts of the arrays.")
+        return Mismatch(f"{who}: the ranks disagree on which ranks hold which parts of the arrays.")
     path, ranks, silent = odd
     return Mismatch(
-        f"{who}: leaf {path!r} is on the devices of {name_ranks(ranks)}, as some ranks see it; "
-        f"{name_ranks(silent) if silent else 'others'} have it otherwise.",
+        f"{who}: leaf {path!r} is on the devices of {name_ranks(ranks)} according to some ranks, "
+        f"and {name_ranks(silent) if silent else 'others'} see it elsewhere.",
         ranks=silent,
         leaf=path,
-        remedy="Make the array on every rank with one sharding.",
+        remedy="Create the array on every rank with the same sharding.",
     )

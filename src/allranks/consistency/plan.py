@@ -1,6 +1,6 @@
-"""What of a state is compared with whom: follows from what all ranks know of it, and is the same at every step. Pure.
+"""Plan which parts of a state are compared between which ranks: from declarations alone, equal at every step. Pure.
 
-Ranks that hold the same cells of the same leaves are a group; its entries are these cells, in the tree's order, and the
+Ranks that hold the same cells of the same leaves are a group. Its entries are these cells, in the tree's order, and the
 JSON values, which every rank holds.
 """
 
@@ -15,12 +15,12 @@ from allranks.consistency.verdict import Covered
 from allranks.digest import digest, show
 from allranks.gate.ticket import describe_array, digest_of
 
-VALUE = -1  # in the place of an array's number
+VALUE = -1  # instead of an array's number
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A cell of the ``array``-th array, or the JSON value at ``path``; ``what`` and ``part`` say it in words."""
+    """A cell of the ``array``-th array, or the JSON value at ``path``; ``what`` and ``part`` describe it."""
 
     array: int
     cell: int
@@ -31,10 +31,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``descriptions`` is what must be said alike of each leaf by all ranks, and ``digest`` a digest of it;
-    ``placement`` is one of who holds which of them.
+    """``descriptions`` must be equal on all ranks, by leaf; ``digest`` is theirs, ``placement`` that of who holds which
+    leaf.
 
-    ``groups`` are those that this rank is in, by a label that follows from their ranks. ``covered`` is of all arrays.
+    ``groups`` are those of this rank, by a label made from their ranks. ``covered`` is for all arrays.
     """
 
     descriptions: Mapping[str, str]
@@ -47,9 +47,9 @@ class Plan:
 def plan(
     declared: Sequence[Declared], values: Iterable[str], off_host: Sequence[bool], *, rank: int, size: int
 ) -> Plan:
-    """Return the plan; ``off_host`` says of each array whether it lies on a device, where other digests are made."""
+    """Return the plan; ``off_host`` has for each array whether it is on a device, where digests are different."""
     everyone = _label(range(size))
-    seen: dict[int, _Layout] = {}  # by identity: of equal splits there is one object
+    seen: dict[int, _Layout] = {}  # by identity: equal splits are one object
     descriptions: dict[str, str] = {}
     held: list[str] = []
     groups: dict[str, list[Entry]] = {}
@@ -72,8 +72,11 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A split as one rank sees it: ``held`` is a digest of who holds what, "" where all ranks hold all; ``mine`` the
-    group of each cell that this rank holds."""
+    """A split as one rank sees it.
+
+    ``held`` is a digest of who holds what, "" if all ranks hold everything; ``mine`` is the group of each cell of this
+    rank.
+    """
 
     held: str
     mine: Mapping[int, str]

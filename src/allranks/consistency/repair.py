@@ -1,4 +1,4 @@
-"""The majority's copies for those who dissent: over the key-value store, from one rank to those that need them."""
+"""Send the majority's copies to the ranks that differ, through the key-value store: one rank sends each copy."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from allranks.world.codec import dumps, loads
 
 Case = tuple[Entry, Difference]
 
-# Bytes of one key of the store, and of all that are in it at a time.
+# The bytes of one key of the store, and of all keys at a time.
 _PIECE, _LOAD = 1 << 20, 64 << 20
 
 
 def repair(world: World, state: object, tree: OpenTree, copies: Copies, cases: Sequence[Case]) -> object:
-    """Return the state with all differences settled as the majority has it. **Every rank must call.**
+    """Return the state with the majority's values for all differences. **Every rank must call.**
 
-    All cases are decided. Tensors, modules and NumPy arrays are changed in place; of what is not, as JAX's arrays, the
-    state that is returned has new ones.
+    All cases must be decided. Tensors, modules and NumPy arrays are changed in place; JAX arrays are new in the
+    returned state.
     """
     arrays: defaultdict[int, dict[int, NDArray[np.uint8]]] = defaultdict(dict)
     values: dict[str, Any] = {}
@@ -52,7 +52,7 @@ def repair(world: World, state: object, tree: OpenTree, copies: Copies, cases: S
 
 
 def _loads(tree: OpenTree, cases: Sequence[Case]) -> Iterator[list[tuple[int, Case]]]:
-    """Yield the cases, numbered, as many at a time as the store should hold; the same on every rank."""
+    """Yield the numbered cases, as many at a time as the store should hold; equal on every rank."""
     load: list[tuple[int, Case]] = []
     size = 0
     for number, case in enumerate(cases):
@@ -74,7 +74,7 @@ def _nbytes(tree: OpenTree, entry: Entry) -> int:
 
 
 def _send(world: World, number: int, case: Case, tree: OpenTree, copies: Copies) -> list[str]:
-    """Put what the majority has into the store, if this rank speaks for it; return the keys."""
+    """Put the majority's copy into the store if this rank sends it; return the keys."""
     entry, one = case
     rank, device = speaker_of(one.groups[0])
     if world.rank != rank:
@@ -95,7 +95,7 @@ def _receive(world: World, number: int) -> bytes:
 
 
 def _fill(tree: OpenTree, array: int, received: Mapping[int, NDArray[np.uint8]]) -> None:
-    """Fill all that this rank holds of an array: with what it received, and else with what it has."""
+    """Fill this rank's part of an array: with received cells, and its own values for all others."""
     one = tree.declared[array]
     own = {copy.cell: copy for copy in tree.copies(array)}
     for target in tree.targets(array):

@@ -1,6 +1,6 @@
-"""Fingerprints of PyTorch tensors, taken where they are: on CUDA by one fused kernel, elsewhere piece by piece.
+"""Compute fingerprints of PyTorch tensors on their devices: on CUDA by one fused kernel, elsewhere in pieces.
 
-torch has no arithmetic on unsigned words: these are signed ones, whose bits are the same.
+torch has no arithmetic on unsigned words. These are signed words with the same bits.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 
 from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, Fingerprint, K, M, WordLayout
 
-_PIECE = 1 << 22  # words: what the steps of the eager way make in memory is some times as much
+_PIECE = 1 << 22  # words: the steps of the eager version need a few times this memory
 _CARRIERS = {1: torch.uint8, 2: torch.int16}
 
 Sums = Callable[[torch.Tensor, int, Sequence[int]], torch.Tensor]
 
 
 def fingerprints(leaves: Sequence[tuple[Sequence[torch.Tensor], Sequence[WordLayout]]]) -> list[list[Fingerprint]]:
-    """Return the fingerprint of each box of each leaf: tensors on one device each, and where they are in the whole."""
+    """Return the fingerprint of each box of each leaf: tensors on one device each, with the layout of their words."""
     with torch.no_grad():
         started = [torch.stack([_start(*one) for one in zip(*leaf, strict=True)]) for leaf in leaves]
     return [[(h & WORD, g & WORD) for h, g in found.tolist()] for found in started]
@@ -39,7 +39,9 @@ def _start(part: torch.Tensor, word_layout: WordLayout) -> torch.Tensor:
 
 
 def _sums(words: torch.Tensor, start: int, steps: Sequence[int]) -> torch.Tensor:
-    """Return both sums, which their low 32 bits are; the key of a word is ``start`` and so many of each ``steps``."""
+    """Return both sums, whose low 32 bits count. The key of a word is ``start`` plus a multiple of each of
+    ``steps``.
+    """
     h = words.to(torch.int32)
     if words.dtype is torch.int16:
         h = h & 0xFFFF
@@ -57,15 +59,15 @@ def _sums(words: torch.Tensor, start: int, steps: Sequence[int]) -> torch.Tensor
 
 @functools.cache
 def _fused() -> Sums:
-    """Return ``_sums`` as one kernel; as it is, with a warning, where torch cannot compile it."""
+    """Return ``_sums`` as one kernel; uncompiled, with a warning, if torch cannot compile it."""
     compiled: Sums = torch.compile(_sums, dynamic=True)
     try:
         one = torch.ones(1, dtype=torch.int32, device="cuda")
         compiled(one, 0, [0])
-    except Exception as error:  # whatever the compiler may raise, the slower way works
+    except Exception as error:  # any error of the compiler: the slower version works
         warnings.warn(
-            f"allranks: torch.compile cannot build the fingerprint ({type(error).__name__}: {error}); "
-            "verify() takes several times as long.",
+            f"allranks: torch.compile cannot compile the fingerprint ({type(error).__name__}: {error}): "
+            "verify() will take several times as long.",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -74,7 +76,7 @@ def _fused() -> Sums:
 
 
 def _as_uint32(part: torch.Tensor) -> torch.Tensor:
-    """Return the bits of a tensor, flat, an element a word or several."""
+    """Return the bits of a tensor as a flat row of words."""
     flat = part.resolve_conj().resolve_neg().contiguous().reshape(-1)
     return flat.view(_CARRIERS.get(part.dtype.itemsize, torch.int32))
 

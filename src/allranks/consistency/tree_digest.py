@@ -1,4 +1,4 @@
-"""``allranks.tree_digest``: one number for a state, the same however it is cut and on however many ranks."""
+"""Compute one number for a state (``allranks.tree_digest``), whatever its sharding and the number of ranks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from allranks.world.detect import current
 
 
 def tree_digest(state: Any, world: World | None = None) -> str:
-    """Return a fingerprint of a state as 16 hexadecimal digits; **every rank must call**.
+    """Return a fingerprint of a state as 16 hexadecimal digits. **Every rank must call.**
 
-    The same on every rank, and whatever the number of ranks and the mesh: what was saved by four ranks has it still
-    after three have restored it. Of all that ``verify`` takes, names, dtypes and shapes too. Raises Mismatch on every
-    rank, naming leaves and ranks, where copies of the same values differ. ``world``: default, the current one.
+    It is equal on every rank, and for any number of ranks and any mesh: a state that four ranks saved has it still
+    after three ranks have restored it. It covers everything that ``verify`` compares, and names, dtypes and shapes.
+    Raises Mismatch on every rank, naming leaves and ranks, if copies of the same values differ. ``world``: default, the
+    current one.
     """
     world = world or current()
     verify(state, world=world)
@@ -30,7 +31,7 @@ def tree_digest(state: Any, world: World | None = None) -> str:
 
 
 def _share(tree: OpenTree, rank: int) -> Fingerprint:
-    """Return this rank's summand. What several hold is fingerprinted by one of them, in turns."""
+    """Return this rank's summand. Of cells with several holders, the holders take turns."""
     mine = []
     for number, one in enumerate(tree.declared):
         cells = {cell for cell, ranks in enumerate(one.split.holders) if ranks[(number + cell) % len(ranks)] == rank}
@@ -43,7 +44,7 @@ def _share(tree: OpenTree, rank: int) -> Fingerprint:
 
 
 def _weigh(fingerprint: Fingerprint, one: Declared) -> Fingerprint:
-    """Return the fingerprint as that of no other leaf: times two odd numbers."""
+    """Return the fingerprint made specific to its leaf: times two odd numbers."""
     return fingerprint[0] * (digest(one.path) | 1) & WORD, fingerprint[1] * (digest(one.path, "") | 1) & WORD
 
 

@@ -1,4 +1,4 @@
-"""What ``verify`` found, in words. Pure."""
+"""Describe the result of ``verify``. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LISTED = 4
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A leaf, and who could notice if it were wrong: each of its ``cells`` is held by ``ranks`` ranks, or more.
+    """A leaf with ``cells`` cells, each held by at least ``ranks`` ranks.
 
-    Where that is one rank, there is nothing to compare its part with (but for copies on its own devices).
+    If that is one rank, its part cannot be compared (except for copies on its own devices).
     """
 
     path: str
@@ -27,10 +27,11 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """By how much a camp's copy differs from the first camp's: ``count`` elements (``least`` if more blocks differ).
+    """The differences of a group's copy from the first group's: ``count`` elements (``least``: at least so many).
 
-    ``first`` are some, as (index, the first camp's, the other's), and ``largest`` is the largest absolute difference
-    among those that are numbers, None if none is. A count of 0: what differed does so no more, or the digest was wrong.
+    ``first`` are some of them, as (index, the first group's value, this group's value). ``largest`` is the largest
+    absolute difference among those that are numbers, None if none is. A count of 0: the copies are equal now, or a
+    digest was wrong.
     """
 
     group: CopyGroup
@@ -46,7 +47,7 @@ class Elements:
 
     def __str__(self) -> str:
         if not self.first:
-            return f"{self.group}: no element, now that it is read again"
+            return f"{self.group}: no element differs any more"
         index, one, other = self.first[0]
         many = f"{'at least ' if self.least else ''}{self.count} element{'s' if self.count > 1 else ''}"
         most = "" if self.largest is None or self.count == 1 else f", by at most {self.largest:g}"
@@ -57,9 +58,10 @@ class Elements:
 class Difference:
     """A leaf, or a part of one, whose copies differ.
 
-    ``what`` is its dtype and shape, ``part`` which part (``[0:128, 0:64]``; "" for the whole leaf). ``groups`` agree
-    each within itself, the most votes first; ``decided`` says whether the first has the majority. ``values`` are what
-    they hold, where it is a JSON value, and ``elements`` which elements differ, of the first few arrays.
+    ``what`` is its dtype and shape, ``part`` the part (``[0:128, 0:64]``; "" for the complete leaf). The copies of a
+    group in ``groups`` agree; the group with the most votes is first, and ``decided`` says that it has the majority.
+    ``values`` are the groups' values if it is a JSON value; ``elements`` are the elements that differ, for the first
+    few arrays.
     """
 
     path: str
@@ -77,7 +79,7 @@ class Difference:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Those in the minority; all, in a tie."""
+        """The ranks in the minority; in a tie, all."""
         odd = self.groups[1:] if self.decided else self.groups
         return tuple(sorted({rank for group in odd for rank in group.members}))
 
@@ -94,12 +96,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What ``verify`` found; equal on all ranks but for ``state`` and ``seconds``.
+    """The result of ``verify``; equal on all ranks except ``state`` and ``seconds``.
 
-    ``step`` is the one it was told, ``leaves`` how many it looked at and ``nbytes`` their bytes on this rank.
-    ``differing`` is how many leaves (or parts) have copies that differ, ``differences`` the first of them in the
-    tree's order. ``covered`` tells of each leaf how many ranks hold it. ``state`` is the state: after a repair, the
-    repaired one. ``seconds`` is how long it took here.
+    ``step`` is the given one; ``leaves`` is the number of compared leaves, ``nbytes`` their bytes on this rank.
+    ``differing`` is the number of leaves (or parts) whose copies differ, ``differences`` the first of them in the
+    tree's order. ``covered`` has for each leaf the number of ranks that hold it. ``state`` is the state, after a repair
+    the repaired one. ``seconds`` is the time that it took here.
     """
 
     step: int | None
@@ -118,22 +120,26 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether all copies of everything are equal."""
+        """Whether all copies are equal."""
         return not self.differing
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks that dissent, of all differences that are told."""
+        """The ranks in the minority, in all listed differences."""
         return tuple(sorted({rank for one in self.differences for rank in one.ranks}))
 
     @property
     def unreplicated(self) -> tuple[str, ...]:
-        """The leaves of which some part is held by one rank only, so that no other can tell if it is wrong."""
+        """The leaves of which a part is held by only one rank, so that it cannot be compared."""
         return tuple(one.path for one in self.covered if one.ranks == 1)
 
     def __str__(self) -> str:
         at = "" if self.step is None else f" at step {self.step}"
-        alone = f"; {len(self.unreplicated)} of them held in part by one rank only" if self.unreplicated else ""
+        alone = (
+            f"; {len(self.unreplicated)} of them not compared in part, because only one rank holds that part"
+            if self.unreplicated
+            else ""
+        )
         if self.ok:
             return f"all copies are equal{at}: {self.leaves} leaves{alone}"
         return f"copies differ{at}: {_list_differences(self.differing, self.differences)}"
@@ -145,13 +151,13 @@ def _list_differences(differing: int, differences: Sequence[Difference]) -> str:
 
 
 def mismatch(verdict: Verdict, *, who: str) -> Mismatch:
-    """Return the error for a verdict that is not ok; ``who`` says which rank, doing what."""
+    """Return the error for a verdict that is not ok; ``who`` is the rank and what it does."""
     first = verdict.differences[0]
     if first.decided:
         remedy = (
-            "Was it loaded, seeded or updated on some ranks only? If the same rank differs again and again, suspect "
-            "its device. allranks.verify(state, on_mismatch='repair') gives it the majority's values."
+            "Was it loaded, seeded or updated on some ranks only? If the same rank differs repeatedly, check its "
+            "device. allranks.verify(state, on_mismatch='repair') restores the majority's values."
         )
     else:
-        remedy = "No copy has a majority, so the right copy is unknown. Of three copies or more, a majority can tell."
+        remedy = "No copy has a majority, so the right one is unknown. A majority needs three copies or more."
     return Mismatch(f"{who}: {verdict}.", ranks=verdict.ranks, step=verdict.step, leaf=first.path, remedy=remedy)

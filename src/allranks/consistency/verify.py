@@ -1,4 +1,4 @@
-"""``allranks.verify``: do all ranks hold the same?"""
+"""Compare the state of all ranks, and repair it on request (``allranks.verify``)."""
 
 from __future__ import annotations
 
@@ -34,21 +34,24 @@ def verify(
     on_mismatch: OnMismatch = "raise",
     world: World | None = None,
 ) -> Verdict | None:
-    """Compare what all ranks hold of a state; **every rank must call**, with the same arguments.
+    """Compare what all ranks hold of a state. **Every rank must call**, with the same arguments.
 
-    ``state`` is what a checkpoint takes: containers, modules, optimizers, generators, loaders' snapshots, arrays, JSON
-    values. Each rank takes digests of its own parts where they are: no device waits for another rank. Copies that
-    should be equal are compared over the key-value store, also those on several devices of a rank; a leaf that is cut
-    is compared where several ranks hold a part. Bits count: -0.0 is not 0.0, and NaNs are equal if their bits are.
+    ``state`` is anything that a checkpoint holds: containers, modules, optimizers, generators, loaders' snapshots,
+    arrays, JSON values. Each rank digests its own parts on their devices, and no device waits for another rank. Copies
+    that should be equal are compared over the key-value store, also those on several devices of a rank. A sharded leaf
+    is compared if several ranks hold a part. Bits count: -0.0 differs from 0.0, and NaNs are equal if their bits are.
 
-    With ``every``, returns None at once but for steps that it divides. ``proof`` takes BLAKE3 of names and bytes.
-    ``on_mismatch``: ``raise`` a Mismatch that names ranks, leaves and the elements that differ on every rank;
-    ``repair``: give those in the minority what the majority holds (raise where there is none), the repaired state is
-    the verdict's ``state``; or a callable, which gets the Verdict on every rank.
-    Raises Mismatch, too, where the ranks' states are not made of the same leaves. ``world``: default, the current one.
+    With ``every``, returns None at once except at its multiples. ``proof`` uses BLAKE3 of names and bytes.
+    ``on_mismatch``: ``raise`` a Mismatch on every rank, which names ranks, leaves and elements; ``repair``: give the
+    minority the majority's values (raise if there is none); the verdict's ``state`` is repaired; or a callable, which
+    gets the Verdict on every rank. Raises Mismatch, too, if the ranks' states do not have the same leaves. ``world``:
+    default, the current one.
     """
     if every != 1 and (step is None or every < 1):
-        raise AllranksError(f"verify: every={every} needs a step.", remedy="verify(state, step, every=100), from 1 on.")
+        raise AllranksError(
+            f"verify: every={every} needs a step: expected verify(state, step, every=...).",
+            remedy="Write verify(state, step, every=100), with every from 1 on.",
+        )
     if step is not None and step % every:
         return None
     return _Verification(world or current(), step, proof).run(state, on_mismatch)
@@ -67,7 +70,7 @@ def require_equal_copies(tree: OpenTree, world: World, *, name: str) -> None:
 
 
 def _decide_copies(said: Sequence[Any]) -> dict[str, list[list[int]]] | None:
-    """Return the odd groups; None where the ranks differ in who holds what."""
+    """Return the odd groups; None if the ranks differ in who holds what."""
     if len({placement for placement, _ in said}) > 1:
         return None
     return odd_groups([roots for _, roots in said])
@@ -84,7 +87,7 @@ def raise_mismatch(
 ) -> NoReturn:
     """Raise the Mismatch that names what differs in ``odd`` groups. **Every rank must call.**
 
-    ``advice`` says of the paths what to do, besides what is always said.
+    ``advice`` returns further advice for these paths.
     """
     found = find_differences(world, name, claim, odd)
     error = mismatch(_verdict(None, step, claim, found), who=f"rank {world.rank}: {name}")
@@ -117,12 +120,12 @@ class _Verification:
     def _compare(
         self, state: Any, *, everything: bool = False, placed: OpenTree | None = None
     ) -> tuple[OpenTree, Claim, FoundDifferences]:
-        """Return what differs, with the tree and what this rank says of it; ``everything``, or the first few."""
+        """Return the tree, this rank's claim, and the first differences, or with ``everything`` all."""
         world, tree, claim, error = self._world, None, None, None
         try:
             tree = placed if placed is not None else open_world_tree(state, world, for_comparison=True)
             claim = claim_of(tree, world, name="verify", proof=self._proof)
-        except Exception as found:  # whatever it is: the others must not wait for this rank
+        except Exception as found:  # any error: the other ranks must not wait for this rank
             error = found
         plan = claim.plan if claim else None
         said = (
@@ -148,7 +151,7 @@ class _Verification:
         return tree, claim, FoundDifferences(0, ())
 
     def _repair_and_check(self, state: Any, tree: OpenTree, claim: Claim, found: FoundDifferences) -> Any:
-        """Return the state, repaired, and proven to be so."""
+        """Return the repaired state, after a second comparison."""
         state = repair(self._world, state, tree, claim.copies, found.first)
         _, claim, found = self._compare(state)
         if found.total:
@@ -158,8 +161,10 @@ class _Verification:
 
 
 def _decide(said: Sequence[Any]) -> dict[str, Any] | str | None:
-    """Return None if all is alike; else who cannot say, whose trees differ, or which groups are odd; ``placement``
-    where the ranks have the same leaves, and differ in who holds them."""
+    """Return None if all is equal; else who cannot take part, whose trees differ, or which groups are odd.
+
+    ``placement`` means that the ranks have the same leaves, and differ in who holds them.
+    """
     if refused := [rank for rank, one in enumerate(said) if one[0] is not None]:
         return {"refused": [refused, said[refused[0]][0]]}
     trees = by_claim((rank, tree) for rank, (_, _, tree, _) in enumerate(said))

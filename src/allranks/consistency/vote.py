@@ -1,8 +1,8 @@
-"""Which copies of the same values differ, and who is in the minority? Pure: digests in, verdict out.
+"""Find out which copies of the same values differ, and which ranks are in the minority. Pure: digests in, verdict out.
 
-A cell of an array is held by several ranks, and by several devices of a rank. Every rank has one vote on it, which its
-copies share; the value with more than half of the votes is the majority's, and who holds another dissents. Where no
-value has more than half it is a tie, and all that is said is who agrees with whom.
+A cell of an array is held by several ranks, and by several devices of a rank. Every rank has one vote, which its copies
+share. The value with more than half of the votes has the majority, and ranks with another value are in the minority. If
+no value has more than half, it is a tie, and only the groups of equal copies are known.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from allranks.errors import name_ranks
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Ranks that say the same of a group of entries: ``digests``, of equal width, one after the other.
+    """Ranks with equal digests of a group of entries: ``digests``, of equal width, one after the other.
 
-    A rank whose own devices disagree is a party of its own: ``inconsistent`` has what each device says, by entry.
+    A rank whose own devices disagree is a party of its own: ``inconsistent`` has the digest on each device, by entry.
     """
 
     ranks: tuple[int, ...]
@@ -29,14 +29,14 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class CopyGroup:
-    """Copies that agree: all those of ``ranks``, and single devices of others, as (rank, device)."""
+    """Copies that agree: all those of ``ranks``, and single devices of other ranks, as (rank, device)."""
 
     ranks: tuple[int, ...]
     devices: tuple[tuple[int, str], ...] = ()
 
     @property
     def members(self) -> frozenset[int]:
-        """Every rank that has such a copy."""
+        """Every rank with such a copy."""
         return frozenset(self.ranks) | {rank for rank, _ in self.devices}
 
     def __str__(self) -> str:
@@ -49,7 +49,9 @@ class CopyGroup:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How the vote on one entry went: ``groups`` with the most votes first; ``decided`` if the first has over half."""
+    """The result of the vote on one entry: ``groups`` with the most votes first; ``decided`` if the first has over
+    half.
+    """
 
     entry: int
     groups: tuple[CopyGroup, ...]
@@ -57,9 +59,9 @@ class Count:
 
 
 def parties(reports: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
-    """Return which ranks say the same of a group, the largest party first; None if all is well.
+    """Return the parties of a group, the largest first; None if all digests are equal.
 
-    ``reports`` is each rank's digest of the group, and whether its own devices disagree.
+    ``reports`` has each rank's digest of the group, and whether its own devices disagree.
     """
     by_root: defaultdict[str, list[int]] = defaultdict(list)
     for rank, (root, _) in sorted(reports.items()):
@@ -70,9 +72,9 @@ def parties(reports: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
 
 
 def count(of: Sequence[Party], *, width: int, silent: int = 0) -> Iterator[Count]:
-    """Yield the count for each entry on which there are two opinions, in order; digests are ``width`` bytes.
+    """Yield the result for each entry with two values, in order; a digest has ``width`` bytes.
 
-    ``silent`` ranks have a vote, too, and are not among the parties: a majority is one whatever they hold.
+    ``silent`` ranks have a vote, but are in no party: a majority must hold whatever their values are.
     """
     first = of[0].digests
     for entry, at in enumerate(range(0, len(first), width)):
