@@ -1,4 +1,4 @@
-"""What a leaf is, and which part of it a rank holds."""
+"""Define what a leaf is, how it is split over ranks, and what a tree of leaves provides."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:  # the core is light without it
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One array of a tree. ``pieces`` is how many parts each dimension is cut into over the devices: all 1 where every
-    device holds the whole; ``device_bytes`` is what one device holds of it.
+    """One array of a tree; ``pieces`` is how many parts each dimension is cut into over the devices.
+
+    They are all 1 if every device holds the complete array. ``device_bytes`` is what one device holds of it.
     """
 
     path: str
@@ -33,22 +34,22 @@ class Leaf:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the whole array."""
+        """The bytes of the complete array."""
         return self.device_bytes * math.prod(self.pieces)
 
     @property
     def sharded(self) -> bool:
-        """Whether no device holds the whole array."""
+        """Whether no device holds the complete array."""
         return math.prod(self.pieces) > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How arrays are cut over ranks: a grid of cells, and who holds each.
+    """How arrays are split over ranks: a grid of cells, and the ranks that hold each.
 
-    ``cuts`` is how many cells each dimension has; of n elements, cell i has those from ``i * ceil(n / cuts)`` on, at
-    most ``ceil(n / cuts)`` (the last ones may be smaller, or empty). ``holders`` are the ranks that hold each cell, in
-    ascending order; cells in row-major order. An array that every rank holds has one cell, held by all.
+    ``cuts`` is the number of cells of each dimension. Of n elements, cell i has those from ``i * ceil(n / cuts)`` on,
+    at most ``ceil(n / cuts)`` (the last cells may be smaller, or empty). ``holders`` are the ranks that hold each cell,
+    in ascending order; cells are in row-major order. An array that every rank holds has one cell, held by all.
     """
 
     cuts: tuple[int, ...]
@@ -57,12 +58,12 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One array of a tree as all ranks together hold it; equal on every rank. No byte of it.
+    """One array of a tree as all ranks together hold it; equal on every rank. It contains no data.
 
-    ``dtype`` is NumPy's name (also ``bfloat16``, ``float8_e4m3fn``, ``int4``, ...). ``kind`` is "" for a plain array,
-    or the dtype of JAX PRNG keys (``key<fry>``), whose shape and dtype are then those of the bits, or what only torch
-    has a name for (``torch.uint3``), of bytes then. With ``per_rank``, the first dimension is that of the ranks:
-    each has an array of its own.
+    ``dtype`` is NumPy's name (also ``bfloat16``, ``float8_e4m3fn``, ``int4``, ...). ``kind`` is "" for a plain array.
+    It is the dtype of JAX PRNG keys (``key<fry>``) if shape and dtype are those of their bits, or a dtype that only
+    torch names (``torch.uint3``) if they are those of its bytes. With ``per_rank``, the first dimension is that of the
+    ranks: each rank has an array of its own.
     """
 
     path: str
@@ -76,8 +77,8 @@ class Declared:
 class CellBytes(NamedTuple):
     """The bytes of one cell in host memory: ``data`` is flat uint8 in row-major order.
 
-    ``mutable`` says whether the program may change them once it goes on; if not, the array itself is kept alive, and
-    safe from donation, as long as ``data`` is.
+    ``mutable`` says whether the program may change them when it continues. If not, ``data`` keeps the array alive, and
+    safe from donation.
     """
 
     data: NDArray[np.uint8]
@@ -87,8 +88,8 @@ class CellBytes(NamedTuple):
 class Copy(NamedTuple):
     """One copy of a cell in this process, as a device holds it.
 
-    ``part`` is the framework's own array on ``device``, ``framework`` who knows it (``numpy``, ``jax``, ``torch``),
-    ``on_host`` whether it lies in the host's memory. ``fetch()`` returns its bytes there: flat, in row-major order.
+    ``part`` is the framework's array on ``device``; ``framework`` is ``numpy``, ``jax`` or ``torch``; ``on_host``: it
+    is in host memory. ``fetch()`` returns its bytes in host memory: flat, in row-major order.
     """
 
     cell: int
@@ -103,7 +104,7 @@ class Copy(NamedTuple):
 class Target:
     """Where a part of an array goes: ``buffer`` has the extent's shape and the array's dtype, and any strides.
 
-    It is the array's own memory if ``live``.
+    If ``live``, it is the array's own memory.
     """
 
     extent: Extent
@@ -112,7 +113,7 @@ class Target:
 
 
 class OpenTree(Protocol):
-    """A tree taken apart: what ``arrays.detect.open_tree(tree, rank=..., size=...)`` returns on every rank."""
+    """A flattened tree: the result of ``arrays.detect.open_tree(tree, rank=..., size=...)`` on every rank."""
 
     @property
     def declared(self) -> tuple[Declared, ...]:
@@ -120,62 +121,68 @@ class OpenTree(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """What ``declared`` says, quick to make and to compare: equal where that is equal (in this process only)."""
+        """A key for ``declared``, quick to make and to compare: equal if ``declared`` is equal (in this process
+        only).
+        """
 
     @property
     def values(self) -> dict[str, bool | int | float | str | None]:
         """The leaves that are JSON values, by path."""
 
     def cell_bytes(self, array: int, cell: int) -> CellBytes:
-        """Return a cell, which this rank holds, of ``declared[array]``."""
+        """Return a cell of ``declared[array]``, which this rank must hold."""
 
     @property
     def main_values(self) -> dict[str, bool | int | float | str | None]:
-        """The JSON values of which rank 0's are meant, whatever other ranks have."""
+        """The JSON values of which rank 0's count, whatever other ranks have."""
 
     @property
     def rank_values(self) -> dict[str, bool | int | float | str | None]:
-        """The JSON values of which each rank has its own."""
+        """The JSON values that each rank has for itself."""
 
     @property
     def skipped(self) -> dict[str, str]:
-        """What is neither, by path: what it is. Empty unless the tree was opened so that this may be."""
+        """The leaves that are neither arrays nor JSON values, with what they are. Empty unless the tree was opened to
+        skip them.
+        """
 
     @property
     def follows_checkpoint(self) -> bool:
-        """Whether a part of a template takes the structure of what is saved: optimizers, schedules."""
+        """Whether a part of a template takes the structure of the checkpoint: optimizers, schedules."""
 
     @property
     def rank_local_paths(self) -> tuple[str, ...]:
-        """The paths of what each rank has for itself, and is dealt anew where another number of ranks restores."""
+        """The paths of what each rank has for itself; another number of ranks gets it distributed anew."""
 
     @property
     def kept_settings(self) -> dict[str, Any]:
-        """What a template keeps, by path, since the checkpoint has none of it: settings of optimizers and schedules."""
+        """The settings of optimizers and schedules that a template keeps, by path, because the checkpoint has none."""
 
     def memory(self, array: int) -> Hashable | None:
-        """Return what is the same for arrays of one memory (tied weights), and for no others; None if none can be."""
+        """Return a key that is equal for arrays with one memory (tied weights), and for no others; None if there are
+        none.
+        """
 
     @property
     def ties(self) -> dict[int, int]:
-        """Which arrays are one memory with which earlier one, on every rank: tied weights."""
+        """The arrays that are one memory with an earlier array, on every rank: tied weights."""
 
     def copies(self, array: int) -> tuple[Copy, ...]:
-        """Return every copy of a cell of ``declared[array]`` that a device of this process holds: none of what is only
+        """Return every copy of a cell of ``declared[array]`` on a device of this process; () if it is only
         described.
         """
 
     def targets(self, array: int) -> tuple[Target, ...]:
-        """Return what this rank needs of ``declared[array]``: each part once, to be filled."""
+        """Return the parts of ``declared[array]`` that this rank needs, each once, to be filled."""
 
     @property
     def encoded(self) -> tuple[int, ...]:
-        """The arrays that objects of registered types are made of."""
+        """The arrays of which objects of registered types are made."""
 
     def decode(self, values: Mapping[str, bool | int | float | str | None]) -> None:
         """Make the objects of registered types, for ``rebuild``, once the targets of ``encoded`` are filled.
 
-        Raises DoesNotFit where one cannot be made.
+        Raises DoesNotFit if one cannot be made.
         """
 
     def rebuild(self, values: Mapping[str, bool | int | float | str | None]) -> object:
@@ -183,7 +190,7 @@ class OpenTree(Protocol):
 
 
 class GatheringWorld(Protocol):
-    """What this part needs of a world: to know who we are, and to see what every rank says."""
+    """The part of a world that this package needs: the rank, the size, and ``all_gather``."""
 
     @property
     def rank(self) -> int: ...
@@ -195,7 +202,7 @@ class GatheringWorld(Protocol):
 
 
 class Backend(Protocol):
-    """What ``arrays/jax.py`` and ``arrays/torch.py`` each provide as module functions."""
+    """The functions that ``arrays/jax.py`` and ``arrays/torch.py`` each provide."""
 
     def owns(self, tree: object) -> bool: ...
 

@@ -1,4 +1,4 @@
-"""Rows, ranks, devices and accumulation steps must multiply to the global batch. Pure: numbers in, verdict out."""
+"""Check that rows, ranks, devices and accumulation steps multiply to the global batch. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from allranks.errors import BatchMismatch, name_ranks
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """``size`` rows a step = ``ranks`` x ``devices`` of each rank x rows a device sees at once x ``accumulation``.
+    """A batch of ``size`` rows = ``ranks`` x ``devices`` of each rank x rows of a device at once x ``accumulation``.
 
-    ``str()`` is that line: ``64 = 4 ranks x 2 devices x 4 x 2 accumulation``. Sizes that do not multiply raise
-    BatchMismatch, which names the nearest sizes that do.
+    ``str()`` is that equation: ``64 = 4 ranks x 2 devices x 4 x 2 accumulation``. Raises BatchMismatch, naming the
+    nearest valid sizes, if they do not multiply.
     """
 
     size: int
@@ -27,7 +27,7 @@ class BatchPlan:
         parts = {"ranks": self.ranks, "devices": self.devices, "accumulation": self.accumulation}
         for name, value in parts.items():
             if value < 1:
-                raise BatchMismatch(f"{name} is {value}.", remedy="It must be at least 1.")
+                raise BatchMismatch(f"{name}={value}: expected at least 1.")
         unit = math.prod(parts.values())
         if self.size < 1 or self.size % unit:
             below = max(self.size // unit, 0) * unit
@@ -47,25 +47,25 @@ class BatchPlan:
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows one device sees in one micro-batch."""
+        """The rows of one device in one micro-batch."""
         return self.size // (self.ranks * self.devices * self.accumulation)
 
     @property
     def rows_per_rank(self) -> int:
-        """How many rows of a global batch one rank brings."""
+        """The rows of a global batch that one rank provides."""
         return self.size // self.ranks
 
     def rows_of(self, rank: int) -> range:
-        """Return which rows of the global batch ``rank`` brings."""
+        """Return the rows of the global batch that ``rank`` provides."""
         return range(rank * self.rows_per_rank, (rank + 1) * self.rows_per_rank)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one rank says about the rows it brings.
+    """What one rank reports about its rows.
 
-    ``leaves`` describe them (path, dtype, shape), ``shards`` are the parts of the global batch that they are, and
-    ``digest`` is of their bytes: empty where all rows are alike, and so cannot tell whose they are.
+    ``leaves`` describe them (path, dtype, shape); ``shards`` are the parts of the global batch that they are.
+    ``digest`` is that of their bytes, "" if all rows are equal and so cannot be told apart.
     """
 
     leaves: tuple[str, ...]
@@ -74,35 +74,38 @@ class Claim:
 
 
 def count_rows(shapes: Mapping[str, tuple[int, ...]], *, who: str) -> int:
-    """Return the number of rows of the leaves. Raises BatchMismatch where they do not all have the same number."""
+    """Return the number of rows of the leaves. Raises BatchMismatch if they do not all have the same number."""
     groups: defaultdict[int | None, list[str]] = defaultdict(list)
     for path, shape in shapes.items():
         groups[shape[0] if shape else None].append(path)
     if None in groups:
-        raise BatchMismatch(f"{who}: leaf '{groups[None][0]}' has no dimension of rows.", leaf=groups[None][0])
+        raise BatchMismatch(
+            f"{who}: leaf '{groups[None][0]}' has no dimension: expected rows in the first dimension.",
+            leaf=groups[None][0],
+        )
     if len(groups) != 1:
         told = ", ".join(f"{rows} in '{paths[0]}'" for rows, paths in groups.items()) or "no leaf at all"
         raise BatchMismatch(
-            f"{who}: the leaves do not have the same number of rows: {told}.",
-            remedy="The first dimension of every leaf counts the rows that this rank brings.",
+            f"{who}: the leaves have different numbers of rows: {told}.",
+            remedy="The first dimension of every leaf must be the rows of this rank.",
         )
     return next(rows for rows in groups if rows is not None)
 
 
 def count_global_rows(rows: int, *, mine: int, shards: int, global_rows: int | None, who: str) -> int:
-    """Return the rows of the global batch, of whose ``shards`` this rank brings ``mine``, as ``rows`` rows.
+    """Return the rows of the global batch with ``shards`` parts, if this rank's ``mine`` parts have ``rows`` rows.
 
-    Raises BatchMismatch where they do not divide, or do not add up to ``global_rows`` where that is given.
+    Raises BatchMismatch if they do not divide, or do not add up to a given ``global_rows``.
     """
     if rows == 0 or rows % mine:
         raise BatchMismatch(
-            f"{who}: {rows} rows do not divide over the {mine} parts of the batch that this rank's devices hold.",
+            f"{who}: {rows} rows cannot be divided over the {mine} parts of the batch on this rank's devices.",
             remedy="Every device needs the same number of rows.",
         )
     total = rows * shards // mine
     if global_rows is not None and total != global_rows:
         raise BatchMismatch(
-            f"{who}: {rows} rows here make {total} over all ranks, and global_rows is {global_rows}.",
+            f"{who}: {rows} rows here make {total} over all ranks: expected global_rows={global_rows}.",
             remedy=_advice(rows, mine=mine, shards=shards, global_rows=global_rows),
         )
     return total
@@ -110,45 +113,45 @@ def count_global_rows(rows: int, *, mine: int, shards: int, global_rows: int | N
 
 def _advice(rows: int, *, mine: int, shards: int, global_rows: int) -> str:
     if global_rows % shards:
-        return f"{global_rows} does not divide over the {shards} devices of the batch either."
+        return f"{global_rows} rows cannot be divided over the {shards} parts of the batch either."
     expected = global_rows * mine // shards
     if rows == global_rows:
-        return f"These are the rows of all ranks: bring only this rank's own {expected}."
-    return f"This rank should bring {expected}."
+        return f"These are the rows of all ranks: pass only this rank's own {expected} rows."
+    return f"This rank should pass {expected} rows."
 
 
 def raise_new_total(total: int, before: Sequence[int], *, who: str) -> None:
     """Raise BatchMismatch: a batch of another size came unannounced, perhaps on this rank only."""
     raise BatchMismatch(
-        f"{who}: the rows make a batch of {total} now, and made one of {' or '.join(map(str, before))} before.",
-        remedy=f"Drop the last, smaller batch; or say global_rows={total} on every rank if all mean it.",
+        f"{who}: the rows make a batch of {total}: expected {' or '.join(map(str, before))}, as before.",
+        remedy=f"Drop the last, smaller batch, or pass global_rows={total} on every rank.",
     )
 
 
 def check_claims(claims: Sequence[Claim]) -> None:
-    """Raise BatchMismatch unless all ranks bring rows that fit together; ``claims`` are in rank order.
+    """Raise BatchMismatch unless the ranks' rows fit together; ``claims`` are in rank order.
 
-    Their leaves must be alike; ranks that bring the same part of the batch must bring the same bytes, and ranks that
-    bring different parts must not: that is one data set read by everybody.
+    Their leaves must be alike. Ranks with the same part of the batch must have the same bytes, and ranks with different
+    parts must not: equal bytes mean that every rank reads the same data.
     """
     alike = _ranks_by(claim.leaves for claim in claims)
     if len(alike) > 1:
         told = "; ".join(f"{name_ranks(ranks)}: {', '.join(leaves)}" for leaves, ranks in alike.items())
         fewest: list[int] = min(alike.values(), key=len)
         raise BatchMismatch(
-            f"the ranks bring different rows: {told}.",
+            f"the ranks have different rows: {told}.",
             ranks=fewest,
-            remedy="Every rank must bring the same number of rows, with the same shapes and dtypes.",
+            remedy="Every rank must pass the same number of rows, with the same shapes and dtypes.",
         )
     if ranks := _find_clash(claims, key=lambda claim: claim.shards, value=lambda claim: claim.digest):
         raise BatchMismatch(
-            f"{name_ranks(ranks)} hold the same part of the batch, and bring different bytes for it.",
+            f"{name_ranks(ranks)} hold the same part of the batch, but have different bytes for it.",
             ranks=ranks,
             remedy="Ranks that differ only along a mesh axis that is not the batch's must read the same rows.",
         )
     if ranks := _find_clash(claims, key=lambda claim: claim.digest, value=lambda claim: claim.shards):
         raise BatchMismatch(
-            f"{name_ranks(ranks)} bring byte-identical rows for different parts of the batch.",
+            f"{name_ranks(ranks)} have byte-identical rows for different parts of the batch.",
             ranks=ranks,
             remedy="Every rank must read its own rows: BatchPlan.rows_of(rank) says which.",
         )

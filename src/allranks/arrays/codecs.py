@@ -1,4 +1,4 @@
-"""Types that a state may hold and no framework knows: how each is encoded to arrays and JSON, and decoded again."""
+"""Encode objects of registered types as arrays and JSON, and decode them again."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """``encode(value)`` returns a tree of what a state may hold, ``decode(tree, like)`` the value again.
+    """``encode(value)`` returns a tree that a state may hold, ``decode(tree, like)`` returns the value again.
 
-    ``like`` is the value of the template. If not ``fixed``, the tree may have other arrays and keys than that of
-    ``like``.
+    ``like`` is the template's value. If not ``fixed``, the tree may have other arrays and keys than that of ``like``.
     """
 
     encode: Callable[[Any], Any]
@@ -92,18 +91,18 @@ _BUILT_IN: dict[type, Codec] = {
 def register_type(
     kind: type[T], encode: Callable[[T], Any], decode: Callable[[Any, T], T], *, fixed: bool = True
 ) -> None:
-    """Have checkpoints hold objects of a type and its subclasses. Call it before the first save and restore.
+    """Let checkpoints hold objects of a type and its subclasses. Call it before the first save and restore.
 
-    ``encode(value)`` returns what stands for it: a tree of arrays and JSON values, also with other registered types.
-    ``decode(tree, like)`` returns the object again: of that tree, filled from a checkpoint, and the template's object.
-    Paths, shapes and dtypes must be those of the template's object, unless ``fixed`` is False: then the tree is as it
-    was saved, of whatever length, and holds arrays and JSON values alone, since nothing says what else to make of them.
+    ``encode(value)`` returns a tree of arrays and JSON values, also with other registered types. ``decode(tree, like)``
+    returns the object again, from that tree, filled from a checkpoint, and the template's object. Paths, shapes and
+    dtypes must be those of the template's object, unless ``fixed`` is False: then the tree is as it was saved, of any
+    length. It may hold arrays and JSON values only, because nothing says what else to make of them.
 
     Examples:
         >>> register_type(Vocabulary, lambda v: {"tokens": v.tokens}, lambda tree, _: Vocabulary(tree["tokens"]))
     """
     if not isinstance(kind, type):
-        raise AllranksError(f"register_type: {kind!r:.80} is no type.")
+        raise AllranksError(f"register_type: {kind!r:.80}: expected a type.")
     _REGISTERED[kind] = Codec(encode, decode, fixed)
     is_registered.cache_clear()
     _codec_of.cache_clear()
@@ -111,19 +110,19 @@ def register_type(
 
 @lru_cache(maxsize=1 << 12)
 def is_registered(kind: type) -> bool:
-    """Return whether the program has registered a type, or a base of it: its word counts more than a framework's."""
+    """Return whether the program has registered a type, or a base of it: this has priority over frameworks."""
     return any(base in _REGISTERED for base in kind.__mro__)
 
 
 @lru_cache(maxsize=1 << 12)
 def _codec_of(kind: type) -> Codec | None:
-    """Return how objects of a type are encoded, None where nobody has said so."""
+    """Return how objects of a type are encoded; None if it is not registered."""
     known = _BUILT_IN | _REGISTERED
     return next((known[base] for base in kind.__mro__ if base in known), None)
 
 
 def opener(node: Any, context: OpenContext) -> Opener | None:
-    """Return what takes apart an object whose type is registered, None for any other."""
+    """Return how to open an object of a registered type; None for any other object."""
     codec = _codec_of(type(node))  # type: ignore[arg-type]
     return None if codec is None else partial(_open, context)
 
@@ -142,10 +141,12 @@ def _open(context: OpenContext, node: Any) -> Branch:
         except Exception as error:
             raise CannotStore(f"'{path}': {_failure_text('encode', kind, error)}", leaf=path) from error
         if type(tree) is type(node):
-            raise CannotStore(f"'{path}': encode of {kind} returned a {kind} again.", leaf=path)
+            raise CannotStore(
+                f"'{path}': encode of {kind} returned a {kind}: expected arrays and JSON values.", leaf=path
+            )
         if not codec.fixed and (inner := _registered_type_in(tree)):
             words = f"encode of {kind}, which is registered with fixed=False, returned a tree with a {inner}"
-            raise CannotStore(f"'{path}': {words}: expected arrays and JSON values. Encode that one, too.", leaf=path)
+            raise CannotStore(f"'{path}': {words}: expected arrays and JSON values. Encode it, too.", leaf=path)
         saved = None if codec.fixed or context.saved is None else context.saved.below(path)
         return tree if saved is None else _as_saved(tree, saved)
 
@@ -159,7 +160,7 @@ def _open(context: OpenContext, node: Any) -> Branch:
 
 
 def _registered_type_in(tree: Any) -> str:
-    """Return the name of a type in a tree that is encoded as well, "" if there is none."""
+    """Return the name of a registered type in a tree; "" if there is none."""
     if isinstance(tree, dict | list | tuple):
         inside = tree.values() if isinstance(tree, dict) else tree
         return next(filter(None, map(_registered_type_in, inside)), "")
@@ -172,7 +173,7 @@ def _failure_text(what: str, kind: str, error: Exception) -> str:
 
 
 def _as_saved(tree: Any, saved: Node) -> Any:
-    """Return a template for what is saved; of the kinds of arrays that ``tree`` has, where it has them."""
+    """Return a template for what is saved, with the kinds of arrays that ``tree`` has."""
     if isinstance(saved, dict):
         if isinstance(tree, list | tuple) or (tree is None and saved.keys() == {str(at) for at in range(len(saved))}):
             items = dict(enumerate(tree or ()))
@@ -185,7 +186,7 @@ def _as_saved(tree: Any, saved: Node) -> Any:
 
 
 def like_saved(array: Any, saved: SavedArray) -> Any:
-    """Return an array like this one, of the shape that is saved: itself, if that is its own."""
+    """Return an array like this one with the saved shape: the array itself if that is its own."""
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         return np.empty(saved.shape, DTYPES[saved.dtype])
     if tuple(array.shape) == saved.shape:

@@ -1,4 +1,4 @@
-"""The face of this part, for whichever framework a tree comes from; imports none that the program has not imported."""
+"""Describe and open trees of any framework; imports no framework that the program has not imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from allranks.arrays.leaves.base import Adapter, OpenContext
 from allranks.arrays.saved_tree import SavedTree
 from allranks.errors import AllranksError
 
-# What adapts the leaves and nodes of a module that the program has imported; the first that claims one has it.
+# The adapter for leaves and nodes of each module that the program has imported; the first that claims one gets it.
 _LEAVES = {
     "numpy": "allranks.arrays.leaves.numpy",
     "flax.nnx": "allranks.arrays.leaves.flax",
@@ -26,8 +26,9 @@ _LEAVES = {
 
 
 def describe(tree: object) -> tuple[Leaf, ...]:
-    """Return the arrays of a tree (JAX's pytree; a torch module or nested mappings): path, shape, dtype, how each is
-    split, and the bytes that a device holds. No byte moves; any rank may call it alone.
+    """Return the arrays of a tree: path, shape, dtype, how each is split, and the bytes on one device.
+
+    The tree is a pytree of JAX, a torch module, or nested mappings. No data moves; any rank may call it alone.
     """
     return _backend(tree).describe(tree)
 
@@ -43,15 +44,15 @@ def open_tree(
     saved: SavedTree | None = None,
     choose: Callable[[Sequence[str]], Mapping[str, str]] | None = None,
 ) -> OpenTree:
-    """Return a state taken apart, to be saved or, if ``for_restore``, to be filled and put together again.
+    """Return a flattened state, to be saved or, if ``for_restore``, to be filled and put together again.
 
-    Containers, pytrees and objects with ``state_dict()`` and ``load_state_dict()`` are opened; arrays of JAX, NumPy and
-    PyTorch and JSON values are leaves. Moves no byte; every rank calls it. Raises CannotStore, naming every leaf that
-    is neither. Optimizers and schedules take the structure of what is ``saved``, if that is given. If
-    ``for_comparison``, an object with a method ``alike()``, as a loader's snapshot, is opened as the JSON that this
-    returns, and a function is a leaf, its name. If ``skip_unknown``, what is neither is no error, but ``skipped`` over.
-    ``choose`` returns for which paths rank 0's leaf is meant ("main") or each rank's ("rank"); what torch itself takes
-    from rank 0 is, in any case.
+    Containers, pytrees and objects with ``state_dict()`` and ``load_state_dict()`` are opened. Arrays of JAX, NumPy and
+    PyTorch and JSON values are leaves. No data moves; every rank calls it. Raises CannotStore, naming every leaf that
+    is neither. Optimizers and schedules take the structure of ``saved``, if it is given. If ``for_comparison``, an
+    object with a method ``alike()``, as a loader's snapshot, is opened as the JSON that it returns, and a function is a
+    leaf, its name. If ``skip_unknown``, leaves that are neither are listed in ``skipped``. ``choose`` returns the paths
+    of which rank 0's leaf counts ("main") or each rank's ("rank"); leaves that torch itself takes from rank 0 are
+    always rank 0's.
     """
     adapters = [cast(Adapter, import_module(name)) for needs, name in _LEAVES.items() if needs in sys.modules]
     context = OpenContext(rank, size, for_restore, for_comparison, skip_unknown, saved, choose=choose)
@@ -69,4 +70,4 @@ def _backend(tree: object) -> Backend:
             backend = cast(Backend, import_backend(framework))
             if backend.owns(tree):
                 return backend
-    raise AllranksError("there is no JAX array and no torch tensor in this tree.")
+    raise AllranksError("describe: the tree has no JAX array and no torch tensor: expected one at least.")

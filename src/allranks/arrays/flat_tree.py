@@ -1,4 +1,4 @@
-"""A tree taken apart for saving and restoring, of whichever frameworks its leaves are."""
+"""Flatten a tree into leaves for saving and restoring, whatever the frameworks of its leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOLD = 8
 
 
 class FlatTree:
-    """``OpenTree`` over the adapters of the frameworks that the program has imported. Raises CannotStore."""
+    """An ``OpenTree`` over the adapters of the frameworks that the program has imported. Raises CannotStore."""
 
     def __init__(self, tree: object, adapters: Sequence[Adapter], context: OpenContext) -> None:
         self._context = context
@@ -86,7 +86,7 @@ class FlatTree:
 
     @cached_property
     def _aliases(self) -> frozenset[int]:
-        """The arrays that begin where another one does: of few, so that the rest need no second look."""
+        """The arrays that begin at the same address as another one: few, so only they need a closer check."""
         leaves, of_type = self._walk.leaves, self._of_type
         first: dict[int, int] = {}
         found: set[int] = set()
@@ -133,7 +133,7 @@ class FlatTree:
         return self._walk.make(iter(self._filled(self._fills, values)))
 
     def _filled(self, arrays: Iterable[int], values: Mapping[str, Value]) -> list[object]:
-        """Return the leaves, of these arrays with the contents of their targets."""
+        """Return the leaves, those of ``arrays`` with the contents of their targets."""
         leaves = list(self._walk.leaves)
         for array in arrays:
             leaf_fill = self._fills.get(array)
@@ -149,8 +149,8 @@ class FlatTree:
         return leaves
 
     def _choose(self) -> dict[str, str]:
-        """Return the paths of leaves of which each rank's is meant ("rank"), or rank 0's ("main"; where nobody said so,
-        "usual").
+        """Return the paths whose leaf is chosen by rank: "rank" for each rank's, "main" for rank 0's, "usual" by
+        default.
         """
         context, paths = self._context, self._walk.paths
         if context.for_restore or context.size == 1:
@@ -216,7 +216,7 @@ def _open_for_comparison(node: Any) -> Branch:
 
 
 def _describe_unknown(leaf: object) -> tuple[str, str]:
-    """Return what a leaf of no known kind is, and what its owner can do."""
+    """Return what a leaf of an unknown kind is, and what to do about it."""
     kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
     if callable(leaf):
         name = getattr(leaf, "__qualname__", repr(leaf))
@@ -231,7 +231,8 @@ def _describe_unknown(leaf: object) -> tuple[str, str]:
     known = next((remedies[base] for base in type(leaf).__mro__ if base in remedies), None)
     name = type(leaf).__qualname__
     return kind, known or (
-        "Leave it out, make its type a dataclass, give it state_dict() and load_state_dict(), or say how it is stored: "
+        "Leave it out, make its type a dataclass, give it state_dict() and load_state_dict(), or "
+        "register how it is stored: "
         f"allranks.checkpoint.register_type({name}, encode, decode)."
     )
 
@@ -262,8 +263,8 @@ def _check_text(paths: Sequence[str], *, rank: int) -> None:
 def _same_path(paths: Sequence[str], *, rank: int) -> CannotStore:
     twice = [path for path, count in Counter(paths).items() if count > 1]
     return CannotStore(
-        f"rank {rank}: several leaves have one path: {', '.join(map(repr, twice[:_TOLD]))}.",
+        f"rank {rank}: several leaves have the same path: {', '.join(map(repr, twice[:_TOLD]))}.",
         ranks=(rank,),
         leaf=twice[0],
-        remedy="Keys that differ by type only (1 and '1'), or that contain '/', can collide: rename one.",
+        remedy="Rename one: keys that differ only by type (1 and '1'), or that contain '/', can collide.",
     )

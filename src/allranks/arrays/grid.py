@@ -1,4 +1,4 @@
-"""Which grid of cells are these parts of an array? Pure."""
+"""Compute with grids of cells: which grid some parts of an array form, and where each cell is. Pure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _known: dict[Split, Split] = {}
 
 
 def intern_split(split: Split) -> Split:
-    """Return the one object of this process that is equal to ``split``; it lives as long as the process."""
+    """Return the one object of this process that equals ``split``; it lives as long as the process."""
     return _known.setdefault(split, split)
 
 
 @lru_cache
 def replicated_split(dimensions: int, size: int) -> Split:
-    """Return the split of an array that each of ``size`` ranks holds whole."""
+    """Return the split of an array that each of ``size`` ranks holds completely."""
     return intern_split(Split((1,) * dimensions, (tuple(range(size)),)))
 
 
 def split_of(shape: tuple[int, ...], parts: Iterable[tuple[Iterable[int], Extent]]) -> Split | None:
-    """Return the split whose cells are these parts, each with the ranks that hold it; None if they are no such grid.
+    """Return the split whose cells are these parts, each with the ranks that hold it; None if they form no grid.
 
-    A part may be named many times. Empty parts count: they are the last cells of a dimension.
+    A part may occur several times. Empty parts count: they are the last cells of a dimension.
     """
     ranks: defaultdict[Extent, set[int]] = defaultdict(set)
     for holders, extent in parts:
@@ -66,10 +66,10 @@ def cell_of(extent: Extent, shape: tuple[int, ...], cuts: tuple[int, ...]) -> in
 def extent_on_device(
     index: Sequence[int], shape: tuple[int, ...], axes: Sequence[tuple[int, int] | None], mesh: Sequence[int]
 ) -> Extent | None:
-    """Return what the device at ``index`` of a mesh holds, None if that is no box.
+    """Return what the device at ``index`` of a mesh holds; None if that is not a box.
 
-    Each axis of the mesh in turn cuts what the axes before it have left, torch's way: None does not cut, and
-    ``(dimension, groups)`` takes of each of so many chunks of that dimension (usually 1) the part of this device.
+    Each axis of the mesh cuts what the axes before it have left, as in torch. None does not cut. ``(dimension,
+    groups)`` takes this device's part of each of ``groups`` chunks of that dimension (usually 1).
     """
     kept = [[range(whole)] for whole in shape]
     for axis, mine, count in zip(axes, index, mesh, strict=True):
@@ -86,13 +86,13 @@ def extent_on_device(
 
 
 def _chunk(start: int, stop: int, count: int, number: int) -> tuple[int, int]:
-    """Return where chunk ``number`` of ``count`` begins and ends: all are of one size but the last ones."""
+    """Return the begin and end of chunk ``number`` of ``count``: all have one size except the last ones."""
     step = -(-(stop - start) // count)
     return min(start + number * step, stop), min(start + (number + 1) * step, stop)
 
 
 def _runs(runs: Iterable[range], start: int, stop: int) -> Iterator[range]:
-    """Yield the elements from number ``start`` to ``stop`` of these."""
+    """Yield the elements from number ``start`` to ``stop``."""
     for run in runs:
         yield run[max(start, 0) : max(stop, 0)]
         start, stop = start - len(run), stop - len(run)

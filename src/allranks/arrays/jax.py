@@ -1,4 +1,4 @@
-"""Trees of JAX arrays: how they are split, and rows made into a global batch."""
+"""Describe trees of JAX arrays, and make rows into a global batch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from allranks.errors import BatchMismatch
 
 T = TypeVar("T")
 
-# What a world's ranks have compared already, and how many rows it made: once for each shape of a row is enough, and no
-# step is slowed down.
+# What the ranks of a world have compared, and the rows that it made. One comparison for each shape of a row is enough,
+# and slows down no step.
 _compared: WeakKeyDictionary[GatheringWorld, dict[object, set[int]]] = WeakKeyDictionary()
 
 
@@ -30,12 +30,12 @@ def owns(tree: object) -> bool:
 
 
 def describe(tree: object) -> tuple[Leaf, ...]:
-    """Return the arrays of the tree and how each is split over devices. Moves no byte; any rank may call it alone."""
+    """Return the arrays of the tree and how each is split over devices. No data moves; any rank may call it alone."""
     return tuple(_leaf(path, array) for path, array in _arrays(tree).items())
 
 
 def _arrays(tree: object) -> dict[str, Any]:
-    """Return the leaves that are arrays, by path, PRNG keys as their bits."""
+    """Return the arrays by path; PRNG keys as their bits."""
     found = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -63,7 +63,7 @@ def global_batch(
     global_rows: int | None = None,
     world: Callable[[], GatheringWorld],
 ) -> T:
-    """``allranks.global_batch``, whose contract is in data/rows.py; ``world`` is asked for only if there are others."""
+    """Implement ``allranks.global_batch`` (see data/rows.py); ``world`` is called only if there are other ranks."""
     who = f"rank {jax.process_index()}: global_batch"
     cut = PartitionSpec(_batch_axis(mesh, axis, who=who))  # type: ignore[no-untyped-call]
     sharding = NamedSharding(mesh, cut)
@@ -86,13 +86,13 @@ def _batch_axis(mesh: Mesh, axis: str | tuple[str, ...] | None, *, who: str) -> 
     if len(mesh.axis_names) == 1:
         return str(mesh.axis_names[0])
     raise BatchMismatch(
-        f"{who}: the mesh has the axes {', '.join(map(str, mesh.axis_names))}.",
-        remedy="Say with axis=... which of them cut the batch.",
+        f"{who}: the mesh has several axes: {', '.join(map(str, mesh.axis_names))}.",
+        remedy="Pass the axes that cut the batch as axis=.",
     )
 
 
 def shards(sharding: Sharding) -> tuple[int, tuple[int, ...]]:
-    """Return into how many parts rows are cut, and the numbers of those that this process holds."""
+    """Return into how many parts rows are cut, and the numbers of those on this process."""
     devices = len(sharding.device_set)
     starts = {device: cut[0].start or 0 for device, cut in sharding.devices_indices_map((devices,)).items()}
     order = {start: number for number, start in enumerate(sorted(set(starts.values())))}
@@ -106,7 +106,7 @@ def _compare(
     totals = _compared.setdefault(world, {}).setdefault((row, mine), set())
     if total in totals:
         return
-    if totals and not announced:  # alone in seeing a new number, this rank would wait for the others in vain
+    if totals and not announced:  # if only this rank sees a new number, it would wait for the others forever
         batch.raise_new_total(total, sorted(totals), who=who)
     alike = all((array == array[:1]).all() for array in arrays.values())
     bytes_ = "" if alike else show(merge(digest(path, _raw(array)) for path, array in arrays.items()))

@@ -1,6 +1,6 @@
-"""What torch's optimizers keep for each parameter, by the names that their states have. Data.
+"""List what torch's optimizers keep for each parameter, by the names in their states. Data.
 
-It tells a checkpoint of another optimizer from one of a parameter that has had no gradient yet.
+It distinguishes a checkpoint of another optimizer from one of a parameter without a gradient yet.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StateNames:
-    """``shaped`` entries have the parameter's shape, ``unshaped`` have not; ``may`` are not always there, of any shape.
+    """``shaped`` entries have the parameter's shape, ``unshaped`` ones do not; ``may`` are optional, of any shape.
 
-    ``empty`` are lists that may have no element, so that a checkpoint has nothing of them.
+    ``empty`` are lists that may be empty, so that a checkpoint has nothing of them.
     """
 
     shaped: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Random generators of which each rank has its own, as a part of a state."""
+"""Save and restore random generators, of which each rank has its own, as a part of a state."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ _RANKS = "ranks"
 
 
 class RandomState:
-    """Random generators of this rank, by name: a part of a state that is saved of each rank, and restored onto any.
+    """Random generators of this rank by name: a part of a state that is saved for each rank, and restored on any
+    number.
 
     A generator is a ``numpy.random.Generator`` or ``RandomState``, a ``random.Random``, a ``torch.Generator``, a JAX
-    key, or the module ``random``, ``numpy.random`` or ``torch`` for its global one (``torch.cuda`` for that of the
-    device). Generators are restored in place; a key is replaced: read and set it as ``state[name]``.
+    key, or one of the modules ``random``, ``numpy.random`` and ``torch`` for its global generator (``torch.cuda`` for
+    that of the device). Generators are restored in place. A key is replaced: read and set it as ``state[name]``.
 
-    On another number of ranks, each rank below the saved number goes on with its own state. Each of the others gets one
-    that is derived from a saved state and from its rank: no two ranks have the same, and a second restore of the same
-    step derives the same. Raises AllranksError for what is no generator.
+    On another number of ranks, each rank below the saved number continues with its own state. Each other rank gets a
+    state that is derived from a saved one and from its rank: no two ranks have the same, and a second restore of the
+    same step derives the same. Raises AllranksError for an object that is not a generator.
 
     Examples:
         >>> random_state = RandomState(augment=np.random.default_rng([7, world.rank]), python=random, torch=torch)
@@ -43,7 +44,9 @@ class RandomState:
 
     def __init__(self, **generators: Any) -> None:
         if _RANKS in generators:
-            raise AllranksError(f"RandomState: {_RANKS!r} is the name of the number of ranks; take another.")
+            raise AllranksError(
+                f"RandomState: the name {_RANKS!r} is reserved for the number of ranks: choose another name."
+            )
         self._generators = {name: _check_generator(name, generator) for name, generator in generators.items()}
 
     def __getitem__(self, name: str) -> Any:
@@ -60,7 +63,7 @@ class RandomState:
 
 
 def opener(node: object, context: OpenContext) -> Opener | None:
-    """Return what takes a RandomState apart, None for any other node."""
+    """Return how to open a RandomState; None for any other node."""
     return partial(_open, context) if isinstance(node, RandomState) else None
 
 
@@ -80,7 +83,7 @@ def _open(context: OpenContext, node: RandomState) -> Branch:
 
 
 def _derive(name: str, generator: Any, rank: int) -> Any:
-    """Return a generator that is new: its seed is a digest of the state that it has, its name and the rank."""
+    """Return a new generator, seeded with a digest of the given one's state, its name and the rank."""
     kind = _kind_of(generator)
     assert kind is not None
     return kind.reseed(generator, digest(json.dumps([name, rank]), kind.state_of(generator)))
@@ -90,8 +93,8 @@ def _check_generator(name: str, generator: Any) -> Any:
     found = _global(generator) if isinstance(generator, ModuleType) else generator
     if found is None or _kind_of(found) is None:
         raise AllranksError(
-            f"RandomState: {name}={generator!r:.80} is no random generator.",
-            remedy="Give a numpy, random or torch generator, a JAX key, or one of the modules random, numpy.random, "
+            f"RandomState: {name}={generator!r:.80}: expected a random generator.",
+            remedy="Pass a generator of numpy, random or torch, a JAX key, or one of the modules random, numpy.random, "
             "torch and torch.cuda.",
         )
     return found

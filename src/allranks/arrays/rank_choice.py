@@ -1,4 +1,4 @@
-"""Arrays that differ over the ranks on purpose: rank 0's is meant, or each rank's."""
+"""Select what is saved of arrays that differ over the ranks on purpose: rank 0's, or each rank's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COUNT = "num_batches_tracked"
 
 
 def batch_statistics(paths: Sequence[str]) -> Iterator[str]:
-    """Yield the paths of the running statistics of torch's batch normalisation: each rank has those of its own rows."""
+    """Yield the paths of running statistics of torch's batch normalisation: each rank has those of its own rows."""
     for path in [path for path in paths if path.endswith(_COUNT)]:
         before = path.removesuffix(_COUNT)
         names = [before + name for name in ("running_mean", "running_var")]
@@ -22,22 +22,23 @@ def batch_statistics(paths: Sequence[str]) -> Iterator[str]:
 
 
 def is_below_any(path: str, places: Collection[str]) -> bool:
-    """Return whether a leaf is one of these, or below one of them."""
+    """Return whether a leaf is one of these places, or below one."""
     return any(path == place or path.startswith(f"{place}/") for place in places)
 
 
 @lru_cache(maxsize=1 << 14)
 def spec_for_choice(spec: Spec, choice: str, size: int) -> Spec:
-    """Return what is saved of an array of which each rank has one: rank 0's, or with a first dimension of ranks.
+    """Return what is saved of an array that each rank has for itself: rank 0's, or all with a first dimension of ranks.
 
-    One that the ranks hold together is saved as it is where rank 0's is "usual". Raises LeafRefused for it otherwise.
+    An array that the ranks hold together is saved unchanged if the choice is "usual". Raises LeafRefused otherwise.
     """
     if spec.split != replicated_split(len(spec.shape), size):
         if choice == "usual":
             return spec
         what = "per_rank" if choice == "rank" else "from_main"
         raise LeafRefused(
-            f"one array that the ranks hold together, and {what}= names it", "Name only what every rank has for itself."
+            f"one array that the ranks hold together, and {what}= matches it",
+            "Match only arrays that every rank has for itself.",
         )
     if choice != "rank":
         return Spec(spec.shape, spec.dtype, Split(spec.split.cuts, ((0,),)), spec.kind)

@@ -1,7 +1,7 @@
-"""What a checkpoint has below a path, and how the state of a fresh object takes its structure. Pure.
+"""Give the state of a fresh object the structure that a checkpoint has. Pure.
 
-An optimizer or a learning-rate schedule makes its state as it goes, and a newer library adds settings. So the structure
-of such a state is that of the checkpoint; what the checkpoint lacks stays as the running program has it.
+An optimizer or a learning-rate schedule creates its state as it runs, and a newer library adds settings. So such a
+state takes the structure of the checkpoint; what the checkpoint lacks keeps the running program's values.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class SavedArray:
 # A part of a checkpoint: nested dictionaries by the components of the paths, down to SavedArrays and JSON values.
 Node = Any
 
-# What schedules add to the groups of an optimizer, and what they count or print: no mark of another optimizer.
+# What schedules add to the groups of an optimizer, and what they count or print: it does not mean another optimizer.
 _BOOKKEEPING = frozenset(
     ["initial_lr", "min_lr", "max_lr", "base_momentum", "max_momentum", "swa_lr", "last_epoch", "base_lrs", "verbose"]
 )
 
 
 class SavedTree:
-    """The leaves of a checkpoint, by the paths that they have in a template: SavedArrays and JSON values.
+    """The leaves of a checkpoint by their paths in a template: SavedArrays and JSON values.
 
-    ``separators`` are those of the components of a path; other formats than ours separate them by dots, too.
+    ``separators`` separate the components of a path; other formats than allranks' own use dots, too.
     """
 
     def __init__(self, leaves: Mapping[str, Any], *, separators: str = "/") -> None:
@@ -50,14 +50,14 @@ class SavedTree:
             node = tree
             for name in parents:
                 node = node.setdefault(name, {})
-                if not isinstance(node, dict):  # a leaf whose path others begin with: no state has such
+                if not isinstance(node, dict):  # a leaf at the begin of other paths: no state has one
                     break
             else:
                 node.setdefault(last, leaf)
         return tree
 
     def below(self, path: str) -> Node | None:
-        """Return what is saved below a path ("" for the top), None if that is nothing."""
+        """Return what is saved below a path ("" for the top); None if nothing is."""
         node: Node = self._tree
         for name in self._between.split(path) if path else ():
             node = node.get(name) if isinstance(node, dict) else None
@@ -66,19 +66,19 @@ class SavedTree:
 
 @dataclass(frozen=True, slots=True)
 class TemplateBuilder:
-    """Gives states the structure of a checkpoint. ``make`` returns an array to be filled with a saved one.
+    """Builds templates with the structure of a checkpoint. ``make`` returns an array to be filled with a saved one.
 
-    ``kept_settings`` takes the paths of what the checkpoint lacks, with the values that stay.
+    ``kept_settings`` collects the settings that the checkpoint lacks, by path, with the values that stay.
     """
 
     make: Callable[[SavedArray], object]
     kept_settings: dict[str, Any]
 
     def template_for(self, live: Any, saved: Node, path: str) -> Any:
-        """Return a template for what is saved; ``live`` is the state of the running program at this path.
+        """Return a template for what is saved; ``live`` is the running program's state at this path.
 
-        Where only one side has a setting, that side's value counts. Where each has settings that the other lacks, the
-        object is another one: the template is then ``live``, and does not fit.
+        If only one side has a setting, that side's value counts. If each side has settings that the other lacks, it is
+        another object: then the template is ``live``, and does not fit.
         """
         if isinstance(live, dict) and isinstance(saved, dict):
             attributes = all(isinstance(key, str) for key in live)
@@ -94,7 +94,7 @@ class TemplateBuilder:
         return live
 
     def template_of(self, saved: Node) -> Any:
-        """Return a template made of what is saved alone: children called 0, 1, 2, ... are a list."""
+        """Return a template made only from what is saved: children called 0, 1, 2, ... are a list."""
         if isinstance(saved, SavedArray):
             return self.make(saved)
         if not isinstance(saved, dict):
@@ -123,7 +123,7 @@ class TemplateBuilder:
 
 
 def merge_filled(live: Any, filled: Any) -> Any:
-    """Return a filled template as the running program has such a state: with what was kept, and of its types."""
+    """Return a filled template in the form of the running program's state: with kept settings, and its types."""
     if isinstance(live, dict) and isinstance(filled, dict):
         if not all(isinstance(key, str) for key in live):
             made = copy.copy(live)  # a Counter stays one
@@ -144,18 +144,18 @@ def merge_filled(live: Any, filled: Any) -> Any:
 def notes_of(kept_settings: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a line for each setting that a template keeps."""
     return tuple(
-        f"{path!r} stays {value!r:.60}, as this program has it: the checkpoint has none"
+        f"{path!r} keeps this program's value {value!r:.60}: the checkpoint has none"
         for path, value in kept_settings.items()
     )
 
 
 def as_key(name: str) -> str | int:
-    """Return the key that a component of a path was made of: digits were a number."""
+    """Return the key from which a component of a path was made: digits were a number."""
     return int(name) if name.isdecimal() and str(int(name)) == name else name
 
 
 def _has_settings(names: list[str]) -> bool:
-    """Return whether any of these is a setting, not bookkeeping."""
+    """Return whether any of these names is a setting, and not bookkeeping."""
     return any(not name.startswith("_") and name not in _BOOKKEEPING for name in names)
 
 
@@ -164,7 +164,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_scalar_tensor(value: Any) -> bool:
-    """Return whether this is a tensor of one number without dimensions."""
+    """Return whether this is a tensor without dimensions."""
     return hasattr(value, "fill_") and value.dim() == 0
 
 

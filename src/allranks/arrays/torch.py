@@ -1,4 +1,4 @@
-"""Trees of PyTorch tensors (a module, or nested mappings and sequences): plain tensors, every rank has its own."""
+"""Describe trees of PyTorch tensors (a module, or nested mappings and sequences): each rank has its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def owns(tree: object) -> bool:
 
 
 def describe(tree: object) -> tuple[Leaf, ...]:
-    """Return the tensors of the tree, each whole on its device. Any rank may call it alone."""
+    """Return the tensors of the tree, each complete on its device. Any rank may call it alone."""
     return tuple(
         Leaf(path, tuple(tensor.shape), _dtype(tensor), (1,) * tensor.ndim, tensor.nbytes)
         for path, tensor in _tensors(tree)
@@ -26,7 +26,7 @@ def describe(tree: object) -> tuple[Leaf, ...]:
 
 def _tensors(tree: object, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(tree, DTensor):
-        raise AllranksError(f"leaf '{path}' is a DTensor, which this version cannot describe.", leaf=path)
+        raise AllranksError(f"leaf '{path}' is a DTensor, which describe() does not support.", leaf=path)
     if isinstance(tree, torch.nn.Module):
         tree = tree.state_dict()
     if isinstance(tree, torch.Tensor):

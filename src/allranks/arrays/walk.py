@@ -1,4 +1,4 @@
-"""Containers taken apart and put together again; knows no framework. Paths are those of ``jax.tree_util.keystr``."""
+"""Take containers apart and put them together again, for any framework. Paths are those of ``jax.tree_util.keystr``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 from allranks.errors import CannotStore
 
-# Puts a node together from the leaves that are next; None stands for a leaf, which is the next one itself.
+# Makes a node from the next leaves; None stands for a leaf, which is the next leaf itself.
 Maker = Callable[[Iterator[object]], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A node taken apart: its children, their names, and what makes such a node of new children.
+    """A node taken apart: its children, their names, and a function that makes such a node of new children.
 
-    ``names`` is None for a node with one child, which stands at the node's own path. ``decodes`` says that ``make`` may
-    refuse what it gets, and is therefore called before anything else is filled.
+    ``names`` is None for a node with one child, which has the node's own path. ``decodes`` says that ``make`` may
+    refuse its children, and is therefore called before anything else is filled.
     """
 
     names: Sequence[object] | None
@@ -35,14 +35,16 @@ Opener = Callable[[Any], Branch]
 
 @dataclass(frozen=True, slots=True)
 class DeferredChild:
-    """A child that depends on its path: ``make`` returns it; ``follows_checkpoint`` what is saved there, if so."""
+    """A child that depends on its path: ``make`` returns it. ``follows_checkpoint``: it depends on what is saved
+    there.
+    """
 
     make: Callable[[str], object]
     follows_checkpoint: bool = True
 
 
 class Part:
-    """A node whose object may be made before the rest of the tree: it has ``leaves[places]``, and those alone."""
+    """A node whose object may be made before the rest of the tree, from ``leaves[places]`` alone."""
 
     def __init__(self, places: range, make: Maker) -> None:
         self.places = places
@@ -50,7 +52,7 @@ class Part:
         self._made: list[object] = []
 
     def make(self, leaves: Iterable[object]) -> None:
-        """Make the object of these leaves. Raises what making it raises."""
+        """Make the object from these leaves. Raises the error of its maker."""
         self._made = [self._make(iter(leaves))]
 
     def __call__(self, leaves: Iterator[object]) -> object:
@@ -59,13 +61,12 @@ class Part:
 
 
 class Walk:
-    """The leaves of a tree in order, and their paths; ``make`` puts the tree together from others.
+    """The leaves of a tree in order, and their paths; ``make`` puts the tree together from other leaves.
 
-    ``follows_checkpoint`` says whether there is a child that depends on what is saved. ``parts`` are the outermost
-    nodes whose branch ``decodes``.
-
-    ``is_leaf`` says of which types the leaves are; ``opener`` is asked how to take apart what is no plain container,
-    and what neither it nor this file can take apart is a leaf, too. Raises CannotStore for keys that make no path.
+    ``follows_checkpoint`` says whether a child depends on what is saved. ``parts`` are the outermost nodes whose branch
+    ``decodes``. ``is_leaf`` returns whether a type is that of leaves. ``opener`` returns how to open a node that is not
+    a plain container; a node that neither it nor this file can open is a leaf, too. Raises CannotStore for keys that
+    make no path.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Walk:
         self._maker = self._visit(tree, None)
 
     def make(self, leaves: Iterator[object]) -> object:
-        """Return the tree with these leaves in the place of its own."""
+        """Return the tree with these leaves instead of its own."""
         return next(leaves) if self._maker is None else self._maker(leaves)
 
     def _visit(self, node: object, path: str | None) -> Maker | None:
@@ -191,7 +192,7 @@ def _open_stateful(node: Any) -> Branch:
 
 
 def stateful(node: object, state: object, load: Callable[[Any], object]) -> Branch:
-    """Return the branch of an object that is known by its state, and loads another: the object stays the same."""
+    """Return the branch of an object that has a state and can load another one: the object stays the same."""
 
     def make(children: list[object]) -> object:
         load(children[0])
@@ -204,9 +205,9 @@ def _bad_key(path: str, names: Sequence[object]) -> CannotStore:
     name = next(name for name in names if type(name) not in _KEYS)
     where = f"of '{path}'" if path else "at the top of the tree"
     return CannotStore(
-        f"the key {name!r} {where} is of type {type(name).__name__}, which makes no path.",
+        f"the key {name!r} {where} has the type {type(name).__name__}: expected a string or a number.",
         leaf=path,
-        remedy="Keys are strings or numbers.",
+        remedy="Use strings or numbers as keys.",
     )
 
 
