@@ -79,6 +79,6 @@ def test_a_long_list_is_shortened_but_counted() -> None:
     found = differences(here, {}, there)
     text = report(found, here, there)
     assert (len(found), text.count("[2, 8] in the checkpoint, [4, 4] here")) == (50, 20)
-    assert "of another shape (50):" in text
+    assert "different shape (50):" in text
     assert "... and 30 more" in text
     assert "1 of the template's 51 arrays (10 of 810 elements, 80 of 3,280 bytes)" in text

@@ -80,7 +80,7 @@ def test_a_job_that_ends_with_its_last_step_in_memory_alone_says_so(
         ckpt._release()
 
     job(run)
-    assert "step 30 is in the memory of the hosts only" in caplog.text
+    assert "step 30 is only in the memory of the hosts" in caplog.text
     assert resumed(machines) == (30, 0, "memory", "")
 
 

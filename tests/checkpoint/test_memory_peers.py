@@ -139,9 +139,9 @@ def test_the_folder_of_a_host_is_for_its_user_alone(tmp_path: Path) -> None:
         hosts.open_folder("/runs/a", "node/7", environ=environ)
     user.rename(tmp_path / "elsewhere")
     user.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageError, match="not a folder of this user alone"):
+    with pytest.raises(StorageError, match="is not private to this user"):
         hosts.open_folder("/runs/a", "node/7", environ=environ)
-    with pytest.raises(StorageError, match="Name the folder of a tmpfs in ALLRANKS_MEMORY_FOLDER"):
+    with pytest.raises(StorageError, match="Set ALLRANKS_MEMORY_FOLDER to a folder of another tmpfs"):
         hosts.open_folder("/runs/a", "a", environ={"ALLRANKS_MEMORY_FOLDER": str(tmp_path / "none")})
 
 
@@ -164,5 +164,5 @@ def test_a_host_that_does_not_answer_is_left_alone_for_a_while(monkeypatch: pyte
         with pytest.raises(StorageError, match="timed out"):
             other.size(PATH)
         monkeypatch.setattr(socket, "create_connection", None)
-        with pytest.raises(StorageError, match=r"timed out \(it is tried again later\)"):
+        with pytest.raises(StorageError, match=r"timed out \(the next attempt is later\)"):
             other.size(PATH)

@@ -142,14 +142,14 @@ def test_each_rank_s_part_is_kept_by_its_host_and_by_the_next_one(machines: Mach
 def test_any_one_host_may_be_lost(machines: Machines, lost: str) -> None:
     job(training(machines, 10, 13))
     machines.lose(*filter(None, [lost]))
-    notes = f"host {lost} holds nothing of it" if lost else ""
+    notes = f"host {lost} has no file of the step" if lost else ""
     assert resumed(machines) == (13, 0, "memory", notes)
 
 
 def test_a_host_whose_memory_cannot_be_read_is_one_that_holds_nothing(machines: Machines) -> None:
     job(training(machines, 10, 13))
     machines.broken = "host-2"
-    assert resumed(machines) == (13, 0, "memory", "host host-2 holds nothing of it")
+    assert resumed(machines) == (13, 0, "memory", "host host-2 has no file of the step")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 11])
@@ -373,4 +373,4 @@ def test_a_real_job_that_loses_a_host_goes_on_bit_for_bit(framework: str, tmp_pa
         assert [path.name for path in memory.rglob("*")] == [f"allranks-{os.getuid()}"], "nothing is left in memory"
     assert losses["lost"] == losses["unbroken"]
     assert losses["lost"].count("\n") == 12, "step 9 is the first after the restart"
-    assert "step 8 from memory: host b holds nothing of it" in said["lost"]
+    assert "step 8 from memory: host b has no file of the step" in said["lost"]

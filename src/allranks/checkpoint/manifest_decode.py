@@ -327,7 +327,10 @@ def _row(first: Shard, item: Any, shape: tuple[int, ...], files: int) -> Run:
 
 def _check_inside(offset: tuple[int, ...], many: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if not len(offset) == len(many) == len(shape):
-        raise InvalidManifest(f"a shard has {len(many)} dimensions: expected {len(shape)}, as its leaf")
+        raise InvalidManifest(
+            f"a shard has the offset {list(offset)} and the shape {list(many)}: expected {len(shape)} "
+            "dimensions, as its leaf"
+        )
     for at, length, limit in zip(offset, many, shape, strict=True):
         if at < 0 or at + length > limit:
             raise InvalidManifest(
