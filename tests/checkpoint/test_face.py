@@ -492,7 +492,7 @@ def test_a_program_that_adds_to_a_run_without_restoring_it_is_told_once(
         other.save(50, state_at(50), block=True)
         other.save(51, state_at(51), block=True)
     assert caplog.text.count("step 50 is saved beside step 6, which was in") == 1
-    assert caplog.text.count("did not restore") == 1
+    assert caplog.text.count("was not restored") == 1
 
 
 def test_a_damaged_newest_step_is_never_taken_in_silence(disk: MemoryStorage, caplog: pytest.LogCaptureFixture) -> None:

@@ -296,7 +296,7 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("occurs twice", lambda d: d["values"].update({"model/w": 1})),
     ("occurs twice", lambda d: by_rank(d, {"model/w": [1, 2, 3]})),
     ("occurs twice", lambda d: by_rank(d, {"epoch": [1, 2, 3]})),
-    ("value 'x' is \\[1, 2\\], expected a list of 3, one for each rank", lambda d: by_rank(d, {"x": [1, 2]})),
+    ("value 'x' is \\[1, 2\\]: expected a list of 3, one for each rank", lambda d: by_rank(d, {"x": [1, 2]})),
     ("value 'x' is \\[\\]", lambda d: by_rank(d, {"x": [1, 2, []]})),
     ("value 'x' is \\[\\]", lambda d: d["values"].update(x=[])),
     ("value 'x' cannot be decoded", lambda d: d["values"].update(x={"float": "1"})),

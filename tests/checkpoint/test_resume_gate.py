@@ -30,7 +30,7 @@ def test_a_loss_that_begins_elsewhere_stops_the_job(tmp_path: Path) -> None:
         with pytest.raises(NotResumed) as error:
             ckpt.resume_gate({"loss": np.float32(1.75)})
         ckpt.restore(state)
-        with pytest.raises(AllranksError, match=r"nothing to compare: here 'los', recorded 'loss', 'accuracy'"):
+        with pytest.raises(AllranksError, match=r"no metric to compare: expected one of 'loss', 'accuracy', found 'los'"):
             ckpt.resume_gate({"los": 0.36})
         ckpt.restore(state)
         with pytest.raises(CannotStore, match="'loss' is no number"):
@@ -54,7 +54,7 @@ def test_the_report_of_the_load_is_evidence(tmp_path: Path) -> None:
             ckpt.resume_gate({"loss": 1.75}, recorded={"loss": 0.3557}, report=report)
         ckpt.resume_gate({"loss": 1.75}, recorded={"loss": 0.3557}, report=report)
     text = str(error.value)
-    assert "1. coverage: 0.714286 of the template was loaded; 2 leaves hold what they were made with" in text
+    assert "1. coverage: 0.714286 of the template was loaded; 2 leaves keep their initial values" in text
     assert "2. normalisation: its statistics were not loaded: 1.running_mean, 1.running_var" in text
     assert "3. renamed layers: more would fit with rename={'model.*': '*'}" in text
 

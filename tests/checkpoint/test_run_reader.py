@@ -60,7 +60,7 @@ def test_which_step(run: Path) -> None:
     assert read(run / "final")[1] == 3
     assert read(run, "best", best=("loss", "min"))[1] == 2
     assert read(run, "best", best=("loss", "max"))[1] == 1
-    with pytest.raises(NotThere, match="has no step 7; it has 1, 2"):
+    with pytest.raises(NotThere, match="has no step 7: expected one of 1, 2"):
         read(run, 7)
     with pytest.raises(NotThere, match=r"no step has the metric 'los'; there are \['loss'\]"):
         read(run, "best", best=("los", "min"))
@@ -75,7 +75,7 @@ def test_which_step(run: Path) -> None:
 def test_a_part_of_a_step(run: Path) -> None:
     assert read(run, only="params/*")[0].keys() == {"params"}
     assert read(run, only=("params/w", "lr"))[0].keys() == {"params", "lr"}
-    with pytest.raises(NotThere, match=r"has no leaf like para\*"):
+    with pytest.raises(NotThere, match=r"has no leaf that matches para\*"):
         read(run, only="para*x")
     like = {"params": {"w": np.zeros((4, 6), np.float32)}, "lr": 0.0}
     got, _ = read(run, 2, like=like)
@@ -222,5 +222,5 @@ def test_an_evaluation_follows_a_run_to_its_end(tmp_path: Path) -> None:
 
 
 def test_a_run_that_does_not_go_on_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BarrierTimeout, match=r"has no new step for 0.1 s"):
+    with pytest.raises(BarrierTimeout, match=r"has had no new step for 0.1 s"):
         list(follow(tmp_path, every=0.05, timeout=0.1))

@@ -139,7 +139,7 @@ def test_what_may_be_missing_stays_and_is_told(ckpt: Checkpointer) -> None:
     assert restored[0]["model"]["adapter.weight"] is new
     assert (new.tolist(), restored[0]["beta"], restored[0]["lr"]) == ([3.0] * 4, 0.5, 0.1)
     assert restored.notes == (
-        "2 stay as this program has them: the checkpoint has none of 'model/adapter.weight', 'beta'",
+        "2 are not in the checkpoint and keep the program's values: 'model/adapter.weight', 'beta'",
     )
     with pytest.raises(DoesNotFit, match="1 missing"):
         ckpt.restore(wanted, allow_missing="beta")
@@ -150,7 +150,7 @@ def test_a_part_of_a_step_is_restored(ckpt: Checkpointer) -> None:
     restored = ckpt.restore({"model": model()}, allow_unexpected=["step", "lr"])
     assert restored is not None
     assert all((array == 7).all() for array in restored[0]["model"].values())
-    assert restored.notes == ("2 are left in the checkpoint: 'lr', 'step'",)
+    assert restored.notes == ("2 are in the checkpoint only, and not restored: 'lr', 'step'",)
     assert refused(ckpt, {"model": model()}).differences
 
 

@@ -122,7 +122,7 @@ def test_what_is_only_described_must_be_in_the_file(tmp_path: Path) -> None:
     save_numpy({"weight": np.ones((2, 3), np.float32)}, tmp_path / "another.safetensors")
     with torch.device("meta"):
         bare = torch.nn.Linear(3, 2)
-    with pytest.raises(DoesNotFit, match="1 leaves, first 'bias', are only described here"):
+    with pytest.raises(DoesNotFit, match="the template only describes 1 leaves, first 'bias'"):
         load(tmp_path, bare, allow_missing="bias")
     assert load(tmp_path, torch.nn.Linear(3, 2), allow_missing="bias").missing == ("bias",)
 
@@ -193,7 +193,7 @@ def test_lightnings_layout_is_found_and_nothing_of_it_runs(tmp_path: Path, capsy
         load(tmp_path / "last.ckpt", here)
     report = load(tmp_path / "last.ckpt", here, rename={"model.*": "*"})
     assert same(source, here)
-    assert "the weights were found below key='state_dict'" in " ".join(report.notes)
+    assert "the weights are below key='state_dict'" in " ".join(report.notes)
     assert "run!" not in capsys.readouterr().out
     whole = {"state_dict": {f"model.{k}": torch.zeros_like(v) for k, v in source.state_dict().items()}, "epoch": 0}
     assert load(tmp_path / "last.ckpt", whole, key="", allow_unexpected=["optimizer_states*"]).state["epoch"] == 3
@@ -254,7 +254,7 @@ def test_pickled_pytrees_only_when_they_are_allowed(tmp_path: Path) -> None:
     file = tmp_path / "a.pkl"
     file.write_bytes(pickle.dumps({**pytree(), "opt": State({"w": np.ones(3)}, 4)}))
     into = {**described(pytree()), "opt": State({"w": np.zeros(3)}, 0)}
-    with pytest.raises(Unsafe, match=r"reading it can run any code.*allow_pickle=True"):
+    with pytest.raises(Unsafe, match=r"loading it can run any code.*allow_pickle=True"):
         load(file, into)
     report = load(file, into, allow_pickle=True)
     check(report.state)

@@ -295,7 +295,7 @@ def two_jobs(folder: Path) -> None:
     assert [end_of(pid) for pid in pids] == [0, 0]
     print(first.read()[-1][1:], second.read()[0][1:])
     assert "took over the run from this job" in first.read()[-1][2]
-    assert "writes into this run, and is alive" in second.read()[0][2]
+    assert "writes into this run and is alive" in second.read()[0][2]
     run(lambda: all_is_of_the_second(LocalStorage(where)))
 
 
