@@ -315,7 +315,10 @@ def test_values_of_each_rank_come_back() -> None:
 
 
 NEWER: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
-    ("has version 2 of the format, which this allranks cannot read: expected one of 1, 3, 4 and 5", lambda d: d.update(version=2)),
+    (
+        "has version 2 of the format, which this allranks cannot read: expected one of 1, 3, 4 and 5",
+        lambda d: d.update(version=2),
+    ),
     ("has version 7 of the format", lambda d: (d.update(version=7, more=1), d.pop("leaves"))),
     (
         "leaf 'model/w', and this allranks does not know its dtype 'float3_e1m1'",

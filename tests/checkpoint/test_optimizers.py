@@ -312,7 +312,9 @@ def test_settings_that_only_one_version_of_torch_has() -> None:
     into = stepped(lr=1e-3, weight_decay=0.5)
     notes = restore(storage, {"o": into}).notes
     [note] = notes
-    assert note.startswith("'o/param_groups/0/decoupled_weight_decay' keeps this program's value True: the checkpoint has none")
+    assert note.startswith(
+        "'o/param_groups/0/decoupled_weight_decay' keeps this program's value True: the checkpoint has none"
+    )
     group = into.param_groups[0]
     assert (group["lr"], group["weight_decay"], group["initial_lr"]) == (1, 0.01, 1.0)
 

@@ -30,7 +30,9 @@ def test_a_loss_that_begins_elsewhere_stops_the_job(tmp_path: Path) -> None:
         with pytest.raises(NotResumed) as error:
             ckpt.resume_gate({"loss": np.float32(1.75)})
         ckpt.restore(state)
-        with pytest.raises(AllranksError, match=r"no metric to compare: expected one of 'loss', 'accuracy', found 'los'"):
+        with pytest.raises(
+            AllranksError, match=r"no metric to compare: expected one of 'loss', 'accuracy', found 'los'"
+        ):
             ckpt.resume_gate({"los": 0.36})
         ckpt.restore(state)
         with pytest.raises(CannotStore, match="'loss' is no number"):
