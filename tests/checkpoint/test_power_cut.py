@@ -39,7 +39,7 @@ class Disk:
             file.truncate(96 << 20)
         self._copies = 0
         if not (has_run("mkfs.ext4", "-q", "-F", self.image) and has_run("mount", "-o", "loop", self.image, self.root)):
-            pytest.skip("this user may not mount a file system of its own")
+            pytest.skip("this user has no permission mount a file system of its own")
 
     @contextlib.contextmanager
     def after_power_cut(self) -> Iterator[Path]:

@@ -51,7 +51,7 @@ def test_a_rank_that_stands_still_is_named_and_takes_part_in_the_next_save(tmp_p
 def test_a_full_or_read_only_disk_of_some_ranks_stops_the_save_on_all(tmp_path: Path) -> None:
     """Nothing is published, and the next save succeeds once there is room again."""
     if not may_mount(tmp_path):
-        pytest.skip("this user may not mount a file system of its own")
+        pytest.skip("this user has no permission mount a file system of its own")
     said = tell(tmp_path, "full", "read_only")
     assert "ENOSPC" in said
     assert "EROFS" in said

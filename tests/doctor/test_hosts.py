@@ -78,7 +78,8 @@ def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def in_a_namespace(where: Path) -> list[str]:
-    """Return what starts a program for which ``where`` is a disk of its own; nothing where this user may not do so."""
+    """Return what starts a program for which ``where`` is a disk of its own; nothing where this user has no permission
+    do so."""
     if os.geteuid() != 0:
         return []
     script = f'mount -t tmpfs own "{where}" && exec "$@"'

@@ -148,7 +148,7 @@ def frozen(tmp_path: Path) -> Iterator[Path]:
     with image.open("wb") as file:
         file.truncate(32 << 20)
     if not (works("mkfs.ext4", "-q", "-F", image) and works("mount", "-o", "loop", image, root)):
-        pytest.skip("this user may not mount a file system of its own")
+        pytest.skip("this user has no permission mount a file system of its own")
     try:
         if not works("fsfreeze", "-f", root):
             pytest.skip("no fsfreeze here")

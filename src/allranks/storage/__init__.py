@@ -1,4 +1,4 @@
-"""Storage that survives a power cut: local and shared file systems, object stores, and memory that fails on purpose."""
+"""Store files durably: local and shared file systems, object stores, and a memory storage that fails on demand."""
 
 from .local import LocalStorage
 from .memory import MemoryStorage

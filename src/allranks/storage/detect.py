@@ -1,4 +1,4 @@
-"""Which storage an address means; the cloud's library is imported only for an address of the cloud."""
+"""Choose the storage for an address; import the cloud's library only for an address of the cloud."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ CLOUDS = ("s3", "gs", "az")
 
 
 def open_storage(where: str | os.PathLike[str] | Storage, *, direct: bool = False) -> Storage:
-    """Return the storage for a path, ``file://``, ``s3://``, ``gs://`` or ``az://``; a Storage is returned as it is.
+    """Return the storage for a path, ``file://``, ``s3://``, ``gs://`` or ``az://``; return a Storage unchanged.
 
-    Of file systems, ``direct`` says to read past the page cache.
-    Raises BadArgument for what is none of these, StorageError for another scheme, and for the cloud where obstore is
-    not installed.
+    With ``direct``, a file system is read past the page cache. Raises BadArgument for anything else, and StorageError
+    for another scheme, or for the cloud if obstore is not installed.
     """
     if not isinstance(where, str | os.PathLike):
         expect(callable(getattr(where, "read", None)), "where", where, "a path, an address, or a Storage")
@@ -44,7 +43,7 @@ def open_storage(where: str | os.PathLike[str] | Storage, *, direct: bool = Fals
 
 
 def place_of(storage: Storage) -> str:
-    """Return one name for a storage, whichever way it was addressed: links of the file system are followed."""
+    """Return one name for a storage, equal for all its addresses: links of the file system are resolved."""
     return os.path.realpath(storage.url) if isinstance(storage, LocalStorage) else storage.url
 
 

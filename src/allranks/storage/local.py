@@ -1,4 +1,4 @@
-"""Local and shared file systems."""
+"""Store files in a folder of a local or shared file system."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class LocalStorage:
-    """A folder of a local or shared file system, made by the first write. ``writers`` threads write one file.
+    """A folder of a local or shared file system, created by the first write. ``writers`` threads write one file.
 
-    With ``direct``, whole pages are read past the page cache into memory that begins at a page, where the file system
-    lets them: what is read is what the disk holds, and takes the place of nothing in the cache.
-    ``buffered`` says why the last file went through the page cache (as durable, but slower); None if it went past it.
-    A process that is killed in ``put`` may leave a file ``.<name>.<8 hex>.tmp`` behind.
+    With ``direct``, full pages are read past the page cache into page-aligned memory, if the file system allows it: the
+    bytes are those on the disk, and the cache keeps its content. ``buffered`` says why the last file was written
+    through the page cache (as durable, but slower); None if it was not. A process that is killed in ``put`` may leave a
+    file ``.<name>.<8 hex>.tmp``.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, writers: int = 6, direct: bool = False) -> None:
@@ -108,7 +108,7 @@ class LocalStorage:
                 os.close(fd)
 
     def hint(self, path: str, offset: int, count: int) -> None:
-        """Have the system fetch bytes into the page cache, and do not wait; what is not there is no error here."""
+        """Tell the system to load bytes into the page cache, and do not wait. Files that do not exist are no error."""
         with suppress(OSError):
             fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -156,8 +156,9 @@ class LocalStorage:
 
     @contextmanager
     def _open_folder(self, folders: Sequence[str]) -> Iterator[int]:
-        """Open the folder of these names, one below the other, and give its descriptor. Below the root no link is
-        followed, also one that takes a folder's place at this moment."""
+        """Open the folder of these names, one below the other, and return its descriptor. Below the root no link is
+        followed, not even one that replaces a folder at this moment.
+        """
         opened = os.open(self._root, _FOLDER)
         try:
             for name in folders:
@@ -179,22 +180,24 @@ class LocalStorage:
 
     @contextmanager
     def _translate_errors(self, doing: str, path: str, *, needs: int | None = None) -> Iterator[None]:
-        """Translate what the system says; ``needs`` are the bytes that a full disk is compared with."""
+        """Raise StorageError for what the system raises; ``needs`` are the bytes to compare with the free space of a
+        full disk.
+        """
         try:
             yield
         except OSError as error:
             found = ""
             if needs is not None and error.errno == errno.ENOSPC:
-                found = f"{needs:,} bytes were to be written"
+                found = f"{needs:,} bytes are needed"
                 with suppress(OSError):
                     disk = os.statvfs(self._root)
                     found += f", {disk.f_bavail * disk.f_frsize:,} are free"
             raise storage_error(error, doing, path, self.url, found) from error
 
     def _make_folders(self, where: Path) -> None:
-        """Make the folders of a file, and their names durable.
+        """Create the folders of a file, and make their names durable.
 
-        The ones below the root are synced even if they were there: who made them may have died before syncing.
+        Those below the root are synced even if they exist: their creator may have died before it synced them.
         """
         missing = list(takewhile(lambda folder: not folder.exists(), (self._root, *self._root.parents)))
         below = [folder for folder in where.parents if folder.is_relative_to(self._root) and folder != self._root]
@@ -204,7 +207,7 @@ class LocalStorage:
             _sync_folder(folder.parent)
 
     def _give_name(self, temporary: Path, where: Path, path: str) -> None:
-        """Give a whole file its name, which no other file may have."""
+        """Give a complete file its name. Raises AlreadyThere if another file has it."""
         try:
             os.link(temporary, where)
         except FileExistsError:
@@ -217,12 +220,12 @@ class LocalStorage:
             self._rename_under_claim(temporary, where, path)
 
     def _rename_under_claim(self, temporary: Path, where: Path, path: str) -> None:
-        """Do the same where files cannot be linked: who creates ``.<name>.claim`` may rename."""
+        """Rename a file where hard links are not supported: the creator of ``.<name>.claim`` may rename."""
         claim = where.with_name(f".{where.name}.claim")
         try:
             os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         except FileExistsError:
-            why = f", or is being written: {claim} exists (if its writer has died, remove it)"
+            why = f", or a process is writing it: {claim} exists (if the process has died, remove it)"
             raise existing_file(path, self.url, why) from None
         try:
             if where.exists():
@@ -233,7 +236,7 @@ class LocalStorage:
 
 
 def _read_direct(where: str, offset: int, into: memoryview) -> int:
-    """Read whole pages past the page cache, and return the bytes that were read: 0 where that is refused."""
+    """Read full pages past the page cache. Return the number of bytes read: 0 if the file system refuses."""
     pages = len(into) - len(into) % PAGE
     count = 0
     try:
@@ -273,7 +276,7 @@ def _sync(folder: int) -> None:
 
 
 def _after(buffers: Sequence[memoryview], count: int) -> list[memoryview]:
-    """What is left of the buffers after their first ``count`` bytes."""
+    """Return the rest of the buffers after their first ``count`` bytes."""
     for index, buffer in enumerate(buffers):
         if count < len(buffer):
             return [buffer[count:], *buffers[index + 1 :]]

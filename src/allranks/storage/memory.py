@@ -1,12 +1,12 @@
-"""Storage in memory that fails on purpose, for tests and simulations.
+"""Store files in memory, and fail on demand, for tests and simulations.
 
 Every step that a real storage takes is an *operation*. It has a name and a path, and is counted from 1:
 
     create, block (each one), finish                       of a write
     put, get, read, size, list, delete, remove_folder      the other calls
 
-A file is durable from its ``finish`` or ``put`` on. Until then processes see what was written of it, and a power cut
-leaves any part.
+A file is durable from its ``finish`` or ``put`` on. Before that, processes see the part that was written, and a power
+cut leaves any part.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _VERBS = dict.fromkeys(("create", "block", "finish"), "write")
 
 
 class Crashed(BaseException):
-    """The process is dead: this operation of its storage, and every later one, raises."""
+    """The simulated process is dead: this operation of its storage raises, and so does every later one."""
 
 
 @dataclass(slots=True)
@@ -113,10 +113,10 @@ class _Plan:
 
 
 class MemoryStorage:
-    """One process that uses a disk in memory; ``process()`` is another one.
+    """One process that uses a disk in memory; ``process()`` returns another one.
 
-    ``capacity`` is the disk's, in bytes. ``before`` is called with the name and the path of every operation, before it
-    takes place: it may wait or raise. ``log`` holds the names and paths of this process' operations so far.
+    ``capacity`` is the disk's, in bytes. ``before`` is called before each operation, with its name and path: it may
+    wait or raise. ``log`` holds the names and paths of the operations of this process so far.
     """
 
     def __init__(self, *, capacity: int | None = None, before: Callable[[str, str], None] | None = None) -> None:
@@ -134,37 +134,39 @@ class MemoryStorage:
     # What a test does to the process.
 
     def process(self, *, before: Callable[[str, str], None] | None = None) -> MemoryStorage:
-        """Return a new process on the same disk: another rank, or this one started again."""
+        """Return a new process on the same disk: another rank, or this one after a restart."""
         return self._process_on(self._disk, before)
 
     def crash_at(self, operation: int, effect: Effect = "none") -> None:
-        """Die at this operation, counted from 1 since the process began.
+        """Crash at this operation, counted from 1 since the process began.
 
-        Its effect takes place wholly, not at all, or is torn: half of a block, half of a ``put``'s temporary file.
+        Its effect happens completely, not at all, or in part: half of a block, half of a ``put``'s temporary file.
         """
         self._crash = (operation, effect)
 
     def fail(self, operation: str, pattern: str = "*", *, times: int = 1, error: BaseException | None = None) -> None:
-        """Let the next operations of this name (``*``: of any) on matching paths raise, before they have an effect.
+        """Make the next operations of this name (``*``: of any) on matching paths raise before they have an effect.
 
-        ``error`` is raised as it is, an OSError in the words of the storage; by default the device fails (EIO).
+        ``error`` is raised; an OSError is raised as the storage's error for it. By default the device fails (EIO).
         """
         self._plans.append(_Plan(operation, pattern, times, error or _os_error(errno.EIO)))
 
     # What a test does to the disk.
 
     def after_power_cut(self, seed: int = 0) -> MemoryStorage:
-        """Return a process on the disk as it is after a power cut now: what was unfinished is lost, torn or whole."""
+        """Return a process on the disk after a power cut at this moment: unfinished files are lost, torn or
+        complete.
+        """
         with self._disk.lock:
             return self._process_on(self._disk.after_power_cut(random.Random(seed)), None)
 
     def flip(self, path: str, byte: int, bit: int = 0) -> None:
-        """Turn one bit over."""
+        """Invert one bit."""
         with self._disk.lock:
             self._disk.files[path][byte] ^= 1 << bit
 
     def truncate(self, path: str, size: int) -> None:
-        """Cut a file off after ``size`` bytes."""
+        """Truncate a file to ``size`` bytes."""
         with self._disk.lock:
             del self._disk.files[path][size:]
 
@@ -175,7 +177,7 @@ class MemoryStorage:
             files[one], files[other] = files[other], files[one]
 
     def lose(self, path: str) -> None:
-        """Remove a file that is there; no operation of the process."""
+        """Remove an existing file; this is no operation of the process."""
         with self._disk.lock:
             del self._disk.files[path]
             self._disk.unfinished.discard(path)
@@ -243,7 +245,7 @@ class MemoryStorage:
         self._operate("delete", path, partial(self._disk.remove, path))
 
     def remove_folder(self, folder: str) -> None:
-        """Count, and do no more: a folder is there as long as a file in it is."""
+        """Count the operation, and do nothing: a folder exists as long as a file in it does."""
         split_path(folder)
         self._operate("remove_folder", folder, lambda: None)
 
@@ -289,7 +291,7 @@ def _os_error(code: int) -> OSError:
 
 
 def _partly_written(data: bytearray, draw: random.Random) -> bytearray:
-    """A file cut off somewhere, with some of its pages never written."""
+    """Return a file cut at a random place, with some of its pages missing."""
     half = data[: draw.randint(0, len(data))]
     for page in range(0, len(half), PAGE):
         if draw.random() < 0.3:

@@ -1,8 +1,8 @@
-"""A new file, written past the page cache.
+"""Write a new file past the page cache.
 
-The page cache costs a copy into fresh memory, which is slower than the disk. So whole pages go by O_DIRECT into space
-that was reserved; the last bytes, which are no page, go through the cache. A file system that refuses O_DIRECT, when
-the file is opened or only when it is first written, gets everything through the cache.
+The page cache costs a copy into fresh memory, which is slower than the disk. So full pages are written with O_DIRECT
+into reserved space; the last bytes, less than a page, go through the cache. If the file system refuses O_DIRECT, when
+the file is opened or at the first write, all bytes go through the cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int6
 class NewFile:
     """An open file that did not exist before. Raises OSError, as the system does.
 
-    ``refused`` says why bytes went through the page cache; None as long as none had to.
+    ``refused`` says why bytes went through the page cache; None if none had to.
     """
 
     def __init__(self, where: str, size: int) -> None:
@@ -56,7 +56,7 @@ class NewFile:
         _write_all(self._plain, offset + pages, data[pages:])
 
     def sync(self) -> None:
-        """Make the bytes durable; the name is for the folder's fsync."""
+        """Make the bytes durable; fsync of the folder makes the name durable."""
         os.fdatasync(self._plain)
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class NewFile:
 
 
 def _reserve(fd: int, size: int) -> None:
-    """Reserve the space of a file where the file system can: what does not fit is known before a byte is written."""
+    """Reserve the space of a file if the file system can, so that a full disk is known before a byte is written."""
     if size and _fallocate(fd, 0, 0, size):
         code = ctypes.get_errno()
         if code not in (*_REFUSED, errno.ENOSYS, errno.EINTR):

@@ -1,7 +1,7 @@
-"""S3, Google Cloud Storage and Azure, through obstore (Rust's object_store).
+"""Store files in S3, Google Cloud Storage and Azure, through obstore (Rust's object_store).
 
-An object is there whole or not at all. A request that fails is repeated by obstore; what is created carries a token in
-its metadata, so that a create whose answer was lost is told apart from another writer's.
+An object exists completely or not at all. obstore repeats a request that fails. A created object has a token in its
+metadata: it tells a create whose answer was lost from another writer's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ADVICE: dict[type[Exception], tuple[str, str]] = {
     store_errors.PermissionDeniedError: ("permission denied", _CREDENTIALS),
     store_errors.UnauthenticatedError: ("the credentials are not valid", _CREDENTIALS),
     store_errors.NotSupportedError: (
-        "the service cannot do this",
+        "the service does not support this request",
         "allranks needs conditional PUT (If-None-Match: *), multipart uploads and range requests.",
     ),
 }
@@ -40,9 +40,9 @@ _ADVICE: dict[type[Exception], tuple[str, str]] = {
 class ObjectStorage:
     """A bucket, or a prefix in it. ``options`` are obstore's for the store (``endpoint=``, ``region=``, ...).
 
-    ``uploads`` parts of BLOCK bytes are under way at a time. A request may take ``timeout_s`` seconds and is repeated
+    ``uploads`` parts of BLOCK bytes are sent at a time. A request may take ``timeout_s`` seconds and is repeated
     ``retries`` times, with growing pauses, for five minutes at most. A ``put`` that raises anything but AlreadyThere
-    may have taken place, or may yet: the service may do what it does not answer.
+    may have succeeded, or may succeed later: the service may have done it without an answer.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class ObjectStorage:
         return self._url
 
     def write(self, path: str, source: BlockSource) -> None:
-        """Raises AlreadyThere for an object that is there when the write begins; up to one BLOCK, when it ends.
+        """Write a new object. Raises AlreadyThere if it exists when the write begins; up to one BLOCK, when it ends.
 
-        Services do not take a condition for a multipart upload: names of shard files are unique by their nonce.
+        Services accept no condition for a multipart upload: names of shard files are unique by their nonce.
         """
         blocks = _Blocks(source)
         if source.size <= BLOCK:
@@ -141,7 +141,7 @@ class ObjectStorage:
         return tuple(sorted(folders + files, key=lambda entry: entry.name))
 
     def _listed(self, folder: str) -> Any:
-        """Ask for what is in a folder. obstore does not ask again where an answer was cut off."""
+        """Request the entries of a folder, again if the answer was cut off: obstore does not repeat that."""
         for attempt in range(_ATTEMPTS):
             try:
                 with self._translate_errors("list", folder):
@@ -160,11 +160,11 @@ class ObjectStorage:
                 return  # some services say so
 
     def remove_folder(self, folder: str) -> None:
-        """Do nothing: a folder is there as long as an object in it is."""
+        """Do nothing: a folder exists as long as an object in it does."""
         split_path(folder)
 
     def _create(self, path: str, data: bytes) -> None:
-        """Create an object. obstore does not repeat this after a lost answer; with the token in it, it may be."""
+        """Create an object. obstore does not repeat this after a lost answer; with the token, it is safe to repeat."""
         split_path(path)
         token = secrets.token_hex(16)
         for attempt in range(_ATTEMPTS):
@@ -179,7 +179,7 @@ class ObjectStorage:
                     raise
 
     def _holds(self, path: str, token: str) -> bool:
-        """Whether the object is the one that this token was sent with: then the answer was lost, not the request."""
+        """Whether the object has this token: then only the answer was lost, not the request."""
         try:
             return obstore.get(self._store, path, options={"head": True}).attributes.get(_TOKEN) == token
         except (store_errors.BaseError, FileNotFoundError):
@@ -192,7 +192,7 @@ class ObjectStorage:
 
     @contextmanager
     def _translate_errors(self, doing: str, path: str, *, unless: _Blocks | None = None) -> Iterator[None]:
-        """Translate what obstore raises; an error of the source passes."""
+        """Raise StorageError for what obstore raises; an error of the source passes."""
         try:
             yield
         except (store_errors.BaseError, FileNotFoundError) as error:
@@ -206,14 +206,14 @@ class ObjectStorage:
         if isinstance(error, FileNotFoundError) and doing == "read" and "NoSuchBucket" not in str(error):
             return missing_file(path, self._url)
         found = _first_line(error)
-        meaning, remedy = _ADVICE.get(type(error), ("the service did not do it", "Check the network and the service."))
+        meaning, remedy = _ADVICE.get(type(error), ("the service failed", "Check the network and the service."))
         if isinstance(error, FileNotFoundError) or "NoSuchBucket" in str(error):
             meaning, remedy = "there is no such bucket", "Create it, or correct the address."
         return StorageError(f"cannot {doing} {path!r} in {self._url}: {meaning} ({found}).", path=path, remedy=remedy)
 
 
 class _Blocks:
-    """The blocks of a source as bytes of our own, so that the source's memory is free at once; its first error."""
+    """The blocks of a source, copied, so that the source's memory is free at once; keeps its first error."""
 
     def __init__(self, source: BlockSource) -> None:
         self.error: BaseException | None = None
@@ -240,6 +240,6 @@ def _name(path: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of what obstore says, without its debugging text and the document that the service sent."""
+    """Return the first line of obstore's message, without its debugging text and the service's document."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return line.partition(": <")[0].removesuffix(": ").strip()

@@ -1,4 +1,4 @@
-"""What the errors of a file system mean, and what to do about them."""
+"""Explain the errors of a file system, and say what to do about them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ _ADVICE = {
     errno.ENOSPC: ("the file system is full", "Free space, keep fewer checkpoints, or save elsewhere."),
     errno.EDQUOT: ("the quota is used up", "Free space, ask for more, or save elsewhere."),
     errno.EROFS: ("the file system is mounted read-only", "Save elsewhere, or mount it writable on every host."),
-    errno.EACCES: ("this user may not", "Check the owner and the mode of the folder on every host."),
+    errno.EACCES: ("this user has no permission", "Check the owner and the mode of the folder on every host."),
     errno.EPERM: ("the file system does not allow it", "Check the owner and the attributes of the folder."),
     errno.EIO: ("the device failed", "See the kernel's log (dmesg) of this host; trust no file written since."),
-    errno.ESTALE: ("the server forgot the file", "Was it removed or its export changed under a running job?"),
+    errno.ESTALE: (
+        "the server no longer knows the file",
+        "Check whether the file was removed, or the export changed, during the job.",
+    ),
     errno.ENOENT: ("it does not exist", ""),
     errno.EEXIST: ("it exists already", "Choose another name."),
-    errno.ENOTDIR: ("what should be a folder is a file", "Check the path."),
+    errno.ENOTDIR: ("expected a folder, found a file", "Check the path."),
     errno.EISDIR: ("it is a folder", "Check the path."),
-    errno.EFBIG: ("the file would be larger than the file system allows", "Save from more ranks, or elsewhere."),
+    errno.EFBIG: ("the file system does not allow files of this size", "Save from more ranks, or elsewhere."),
     errno.ENAMETOOLONG: ("the name is too long", "Choose a shorter path."),
     errno.EMFILE: ("this process has too many files open", "Raise the limit (ulimit -n)."),
     errno.ENFILE: ("this host has too many files open", "Raise the limit (sysctl fs.file-max)."),
@@ -27,18 +30,18 @@ _KINDS = {errno.ENOENT: NotThere, errno.ENOTDIR: NotThere, errno.EEXIST: Already
 
 
 def split_path(path: str) -> list[str]:
-    """Split a path of a storage. Raises StorageError for one that is not relative or leads out of the storage."""
+    """Split a path of a storage. Raises StorageError for a path that is absolute or leaves the storage."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise StorageError(
-            f"{path!r} is no path inside a storage: expected names joined by '/', no empty one, no '.' and no '..'.",
+            f"{path!r} is not a path in a storage: expected names joined by '/', none of them empty, '.' or '..'.",
             path=path,
         )
     return parts
 
 
 def storage_error(error: OSError, doing: str, path: str, place: str, found: str = "") -> StorageError:
-    """Return the error to raise in place of an OSError; ``found`` is what is known besides."""
+    """Return the error to raise for an OSError; ``found`` is added to the message."""
     code = error.errno or 0
     meaning, remedy = _ADVICE.get(code, ("the file system refused", ""))
     name = f"{errno.errorcode.get(code, code)}: {error.strerror}"
@@ -48,17 +51,17 @@ def storage_error(error: OSError, doing: str, path: str, place: str, found: str 
 
 
 def missing_file(path: str, place: str) -> NotThere:
-    """Return the error for a file that is missing."""
+    """Return the error for a missing file."""
     return NotThere(f"there is no file {path!r} in {place}.", path=path)
 
 
 def existing_file(path: str, place: str, why: str = "") -> AlreadyThere:
-    """Return the error for a file that is in the way of a new one."""
-    return AlreadyThere(f"{path!r} is in {place} already{why}.", path=path, remedy="Choose another name.")
+    """Return the error for a file that exists where a new one should be."""
+    return AlreadyThere(f"{path!r} already exists in {place}{why}.", path=path, remedy="Choose another name.")
 
 
 def link_in_path(folder: str, name: str, place: str) -> StorageError:
-    """Return the error for a removal that a symbolic link called ``name`` would lead out of the storage."""
+    """Return the error for a removal whose path has a symbolic link called ``name``."""
     return StorageError(
         f"nothing is removed in {folder!r} of {place}: {name!r} is a symbolic link, and what it leads to may be "
         "somebody else's.",
@@ -68,9 +71,9 @@ def link_in_path(folder: str, name: str, place: str) -> StorageError:
 
 
 def truncated(path: str, place: str, *, until: int, size: int) -> Truncated:
-    """Return the error for a file that ends early: bytes up to ``until`` were asked for, ``size`` are there."""
+    """Return the error for a file that ends early: bytes up to ``until`` were requested, it has ``size``."""
     return Truncated(
         f"{path!r} in {place} is too short: expected {until:,} bytes or more, found {size:,}.",
         path=path,
-        remedy="Its writer has not finished, or the file was cut.",
+        remedy="Wait until its writer has finished. If it has, the file is damaged.",
     )

@@ -1,4 +1,4 @@
-"""Several threads pull the blocks of one file."""
+"""Read the blocks of one file on several threads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .base import BLOCK, BlockSource
 
 
 def blocks_of(size: int) -> int:
-    """The blocks of a file of ``size`` bytes."""
+    """Return the blocks of a file of ``size`` bytes."""
     return -(-size // BLOCK)
 
 
 def pull(source: BlockSource, sink: Callable[[int, memoryview], None], *, threads: int) -> None:
-    """Hand every block (its offset, its bytes) to ``sink``, on ``threads`` threads, this one among them.
+    """Pass every block (its offset, its bytes) to ``sink``, on ``threads`` threads, including the caller's.
 
-    The numbers are given out in ascending order. The first error of the source or the sink stops the others after the
-    block that they have in hand, and is raised unchanged. ``source.done`` follows every ``source.block``, so a source
-    that waits for free memory does not wait for a thread that failed.
+    The numbers are given out in ascending order. The first error of the source or the sink stops the others after their
+    current block, and is raised unchanged. ``source.done`` follows every ``source.block``, so a source that waits for
+    free memory never waits for a thread that failed.
     """
     total = blocks_of(source.size)
     numbers = count()  # next() on it is atomic

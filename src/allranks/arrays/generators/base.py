@@ -1,4 +1,4 @@
-"""What is known of a framework's random generators: one file for each framework, all with the same functions."""
+"""Define what an adapter of random generators provides. Each framework has one file with these functions."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ class Generators(Protocol):
         """Return the state of a generator, in bytes."""
 
     def reseed(self, generator: Any, seed: int) -> Any:
-        """Return the generator with a new state, made of a seed of 128 bits; where it can, it is changed in place."""
+        """Return the generator with a new state, made from a seed of 128 bits; changed in place if possible."""

@@ -1,4 +1,4 @@
-"""The keys of JAX: typed ones (``jax.random.key``) and raw ones (``jax.random.PRNGKey``)."""
+"""Handle the keys of JAX: typed ones (``jax.random.key``) and raw ones (``jax.random.PRNGKey``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generators of NumPy, and those of the standard library."""
+"""Handle the generators of NumPy and of the standard library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generators of PyTorch."""
+"""Handle the generators of PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an adapter of leaves provides: one file for each framework, all with the same functions."""
+"""Define what an adapter of leaves provides. Each framework has one file with these functions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from allranks.arrays.walk import Opener
 
 @dataclass(frozen=True, slots=True)
 class OpenContext:
-    """Who opens a tree, and what for: ``for_restore`` a template that is to be filled, ``for_comparison`` it between
-    ranks, ``skip_unknown`` over what can be no leaf.
+    """The rank that opens a tree, and the purpose: ``for_restore`` for a template to fill, ``for_comparison`` between
+    ranks, ``skip_unknown`` to ignore what can be no leaf.
 
-    A template may be filled from what is ``saved``; ``kept_settings`` takes, by path, what that lacks and the template
-    keeps. Of what differs over the ranks on purpose, ``choose`` returns by path whose is meant, "main" or "rank";
-    ``main`` takes the paths of what a framework itself takes from rank 0, ``rank_local_paths`` those below which each
-    rank has its own.
+    A template may be filled from ``saved``. ``kept_settings`` collects, by path, the settings that the checkpoint lacks
+    and the template keeps. If values differ between ranks on purpose, ``choose`` returns by path whose count, "main" or
+    "rank". ``main`` collects the paths of values that a framework itself takes from rank 0, and ``rank_local_paths``
+    those below which each rank has its own.
     """
 
     rank: int
@@ -36,7 +36,9 @@ class OpenContext:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spec:
-    """What ``Declared`` says but for the path. Of equal ones adapters return one object: they are equal by identity."""
+    """The fields of ``Declared`` except the path. Adapters return one object for equal ones: they are compared by
+    identity.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -47,14 +49,14 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class LeafFill:
-    """A leaf about to be filled: where its parts go, and what to call then for the leaf that holds them."""
+    """A leaf that is about to be filled: where its parts go, and a function that then returns the leaf."""
 
     targets: tuple[Target, ...]
     done: Callable[[], object]
 
 
 class LeafRefused(Exception):
-    """A leaf cannot be stored: ``what`` it is (after "is"), and what to do about it."""
+    """A leaf cannot be stored: ``what`` it is (follows "is"), and what to do about it."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(what)
@@ -69,10 +71,10 @@ class Adapter(Protocol):
         """Return whether objects of this type are arrays of this framework."""
 
     def opener(self, node: object, context: OpenContext) -> Opener | None:
-        """Return what takes apart nodes of this node's type, None if the framework has nothing to say about it."""
+        """Return a function that opens nodes of this node's type, None if the framework does not know the type."""
 
     def spec(self, leaf: Any, context: OpenContext) -> Spec:
-        """Return what a leaf is. Raises LeafRefused."""
+        """Return the spec of a leaf. Raises LeafRefused."""
 
     def cell_bytes(self, leaf: Any, cell: int, context: OpenContext) -> CellBytes:
         """Return the bytes of a cell that this rank holds."""
@@ -81,10 +83,10 @@ class Adapter(Protocol):
         """Return every copy of a cell that a device of this process holds."""
 
     def address(self, leaf: Any) -> int:
-        """Return what is the same, quickly, for leaves that may be one memory or object; 0 if no other can be."""
+        """Return a quick key that is equal for leaves that may be one memory or object; 0 if no other leaf can be."""
 
     def memory(self, leaf: Any) -> Hashable | None:
-        """Return what is the same for leaves that are one memory, which is filled once; None if there are none such."""
+        """Return a key that is equal for leaves with one memory, which is filled once; None if there are none."""
 
     def leaf_fill(self, leaf: Any, context: OpenContext) -> LeafFill:
-        """Return how a leaf is filled."""
+        """Return how to fill a leaf."""

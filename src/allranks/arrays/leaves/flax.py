@@ -1,7 +1,7 @@
-"""Flax NNX: modules, optimizers and random streams, known by their ``nnx.state`` and filled in place.
+"""Open Flax NNX modules, optimizers and random streams by their ``nnx.state``, and fill them in place.
 
-A node is JAX's pytree too, but as that it has bookkeeping among its leaves, and would come back as another object. What
-two places share (tied weights) stands in the state once. Its arrays are JAX's.
+A node is JAX's pytree too, but as a pytree it has bookkeeping among its leaves, and would be restored as another
+object. A value that two places share (tied weights) is in the state once. The arrays are JAX's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""JAX arrays, PRNG keys and descriptions of arrays; nodes that are registered as pytrees.
+"""Handle JAX arrays, PRNG keys, descriptions of arrays, and nodes that are registered as pytrees.
 
-On CPU no byte is copied: a view of an array's buffer keeps the buffer alive, and a donation or a deletion then leaves
-it alone; and an array is made around a buffer that begins at a multiple of 64 bytes, and is never written again.
+On CPU no byte is copied. A view of an array's buffer keeps the buffer alive, and a donation or a deletion does not
+touch it. A new array uses a buffer that begins at a multiple of 64 bytes, and that is never written again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def opener(node: object, _context: OpenContext) -> Opener | None:
 
 
 def open_node(node: object) -> Branch:
-    """Return a node of a registered pytree taken apart by one level."""
+    """Open a node of a registered pytree by one level."""
     children, structure = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
     names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in children]
     return Branch(names, [child for _, child in children], lambda made: jax.tree.unflatten(structure, made))
@@ -53,8 +53,8 @@ def open_node(node: object) -> Branch:
 class _Cut:
     """How this process sees arrays of one sharding and shape: ``parts`` are its extents, each once.
 
-    ``places`` has the cell and a name of each of its devices, ``numbers`` which of its shards is one of each cell;
-    ``on_host`` says whether they are in the host's memory.
+    ``places`` has the cell and a name of each of its devices, ``numbers`` the number of one of its shards for each
+    cell. ``on_host`` says whether they are in host memory.
     """
 
     split: Split
@@ -69,13 +69,13 @@ def spec(leaf: Any, context: OpenContext) -> Spec:
         raise LeafRefused("a tracer", "Save and restore outside of jit.")
     if isinstance(leaf, jax.ShapeDtypeStruct):
         if not context.for_restore:
-            raise LeafRefused("a ShapeDtypeStruct, which holds no bytes", "It can stand in a template only.")
+            raise LeafRefused("a ShapeDtypeStruct, which holds no bytes", "Use it only in a template.")
         if leaf.sharding is None:
             raise LeafRefused(
-                "a ShapeDtypeStruct without sharding", "Say where it goes: ShapeDtypeStruct(..., sharding=)."
+                "a ShapeDtypeStruct without sharding", "Set its sharding: ShapeDtypeStruct(..., sharding=)."
             )
     elif not context.for_restore and leaf.is_deleted():
-        raise LeafRefused("deleted: it was donated to a jitted function", "Save what that function has returned.")
+        raise LeafRefused("deleted: it was donated to a jitted function", "Save the array that the function returned.")
     bits = _bits(leaf)
     return _spec(bits.sharding, bits.shape, bits.dtype, str(leaf.dtype) if bits is not leaf else "", context.size)
 
@@ -86,7 +86,7 @@ def _spec(sharding: Sharding, shape: tuple[int, ...], dtype: np.dtype[Any], kind
 
 
 def _bits(leaf: Any) -> Any:
-    """Return what is stored of a leaf: itself, or the bits of PRNG keys."""
+    """Return what is stored of a leaf: the leaf, or the bits of PRNG keys."""
     if isinstance(leaf.dtype, np.dtype) or not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return leaf
     if isinstance(leaf, jax.Array):
@@ -107,7 +107,7 @@ def _cut(sharding: Sharding, shape: tuple[int, ...], size: int) -> _Cut:
         placed: Any = sharding.devices_indices_map(shape).items()
         split = split_of(shape, (((device.process_index,), _extent(index, shape)) for device, index in placed))
     if split is None:
-        raise LeafRefused(f"cut as {sharding}, which is no grid of equal cells", "Place it by a NamedSharding.")
+        raise LeafRefused(f"cut as {sharding}, which makes no grid of equal cells", "Place it with a NamedSharding.")
     cells = [cell_of(extent, shape, split.cuts) for extent in mine]
     places = {device: (cell, f"{device.platform}:{device.id}") for device, cell in zip(local, cells, strict=True)}
     numbers = {cell: number for number, cell in enumerate(cells)}
@@ -172,7 +172,7 @@ def leaf_fill(leaf: Any, context: OpenContext) -> LeafFill:
 
 
 def _place(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:
-    """Return an array of these parts that is all that ``leaf`` is besides its values."""
+    """Return an array of these parts that equals ``leaf`` in everything but its values."""
     weak, wide = leaf.weak_type, leaf.dtype in _WIDE
     # An array that nobody has put anywhere may meet arrays of any mesh; one put on a device would be refused there.
     loose = not getattr(leaf, "committed", True)
@@ -190,7 +190,7 @@ def _from_cells(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> Any:
 
 
 def _weak(array: Any) -> Any:
-    """Return the array with a weak type: no public function makes it so, but an update keeps the type it updates."""
+    """Return the array with a weak type: no public function sets it, but an update keeps the type of its operand."""
 
     def update(new: Any) -> Any:
         zero = jnp.asarray(new.dtype.type(0).item())
@@ -205,7 +205,7 @@ def _impl(dtype: Any) -> Any:
 
 
 def from_stored(buffer: np.ndarray[Any, Any], kind: str) -> jax.Array:
-    """Return an array on the default device of what was stored; of PRNG keys where ``kind`` is theirs."""
+    """Return a stored array on the default device, as PRNG keys if ``kind`` is one of theirs."""
     with jax.enable_x64(True) if buffer.dtype in _WIDE else nullcontext():
         made: jax.Array = jax.device_put(buffer)
     if not kind.startswith("key<"):

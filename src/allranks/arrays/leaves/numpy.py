@@ -1,4 +1,4 @@
-"""NumPy arrays and scalars: each rank has its own. They are filled in place."""
+"""Handle NumPy arrays and scalars: each rank has its own, and they are filled in place."""
 
 from __future__ import annotations
 
@@ -68,23 +68,21 @@ _GENERATORS: dict[type, Opener] = {
 
 def spec(leaf: Any, context: OpenContext) -> Spec:
     if isinstance(leaf, np.ma.MaskedArray):
-        raise LeafRefused("a masked array", "Store its data and its mask, each for itself.")
+        raise LeafRefused("a masked array", "Store its data and its mask as two arrays.")
     return rank_local_spec(leaf.shape, name_of(leaf.dtype), context.size)
 
 
 @lru_cache(maxsize=1 << 14)
 def rank_local_spec(shape: tuple[int, ...], dtype: str, size: int, kind: str = "") -> Spec:
-    """Return what an array is that each of ``size`` ranks has for itself."""
+    """Return the spec of an array that each of ``size`` ranks has for itself."""
     return Spec(shape, dtype, replicated_split(len(shape), size), kind)
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
-    """Return the name of a dtype in a checkpoint, whatever its byte order here. Raises LeafRefused."""
+    """Return the name of a dtype in a checkpoint, for any byte order. Raises LeafRefused."""
     name = _NAMES.get(dtype) or _NAMES.get(dtype.newbyteorder("="))
     if name is None:
-        raise LeafRefused(
-            f"an array of {dtype}", "Arrays of booleans, integers, floats and complex numbers are stored."
-        )
+        raise LeafRefused(f"an array of {dtype}", "Store an array of booleans, integers, floats or complex numbers.")
     return name
 
 
@@ -132,7 +130,7 @@ def leaf_fill(leaf: Any, _context: OpenContext) -> LeafFill:
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return a new array, uninitialised, that begins at a multiple of 64 bytes."""
+    """Return a new, uninitialised array that begins at a multiple of 64 bytes."""
     size = math.prod(shape) * dtype.itemsize
     block = np.empty(size + _ALIGNED, np.uint8)
     start = -block.__array_interface__["data"][0] % _ALIGNED

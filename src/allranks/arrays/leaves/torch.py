@@ -1,4 +1,4 @@
-"""PyTorch tensors, filled in place where they are on CPU; modules and optimizers, known by their state."""
+"""Handle PyTorch tensors, filled in place if they are on CPU; modules and optimizers, by their state."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _open_module(module: torch.nn.Module, context: OpenContext) -> Branch:
 
 
 def _extra_state(live: object, context: OpenContext, path: str) -> object:
-    """Return what stands for a module's extra state: a tensor of it has the shape that is saved."""
+    """Return what represents a module's extra state: a tensor in it has the saved shape."""
     saved = context.saved.below(path) if context.saved else None
     if isinstance(saved, SavedArray) and isinstance(live, torch.Tensor):
         return like_saved(live, saved)
@@ -84,7 +84,7 @@ def _extra_state(live: object, context: OpenContext, path: str) -> object:
 
 
 def _note_main(module: torch.nn.Module, state: dict[str, Any], context: OpenContext, path: str) -> dict[str, Any]:
-    """Take note of the buffers that DistributedDataParallel takes from rank 0 before every step. Return the state."""
+    """Note the buffers that DistributedDataParallel copies from rank 0 before every step. Return the state."""
     if context.choose is not None:
         at = f"{path}/" if path else ""
         for name, part in module.named_modules():
@@ -96,10 +96,10 @@ def _note_main(module: torch.nn.Module, state: dict[str, Any], context: OpenCont
 
 
 def _loads_by_copy(module: torch.nn.Module) -> bool:
-    """Return whether a state holds a module's own tensors, and loading it does no more than copy them onto themselves:
-    no hook listens, and no class has a way of its own.
+    """Return whether a state holds a module's own tensors, and loading it only copies them onto themselves: it has no
+    hook, and no class overrides the methods.
 
-    (Of modules torch takes a time for that which grows with the square of their number.)
+    (For modules, torch needs a time for this that grows with the square of their number.)
     """
     return type(module).load_state_dict is torch.nn.Module.load_state_dict and not any(
         any(getattr(part, name, True) for name in _HOOKS)
@@ -114,44 +114,43 @@ def spec(leaf: torch.Tensor, context: OpenContext) -> Spec:
     name = name_of(leaf, context)
     strides = () if leaf.is_contiguous() else zip(leaf.stride(), leaf.shape, strict=True)
     if context.for_restore and any(by == 0 and many > 1 for by, many in strides):
-        raise LeafRefused("a view of which many elements are one number", "Give it memory of its own: clone().")
+        raise LeafRefused("a view in which many elements share one number", "Give it its own memory: clone().")
     return rank_local_spec(tuple(leaf.shape), name, context.size, kind_of(leaf))
 
 
 def kind_of(leaf: torch.Tensor) -> str:
-    """Return torch's own name of a dtype whose bytes no other framework has a name for, "" for all others."""
+    """Return torch's own name of a dtype whose bytes no other framework names, "" for all others."""
     return _KINDS.get(leaf.dtype, "")
 
 
 def name_of(leaf: torch.Tensor, context: OpenContext) -> str:
-    """Return the name of a tensor's dtype in a checkpoint. Raises LeafRefused for tensors of which there can be
-    none."""
+    """Return the name of a tensor's dtype in a checkpoint. Raises LeafRefused for tensors that cannot be stored."""
     if type(leaf) not in _USUAL:
         _refuse_wrappers(leaf)
     name = _NAMES.get(leaf.dtype)
     if leaf.is_nested or leaf.layout is not torch.strided:
         raise LeafRefused(
-            f"a {'nested' if leaf.is_nested else leaf.layout} tensor", "Store the dense tensors it is of."
+            f"a {'nested' if leaf.is_nested else leaf.layout} tensor", "Store the dense tensors that it consists of."
         )
     if name is None:
         raise LeafRefused(f"a tensor of {leaf.dtype}", "View it as torch.uint8, or dequantize it.")
     if leaf.is_meta and not context.for_restore:
-        raise LeafRefused("a meta tensor, which holds no bytes", "It can stand in a template only.")
+        raise LeafRefused("a meta tensor, which holds no bytes", "Use it only in a template.")
     return name
 
 
 def _refuse_wrappers(leaf: Any) -> None:
     kind = f"a {type(leaf).__module__}.{type(leaf).__qualname__}"
     if is_lazy(leaf):
-        raise LeafRefused(f"{kind}, which has no shape yet", "Run the model once before.")
+        raise LeafRefused(f"{kind}, which has no shape yet", "Run the model once before you save or restore.")
     wraps = is_traceable_wrapper_subclass(leaf) or hasattr(leaf, "__tensor_flatten__")
     if wraps and not hasattr(leaf, "to_local"):
         remedy = f"allranks.checkpoint.register_type({type(leaf).__qualname__}, encode, decode)"
-        raise LeafRefused(f"{kind}, which wraps other tensors", f"Say which tensors it is made of: {remedy}.")
+        raise LeafRefused(f"{kind}, which wraps other tensors", f"Register how to encode it: {remedy}.")
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a DTensor, any other tensor itself; outside of autograd."""
+    """Return this rank's part of a DTensor, or any other tensor unchanged; outside of autograd."""
     to_local = getattr(tensor, "to_local", None)
     if to_local is None:
         return tensor.detach()
@@ -173,7 +172,7 @@ def copies(leaf: torch.Tensor, context: OpenContext) -> tuple[Copy, ...]:
 
 
 def copy_of(part: torch.Tensor, cell: int, context: OpenContext) -> Copy:
-    """Return a tensor, this rank's part of the whole, as the copy of a cell."""
+    """Return a tensor, this rank's part of an array, as the copy of a cell."""
     tensor = part.detach()
     return Copy(cell, str(tensor.device), "torch", tensor, tensor.is_cpu, partial(_bytes, tensor, context))
 
@@ -183,7 +182,7 @@ def _bytes(tensor: torch.Tensor, context: OpenContext) -> np.ndarray[Any, np.dty
 
 
 def _is_plain_on_host(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's memory is its values, and the host's."""
+    """Whether the tensor's memory is in the host and has its values."""
     return tensor.is_cpu and not tensor.is_conj() and not tensor.is_neg()
 
 
@@ -203,7 +202,7 @@ def _tensor(buffer: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
 
 
 def from_stored(buffer: np.ndarray[Any, Any], kind: str) -> torch.Tensor:
-    """Return a tensor on the CPU of what was stored: it takes the buffer for its memory."""
+    """Return a stored array as a tensor on the CPU, with the buffer as its memory."""
     if kind.startswith("torch."):
         return _tensor(buffer, getattr(torch, kind.removeprefix("torch.")))
     name = buffer.dtype.name
@@ -219,7 +218,7 @@ def memory(leaf: torch.Tensor) -> Hashable:
 
 
 def memory_of(leaf: torch.Tensor, part: torch.Tensor) -> Hashable:
-    """Return what leaves have in common whose parts on this rank are one memory; nothing has none on any rank."""
+    """Return a key that is equal for leaves whose parts on this rank are one memory; empty parts have none."""
     if part.is_meta or not part.numel():
         return id(leaf)
     return part.data_ptr(), part.device, part.dtype, leaf.shape, part.stride(), part.is_conj(), part.is_neg()
@@ -232,7 +231,7 @@ def leaf_fill(leaf: torch.Tensor, _context: OpenContext) -> LeafFill:
 def leaf_fill_of(
     leaf: torch.Tensor, part: torch.Tensor, extent: Extent, *, wrap: Callable[[torch.Tensor], torch.Tensor]
 ) -> LeafFill:
-    """Return how ``part``, which is this rank's of ``leaf``, is filled; ``wrap`` makes a leaf of a new part."""
+    """Return how to fill ``part``, this rank's part of ``leaf``; ``wrap`` makes a leaf of a new part."""
     if _is_plain_on_host(part):
         return LeafFill((Target(extent, _view(part), live=True),), lambda: leaf)
     buffer = np.empty(extent.shape, DTYPES[_NAMES[leaf.dtype]])
@@ -251,9 +250,10 @@ def leaf_fill_of(
 
 
 def _swap_in(leaf: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
-    """Give a tensor on the meta device what was made for it: an optimizer that has it goes on with the same object.
+    """Replace the content of a tensor on the meta device by what was made for it, so that an optimizer keeps its
+    object.
 
-    Return the tensor; or what was made, where torch cannot exchange the two.
+    Return the tensor, or the new one if torch cannot exchange the two.
     """
     made.__dict__.update(leaf.__dict__)
     try:

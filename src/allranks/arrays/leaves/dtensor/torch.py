@@ -1,6 +1,6 @@
-"""DTensors: each rank has its part of the whole, and it is filled in place where it is on CPU.
+"""Handle DTensors: each rank has its part of the array, and fills it in place if it is on CPU.
 
-Apart from other tensors because ``torch.distributed.tensor`` takes most of a second to import.
+In a file of its own because ``torch.distributed.tensor`` needs most of a second to import.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def spec(leaf: DTensor, context: OpenContext) -> Spec:
     if mine is not None and mine.shape != local_part and mine.size + leaf.to_local().numel() > 0:
         raise LeafRefused(
             f"a DTensor of which {leaf.placements} leave {mine.shape} to this rank, and that has {local_part}",
-            "Make it by distribute_tensor, or give from_local the whole shape.",
+            "Create it with distribute_tensor, or pass the complete shape to from_local.",
         )
     return made
 
@@ -51,7 +51,9 @@ def _spec(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int,
 @lru_cache(maxsize=1 << 14)
 def _split(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...]) -> Split:
     if any(placement.is_partial() for placement in placements):
-        raise LeafRefused("a DTensor with Partial placements, sums not yet taken", "Call its redistribute() before.")
+        raise LeafRefused(
+            "a DTensor with Partial placements, whose sums are not computed", "Call its redistribute() first."
+        )
     # A _StridedShard takes its part of each of `split_factor` chunks.
     axes = [None if p.is_replicate() else (p.dim, getattr(p, "split_factor", 1)) for p in cast(Any, placements)]
     ranks = mesh.mesh.numpy()
@@ -59,14 +61,14 @@ def _split(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int
     split = None if any(extent is None for _, extent in parts) else split_of(shape, cast(Any, parts))
     if split is None:
         raise LeafRefused(
-            f"a DTensor that {placements} cut into parts that are no grid of equal cells",
-            "Pad the dimension so that it divides, or shard another one.",
+            f"a DTensor whose placements {placements} make no grid of equal cells",
+            "Pad the dimension to a multiple of the devices, or shard another one.",
         )
     return split
 
 
 def _mine(leaf: DTensor, context: OpenContext) -> Extent | None:
-    """Return what this rank holds, None outside of the mesh."""
+    """Return the part that this rank holds, None outside of the mesh."""
     return _part(leaf.device_mesh, leaf.placements, tuple(leaf.shape), context.rank)
 
 

@@ -1,4 +1,4 @@
-"""Equinox modules as they are: the functions in them (activations, whatever can be called) are code, and stay here."""
+"""Handle Equinox modules: functions in them (activations, any callable) are code, and are kept."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Optimizers and learning-rate schedules of PyTorch: known by their state, of which a fresh one has none yet.
+"""Open optimizers and learning-rate schedules of PyTorch by their state, which a new one does not have yet.
 
-A template for a fresh optimizer is made from the checkpoint; no step is taken, and no code of the program runs but its
+A template for a new optimizer is made from the checkpoint. No step is taken, and no code of the program runs except
 ``state_dict()`` and ``load_state_dict()``.
 """
 
@@ -84,7 +84,7 @@ def _as_saved(optimizer: torch.optim.Optimizer, entries: Mapping[Any, Any]) -> N
 
 
 class _Template:
-    """What of a checkpoint an optimizer takes: the entries that are saved, each as its parameter is placed."""
+    """The part of a checkpoint that an optimizer needs: the saved entries, each placed as its parameter."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, kept_settings: dict[str, Any]) -> None:
         self._optimizer = optimizer
@@ -95,7 +95,7 @@ class _Template:
         self._strict = known is kind and self._names is not _UNKNOWN
 
     def of(self, live: dict[str, Any], saved: Node, path: str) -> object:
-        """Return the template at a path; ``live`` is the optimizer's state as it is."""
+        """Return the template at a path; ``live`` is the optimizer's current state."""
         if not isinstance(saved, dict) or not {"state", "param_groups"} <= live.keys():
             return self._settings.template_for(live, saved, path)
         rest = {name: node for name, node in saved.items() if name != "state"}
@@ -138,12 +138,12 @@ class _Template:
 
 
 def _expected_entry(parameter: torch.Tensor, *, shaped: bool) -> torch.Tensor:
-    """Return what an entry must be, without memory: the checkpoint has none such."""
+    """Return an entry that the checkpoint lacks, without memory."""
     return torch.empty(parameter.shape if shaped else (), dtype=torch.float32, device="meta")
 
 
 def _like(parameter: torch.Tensor, array: SavedArray) -> torch.Tensor:
-    """Return an empty tensor placed as the parameter is, and sharded as it is where it has its shape."""
+    """Return an empty tensor placed as the parameter, and sharded as it is if it has its shape."""
     dtype = _dtype(array)
     if array.shape == tuple(parameter.shape):
         return torch.empty_like(parameter.detach(), dtype=dtype)
