@@ -159,7 +159,7 @@ def test_a_step_in_memory_is_restored_by_any_number_of_ranks(machines: Machines,
     step, _, source, notes = resumed(machines, size=size)
     if size <= PER_HOST:
         assert (step, source) == (10, "storage")
-        assert "no host (host-0) holds the part of rank 2, rank 3" in notes
+        assert "no host (host-0) has an intact copy of the part of rank 2, rank 3" in notes
     else:
         assert (step, source) == (13, "memory")
 
@@ -173,7 +173,7 @@ def test_two_neighbours_lost_are_reported_and_the_disk_has_the_rest(
     assert (step, source) == (10, "storage")
     assert "step 10 of the storage is restored instead" in caplog.text
     assert notes.startswith(
-        "step 13 in memory is lost: no host (host-0, host-1, host-2) holds the part of rank 2, rank 3"
+        "step 13 in memory is lost: no host (host-0, host-1, host-2) has an intact copy of the part of rank 2, rank 3"
     )
 
 

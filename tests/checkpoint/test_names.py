@@ -42,7 +42,7 @@ def test_a_rename_that_cannot_be_meant_is_refused() -> None:
     with pytest.raises(AllranksError, match=r"the pattern has 1 '\*', and its result has 0"):
         make_renamer({"a.*": "b"})
     for odd in ([("a", "b")], {"a": None}, 5):
-        with pytest.raises(AllranksError, match="says of no name what it becomes"):
+        with pytest.raises(AllranksError, match="expected a mapping of names, or a function"):
             make_renamer(odd)  # type: ignore[arg-type]
     with pytest.raises(AllranksError, match=r"rename\('a'\) returned None, which is no name"):
         make_renamer(lambda _: None)("a")  # type: ignore[arg-type, return-value]

@@ -35,7 +35,7 @@ def test_a_loss_that_begins_elsewhere_stops_the_job(tmp_path: Path) -> None:
         ):
             ckpt.resume_gate({"los": 0.36})
         ckpt.restore(state)
-        with pytest.raises(CannotStore, match="'loss' is no number"):
+        with pytest.raises(CannotStore, match="metric 'loss' is 'low': expected a number"):
             ckpt.resume_gate({"loss": "low"})
     text = str(error.value)
     assert "loss: expected 0.3557, found 1.75, 4.92 times as much. The difference is more than within=0.1" in text

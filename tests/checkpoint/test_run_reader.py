@@ -62,7 +62,7 @@ def test_which_step(run: Path) -> None:
     assert read(run, "best", best=("loss", "max"))[1] == 1
     with pytest.raises(NotThere, match="has no step 7: expected one of 1, 2"):
         read(run, 7)
-    with pytest.raises(NotThere, match=r"no step has the metric 'los'; there are \['loss'\]"):
+    with pytest.raises(NotThere, match=r"no step has the metric 'los': expected one of \['loss'\]"):
         read(run, "best", best=("los", "min"))
     with pytest.raises(AllranksError, match="best=None: expected"):
         read(run, "best")

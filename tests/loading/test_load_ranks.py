@@ -78,7 +78,7 @@ def test_a_file_that_one_host_lacks_or_has_otherwise(tmp_path: Path) -> None:
         mine.mkdir()
         if world.rank != 2:
             save_file({"w": np.full(4, 7.0, np.float32)}, mine / "a.safetensors")
-        refused(world, NotThere, "there is nothing at", "a.safetensors")
+        refused(world, NotThere, "is empty, or does not exist", "a.safetensors")
         save_file({"w": np.ones(4, np.float32), f"{world.rank // 3}": np.ones(1)}, mine / "b.safetensors")
         refused(world, Mismatch, "rank 3 see another file", "b.safetensors", allow_unexpected=["*"])
         save_file({"w": np.full(4, world.rank // 3, np.float32)}, mine / "c.safetensors")

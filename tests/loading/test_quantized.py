@@ -161,7 +161,11 @@ def test_what_is_not_unpacked_here_is_refused_by_name(kind: str, dequantize: boo
 @pytest.mark.parametrize(
     ("change", "config", "says"),
     [
-        ({"q.weight_scale_inv": BLOCKS}, None, r"scales of \[2, 3\] for \[6, 8\], weight_block_size None"),
+        (
+            {"q.weight_scale_inv": BLOCKS},
+            None,
+            r"shape \[2, 3\], which does not fit \[6, 8\] with weight_block_size None",
+        ),
         ({"q.weight_scale_inv": BLOCKS}, {"weight_block_size": [2, 2]}, "weight_block_size"),
         ({"q.weight_scale_inv": BLOCKS}, {"weight_block_size": "x"}, "weight_block_size"),
         ({"q.weight_scale_inv": ROWS[:5]}, {"weight_block_size": [0, 3]}, "weight_block_size"),
