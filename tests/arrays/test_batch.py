@@ -36,7 +36,7 @@ def test_a_plan_either_multiplies_or_names_the_nearest_sizes_that_do(
 
 
 def test_a_plan_refuses_fewer_than_one() -> None:
-    with pytest.raises(BatchMismatch, match=r"accumulation is 0\. It must be at least 1"):
+    with pytest.raises(BatchMismatch, match=r"accumulation=0: expected at least 1"):
         BatchPlan(64, ranks=4, accumulation=0)
 
 
@@ -44,7 +44,7 @@ def test_a_plan_refuses_fewer_than_one() -> None:
     ("shapes", "says"),
     [
         ({"x": (8, 3), "y": (7,)}, "8 in 'x', 7 in 'y'"),
-        ({"x": (8, 3), "step": ()}, "leaf 'step' has no dimension of rows"),
+        ({"x": (8, 3), "step": ()}, "leaf 'step' has no dimension: expected rows in the first dimension"),
         ({}, "no leaf at all"),
     ],
 )
@@ -56,11 +56,11 @@ def test_leaves_with_different_numbers_of_rows_are_refused(shapes: dict[str, tup
 @pytest.mark.parametrize(
     ("rows", "global_rows", "says"),
     [
-        (15, None, "rank 1: 15 rows do not divide over the 2 parts"),
-        (0, None, "0 rows do not divide"),
-        (8, 64, "8 rows here make 32 over all ranks, and global_rows is 64. This rank should bring 16."),
-        (64, 64, "64 rows here make 256 over all ranks, .* bring only this rank's own 16."),
-        (8, 60, "60 does not divide over the 8 devices of the batch either."),
+        (15, None, "rank 1: 15 rows cannot be divided over the 2 parts"),
+        (0, None, "0 rows cannot be divided"),
+        (8, 64, "8 rows here make 32 over all ranks: expected global_rows=64. This rank should pass 16 rows."),
+        (64, 64, "64 rows here make 256 over all ranks, .* pass only this rank's own 16 rows."),
+        (8, 60, "60 rows cannot be divided over the 8 parts of the batch either."),
     ],
 )
 def test_rows_that_do_not_add_up_are_refused(rows: int, global_rows: int | None, says: str) -> None:
@@ -86,14 +86,14 @@ def test_ranks_that_bring_unlike_rows_are_named() -> None:
 
 def test_ranks_that_all_read_the_same_rows_are_found() -> None:
     """The first thing to go wrong with data on many hosts: everybody reads everything."""
-    with pytest.raises(BatchMismatch, match=r"ranks 0, 2 bring byte-identical rows .* BatchPlan\.rows_of"):
+    with pytest.raises(BatchMismatch, match=r"ranks 0, 2 have byte-identical rows .* BatchPlan\.rows_of"):
         check_claims([claim(4, (0,), "a"), claim(4, (1,), "b"), claim(4, (2,), "a")])
 
 
 def test_ranks_that_share_a_part_must_bring_the_same_rows() -> None:
     """Tensor parallelism over processes: ranks 0 and 1 hold the same rows."""
     check_claims([claim(4, (0,), "a"), claim(4, (0,), "a"), claim(4, (1,), "b"), claim(4, (1,), "b")])
-    with pytest.raises(BatchMismatch, match="ranks 2-3 hold the same part of the batch, and bring different bytes"):
+    with pytest.raises(BatchMismatch, match="ranks 2-3 hold the same part of the batch, but have different bytes"):
         check_claims([claim(4, (0,), "a"), claim(4, (0,), "a"), claim(4, (1,), "b"), claim(4, (1,), "c")])
 
 

@@ -133,7 +133,7 @@ def test_a_module_stands_for_its_global_generator(
 
 def test_what_is_no_generator_is_refused() -> None:
     for wrong in (sys, 7, np.zeros(3), random.SystemRandom()):
-        with pytest.raises(AllranksError, match=r"RandomState: own=.* is no random generator"):
+        with pytest.raises(AllranksError, match=r"RandomState: own=.*: expected a random generator"):
             RandomState(own=wrong)
     with pytest.raises(AllranksError, match="'ranks'"):
         RandomState(ranks=random)

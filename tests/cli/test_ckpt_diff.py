@@ -93,7 +93,7 @@ def test_added_removed_reshaped_and_recast_leaves(
     text = ckpt("diff", f"{run}@100", tmp_path / "other").out
     assert "recast bfloat16[96, 96] -> float32[96, 96]" in text
     assert "extra/config/model_type" in text
-    assert "(not there)" in text
+    assert "(missing)" in text
 
 
 def test_what_is_not_finite_is_counted_and_not_measured() -> None:

@@ -87,7 +87,7 @@ def test_a_number_that_the_new_dtype_does_not_hold_is_refused_by_the_name_of_its
     save(LocalStorage(tmp_path / "run"), 1, Tree({"w": np.array([1.0, 70_000.0], np.float32)}))
     said = ckpt("export", tmp_path / "run", tmp_path / "out", "--dtype", "f16")
     assert said.code == 2
-    assert "leaf 'w' holds float32 numbers that are too large for float16" in said.err
+    assert "leaf 'w' has float32 numbers that are too large for float16" in said.err
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -141,14 +141,14 @@ def test_names_that_would_collide_are_refused(ckpt: Callable[..., Said], tmp_pat
     save(LocalStorage(tmp_path / "run"), 1, Tree({"a/b": np.zeros(2), "a.b": np.ones(2)}))
     said = ckpt("export", tmp_path / "run", tmp_path / "out")
     assert said.code == 2
-    assert "would both be called 'a.b'" in said.err
+    assert "would both get the name 'a.b'" in said.err
 
 
 def test_without_a_config_it_says_so(ckpt: Callable[..., Said], tmp_path: Path) -> None:
     save(LocalStorage(tmp_path / "run"), 1, Tree({"w": np.zeros(2)}))
     said = ckpt("export", tmp_path / "run", tmp_path / "out")
     assert said.code == 0
-    assert "No config.json: name one by --config" in said.out
+    assert "No config.json was written: pass one with --config" in said.out
     (tmp_path / "c.json").write_text('{"model_type": "llama"}')
     assert ckpt("export", tmp_path / "run", tmp_path / "out", "--force", "--config", tmp_path / "c.json").code == 0
     assert json.loads((tmp_path / "out" / "config.json").read_text()) == {"model_type": "llama"}

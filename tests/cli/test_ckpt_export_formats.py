@@ -120,7 +120,7 @@ def test_what_is_there_stays(ckpt: Callable[..., Said], trained: Any, tmp_path: 
     out.write_text("mine")
     said = ckpt("export", trained[0], out, "--to", "pt")
     assert said.code != 0
-    assert "is there already. Name another place, or pass --force" in said.err
+    assert "exists already. Choose another OUT, or pass --force" in said.err
     assert out.read_text() == "mine"
     ckpt("export", trained[0], out, "--to", "pt", "--force")
     assert torch.load(out)["name"] == "x"
@@ -150,8 +150,8 @@ def test_what_cannot_be_is_refused(
         assert said.code != 0
         return said.err
 
-    assert "--dtype is of --to safetensors only" in refused("--to", "dcp", "--dtype", "bf16")
-    assert "no leaf of step 1 is below 'nothing'" in refused("--to", "dcp", "--prefix", "nothing")
+    assert "--dtype works with --to safetensors only" in refused("--to", "dcp", "--dtype", "bf16")
+    assert "step 1 has no leaf below 'nothing'" in refused("--to", "dcp", "--prefix", "nothing")
     for leaves in ({"a": 1, "a/b": 2}, {"a/b": 1, "a": 2}):
         with pytest.raises(AllranksError, match="the path of another leaf"):
             convert.tree_of(leaves)
@@ -172,7 +172,7 @@ def test_force_replaces_an_export_of_the_format_and_nothing_else(
         before = sorted(place.rglob("*"))
         said = ckpt("export", run, place, "--to", to, "--force")
         assert said.code == 2, said
-        assert "--force replaces nothing but an export to" in said.err
+        assert "--force replaces only an export to" in said.err
         assert sorted(place.rglob("*")) == before
     for _ in range(2):
         assert ckpt("export", run, out, "--to", to, "--force").code == 0
@@ -194,8 +194,8 @@ def test_arrays_that_a_format_has_no_room_for_are_named(ckpt: Callable[..., Said
         saver.save(1, {"odd": odd, "good": {"w": np.ones(2)}}, block=True)
     said = ckpt("export", run, tmp_path / "out", "--to", to)
     assert said.code == 2
-    assert f"export --to {to}: {len(odd)} of {len(odd) + 1} arrays cannot be in this format: 'odd/" in said.err
-    assert "Export the others by --prefix, or all of it to safetensors" in said.err
+    assert f"export --to {to}: this format cannot hold {len(odd)} of {len(odd) + 1} arrays: 'odd/" in said.err
+    assert "Export the other arrays with --prefix, or all of them to safetensors" in said.err
     assert [one.name for one in tmp_path.iterdir()] == ["run"]
     assert ckpt("export", run, tmp_path / "out", "--to", to, "--prefix", "good").code == 0
     assert ckpt("export", run, tmp_path / "st").code == 0
@@ -226,7 +226,7 @@ def test_a_state_without_names_or_arrays_is_refused(ckpt: Callable[..., Said], t
         with Checkpointer(tmp_path / str(number), single_world(), on_sigterm=False) as saver:
             saver.save(1, state, block=True)
     assert (
-        "the state is one array without a name" in ckpt("export", tmp_path / "0", tmp_path / "out", "--to", "dcp").err
+        "the state is a single array: expected a dict" in ckpt("export", tmp_path / "0", tmp_path / "out", "--to", "dcp").err
     )
     assert ckpt("export", tmp_path / "0", tmp_path / "out.pt", "--to", "pt").code == 0
     for to in ("pt", "safetensors"):
@@ -247,8 +247,8 @@ def test_the_working_folder_is_no_place_for_an_export(
     for out in (".", "..", "./", "../work", str(work), "/", str(tmp_path / "link"), str(tmp_path / "link" / "..")):
         said = ckpt("export", trained[0], out, "--to", to, *(["--force"] if force else []))
         assert said.code == 2, said
-        assert "which holds the folder that this command runs in" in said.err, out
-        assert "Name a folder in it" in said.err
+        assert "which contains the folder that this command runs in" in said.err, out
+        assert "Choose a folder in it" in said.err
     assert list(work.iterdir()) == []
     assert ckpt("export", trained[0], "./new", "--to", to).code == 0
     assert ckpt("export", trained[0], ".").code == 0  # safetensors are put beside what is there

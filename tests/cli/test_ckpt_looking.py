@@ -58,8 +58,8 @@ def test_ls_tells_damaged_manifests_and_saves_that_never_ended(
     manifest.write_bytes(manifest.read_bytes().replace(b"float32", b"float23", 1))
     said = ckpt("ls", run)
     assert said.code == 1
-    assert "checkpoint-200/manifest.json is not a sound manifest: the xxh3-128 digest" in said.out
-    assert "step 300: no manifest, so no checkpoint" in said.out
+    assert "checkpoint-200/manifest.json is not a valid manifest: the xxh3-128 digest" in said.out
+    assert "step 300: no manifest, so it is not a checkpoint" in said.out
     document = ckpt("ls", run, "--json").document
     assert [one["state"] for one in document["steps"]] == ["whole", "damaged", "unfinished"]
     assert document["newest"] == 100
@@ -70,9 +70,9 @@ def test_ls_tells_damaged_manifests_and_saves_that_never_ended(
 @pytest.mark.parametrize(
     ("inside", "says"),
     [
-        (None, "it is empty, or not there."),
-        ("notes.txt", "it holds other things only."),
-        ("a/checkpoint-5/x", "it is no run, but holds a."),
+        (None, "it is empty, or does not exist."),
+        ("notes.txt", "it contains other files only."),
+        ("a/checkpoint-5/x", "it is not a run, but it contains the runs a."),
     ],
 )
 def test_where_nothing_is_saved_ls_says_so(
@@ -83,7 +83,7 @@ def test_where_nothing_is_saved_ls_says_so(
         (tmp_path / "none" / inside).touch()
     said = ckpt("ls", tmp_path / "none")
     assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("allranks: there is nothing saved in ")
+    assert said.err.startswith(f"allranks: {tmp_path / 'none'} has no step: ")
     assert says in said.err
     assert not inside or (tmp_path / "none").is_dir()
 
@@ -120,17 +120,17 @@ def test_a_step_may_stand_in_the_address(form: str, ckpt: Callable[..., Said], r
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["show", "{run}@300"], "has no step 300. It has 100, 200."),
+        (["show", "{run}@300"], "has no step 300: expected one of 100, 200."),
         (["show", "{run}@100", "--step", "200"], "names step 100, and --step says 200"),
         (["verify", "{run}/elsewhere"], "holds no checkpoint"),
         (["verify", "{run}", "--threads", "0"], "at least 1"),
         (["show", "ftp://host/run"], "names no storage"),
-        (["diff", "{run}"], "diff needs two checkpoints"),
+        (["diff", "{run}"], "diff: expected two checkpoints"),
         (["gc", "{run}", "--keep-last", "0"], "keep_last=0: expected an int above 0"),
         (["gc", "{run}", "--keep-every", "2"], "without keep_last"),
-        (["gc", "{run}@100"], "gc works on a whole run"),
-        (["export", "{run}", "{run}/out", "--prefix", "mode"], "no leaf of step 200 is below 'mode'"),
-        (["export", "{run}", "{run}/out", "--config", "{run}/no.json"], "is no JSON file"),
+        (["gc", "{run}@100"], "is one step: expected a run"),
+        (["export", "{run}", "{run}/out", "--prefix", "mode"], "step 200 has no leaf below 'mode'"),
+        (["export", "{run}", "{run}/out", "--config", "{run}/no.json"], "no.json: expected a readable JSON file"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_exit_code_2(
@@ -148,9 +148,9 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(
     [
         (["walk"], "no command 'walk'"),
         (["ls"], "required: RUN"),
-        (["export", "a", "b", "--max-shard-size", "big"], "'big' is no size such as 5GB"),
-        (["export", "a", "b", "--dtype", "int8"], "'int8' is none of f64, f32, f16, bf16"),
-        (["gc", "a", "--older-than", "soon"], "'soon' is no time such as"),
+        (["export", "a", "b", "--max-shard-size", "big"], "'big' is not a size: expected one such as 5GB"),
+        (["export", "a", "b", "--dtype", "int8"], "'int8' is not a dtype to cast to: expected one of f64, f32, f16, bf16"),
+        (["gc", "a", "--older-than", "soon"], "'soon' is not a time: expected one such as"),
     ],
 )
 def test_a_wrong_command_line_says_what_is_wrong(

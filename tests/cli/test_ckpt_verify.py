@@ -55,7 +55,7 @@ def test_a_flipped_bit_is_found_with_its_file_its_leaf_and_its_bytes(
     assert (fault["file"], fault["kind"]) == (shard_files[2].name, "changed")
     assert "opt/mu/wte" in fault["leaves"]  # with others, if they are small and share its chunk
     assert fault["begin"] <= at < fault["end"]
-    assert f"    bytes {fault['begin']:,} to {fault['end']:,}: they are not the bytes that were saved" in said.out
+    assert f"    bytes {fault['begin']:,} to {fault['end']:,}: their digest differs from that in the manifest" in said.out
     assert ", ".join(fault["leaves"]) in said.out
     assert ckpt("verify", run, "--step", 100).code == 0
     assert ckpt("verify", run, "--all").code == 1
@@ -81,7 +81,7 @@ def test_the_manifest_is_verified_too(ckpt: Callable[..., Said], run: Path) -> N
     said = ckpt("verify", run)
     assert said.code == 1
     assert "DAMAGED" in said.out
-    assert "manifest.json is not a sound manifest" in said.out
+    assert "manifest.json is not a valid manifest" in said.out
     assert ckpt("verify", run, "--json").document["steps"][0]["manifest"]
 
 
@@ -105,7 +105,7 @@ def test_a_file_that_is_cut_off_is_verified_as_far_as_it_goes(run: Path, shard_f
     assert fault.kind == "cut off"
     assert fault.where[0] > 0
     assert fault.where[1] == size
-    assert f"ends after {size - 5:,} of {size:,} bytes" in fault.what
+    assert f"the file has {size - 5:,} bytes: expected {size:,}" in fault.what
 
 
 def test_bytes_behind_the_end_are_a_fault(run: Path, shard_files: list[Path]) -> None:
@@ -139,8 +139,8 @@ def test_files_of_two_ranks_that_were_swapped_are_called_so(run: Path, shard_fil
     shard_files[2].write_bytes(one)
     faults = verify(storage, manifest)
     assert [(fault.kind, fault.what) for fault in faults] == [
-        ("foreign", "it is the file of rank 2 of this save"),
-        ("foreign", "it is the file of rank 1 of this save"),
+        ("foreign", "it is the file of rank 2 of this save: expected that of rank 1"),
+        ("foreign", "it is the file of rank 1 of this save: expected that of rank 2"),
     ]
 
 

@@ -312,7 +312,7 @@ def test_partial_loads_say_what_they_did(tmp_path: Path) -> None:
     with pytest.raises(DoesNotFit, match="into= has no array"):
         load(tmp_path / "b.pt", None, strict=False)
     for strict in (1.5, "yes"):
-        with pytest.raises(AllranksError, match="expected True, False, or a part from 0 to 1"):
+        with pytest.raises(AllranksError, match="expected True, False, or a fraction from 0 to 1"):
             load(tmp_path / "b.pt", here, strict=strict)
 
 
@@ -409,7 +409,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "a.txt", {})
     with pytest.raises(UnknownFormat, match=r"there are a\.npy, a\.txt, steps/"):
         load(tmp_path / "steps" / "..", {})
-    with pytest.raises(allranks.errors.NotThere, match="there is nothing at"):
+    with pytest.raises(allranks.errors.NotThere, match="is empty, or does not exist"):
         load(tmp_path / "b", {})
     torch.save({"w": torch.ones(2)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     with pytest.raises(UnknownFormat, match=r"torch before 1\.6"):

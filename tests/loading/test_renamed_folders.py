@@ -91,13 +91,13 @@ def test_a_damaged_manifest_is_not_passed_over(run: Path) -> None:
     folder = renamed(run)
     for data in (b"", b"x" + (folder / "manifest.json").read_bytes()[1:]):
         (folder / "manifest.json").write_bytes(data)
-        with pytest.raises(Damaged, match=r"best/manifest.json is not a sound manifest"):
+        with pytest.raises(Damaged, match=r"best/manifest.json is not a valid manifest"):
             allranks.load(folder, {"w": np.zeros(1000, np.float32)}, world=WORLD)
 
 
 def test_a_manifest_of_another_program_is_none_of_ours(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
-    with pytest.raises(UnknownFormat, match="is no checkpoint that is known"):
+    with pytest.raises(UnknownFormat, match="is not a checkpoint of a known format"):
         allranks.load(tmp_path, {"w": np.zeros(3)}, world=WORLD)
 
 
@@ -105,12 +105,12 @@ def test_a_copy_under_another_step_of_the_run_is_named(run: Path) -> None:
     """The run's newest step is not silently an older one."""
     copied_as_another_step(run)
     ckpt = allranks.Checkpointer(run, WORLD, read_only=True)
-    with pytest.raises(Damaged, match=r"checkpoint-7 holds step 2: the folder was copied or renamed"):
+    with pytest.raises(Damaged, match=r"checkpoint-7 holds step 2: expected step 7"):
         ckpt.restore({"w": np.zeros(1000, np.float32)})
 
 
 def test_a_step_is_no_run(run: Path) -> None:
     """Who names the folder of a step for the run does not begin anew in silence."""
     ckpt = allranks.Checkpointer(run / "checkpoint-2", WORLD, read_only=True)
-    with pytest.raises(NotThere, match=r"is the folder of one checkpoint, and no run\. Name the run"):
+    with pytest.raises(NotThere, match=r"is the folder of one checkpoint: expected a run\. Give the run"):
         ckpt.restore({"w": np.zeros(1000, np.float32)})

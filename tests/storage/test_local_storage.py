@@ -240,7 +240,7 @@ def test_a_full_disk_is_said_before_a_byte_is_written(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", 4 << 20):
         storage = LocalStorage(tmp_path / "small")
         source = Blocks(content(BLOCK))
-        with pytest.raises(StorageError, match=r"full .*8,388,608 bytes were to be written, 4,\d+,\d+ are free.*Free"):
+        with pytest.raises(StorageError, match=r"full .*8,388,608 bytes are needed, 4,\d+,\d+ are free.*Free"):
             storage.write("step/file", source)
         assert source.asked == []
         with pytest.raises(StorageError, match="ENOSPC"):

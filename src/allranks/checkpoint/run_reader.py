@@ -127,8 +127,10 @@ def _number(storage: Storage, step: int | str, best: Best | None) -> int:
     there = inventory.steps(storage)
     if isinstance(step, int) and step in there:
         return step
-    if not there or isinstance(step, int):
-        raise NotThere(f"{storage.url} has no step {step}: expected one of {', '.join(map(str, there)) or 'none'}.")
+    if not there:
+        raise NotThere(f"{storage.url} has no step.")
+    if isinstance(step, int):
+        raise NotThere(f"{storage.url} has no step {step}: expected one of {', '.join(map(str, there))}.")
     if step == "latest":
         return there[-1]
     if step != "best" or best is None:

@@ -79,7 +79,7 @@ def chosen(at: Place) -> Place:
     if not found:
         raise NotThere(f"{at.run} holds no checkpoint.", remedy="`allranks ckpt ls` shows what is there.")
     shown = ", ".join(map(str, found)) if len(found) < 9 else f"{len(found)} steps, {found[0]} to {found[-1]}"
-    raise NotThere(f"{at.run} has no step {at.step}. It has {shown}.")
+    raise NotThere(f"{at.run} has no step {at.step}: expected one of {shown}.")
 
 
 def load(at: Place) -> tuple[Place, Manifest]:

@@ -230,7 +230,7 @@ def full(folder: Path) -> None:
         words, ranks = all_told(*start(program, folder), where)
         assert ranks
         assert "ENOSPC" in words
-        assert "bytes were to be written" in words
+        assert "bytes are needed" in words
     finally:
         subprocess.run(["umount", str(where)], check=True)
 
