@@ -129,7 +129,9 @@ def test_a_run_that_was_removed_is_nobodys() -> None:
 def test_something_in_the_way_of_a_fence_is_said_and_not_waited_for() -> None:
     """On a file system without links, the claim of a process that was killed may be."""
     storage = MemoryStorage()
-    storage.fail("put", "fence/*", times=10**9, error=AlreadyThere("or a process is writing it: .00000001.json.claim exists"))
+    storage.fail(
+        "put", "fence/*", times=10**9, error=AlreadyThere("or a process is writing it: .00000001.json.claim exists")
+    )
     with pytest.raises(AlreadyThere, match="claim exists"):
         acquire(storage, this_process())
 

@@ -226,7 +226,8 @@ def test_a_state_without_names_or_arrays_is_refused(ckpt: Callable[..., Said], t
         with Checkpointer(tmp_path / str(number), single_world(), on_sigterm=False) as saver:
             saver.save(1, state, block=True)
     assert (
-        "the state is a single array: expected a dict" in ckpt("export", tmp_path / "0", tmp_path / "out", "--to", "dcp").err
+        "the state is a single array: expected a dict"
+        in ckpt("export", tmp_path / "0", tmp_path / "out", "--to", "dcp").err
     )
     assert ckpt("export", tmp_path / "0", tmp_path / "out.pt", "--to", "pt").code == 0
     for to in ("pt", "safetensors"):

@@ -149,7 +149,10 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(
         (["walk"], "no command 'walk'"),
         (["ls"], "required: RUN"),
         (["export", "a", "b", "--max-shard-size", "big"], "'big' is not a size: expected one such as 5GB"),
-        (["export", "a", "b", "--dtype", "int8"], "'int8' is not a dtype to cast to: expected one of f64, f32, f16, bf16"),
+        (
+            ["export", "a", "b", "--dtype", "int8"],
+            "'int8' is not a dtype to cast to: expected one of f64, f32, f16, bf16",
+        ),
         (["gc", "a", "--older-than", "soon"], "'soon' is not a time: expected one such as"),
     ],
 )

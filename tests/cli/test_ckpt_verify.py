@@ -55,7 +55,9 @@ def test_a_flipped_bit_is_found_with_its_file_its_leaf_and_its_bytes(
     assert (fault["file"], fault["kind"]) == (shard_files[2].name, "changed")
     assert "opt/mu/wte" in fault["leaves"]  # with others, if they are small and share its chunk
     assert fault["begin"] <= at < fault["end"]
-    assert f"    bytes {fault['begin']:,} to {fault['end']:,}: their digest differs from that in the manifest" in said.out
+    assert (
+        f"    bytes {fault['begin']:,} to {fault['end']:,}: their digest differs from that in the manifest" in said.out
+    )
     assert ", ".join(fault["leaves"]) in said.out
     assert ckpt("verify", run, "--step", 100).code == 0
     assert ckpt("verify", run, "--all").code == 1

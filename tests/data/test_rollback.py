@@ -111,7 +111,11 @@ def test_parts_are_gathered_when_they_are_saved(world: World, shared_tmp_path: P
 
     with pytest.raises(StepExists):
         ckpt.save(4, weights(4), extra=extra)
-    why = "extra: a value's gathered() failed: ZeroDivisionError: no part" if world.rank == 2 else "came with different calls"
+    why = (
+        "extra: a value's gathered() failed: ZeroDivisionError: no part"
+        if world.rank == 2
+        else "came with different calls"
+    )
     with pytest.raises(AllranksError, match=why):
         ckpt.save(6, weights(6), extra=Part(world, log, broken=world.rank == 2))
     with pytest.raises(Mismatch, match="different calls"):

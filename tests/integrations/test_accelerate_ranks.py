@@ -84,7 +84,9 @@ def test_states_of_all_ranks_are_compared_and_saved_whole(
     monkeypatch.setattr(
         sigterm,
         "agent",
-        SimpleNamespace(load=lambda: SimpleNamespace(part=lambda *of: parted.append(of), tell=lambda *_, **__: None)),
+        SimpleNamespace(
+            load=lambda: SimpleNamespace(leave_in_order=lambda *of: parted.append(of), report=lambda *_, **__: None)
+        ),
     )
 
     def train() -> None:

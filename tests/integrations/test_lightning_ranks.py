@@ -93,7 +93,9 @@ def test_a_preempted_training_goes_on_as_if_nothing_had_happened(
     monkeypatch.setattr(
         sigterm,
         "agent",
-        SimpleNamespace(load=lambda: SimpleNamespace(part=lambda *of: parted.append(of), tell=lambda *_, **__: None)),
+        SimpleNamespace(
+            load=lambda: SimpleNamespace(leave_in_order=lambda *of: parted.append(of), report=lambda *_, **__: None)
+        ),
     )
 
     def fit(folder: Path, *callbacks: Any, steps: int, io: Any, **how: Any) -> lit.Net:
