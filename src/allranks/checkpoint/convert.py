@@ -200,9 +200,9 @@ def tree_of(leaves: Mapping[str, Any]) -> Any:
         for name in parents:
             node = node.setdefault(name, {})
             if not isinstance(node, dict):
-                raise AllranksError(f"{path!r} continues the path of another leaf, and no nested dict can hold both.")
+                raise AllranksError(f"leaf {path!r} is below another leaf: a nested dict cannot hold both.")
         if isinstance(node.get(last), dict):
-            raise AllranksError(f"{path!r} is the begin of another leaf's path, and no nested dict can hold both.")
+            raise AllranksError(f"leaf {path!r} has other leaves below it: a nested dict cannot hold both.")
         node[last] = leaf
     return _lists_from_numbers(tree, "")
 
