@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runs import Said, Tree, four_ranks, save
 
 from allranks.checkpoint import inventory
-from allranks.checkpoint.compare import Side, compare, to_read
+from allranks.checkpoint.compare import Side, compare, leaves_to_read
 from allranks.storage.local import LocalStorage
 from allranks.storage.memory import MemoryStorage
 
@@ -45,13 +45,13 @@ def test_a_checkpoint_is_equal_to_itself_and_nothing_is_read(ckpt: Callable[...,
     assert said.code == 0
     assert "equal to the bit: 5 leaves and all values." in said.out
     manifest = inventory.load(LocalStorage(run), 200)
-    assert to_read(manifest, manifest) == ()
+    assert leaves_to_read(manifest, manifest) == ()
 
 
 def test_only_leaves_that_may_differ_are_read(run: Path) -> None:
     """The digests of equal bytes are equal, wherever in the file they are. Small leaves may share a chunk."""
     storage = LocalStorage(run)
-    read = to_read(inventory.load(storage, 100), inventory.load(storage, 200))
+    read = leaves_to_read(inventory.load(storage, 100), inventory.load(storage, 200))
     assert {"model/wte", "opt/count"} <= set(read)
     assert "opt/mu/wte" not in read
 

@@ -112,7 +112,7 @@ def test_parts_are_gathered_when_they_are_saved(world: World, shared_tmp_path: P
     with pytest.raises(StepExists):
         ckpt.save(4, weights(4), extra=extra)
     why = (
-        "extra: a value's gathered() failed: ZeroDivisionError: no part"
+        r"extra: a value's gathered\(\) failed: ZeroDivisionError: no part"
         if world.rank == 2
         else "came with different calls"
     )

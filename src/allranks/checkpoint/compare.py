@@ -93,7 +93,7 @@ class Side:
     folder: str | None = None
 
 
-def to_read(a: Manifest, b: Manifest) -> tuple[str, ...]:
+def leaves_to_read(a: Manifest, b: Manifest) -> tuple[str, ...]:
     """Return the leaves that must be read to be compared: equal in shape, and not known to be equal in bytes."""
     both = [(path, leaf, b.leaves[path]) for path, leaf in a.leaves.items() if path in b.leaves]
     return tuple(path for path, one, other in both if one.shape == other.shape and not _known_equal(a, one, b, other))
@@ -104,7 +104,7 @@ def compare(a: Side, b: Side, *, threads: int = 2, progress: Callable[[int], Non
 
     ``progress`` is called with the bytes of every piece that was read, from any thread.
     """
-    distances = _distances(a, b, to_read(a.manifest, b.manifest), threads, progress)
+    distances = _distances(a, b, leaves_to_read(a.manifest, b.manifest), threads, progress)
     changes = [_change(path, a.manifest, b.manifest, distances) for path in _all(a.manifest.leaves, b.manifest.leaves)]
     found = tuple(change for change in changes if change)
     common = len(a.manifest.leaves.keys() & b.manifest.leaves.keys())

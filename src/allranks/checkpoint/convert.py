@@ -21,7 +21,7 @@ import numpy as np
 from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.chunk_reader import Reader
-from allranks.checkpoint.export import chosen, is_below, name_of
+from allranks.checkpoint.export import is_below, name_of, select_leaves
 from allranks.checkpoint.manifest import Manifest
 from allranks.errors import AllranksError, AlreadyThere, CannotStore, StorageError
 from allranks.extent import Extent
@@ -96,7 +96,7 @@ def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> i
     if out.exists() and not how.force:
         raise AlreadyThere(f"{out} exists already.", remedy="Choose another OUT, or pass --force.")
     _refuse_others(out, how.to)
-    paths = chosen(manifest, how.prefix)
+    paths = select_leaves(manifest, how.prefix)
     _refuse_arrays(manifest, paths, how.to)
     arrays = _arrays(reader, manifest, paths, framework)
     values = {path: value for path, value in manifest.values.items() if is_below(path, how.prefix)}

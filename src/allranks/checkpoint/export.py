@@ -222,7 +222,7 @@ def plan_export(
     ``dtype``. Raises AllranksError if no leaf is selected, or two leaves get the same name.
     """
     tensors = [
-        _tensor(path, manifest.leaves[path], prefix if strip else "", dtype) for path in chosen(manifest, prefix)
+        _tensor(path, manifest.leaves[path], prefix if strip else "", dtype) for path in select_leaves(manifest, prefix)
     ]
     _check_names(tensors)
     groups = list(_groups(tensors, most))
@@ -233,7 +233,7 @@ def plan_export(
     return Export(files, _index(files))
 
 
-def chosen(manifest: Manifest, prefix: str) -> tuple[str, ...]:
+def select_leaves(manifest: Manifest, prefix: str) -> tuple[str, ...]:
     """Return the arrays below a prefix. Raises AllranksError if there are none."""
     found = tuple(path for path in manifest.leaves if is_below(path, prefix))
     if not found:

@@ -52,12 +52,12 @@ def _sections(m: Manifest, leaves: str) -> Iterator[str]:
     if version >= EXTENDED:
         yield f'"ties":{_text(dict(m.ties))}'
     if version >= BY_RANK:
-        yield f'"rank_values":{_text(_packed({path: m.values[path] for path in sorted(m.rank_values)}, "value"))}'
-    values = _packed({path: value for path, value in m.values.items() if path not in m.rank_values}, "value")
+        yield f'"rank_values":{_text(_pack({path: m.values[path] for path in sorted(m.rank_values)}, "value"))}'
+    values = _pack({path: value for path, value in m.values.items() if path not in m.rank_values}, "value")
     yield f'"values":{{{_lines(f"{quoted(path)}:{_text(value)}" for path, value in values.items())}}}'
     yield f'"extra":{_text(pack(m.extra, what="extra"))}'
-    yield f'"metrics":{_text(_packed(m.metrics, "metric"))}'
-    yield f'"versions":{_text(_packed(m.versions, "version"))}'
+    yield f'"metrics":{_text(_pack(m.metrics, "metric"))}'
+    yield f'"versions":{_text(_pack(m.versions, "version"))}'
 
 
 def _version(m: Manifest) -> int:
@@ -70,7 +70,7 @@ def _version(m: Manifest) -> int:
     return EXTENDED if extended else PLAIN
 
 
-def _packed(values: Mapping[str, Any], what: str) -> dict[str, Any]:
+def _pack(values: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Return each value as JSON. The mapping itself is written as it is: a single name ``float`` in it is a name."""
     return {name: pack(value, what=f"{what} {name!r}") for name, value in values.items()}
 

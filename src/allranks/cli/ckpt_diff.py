@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from allranks.checkpoint import summary
-from allranks.checkpoint.compare import Comparison, Distance, LeafChange, Side, ValueChange, compare, to_read
+from allranks.checkpoint.compare import Comparison, Distance, LeafChange, Side, ValueChange, compare, leaves_to_read
 from allranks.checkpoint.json_value import pack
 from allranks.cli import screen
 from allranks.cli.place import Place, checkpoint, load, place
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     (place_a, a), (place_b, b) = (load(at) for at in _places(arguments))
-    total = sum(summary.nbytes(side.leaves[path]) for path in to_read(a, b) for side in (a, b))
+    total = sum(summary.nbytes(side.leaves[path]) for path in leaves_to_read(a, b) for side in (a, b))
     with screen.waiting("compare", total) as bar:
         found = compare(
             Side(place_a.storage, a, place_a.folder), Side(place_b.storage, b, place_b.folder), progress=bar.advance
@@ -117,11 +117,11 @@ def _numbers(by: Distance | None) -> list[str]:
 def _show_values(values: tuple[ValueChange, ...]) -> None:
     if values:
         screen.show("")
-        rows = [[one.path, _said(one.before), _said(one.after)] for one in values]
+        rows = [[one.path, _value_text(one.before), _value_text(one.after)] for one in values]
         screen.show(screen.table(["value", "before", "after"], rows))
 
 
-def _said(side: tuple[Any, ...]) -> str:
+def _value_text(side: tuple[Any, ...]) -> str:
     if not side:
         return "(missing)"
     text = json.dumps(pack(side[0], what="value"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from allranks.checkpoint import summary
 from allranks.checkpoint.chunk_reader import Reader
 from allranks.checkpoint.convert import FORMATS, Conversion, convert
-from allranks.checkpoint.export import CONFIG, FLOATS, Export, chosen, export, plan_export
+from allranks.checkpoint.export import CONFIG, FLOATS, Export, export, plan_export, select_leaves
 from allranks.checkpoint.manifest import Manifest
 from allranks.cli import screen
 from allranks.cli.export_place import export_place, fill
@@ -96,7 +96,7 @@ def _convert(at: Place, manifest: Manifest, arguments: argparse.Namespace) -> in
                 "as they were saved."
             )
     how = Conversion(arguments.to, arguments.prefix.strip("/."), arguments.strip_prefix, arguments.force)
-    total = sum(summary.nbytes(manifest.leaves[path]) for path in chosen(manifest, how.prefix))
+    total = sum(summary.nbytes(manifest.leaves[path]) for path in select_leaves(manifest, how.prefix))
     nbytes = 0
 
     def write(out: Path) -> tuple[Path, ...]:

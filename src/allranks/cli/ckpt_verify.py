@@ -10,7 +10,7 @@ from typing import Any
 from allranks.checkpoint import inventory, summary
 from allranks.checkpoint.rehash import Fault, verify
 from allranks.cli import screen
-from allranks.cli.place import Place, add_place, checkpoint, chosen, place
+from allranks.cli.place import Place, add_place, checkpoint, choose_step, place
 from allranks.errors import Damaged, NewerFormat, NotThere
 
 DESCRIPTION = """\
@@ -53,13 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.threads < 1:
         raise NotThere("--threads: expected a number of at least 1.")
     verdicts = []
-    for one in [at.at(step) for step in inventory.steps(at.storage)] if arguments.all else [chosen(at)]:
+    for one in [at.at(step) for step in inventory.steps(at.storage)] if arguments.all else [choose_step(at)]:
         verdict = _verify(one, arguments.threads)
         verdicts.append(verdict)
         if not arguments.json:
             _show(verdict)
     if not verdicts:
-        chosen(at)
+        choose_step(at)
     good = all(verdict.good for verdict in verdicts)
     if arguments.json:
         document = {"run": at.storage.url, "good": good, "steps": [_document(verdict) for verdict in verdicts]}

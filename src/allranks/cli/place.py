@@ -67,7 +67,7 @@ def checkpoint(text: str, *, step: int | None = None, direct: bool = False) -> P
     return place(text, step=step, direct=direct)
 
 
-def chosen(at: Place) -> Place:
+def choose_step(at: Place) -> Place:
     """Return the place with the step that is meant. Raises NotThere, saying what there is."""
     if at.folder is not None:
         return at
@@ -84,7 +84,7 @@ def chosen(at: Place) -> Place:
 
 def load(at: Place) -> tuple[Place, Manifest]:
     """Return a place with its step, and the manifest. Raises NotThere, NewerFormat, Damaged."""
-    at = chosen(at)
+    at = choose_step(at)
     return at, at.manifest()
 
 

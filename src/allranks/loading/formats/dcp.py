@@ -19,7 +19,7 @@ from allranks.loading.fit import Stored
 from allranks.loading.formats.archive import Record, records
 from allranks.loading.formats.base import Blob, SourceDescription, Value
 from allranks.loading.formats.catalog import Catalog
-from allranks.loading.formats.pt import CheckedSource, checked, read_pickle
+from allranks.loading.formats.pt import CheckedSource, read_pickle, records_with_crc
 from allranks.loading.formats.unpickle import Inert, Strided, unpickle
 from allranks.storage.base import Storage
 
@@ -172,7 +172,7 @@ class _Archives:
             raise blob.damaged(f"the shard {list(extent.offset)} of {name!r} exceeds its record")
         begin = blob.begin + record.begin
         self._catalog.mark(number, begin, record.size)
-        if checked(archive):
+        if records_with_crc(archive):
             self._kept.setdefault(number, []).append(Record(begin, record.size, record.crc))
         return begin + tensor.offset * item
 

@@ -59,7 +59,7 @@ def open_file(storage: Storage, name: str) -> ByteSource:
         if isinstance(leaf, _Array):
             catalog.add(path, Stored(leaf.shape, leaf.dtype), single_run(file, leaf.begin, leaf.shape))
         elif isinstance(leaf, dict):
-            stored, runs = _joined(blob, file, leaf)
+            stored, runs = _join(blob, file, leaf)
             catalog.add(path, stored, runs)
         elif leaf is None or isinstance(leaf, bool | int | float | str):
             values[path] = leaf
@@ -81,7 +81,7 @@ def _leaves(blob: Blob, node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _leaves(blob, child, f"{path}/{key}" if path else str(key))
 
 
-def _joined(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[Stored, tuple[Run, ...]]:
+def _join(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[Stored, tuple[Run, ...]]:
     """Return the array of several pieces."""
     match node:
         case {"shape": dict(shape), "chunks": dict(chunks)} if chunks:

@@ -44,7 +44,7 @@ def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
         archive = records(blob)
         flat = read_pickle(blob, archive)
         file = catalog.file(blob.name, blob.size)
-        kept[file] = checked(archive)
+        kept[file] = records_with_crc(archive)
         values |= flat.values
         left |= flat.skipped
         for path, tensor in flat.tensors.items():
@@ -82,8 +82,8 @@ def read_pickle(blob: Blob, archive: Mapping[str, Record]) -> Flat:
         raise blob.damaged(f"its data.pkl is not valid: {error}") from error
 
 
-def checked(archive: Mapping[str, Record]) -> list[Record]:
-    """Return the records with valid CRCs: none in a file that was written without them."""
+def records_with_crc(archive: Mapping[str, Record]) -> list[Record]:
+    """Return the data records in the order of the file; none if the file was written without CRCs."""
     if not any(record.crc for record in archive.values()):
         return []
     return sorted((r for name, r in archive.items() if name.startswith("data/")), key=lambda record: record.begin)
