@@ -121,8 +121,8 @@ def test_a_step_may_stand_in_the_address(form: str, ckpt: Callable[..., Said], r
     ("words", "says"),
     [
         (["show", "{run}@300"], "has no step 300: expected one of 100, 200."),
-        (["show", "{run}@100", "--step", "200"], "names step 100, and --step says 200"),
-        (["verify", "{run}/elsewhere"], "holds no checkpoint"),
+        (["show", "{run}@100", "--step", "200"], "names step 100, but --step is 200"),
+        (["verify", "{run}/elsewhere"], "has no checkpoint"),
         (["verify", "{run}", "--threads", "0"], "at least 1"),
         (["show", "ftp://host/run"], "names no storage"),
         (["diff", "{run}"], "diff: expected two checkpoints"),

@@ -256,7 +256,7 @@ def test_audit_says_how_other_data_differs(data: Callable[..., Said], corpus: Pa
         (["plan", "{here}/corpus", "--ranks", "2"], "Say --batch ROWS"),
         (["plan", "json:dumps_all", "--ranks", "2"], "json:dumps_all: module 'json' has no attribute 'dumps_all'"),
         (["plan", "json:decoder", "--ranks", "2"], "json:decoder is a module, and no allranks.Dataset"),
-        (["audit", "{here}/none"], "holds no checkpoint"),
+        (["audit", "{here}/none"], "has no checkpoint"),
         (["audit", "{here}/bare"], "has the state of a loader. Save it: ckpt.maybe_save(step, state, extra="),
     ],
 )

@@ -379,7 +379,7 @@ def test_a_number_that_is_too_large_is_not_made_infinite(dtype: torch.dtype, tmp
 def test_a_view_that_repeats_its_elements_cannot_be_filled(tmp_path: Path) -> None:
     """Row after row would be written to one memory."""
     save_torch({"w": torch.ones(3, 2)}, tmp_path / "a.safetensors")
-    with pytest.raises(CannotStore, match=r"many elements are one number.*clone"):
+    with pytest.raises(CannotStore, match=r"many elements share one number.*clone"):
         load(tmp_path / "a.safetensors", {"w": torch.zeros(2).expand(3, 2)})
 
 
@@ -405,7 +405,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "a.npy", {})
     with pytest.raises(allranks.errors.NotThere, match="the path is empty"):
         allranks.load("", {}, world=single_world())
-    with pytest.raises(UnknownFormat, match="in no format that allranks knows"):
+    with pytest.raises(UnknownFormat, match="has an unknown format"):
         load(tmp_path / "a.txt", {})
     with pytest.raises(UnknownFormat, match=r"there are a\.npy, a\.txt, steps/"):
         load(tmp_path / "steps" / "..", {})

@@ -1,4 +1,4 @@
-"""Save, restore and read checkpoints: what there is beside ``allranks.Checkpointer``.
+"""Save, restore and read checkpoints: the names beside ``allranks.Checkpointer``.
 
 ``read`` returns a step of a run, and ``follow`` yields each new step. ``keep_last``, ``keep_every`` and ``keep_best``
 return policies: they say which steps of a run are kept. A state may hold a ``RandomState``, and objects of types that

@@ -10,7 +10,7 @@ from allranks.checkpoint import summary
 from allranks.checkpoint.compare import Comparison, Distance, LeafChange, Side, ValueChange, compare, leaves_to_read
 from allranks.checkpoint.json_value import pack
 from allranks.cli import screen
-from allranks.cli.place import Place, checkpoint, load, place
+from allranks.cli.place import Place, load_manifest, parse_checkpoint, parse_place
 from allranks.errors import NotThere
 
 DESCRIPTION = """\
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    (place_a, a), (place_b, b) = (load(at) for at in _places(arguments))
+    (place_a, a), (place_b, b) = (load_manifest(at) for at in _places(arguments))
     total = sum(summary.nbytes(side.leaves[path]) for path in leaves_to_read(a, b) for side in (a, b))
     with screen.waiting("compare", total) as bar:
         found = compare(
@@ -43,10 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _places(arguments: argparse.Namespace) -> tuple[Place, Place]:
     if arguments.steps and arguments.b is None:
         first, second = arguments.steps
-        return place(arguments.a, step=first), place(arguments.a, step=second)
+        return parse_place(arguments.a, step=first), parse_place(arguments.a, step=second)
     if arguments.steps or arguments.b is None:
         raise NotThere("diff: expected two checkpoints: A B, or one run and --steps M N.")
-    return checkpoint(arguments.a), checkpoint(arguments.b)
+    return parse_checkpoint(arguments.a), parse_checkpoint(arguments.b)
 
 
 def _document(a: Place, b: Place, found: Comparison) -> dict[str, Any]:

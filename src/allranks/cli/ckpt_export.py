@@ -15,7 +15,7 @@ from allranks.checkpoint.manifest import Manifest
 from allranks.cli import screen
 from allranks.cli.export_place import export_place, fill
 from allranks.cli.local_path import local_path
-from allranks.cli.place import Place, add_place, checkpoint, load
+from allranks.cli.place import Place, add_place, load_manifest, parse_checkpoint
 from allranks.errors import AllranksError, NotThere
 
 DESCRIPTION = """\
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    at, manifest = load(checkpoint(arguments.run, step=arguments.step))
+    at, manifest = load_manifest(parse_checkpoint(arguments.run, step=arguments.step))
     if arguments.to != _SAFETENSORS:
         return _convert(at, manifest, arguments)
     config = _config(arguments.config, manifest)

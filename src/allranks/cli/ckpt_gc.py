@@ -13,7 +13,7 @@ from allranks.checkpoint import fence, holds, inventory, removal, retention_poli
 from allranks.checkpoint.inventory import StepFolder
 from allranks.checkpoint.removal import Leftover, StepRemoval, clearance, step_removal
 from allranks.cli import screen
-from allranks.cli.place import Place, place
+from allranks.cli.place import Place, parse_place
 from allranks.errors import AllranksError, Fenced, NotThere
 from allranks.storage.detect import place_of
 
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    at = place(arguments.run)
+    at = parse_place(arguments.run)
     if at.step is not None:
         raise NotThere(f"{arguments.run} is one step: expected a run.")
     if not at.storage.list(""):

@@ -12,7 +12,7 @@ from allranks.checkpoint.inventory import StepFolder
 from allranks.checkpoint.items import items_in
 from allranks.checkpoint.manifest import Manifest
 from allranks.cli import screen
-from allranks.cli.place import Place, place
+from allranks.cli.place import Place, parse_place
 from allranks.errors import Damaged, NewerFormat, NotThere
 from allranks.storage.base import Storage
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    at = place(arguments.run)
+    at = parse_place(arguments.run)
     found = [one for one in inventory.survey(at.storage) if at.step in (None, one.step)]
     newest = max((one.step for one in found if one.state == "whole"), default=None)
     whole = next((items_in(one.manifest) for one in found if one.step == newest and one.manifest), frozenset())

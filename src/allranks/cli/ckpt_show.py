@@ -11,7 +11,7 @@ from allranks.checkpoint import summary
 from allranks.checkpoint.json_value import pack
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.cli import screen
-from allranks.cli.place import Place, add_place, checkpoint, load
+from allranks.cli.place import Place, add_place, load_manifest, parse_checkpoint
 from allranks.errors import NotThere
 
 DESCRIPTION = "Show a checkpoint: when and by whom it was saved, its leaves with their shardings, and its values."
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    at, manifest = load(checkpoint(arguments.run, step=arguments.step))
+    at, manifest = load_manifest(parse_checkpoint(arguments.run, step=arguments.step))
     leaves = {path: leaf for path, leaf in manifest.leaves.items() if fnmatchcase(path, arguments.leaf)}
     values = {path: value for path, value in manifest.values.items() if fnmatchcase(path, arguments.leaf)}
     if arguments.leaf != "*" and not leaves and not values:

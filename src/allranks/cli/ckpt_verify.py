@@ -10,7 +10,7 @@ from typing import Any
 from allranks.checkpoint import inventory, summary
 from allranks.checkpoint.rehash import Fault, verify
 from allranks.cli import screen
-from allranks.cli.place import Place, add_place, checkpoint, choose_step, place
+from allranks.cli.place import Place, add_place, choose_step, parse_checkpoint, parse_place
 from allranks.errors import Damaged, NewerFormat, NotThere
 
 DESCRIPTION = """\
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    at = (place if arguments.all else checkpoint)(arguments.run, step=arguments.step, direct=True)
+    at = (parse_place if arguments.all else parse_checkpoint)(arguments.run, step=arguments.step, direct=True)
     if arguments.threads < 1:
         raise NotThere("--threads: expected a number of at least 1.")
     verdicts = []

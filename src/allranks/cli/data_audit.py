@@ -10,7 +10,7 @@ from typing import Any
 from allranks.checkpoint import inventory
 from allranks.cli import screen
 from allranks.cli.data_place import add_kind, indexed, of_program, opened
-from allranks.cli.place import Place, place
+from allranks.cli.place import Place, parse_place
 from allranks.data.lineage import ReadPosition, differs, faults, read_positions, rows_per_step
 from allranks.data.open_loader import plans
 from allranks.data.plan import EpochPlan, Layout, Plan
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    at = place(arguments.run)
+    at = parse_place(arguments.run)
     again = _plans(arguments) if arguments.data else None
     by_key, missing = _read(at)
     runs = {key: _judged(found, again) for key, found in by_key.items()}

@@ -1,4 +1,4 @@
-"""Resolve where an export goes, and upload it where that is a bucket: it is written to a temporary folder first."""
+"""Resolve where an export goes; write it to a temporary folder and upload it if that is a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person types for a run or a checkpoint: RUN, RUN@STEP, RUN/checkpoint-STEP, the folder of a checkpoint."""
+"""Parse the place of a run or a checkpoint: RUN, RUN@STEP, RUN/checkpoint-STEP, or the folder of a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _AT = re.compile(r"(.+)@([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A run, as it was typed and opened, and the step that is meant; None: the newest.
+    """A run as it was typed, its storage, and the step; None is the newest step.
 
-    With ``folder`` "" it is no run, but the folder of one checkpoint, whatever that is called.
+    If ``folder`` is "", it is not a run but the folder of one checkpoint, with any name.
     """
 
     run: str
@@ -35,40 +35,40 @@ class Place:
         return Place(self.run, self.storage, step)
 
     def manifest(self) -> Manifest:
-        """Return the manifest of the one checkpoint that is meant. Raises NotThere, NewerFormat, Damaged."""
+        """Return the manifest of the checkpoint. Raises NotThere, NewerFormat, Damaged."""
         if self.folder is not None:
             return inventory.load_folder(self.storage, self.folder)
         assert self.step is not None
         return inventory.load(self.storage, self.step)
 
 
-def place(text: str, *, step: int | None = None, direct: bool = False) -> Place:
-    """Return what is meant. A step in the text and another one in ``step`` is an error of who types.
+def parse_place(text: str, *, step: int | None = None, direct: bool = False) -> Place:
+    """Parse the place of a run, with or without a step. Raises NotThere if the text and ``step`` name different steps.
 
-    ``direct`` is for those who read everything once: past the page cache.
+    With ``direct``, files are read past the page cache, for a command that reads everything once.
     """
-    run, said = text.rstrip("/") or "/", None
+    run, given = text.rstrip("/") or "/", None
     if found := _AT.fullmatch(run):
-        run, said = found[1], int(found[2])
+        run, given = found[1], int(found[2])
     elif (last := paths.step_of(run.rpartition("/")[2])) is not None:
-        run, said = run.rpartition("/")[0] or ".", last
-    if said is not None and step is not None and said != step:
-        raise NotThere(f"{text} names step {said}, and --step says {step}.")
-    return Place(run, open_storage(run, direct=direct), said if step is None else step)
+        run, given = run.rpartition("/")[0] or ".", last
+    if given is not None and step is not None and given != step:
+        raise NotThere(f"{text} names step {given}, but --step is {step}: expected one step.")
+    return Place(run, open_storage(run, direct=direct), given if step is None else step)
 
 
-def checkpoint(text: str, *, step: int | None = None, direct: bool = False) -> Place:
-    """Return the one checkpoint that is meant: a step of a run, or a folder with a manifest, whatever its name."""
+def parse_checkpoint(text: str, *, step: int | None = None, direct: bool = False) -> Place:
+    """Parse the place of one checkpoint: a step of a run, or a folder with a manifest, with any name."""
     if step is None:
         address = text.rstrip("/") or "/"
         storage = open_storage(address, direct=direct)
         if storage.size(paths.MANIFEST) is not None:
             return Place(address, storage, None, folder="")
-    return place(text, step=step, direct=direct)
+    return parse_place(text, step=step, direct=direct)
 
 
 def choose_step(at: Place) -> Place:
-    """Return the place with the step that is meant. Raises NotThere, saying what there is."""
+    """Return the place with its step, the newest if none is given. Raises NotThere, which lists the steps."""
     if at.folder is not None:
         return at
     found = inventory.steps(at.storage)
@@ -77,13 +77,13 @@ def choose_step(at: Place) -> Place:
     if at.step is None and found:
         return at.at(found[-1])
     if not found:
-        raise NotThere(f"{at.run} holds no checkpoint.", remedy="`allranks ckpt ls` shows what is there.")
+        raise NotThere(f"{at.run} has no checkpoint.", remedy="`allranks ckpt ls` shows the content of the folder.")
     shown = ", ".join(map(str, found)) if len(found) < 9 else f"{len(found)} steps, {found[0]} to {found[-1]}"
     raise NotThere(f"{at.run} has no step {at.step}: expected one of {shown}.")
 
 
-def load(at: Place) -> tuple[Place, Manifest]:
-    """Return a place with its step, and the manifest. Raises NotThere, NewerFormat, Damaged."""
+def load_manifest(at: Place) -> tuple[Place, Manifest]:
+    """Return the place with its step, and the manifest. Raises NotThere, NewerFormat, Damaged."""
     at = choose_step(at)
     return at, at.manifest()
 
