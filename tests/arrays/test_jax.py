@@ -71,7 +71,7 @@ def test_ranks_along_another_axis_bring_the_same_rows(world: allranks.World) -> 
         allranks.global_batch(mesh, half)
     batch = allranks.global_batch(mesh, half, axis="data", global_rows=8)
     assert int(jax.jit(jnp.sum)(batch)) == sum(range(8))
-    with pytest.raises(BatchMismatch, match="ranks 0-1 hold the same part of the batch, and bring different bytes"):
+    with pytest.raises(BatchMismatch, match="ranks 0-1 hold the same part of the batch, but have different bytes"):
         allranks.global_batch(mesh, (half + world.rank).astype(np.int16), axis="data")
 
 

@@ -146,5 +146,5 @@ def test_a_path_cannot_lead_out(storage: Storage, path: str) -> None:
         lambda: storage.remove_folder(path),
         *([lambda: storage.list(path)] if path else []),
     ):
-        with pytest.raises(StorageError, match="no path inside a storage"):
+        with pytest.raises(StorageError, match="not a path in a storage"):
             call()
