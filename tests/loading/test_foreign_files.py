@@ -407,7 +407,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         allranks.load("", {}, world=single_world())
     with pytest.raises(UnknownFormat, match="has an unknown format"):
         load(tmp_path / "a.txt", {})
-    with pytest.raises(UnknownFormat, match=r"there are a\.npy, a\.txt, steps/"):
+    with pytest.raises(UnknownFormat, match=r"it contains a\.npy, a\.txt, steps/"):
         load(tmp_path / "steps" / "..", {})
     with pytest.raises(allranks.errors.NotThere, match="is empty, or does not exist"):
         load(tmp_path / "b", {})

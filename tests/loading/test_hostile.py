@@ -231,7 +231,7 @@ def test_an_index_that_leads_elsewhere(tmp_path: Path) -> None:
     for where, says in (
         ("../secret", "expected a file in its folder"),
         ("/etc/passwd", "expected a file in its folder"),
-        ("x.safetensors", "not there"),
+        ("x.safetensors", "does not exist"),
     ):
         index.write_text(json.dumps({"weight_map": {"w": where}}))
         with pytest.raises(AllranksError, match=says):
