@@ -87,7 +87,7 @@ def _read(at: Place) -> tuple[dict[str, list[ReadPosition]], dict[str, list[int]
     """Return the states of all whole steps by where they stand in ``extra``, and the steps that lack one."""
     whole = [one for one in inventory.survey(at.storage) if one.manifest is not None and at.step in (None, one.step)]
     if not whole:
-        raise NotThere(f"{at} holds no checkpoint.", remedy="`allranks ckpt ls` shows what is there.")
+        raise NotThere(f"{at} has no checkpoint.", remedy="`allranks ckpt ls` shows the content of the folder.")
     by_key: dict[str, list[ReadPosition]] = {}
     for one in whole:
         for stand in read_positions(one.step, one.manifest.extra if one.manifest else None):
