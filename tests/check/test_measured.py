@@ -74,5 +74,5 @@ def test_nothing_speaks_for_the_row_of_what_is_not_shown() -> None:
 @pytest.mark.usefixtures("known")
 def test_a_rules_page_tells_it() -> None:
     told = {code: facts(found) for code in ("AR101", "AR102") if (found := rule(code))}
-    assert told["AR101"].endswith("Of 10 findings of the newest unread code 1 were right.")
+    assert told["AR101"].endswith("In the newest unread code 1 of 10 findings were right.")
     assert "nobody had seen" not in told["AR102"]

@@ -41,7 +41,7 @@ def facts(rule: Rule) -> str:
     """Return its severity, whether it runs by default, its row of the readiness report, how often it was right."""
     runs = "runs by default" if rule.default else f"runs if selected (`--extend-select {rule.code}`)"
     known = measured(rule.code)
-    said = f" Of {known.read} findings of the newest unread code {known.right} were right."
+    said = f" In the newest unread code {known.right} of {known.read} findings were right."
     right = said if known.read else ""
     return f"{rule.severity.capitalize()}, {runs}. Row of the readiness report: {rule.row}.{right}"
 

@@ -325,7 +325,7 @@ dist.barrier()
             )
         if not file.is_test and (name := leaves_with_nothing(node, file)):
             says = f"a process leaves if it has no {name}, and the others send theirs"
-            yield replace(self.local(file, node.test, says), notes=(Note("here it leaves", file.place(node.body[-1])),))
+            yield replace(self.local(file, node.test, says), notes=(Note("it leaves here", file.place(node.body[-1])),))
         name, function = _empty(node.test), function_of(node, file)
         if not name or function is None or file.is_test or not leaves(node.body):
             return

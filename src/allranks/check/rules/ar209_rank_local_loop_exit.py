@@ -380,7 +380,7 @@ def profile(layers, loader):
         assert isinstance(node, ast.If)
         left = leaving(node.body)
         if left is not None and (told := leaves_alone(node, left, steps, file)):
-            yield replace(self.local(file, node.test, told), notes=(Note("here it leaves", file.place(left)),))
+            yield replace(self.local(file, node.test, told), notes=(Note("it leaves here", file.place(left)),))
         elif left is None and steps.guards(node, file):
             yield self.local(file, node.test, "each process decides for itself whether a backward pass runs")
         elif (decided := leaves_by_score(node, file)) is not None:

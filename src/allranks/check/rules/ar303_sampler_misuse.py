@@ -29,10 +29,10 @@ from allranks.findings import Finding
 
 _JOINS = "torch.distributed.init_process_group"
 _SAMPLER = "torch.utils.data.DistributedSampler"
-_BOTH = "the loader is given a sampler and shuffle=True as well"
+_BOTH = "the loader gets a sampler and shuffle=True"
 _REFUSED = ("The loader raises on all ranks.", "Leave shuffle out: the sampler shuffles.")
 _SINGLE = (
-    "a DistributedSampler gives single indices, and the loader takes what batch_sampler gives for batches of them",
+    "a DistributedSampler yields single indices, and the loader expects batches of indices from batch_sampler",
     "The loader raises on all ranks as soon as there are several.",
     "Pass it as sampler, or put a BatchSampler around it.",
 )
@@ -274,7 +274,7 @@ def outside(data):
             yield self.local(
                 file,
                 node,
-                f"nothing reads {name}: the loader goes through all of the data",
+                f"nothing reads {name}: the loader reads all of the data",
                 cluster=_UNUSED[0],
                 advice=_UNUSED[1],
             )
@@ -303,7 +303,7 @@ def _told(call: ast.Call, file: File) -> str | None:
     size = next((one for word in sizes if (one := given(call, size_at, word)) is not None), None)
     rank = next((one for word in ranks if (one := given(call, rank_at, word)) is not None), None)
     if rank is not None and size is not None and swapped(rank, size, file):
-        return f"{name} is given {ast.unparse(rank)} as the rank, and {ast.unparse(size)} as the number of ranks"
+        return f"{name} gets {ast.unparse(rank)} as the rank, and {ast.unparse(size)} as the number of ranks"
     of_rank = world_of(rank, file) if rank is not None else None
     of_size: World | None = world_of(size, file) if size is not None else None
     if name.endswith("Sampler") and rank is not None:  # what is left out is that of the whole job

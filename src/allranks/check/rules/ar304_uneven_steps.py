@@ -27,7 +27,7 @@ _MEETS = ("all_reduce", "backward", "gather", "barrier")
 _STREAMS = ("webdataset.WebDataset", "webdataset.WebLoader", "webdataset.DataPipeline")
 _BY_NODE = re.compile(r"^split_by_node$")
 _WAYS = (is_drained, is_loaded, is_of_loaded_dataset, is_stepped)
-_REST = "what is left of a batch of all is cut by rank: some get less of it, or nothing"
+_REST = "the rest of a global batch is divided by rank: some ranks get less, or nothing"
 _OF_JAX = "Cut to what all have, or pad and mask, or check at each step (process_allgather) whether all have one more."
 _EVEN_STREAM = re.compile(r"with_epoch|ddp_equalize|resampled|Resampled|\.repeat\(|with_length|Join\(|islice")
 
@@ -351,7 +351,7 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
         if split is None:
             return
         if split.how in ("stride", "block") and (short := padded_once(split, file)) is not None:
-            yield self.local(file, short, "what is shorter than its padding is padded too little: some ranks get less")
+            yield self.local(file, short, "data shorter than its padding is padded too little: some ranks get less")
             return
         if is_rest_of_all(split, file):
             yield replace(self.local(file, node, _REST), confidence="low")
@@ -366,7 +366,7 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
         elif split.how == "call" and _is_sharded(node, split, file):
             yield self.local(file, node, "rows are sharded by rank as they come: some ranks get one more than others")
         elif split.how == "stride" and is_run_apart(split, file) and not is_evened(split, file):
-            message = "every N-th item goes to this process, and each is a step of all: some take one more than others"
+            message = "every N-th item goes to this process, and each item is a step of all ranks: some make one more"
             yield self.local(file, node, message, advice=_OF_JAX)
         elif split.how in ("modulo", "stride") and any(w(split, file) for w in _WAYS) and not is_evened(split, file):
             yield self.local(file, node, "every N-th item goes to this process: some get one item more than others")

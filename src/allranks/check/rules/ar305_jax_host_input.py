@@ -197,7 +197,7 @@ batch = jax.device_put(data[:8]["tokens"])
         if name_of(node, file) in _TAKES_OWN_ROWS:
             yield from self._fed(node, file)
         elif is_first_read(node, file) and not _is_told(node, file):
-            yield self.local(file, node, f"{_ALL_READ}: nothing in the program divides what {tail_of(node)} gives")
+            yield self.local(file, node, f"{_ALL_READ}: nothing in the program divides what {tail_of(node)} returns")
 
     def _fed(self, node: ast.Call, file: File) -> Iterator[Finding]:
         reads = [n for n in file.nodes if isinstance(n, ast.Call) and name_of(n, file) in _READS]

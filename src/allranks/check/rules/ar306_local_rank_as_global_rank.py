@@ -29,7 +29,7 @@ _TAKES = {
 }
 
 
-_GIVEN = "is given the rank on the node as the rank in the job"
+_GIVEN = "gets the rank on the node as the rank in the job"
 _ASKED = re.compile(r"local_rank\(\)")
 _READS = re.compile(r"data|shard|sampl|load|stream|reader|corpus|split|part|chunk|batch", re.IGNORECASE)
 _GIVES_NUMBER = re.compile(r"(size|num|number|count|steps|length)$", re.IGNORECASE)
@@ -272,7 +272,7 @@ def get_local_rank():
             rank = given(node, *where)
             if rank is not None and _is_spawned(rank, node, file):
                 yield self.local(
-                    file, node, f"{tail_of(node)} is given the number of the process on its host as the rank in the job"
+                    file, node, f"{tail_of(node)} gets the number of the process on its host as the rank in the job"
                 )
             elif rank is not None and is_local(rank, file) and not is_met_here(node, file):
                 yield self.local(file, node, f"{tail_of(node)} {_GIVEN}")

@@ -25,7 +25,7 @@ _ITEMS = {"list": 0, "tuple": 0, "filter": 1, "map": 1}
 _NUMBERS = re.compile(r"ShardByJaxProcess|ShardOptions")
 _LISTINGS = ("os.listdir", "glob.glob", "glob")
 _LISTED = "the list of files is"
-_ELSEWHERE = ", and a sampler of another file deals them out"
+_ELSEWHERE = ", and a sampler of another file divides them"
 _STORES = ("fs", "gfile", "gcs")  # object stores list in order
 
 

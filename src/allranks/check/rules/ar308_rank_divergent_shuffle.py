@@ -37,7 +37,7 @@ from allranks.findings import Finding, Note
 _PERMUTES = ("numpy.random.permutation", "torch.randperm")
 _ORDERED = "this data set shuffles itself by a rank-local random state, and a sampler divides it by number"
 _ALONE = "from a rank-local random state"
-_UNSEEDED = "an order of this process alone"
+_UNSEEDED = "a rank-local order"
 _SEEDED = "the seed of the sampler differs from process to process"
 _DRAWN = "by a rank-local random state, and the data is divided by number"
 

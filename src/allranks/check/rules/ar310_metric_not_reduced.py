@@ -367,7 +367,9 @@ class Alone(L.LightningModule):
         if distributed(file) and (taken := taken_for_all(function, file)) is not None:
             places = [("one device's is taken here", taken.use), ("it is computed here", taken.computed)]
             notes = [Note(text, file.place(at)) for text, at in places if at is not None]
-            message = f"{ast.unparse(taken.value)} of each device is returned unreduced, and that of one taken for all"
+            message = (
+                f"{ast.unparse(taken.value)} of each device is returned unreduced, and the value of one is used for all"
+            )
             yield self.finding(file.place(taken.value), file.symbol(function), message, notes=notes, advice=told.OF_JAX)
 
     def stands(self, finding: Finding, program: Program) -> bool:

@@ -174,7 +174,7 @@ def batches(data, sharding):
             rows, shape = given(node, 1, "local_data"), given(node, 2, "global_shape")
             told = rows is not None and shape is not None and ast.unparse(shape) == f"{ast.unparse(rows)}.shape"
             if rows is not None and told and _is_part(rows, file):
-                yield self.local(file, node, "the global shape is said to be the shape of this process' rows")
+                yield self.local(file, node, "the global shape is given as the shape of this process' rows")
         elif name in _PUTS and len(node.args) + len(node.keywords) >= 2:
             rows = given(node, 0, "x" if name == "jax.device_put" else "shape")
             if rows is not None and not _stays_here(node, file) and _is_part(rows, file):

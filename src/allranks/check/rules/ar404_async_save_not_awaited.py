@@ -237,7 +237,7 @@ def main(state, path):
         above = next(file.parents(node), None)
         if name in _SAVERS:
             if isinstance(above, ast.Expr):
-                yield self.local(file, node, "the future of a background save is dropped")
+                yield self.local(file, node, "the future of a background save is lost")
             elif isinstance(above, ast.Assign) and not _waited(above.targets[0], file.tree):
                 yield self.local(
                     file, node, f"nothing waits for {ast.unparse(above.targets[0])}, the future of a background save"
@@ -272,7 +272,7 @@ def main(state, path):
             file.place(node),
             file.symbol(node),
             f"{_NOBODY} this {name.rpartition('.')[2]}, which saves in the background",
-            notes=[Note("handed on here", file.place(value)) for value in handed[:_MOST]],
+            notes=[Note("passed on here", file.place(value)) for value in handed[:_MOST]],
             confidence="low",
         )
 

@@ -133,7 +133,7 @@ def main(model, path):
                 if event.symbol not in said:
                     yield self.found(
                         event,
-                        f"each process decides by the files that it finds whether {event.told} runs, or on what",
+                        f"each process decides by its own files whether {event.told} runs, or with which file",
                     )
                 said.add(event.symbol)
 

@@ -119,9 +119,7 @@ def either(model, path):
         if any(_says_so(at) for s in node.body for at in [s, *own(s)]):
             return  # whether it was loaded can be asked for
         if any(_is_load(at, file) for s in node.body[:4] for at in [s, *own(s)]):
-            yield self.local(
-                file, handler, "a checkpoint that cannot be loaded is passed over, by each rank for itself"
-            )
+            yield self.local(file, handler, "a checkpoint that cannot be loaded is ignored, by each rank for itself")
 
 
 def _says_so(node: ast.AST) -> bool:

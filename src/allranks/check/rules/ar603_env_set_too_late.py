@@ -233,7 +233,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
                 ),
             )
         elif name.startswith(_NCCL):
-            why = "NCCL has read it when the processes first met"
+            why = "NCCL has read it at the first collective"
             reader = earlier(node, file, lambda at: _is_meeting(at, file))
         if reader is not None:
             yield self.finding(

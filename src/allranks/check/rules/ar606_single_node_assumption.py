@@ -24,12 +24,12 @@ _PROCESSES = re.compile(r"RANK|local_rank|get_rank|init_process_group|init_distr
 _ONE_PROCESS = re.compile(r"local_rank (==|<|in) |not .*distributed|not .*ddp|DataParallel", re.IGNORECASE)
 _THIS_HOST = re.compile(r"local", re.IGNORECASE)
 _OF_HOST = re.compile(r"local|gpu|device", re.IGNORECASE)
-_OTHER_HOSTS = "Where hosts have another number of GPUs, ranks share some, or get the number of one that is not there."
+_OTHER_HOSTS = "On hosts with another number of GPUs, ranks share a GPU, or get a number that does not exist."
 _LOCAL_RANK = "Take the local rank that the launcher gives: int(os.environ['LOCAL_RANK'])."
 _ALONE = re.compile(r"\bDataParallel\(")
 
 
-_SHARED_OUT = "the number of GPUs of this host is taken for the number of processes of the job"
+_SHARED_OUT = "the number of GPUs of this host is used as the number of processes of the job"
 
 
 class SingleNodeAssumption(LocalRule):
@@ -213,7 +213,7 @@ dist.init_process_group("nccl", init_method="env://")
                 yield self.local(file, node, "the rank in the job is used as the number of a GPU of this host")
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
             if _is_of_fixed_host(node, file):
-                found = self._meant(file, node, f"every host is taken to have {ast.unparse(node.right)} processes")
+                found = self._meant(file, node, f"every host is assumed to have {ast.unparse(node.right)} processes")
                 yield replace(found, cluster=_OTHER_HOSTS, advice=_LOCAL_RANK)
         elif isinstance(node, ast.AugAssign | ast.BinOp):
             if isinstance(node.op, ast.FloorDiv | ast.Div | ast.Mult) and _shared_out(node, file):

@@ -370,7 +370,7 @@ old = jax.pmap(lambda x: x)
             if (count := leading(node, file)) is not None:
                 yield self._counted(file, node, count, "the leading axis for pmap counts the devices of all processes")
             elif size := oversized(node, file):
-                message = "the reader of one process is given the batch size of all processes"
+                message = "the reader of one process gets the batch size of all processes"
                 if isinstance(size, Scale):
                     yield self._counted(file, node, size, message)
                 else:

@@ -249,7 +249,7 @@ print(np.asarray(jax.device_put(np.ones(8), NamedSharding(mesh, P("data")))))
             yield self.local(
                 file,
                 node,
-                f"{ast.unparse(array)} is spread over the devices of all processes, and is fetched by this one",
+                f"{ast.unparse(array)} is sharded over the devices of all processes, and this process fetches it",
             )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from allranks.check.tree.syntax import asks_rank, calls_of, distributed, functio
 from allranks.findings import Finding, Note
 
 _REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")
-_GIVEN = "every device is given the same key"
+_GIVEN = "every device gets the same key"
 _SPLIT = "every process splits the same key"
 _WORKERS = "the workers of every rank's loader draw the same random numbers"
 # What makes data, and what draws at random.
