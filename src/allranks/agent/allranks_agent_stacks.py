@@ -36,7 +36,7 @@ def register() -> None:
 
 def read(pids: Iterable[int], seconds: float = 1.0) -> dict[int, str]:
     """Return the output of `faulthandler` by pid, of processes that have registered and answer within `seconds`."""
-    readable = {pid: place for pid in pids if (place := _file_of(pid))}
+    readable = {pid: place for pid in pids if (place := file_of(pid))}
     before = {pid: _text(place) for pid, place in readable.items()}
     for pid in readable:
         _signal(pid)
@@ -53,10 +53,11 @@ def read(pids: Iterable[int], seconds: float = 1.0) -> dict[int, str]:
 
 def has_registered(pid: int) -> bool:
     """Return whether the stacks of a process can be read."""
-    return bool(_file_of(pid))
+    return bool(file_of(pid))
 
 
-def _file_of(pid: int) -> str:
+def file_of(pid: int) -> str:
+    """Return the path by which the stacks of a process can be read; "" where it has not registered."""
     folder = f"/proc/{pid}/fd"
     return next((path for path in _listed(folder) if _target(path) == _LINK), "")
 

@@ -102,6 +102,7 @@ class Job:
     libraries have it), ``xla_flags`` what says so to XLA. ``guard``: the program is guarded though it
     does not import allranks; with ``guard_any_line``, ranks may start one collective from different lines.
     ``hang_after`` (seconds, 0 for never) and ``on_hang`` overrule what the program says; None: they do not.
+    ``probe`` is what a rehearsal tells the probe in each rank ("": no probe).
     ``restart`` counts the starts before this one, of which ``restarts`` are allowed; ``reason`` is why it is needed.
     """
 
@@ -118,6 +119,7 @@ class Job:
     guard: bool = False
     guard_any_line: bool = False
     on_hang: str | None = None
+    probe: str = ""
     restart: int = 0
     restarts: int = 0
     reason: str = ""

@@ -1,0 +1,77 @@
+"""What a judgement is, and what all judges share: the words for a rank's statements, and findings made of events. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from allranks.errors import name_ranks
+from allranks.findings import Confidence, Finding, Note, Place, Severity
+from allranks.rehearse.order import Order
+from allranks.rehearse.trace import Event, Frame, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A fault that a rehearsal can see. ``code`` and ``name`` are those of the rule of ``allranks check``, where the
+    fault is the same; ``cluster`` says what happens there, ``advice`` what to do."""
+
+    code: str
+    name: str
+    severity: Severity
+    cluster: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What judges look at: the trace of one run, and its order. ``seen`` says in which scenario that was."""
+
+    trace: Trace
+    order: Order
+    seen: str = "seen in the quiet run"
+
+
+Judge = Callable[[Case], Iterator[Finding]]
+
+
+def finding(
+    kind: Kind,
+    message: str,
+    at: Event | Frame | None,
+    evidence: Iterable[tuple[str, Event | Frame | None]],
+    *,
+    confidence: Confidence = "high",
+) -> Finding | None:
+    """Return the finding at a place, with its evidence; None where no line of the program is known for it."""
+    frame = at.where if isinstance(at, Event) else at
+    if frame is None:
+        return None
+    notes = tuple(Note(text, place_of(one.where if isinstance(one, Event) else one)) for text, one in evidence)
+    return Finding(
+        kind.code,
+        kind.name,
+        kind.severity,
+        message,
+        place_of(frame) or Place(frame.path, frame.line, 1, frame.line, 1),
+        frame.function,
+        kind.cluster,
+        kind.advice,
+        notes,
+        confidence=confidence,
+    )
+
+
+def place_of(frame: Frame | None) -> Place | None:
+    """Return a line as a place; columns are not known."""
+    return None if frame is None else Place(frame.path, frame.line, 1, frame.line, 1)
+
+
+def who(events: Sequence[Event]) -> str:
+    """Return ``rank 0`` or ``ranks 1-3`` for the ranks of some events."""
+    return name_ranks(sorted({event.rank for event in events}))
+
+
+def moment(event: Event) -> str:
+    """Return ``step 3``: where in the run an event was."""
+    return f"step {event.step}"

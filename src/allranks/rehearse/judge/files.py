@@ -1,0 +1,266 @@
+"""Two ranks at one path, and nothing orders them. Pure.
+
+A path is judged by all that the ranks did to it: what makes it, changes it, needs it, asks for it. One fault is told
+once, where most of it is: two that write before one that reads, a check before what follows from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from allranks.findings import Finding
+from allranks.rehearse.judge.base import Case, Kind, finding, moment, who
+from allranks.rehearse.order import Order
+from allranks.rehearse.trace import Event, Frame
+
+_WRITES = ("write", "create", "append", "truncate")
+_MAKES = (*_WRITES, "exclusive", "mkdir", "link")
+_CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".pkl", ".pickle", ".npz", ".npy", ".msgpack", ".h5")
+
+CHECKPOINT = Kind(
+    "AR101",
+    "ungated-checkpoint-write",
+    "error",
+    "Ranks overwrite each other's bytes: the file is the last one's, or a mixture that cannot be loaded.",
+    "Let one rank write (if rank == 0), or give each rank a file of its own; then a barrier before anybody reads.",
+)
+WRITE = Kind(
+    "AR102",
+    "ungated-file-write",
+    "error",
+    "Ranks overwrite each other's bytes: the file is the last one's, or a mixture.",
+    "Let one rank write (if rank == 0), or give each rank a file of its own.",
+)
+APPEND = Kind(
+    "AR102",
+    "ungated-file-write",
+    "warning",
+    "Lines of all ranks are in one file, in any order; on NFS some are lost.",
+    "Let one rank write (if rank == 0), or give each rank a file of its own.",
+)
+CHECK = Kind(
+    "AR108",
+    "check-then-act-on-path",
+    "error",
+    "Two ranks find nothing and both act, or one finds what the other has half done.",
+    "Let one rank check and act, then a barrier; or make the act one that may happen twice (exist_ok=True).",
+)
+DELETE = Kind(
+    "AR109",
+    "ungated-delete",
+    "error",
+    "A rank deletes what another one still uses, or has deleted already.",
+    "Let one rank delete, after a barrier behind the last use.",
+)
+MODIFY = Kind(
+    "AR110",
+    "read-modify-write-on-every-rank",
+    "error",
+    "Each rank reads the file, changes it and writes it back: changes of the others are lost.",
+    "Let one rank read, change and write (if rank == 0).",
+)
+BARRIER = Kind(
+    "AR405",
+    "missing-barrier",
+    "error",
+    "A rank that is faster finds nothing, what the last run has left, or half of a file.",
+    "Put a barrier between the two, on all ranks (dist.barrier(), sync_global_devices()).",
+)
+
+
+@dataclass(slots=True)
+class _Path:
+    """What was done to one path, by what it was."""
+
+    path: str
+    makes: list[Event] = field(default_factory=list)
+    writes: list[Event] = field(default_factory=list)
+    reads: list[Event] = field(default_factory=list)
+    checks: list[Event] = field(default_factory=list)
+    removals: list[Event] = field(default_factory=list)
+    moves: list[Event] = field(default_factory=list)
+
+
+def judge(case: Case) -> Iterator[Finding]:
+    """Yield a finding for each fault of the files, one for all paths that share its lines."""
+    found: dict[tuple[object, ...], list[tuple[str, Finding]]] = defaultdict(list)
+    paths = _paths(case)
+    for path in sorted(paths):
+        for one in _of_path(case, paths[path]):
+            found[one.code, one.place, *(note.place for note in one.notes[:2])].append((path, one))
+    for _, those in found.items():
+        yield those[0][1]
+
+
+def _paths(case: Case) -> dict[str, _Path]:
+    paths: dict[str, _Path] = {}
+    for event in case.trace.of("file"):
+        operation, names = event.data["operation"], event.data["paths"]
+        for place, name in enumerate(names):
+            path = paths.setdefault(name, _Path(name))
+            if operation == "rename":
+                (path.moves if place else path.removals).append(event)
+            elif operation in ("remove", "rmdir"):
+                path.removals.append(event)
+            elif operation == "exists":
+                path.checks.append(event)
+            elif operation == "read":
+                path.reads.append(event)
+            elif operation in _MAKES:
+                path.makes.append(event)
+                if operation in _WRITES:
+                    path.writes.append(event)
+    return paths
+
+
+def _of_path(case: Case, path: _Path) -> Iterator[Finding]:
+    """Yield the faults of one path; the graver one hides what follows from it."""
+    order = case.order
+    if pair := _unordered(order, path.writes, path.writes):
+        yield from _writes(case, path, *pair)
+        return
+    if one := _check_then_act(case, path):
+        yield one
+        return
+    if pair := _unordered(order, path.removals, [*path.reads, *path.makes, *path.removals]):
+        yield from _removal(case, path, *pair)
+        return
+    made = [event for event in (*path.writes, *path.moves) if not event.data["operation"] == "append"]
+    if pair := _unordered(order, made, path.reads):
+        yield from _read(case, path, *pair)
+    elif one := _directory_used(case, path):
+        yield one
+
+
+def _unordered(order: Order, some: Sequence[Event], others: Sequence[Event]) -> tuple[Event, Event] | None:
+    """Return two events of different ranks that nothing orders, the first one from ``some``."""
+    for a in some:
+        for b in others:
+            if a.rank != b.rank and not _share_a_lock(a, b) and not order.is_ordered(a, b):
+                return a, b
+    return None
+
+
+def _share_a_lock(a: Event, b: Event) -> bool:
+    return bool(set(a.data.get("locks", ())) & set(b.data.get("locks", ())))
+
+
+def _writes(case: Case, path: _Path, a: Event, b: Event) -> Iterator[Finding]:
+    writers = [event for event in path.writes if event.where in (a.where, b.where)]
+    ranks = who(writers)
+    appends = all(event.data["operation"] == "append" for event in writers)
+    is_read_before = all(
+        any(read.rank == one.rank and case.order.before(read, one) and read.data["existed"] for read in path.reads)
+        for one in (a, b)
+    )
+    kind = CHECKPOINT if path.path.endswith(_CHECKPOINTS) else WRITE
+    kind = MODIFY if is_read_before else APPEND if appends else kind
+    yield from _one(
+        finding(kind, f"{ranks} write {_name(path.path)}, and nothing orders them", a, _evidence(case, a, b))
+    )
+
+
+def _check_then_act(case: Case, path: _Path) -> Finding | None:
+    """Two ranks ask for a path at one line, and one of them makes it after that, by what may happen once only."""
+    for made in [*path.makes, *path.moves]:
+        if made.data["operation"] == "mkdir" and (made.data["existed"] or _tolerates(case, made)):
+            continue
+        mine = [check for check in path.checks if check.rank == made.rank and case.order.before(check, made)]
+        lines = {check.where for check in mine if not check.data["existed"]}
+        for check in path.checks:
+            if check.where in lines and check.rank != made.rank and not case.order.is_ordered(check, made):
+                text = f"{who([check, made])} check for {_name(path.path)} and act on it, and nothing orders them"
+                return finding(CHECK, text, check, _evidence(case, made, check))
+    return None
+
+
+def _tolerates(case: Case, made: Event) -> bool:
+    """Say whether a folder was made by a call that may find it there (exist_ok=True)."""
+    return any(
+        one.rank == made.rank and one.data["path"] == made.data["paths"][-1] and one.data["exist_ok"]
+        for one in case.trace.of("mkdir")
+    )
+
+
+def _removal(case: Case, path: _Path, removal: Event, other: Event) -> Iterator[Finding]:
+    word = "delete" if other in path.removals else "use"
+    text = f"{who([removal])} removes {_name(path.path)} while {who([other])} may still {word} it"
+    yield from _one(finding(DELETE, text, removal, _evidence(case, removal, other)))
+
+
+def _read(case: Case, path: _Path, made: Event, read: Event) -> Iterator[Finding]:
+    if any(one.rank == read.rank and case.order.before(one, read) for one in path.writes):
+        return  # it reads what it has written itself; who else writes it is another fault
+    readers = [one for one in path.reads if one.where == read.where and one.rank != made.rank]
+    text = f"{who(readers)} read{'s' if len(_ranks(readers)) == 1 else ''} {_name(path.path)}, which {who([made])} writes, and nothing orders the two"
+    yield from _one(finding(BARRIER, text, read, _evidence(case, made, read)))
+
+
+def _directory_used(case: Case, path: _Path) -> Finding | None:
+    """A folder that one rank makes, and in which another makes files without having made sure of it itself."""
+    made = [one for one in path.makes if one.data["operation"] == "mkdir" and not one.data["existed"]]
+    if not made:
+        return None
+    folder = path.path + os.sep
+    sure = {one.rank for one in path.makes} | {one.rank for one in path.checks}
+    for use in case.trace.of("file"):
+        name = use.data["paths"][-1]
+        if not name.startswith(folder) or use.data["operation"] not in (*_MAKES, "rename") or use.rank in sure:
+            continue
+        for one in made:
+            if one.rank != use.rank and not case.order.is_ordered(one, use):
+                text = f"{who([use])} makes {_name(name)} in a folder that {who([one])} makes, and nothing orders the two"
+                return finding(BARRIER, text, use, _evidence(case, one, use))
+    return None
+
+
+def _evidence(case: Case, *events: Event) -> list[tuple[str, Event]]:
+    """Return the two events in the order in which they were, and how it was seen."""
+    first, second = sorted(events, key=lambda event: event.time)
+    gap = 1000 * (second.time - first.time)
+    return [
+        (f"rank {first.rank}, {moment(first)}: {_words(first)}", first),
+        (f"rank {second.rank}, {moment(second)}: {_words(second)}, {gap:.0f} ms later; {case.seen}", second),
+    ]
+
+
+_VERBS = {
+    "read": "opens {} to read",
+    "write": "opens {} to write",
+    "create": "opens {} to write",
+    "append": "opens {} to append",
+    "exclusive": "creates {}",
+    "truncate": "truncates {}",
+    "mkdir": "makes the folder {}",
+    "rename": "renames {} to {}",
+    "remove": "removes {}",
+    "rmdir": "removes the folder {}",
+    "link": "links {}",
+    "exists": "asks whether {} is there",
+    "list": "lists {}",
+}
+
+
+def _words(event: Event) -> str:
+    operation = event.data["operation"]
+    text = _VERBS[operation].format(*map(_name, event.data["paths"]), "")
+    if operation in ("exists", "read") and not event.data["existed"]:
+        text += " (it is not)"
+    return text
+
+
+def _name(path: str) -> str:
+    return path
+
+
+def _ranks(events: Sequence[Event]) -> set[int]:
+    return {event.rank for event in events}
+
+
+def _one(found: Finding | None) -> Iterator[Finding]:
+    if found is not None:
+        yield found

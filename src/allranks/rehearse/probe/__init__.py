@@ -1,0 +1,1 @@
+"""The probe: what a rank records of itself while it is rehearsed."""

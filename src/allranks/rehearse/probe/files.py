@@ -1,0 +1,161 @@
+"""The file calls that Python makes: which line makes them, and questions for existence, which no filter stops."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.watch.syscalls import opened_for
+
+# By Python's audit event: the operation, and how many of its first arguments are paths.
+_AUDITED = {
+    "open": ("", 1),
+    "fcntl.flock": ("", 0),
+    "os.mkdir": ("mkdir", 1),
+    "os.rename": ("rename", 2),
+    "os.remove": ("remove", 1),
+    "os.rmdir": ("rmdir", 1),
+    "os.link": ("link", 2),
+    "os.symlink": ("link", 2),
+    "os.truncate": ("truncate", 1),
+}
+_QUESTIONS = {"stat": "exists", "lstat": "exists", "access": "exists", "listdir": "list", "scandir": "list"}
+
+
+def attach(recorder: Recorder, *, is_watched: bool) -> None:
+    """Announce the line of each file call to the watcher; where there is none, record the call itself."""
+    inside = threading.local()
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in _AUDITED:
+            return
+        if getattr(inside, "is_on", False):
+            return
+        inside.is_on = True
+        try:
+            _take(recorder, event, arguments, is_watched=is_watched)
+        finally:
+            inside.is_on = False
+
+    sys.addaudithook(hook)
+    for name, operation in _QUESTIONS.items():
+        setattr(os, name, _asking(recorder, getattr(os, name), operation, inside))
+
+
+def _take(recorder: Recorder, event: str, arguments: tuple[Any, ...], *, is_watched: bool) -> None:
+    operation, count = _AUDITED[event]
+    if event == "fcntl.flock":
+        _lock(recorder, arguments)
+        return
+    if event == "open":
+        flags = arguments[2] if isinstance(arguments[2], int) else 0
+        operation = opened_for(flags)
+    paths = [path for path in map(_text, arguments[:count]) if path]
+    if not paths or not any(map(is_interesting, paths)):
+        return
+    place = recorder.place()
+    if operation == "mkdir":
+        recorder.write("mkdir", place=place, path=paths[0], exist_ok=_tolerates(sys._getframe(1)))
+    if is_watched:
+        recorder.page.announce(threading.get_native_id(), place)
+    else:
+        existed = os.path.lexists(paths[-1])
+        recorder.write("file", place=place, operation=operation, paths=paths, existed=existed)
+
+
+def _asking(recorder: Recorder, original: Callable[..., Any], operation: str, inside: Any) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def asking(path: Any = ".", *args: Any, **options: Any) -> Any:
+        if getattr(inside, "is_on", False) or options.get("dir_fd") is not None:
+            return original(path, *args, **options)
+        text = _text(path)
+        if not text or not is_interesting(text) or not _is_asked_by_user(recorder, sys._getframe(1)):
+            return original(path, *args, **options)
+        inside.is_on = True
+        try:
+            place = recorder.place()
+            if not place:
+                return original(path, *args, **options)
+        finally:
+            inside.is_on = False
+        existed = True
+        try:
+            result = original(path, *args, **options)
+            existed = bool(result) or operation != "exists"
+        except OSError:
+            existed = False
+            raise
+        finally:
+            recorder.write("file", place=place, operation=operation, paths=[text], existed=existed)
+        return result
+
+    return asking
+
+
+# Functions of the standard library that may stand between the program and its question.
+_BETWEEN = frozenset(
+    {
+        *("exists", "lexists", "isfile", "isdir", "getsize", "getmtime", "stat", "is_file", "is_dir", "listdir"),
+        *("iterdir", "scandir", "glob", "rglob", "iglob", "_iglob", "_glob1", "_glob0", "_listdir", "_iterdir"),
+        *("select_from", "_select_from", "walk", "_walk", "accessor"),
+    }
+)
+
+
+def _is_asked_by_user(recorder: Recorder, frame: FrameType | None) -> bool:
+    """Say whether the program itself asks, not a function of a library that asks before it acts (os.makedirs)."""
+    while frame is not None and not recorder.is_users(frame.f_code.co_filename):
+        if frame.f_code.co_name not in _BETWEEN:
+            return False
+        frame = frame.f_back
+    return frame is not None
+
+
+def _text(path: Any) -> str:
+    try:
+        return os.path.abspath(os.fsdecode(path))
+    except TypeError:
+        return ""  # a descriptor
+
+
+def _tolerates(frame: FrameType | None) -> bool:
+    """Say whether the call that makes a folder goes on where it is there: exist_ok=True, or what makes its parents."""
+    for _ in range(8):
+        if frame is None:
+            return False
+        if frame.f_code.co_name in ("makedirs", "mkdir") and "exist_ok" in frame.f_locals:
+            outer = frame.f_back
+            is_parents = outer is not None and outer.f_code is frame.f_code
+            return is_parents or bool(frame.f_locals["exist_ok"])
+        frame = frame.f_back
+    return False
+
+
+def _lock(recorder: Recorder, arguments: tuple[Any, ...]) -> None:
+    descriptor, operation = arguments
+    path = os.readlink(f"/proc/self/fd/{descriptor}")
+    recorder.write("unlock" if operation & fcntl.LOCK_UN else "lock", path=path)
+
+
+# What a program reads of its installation and of the system says nothing about its ranks.
+_SYSTEM = tuple(
+    {
+        *("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/bin/", "/run/", "/var/lib/", "/opt/"),
+        os.path.realpath(sys.prefix) + os.sep,
+        sys.prefix + os.sep,
+        os.path.realpath(sys.base_prefix) + os.sep,
+    }
+)
+_ENDINGS = (".py", ".pyc", ".so", ".pyi")
+
+
+def is_interesting(path: str) -> bool:
+    """Say whether a path may be the program's own."""
+    return not (path.startswith(_SYSTEM) or path.endswith(_ENDINGS) or "__pycache__" in path or "-packages/" in path)

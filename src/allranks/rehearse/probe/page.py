@@ -1,0 +1,51 @@
+"""A page of memory that a rank shares with the watcher: where the rank is, and which line makes the next file call.
+
+Numbers of 64 bits: [0] records of meetings so far, [1] the step, [2] the thread that takes signals; from _SLOTS on
+pairs (thread, place): the thread is about to make a file call from the place of that number.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+
+_SLOTS, _PAIRS = 16, 512
+SIZE = 8 * (_SLOTS + 2 * _PAIRS)
+_ONE, _TWO = struct.Struct("q"), struct.Struct("qq")
+
+
+class Page:
+    """The page, in the rank (made by ``Page.new()``) or in the watcher (made of a descriptor that it was sent)."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._memory = mmap.mmap(descriptor, SIZE)
+
+    @classmethod
+    def new(cls) -> Page:
+        descriptor = os.memfd_create("allranks-page")
+        os.truncate(descriptor, SIZE)
+        return cls(descriptor)
+
+    def get(self, place: int) -> int:
+        return int(_ONE.unpack_from(self._memory, 8 * place)[0])
+
+    def set(self, place: int, value: int) -> None:
+        _ONE.pack_into(self._memory, 8 * place, value)
+
+    def announce(self, thread: int, place: int) -> None:
+        """Say from which place this thread makes its next file call."""
+        _TWO.pack_into(self._memory, 8 * (_SLOTS + 2 * (thread % _PAIRS)), thread, place)
+
+    def take(self, thread: int) -> int:
+        """Return the place that a thread has announced, once; 0 where it has announced none."""
+        at = 8 * (_SLOTS + 2 * (thread % _PAIRS))
+        who, place = _TWO.unpack_from(self._memory, at)
+        if who != thread:
+            return 0
+        _TWO.pack_into(self._memory, at, 0, 0)
+        return int(place)
+
+
+POSITION, STEP, SIGNAL_THREAD = 0, 1, 2

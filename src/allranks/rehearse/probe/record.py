@@ -1,0 +1,103 @@
+"""Write the events of this rank to its file of the trace, a JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import sysconfig
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from allranks.rehearse.probe.page import POSITION, STEP, Page
+
+_FRAMES = 6
+# Directories whose code is not the program's own: installed packages, the standard library, allranks.
+_FOREIGN = tuple(
+    path + os.sep
+    for base in {
+        os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+        os.path.dirname(os.__file__),
+        *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    }
+    for path in {os.path.abspath(base), os.path.realpath(base)}
+)
+
+
+class Recorder:
+    """The records of one process; forked children begin a file of their own."""
+
+    def __init__(self, folder: str, rank: int, page: Page) -> None:
+        self.rank, self.page = rank, page
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._places: dict[tuple[Any, ...], int] = {}
+        self._is_users: dict[str, bool] = {}
+        self._open()
+        os.register_at_fork(after_in_child=self._open)
+
+    def _open(self) -> None:
+        self.process = os.getpid()
+        self._lock = threading.Lock()
+        self._places = {}
+        path = os.path.join(self._folder, f"rank-{self.rank}.{self.process}.jsonl")
+        self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def write(self, kind: str, *, place: int | None = None, **data: Any) -> None:
+        """Record an event of this thread, at the user's line that is running."""
+        at = self.place() if place is None else place
+        record = {
+            "kind": kind,
+            "position": self.page.get(POSITION),
+            "time": time.monotonic(),
+            "step": self.page.get(STEP),
+            "place": at,
+            "process": self.process,
+            "thread": threading.get_native_id(),
+            **data,
+        }
+        self._put(record)
+
+    def _put(self, record: dict[str, Any]) -> None:
+        os.write(self._file, json.dumps(record).encode() + b"\n")
+
+    def meeting(self, kind: str, **data: Any) -> None:
+        """Record that this rank enters, or leaves, a meeting with others: what follows is at a later position."""
+        with self._lock:
+            self.write(kind, **data)
+            self.page.set(POSITION, self.page.get(POSITION) + 1)
+
+    def place(self) -> int:
+        """Return the number of the user's line that this thread runs, with its callers; 0 where there is none."""
+        frames = []
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and len(frames) < _FRAMES:
+            if self.is_users(frame.f_code.co_filename):
+                frames.append((frame.f_code, frame.f_lineno))
+            frame = frame.f_back
+        key = tuple(frames)
+        if not key:
+            return 0
+        if (number := self._places.get(key)) is None:
+            number = self._places[key] = len(self._places) + 1
+            lines = [[os.path.abspath(c.co_filename), line or 0, c.co_name] for c, line in frames]
+            self._put({"kind": "place", "number": number, "frames": lines})
+        return number
+
+    def is_users(self, file: str) -> bool:
+        """Say whether a file of code is the program's own."""
+        known = self._is_users.get(file)
+        if known is None:
+            known = self._is_users[file] = is_users(file)
+        return known
+
+
+def is_users(file: str) -> bool:
+    """Say whether a file of code is the program's own: no installed package, standard library, nor allranks."""
+    if file.startswith("<"):
+        return False
+    # Without os.path.realpath, which asks for each part of the path.
+    full = os.path.abspath(file)
+    return not full.startswith(_FOREIGN) and "-packages" + os.sep not in full

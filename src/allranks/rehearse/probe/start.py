@@ -1,0 +1,63 @@
+"""Begin to record what this rank does, before its program runs. The agent calls `begin` where a rehearsal asks for it."""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+import threading
+from typing import Any
+
+from allranks.rehearse.probe import files, torch
+from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
+from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.watch import listener
+
+_kept: list[Any] = []
+
+
+def begin() -> None:
+    """Read the rehearsal's settings from the environment, and attach all probes to this process."""
+    settings = json.loads(os.environ["ALLRANKS_PROBE"])
+    rank = int(os.environ["ALLRANKS_RANK"])
+    page = Page.new()
+    recorder = Recorder(settings["folder"], rank, page)
+    _kept.append(recorder)
+    _wait_for_signals(page)
+    is_watched = bool(settings["socket"]) and _be_watched(settings["socket"], rank, page, recorder)
+    files.attach(recorder, is_watched=is_watched)
+    torch.attach(recorder)
+
+
+def _wait_for_signals(page: Page) -> None:
+    """Start a thread that only waits: the watcher's signals go to it, and interrupt no call of the program."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    _kept.extend([reading, writing])
+    ready = threading.Event()
+
+    def wait() -> None:
+        page.set(SIGNAL_THREAD, threading.get_native_id())
+        ready.set()
+        os.read(reading, 1)
+
+    threading.Thread(target=wait, name="allranks-signals", daemon=True).start()
+    ready.wait()
+
+
+def _be_watched(path: str, rank: int, page: Page, recorder: Recorder) -> bool:
+    """Have the launcher see the file calls of this process; return whether the kernel allows that."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
+        channel.connect(path)
+        message = json.dumps({"rank": rank, "process": os.getpid()}).encode()
+        try:
+            descriptor = listener.install()
+        except OSError as error:
+            recorder.write("unwatched", place=0, why=str(error))
+            return False
+        # From here on, until the launcher has answered, this thread must open no file.
+        rights = array.array("i", [page.descriptor, descriptor])
+        channel.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        channel.recv(16)
+        os.close(descriptor)
+    return True

@@ -1,0 +1,311 @@
+"""What a rank does by torch: meetings that block the host, steps, batches, weights and gradients.
+
+Attached when torch is imported, or now if it has been.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from allranks.rehearse.probe.page import STEP
+from allranks.rehearse.probe.record import Recorder
+
+# By function of torch.distributed: whom its leaving waits for, and the argument that names the root.
+_MEETINGS = {
+    **dict.fromkeys(
+        [
+            *("barrier", "monitored_barrier", "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_object"),
+            *("all_gather_into_tensor", "all_gather_coalesced", "reduce_scatter", "reduce_scatter_tensor"),
+            *("all_to_all", "all_to_all_single"),
+        ],
+        ("all", ""),
+    ),
+    **dict.fromkeys(["broadcast", "broadcast_object_list", "scatter", "scatter_object_list"], ("from", "src")),
+    **dict.fromkeys(["reduce", "gather", "gather_object"], ("to", "dst")),
+}
+# Positions of the root and the group among the arguments are read from the functions themselves.
+_ALL_RANKS = ("init_process_group", "new_group")
+
+
+def attach(recorder: Recorder) -> None:
+    """Watch torch.distributed and torch itself, now or once they are imported."""
+    from allranks_agent_imports import after_import  # type: ignore[import-not-found]
+
+    probe = _Probe(recorder)
+    after_import("torch.distributed.distributed_c10d", probe.watch_meetings)
+    after_import("torch.optim.optimizer", probe.watch_steps)
+    after_import("torch.utils.data.dataloader", probe.watch_loaders)
+    after_import("torch.nn.modules.module", probe.watch_inputs)
+
+
+class _Probe:
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._counts: Counter[str] = Counter()
+        self._depth = threading.local()
+        self._posts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+        self._optimizers: dict[int, list[int]] = {}
+        self._kept: list[Any] = []
+        self._loaders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._numbers = itertools.count()
+
+    # ---- meetings ----
+
+    def watch_meetings(self, c10d: Any) -> None:
+        for name, (way, root) in _MEETINGS.items():
+            if (original := getattr(c10d, name, None)) is not None:
+                self._replace(c10d, name, self._meeting(c10d, original, name, way, root))
+        for name in _ALL_RANKS:
+            self._replace(c10d, name, self._of_all(c10d, getattr(c10d, name), name))
+        work: Any = c10d.Work
+        work.wait = self._waiting(work.wait)
+
+    def _replace(self, c10d: Any, name: str, function: Any) -> None:
+        original = getattr(c10d, name)
+        for module in [c10d, *_importers(original, name)]:
+            setattr(module, name, function)
+
+    def _meeting(self, c10d: Any, original: Callable[..., Any], name: str, way: str, root: str) -> Callable[..., Any]:
+        names = _parameters(original)
+
+        @functools.wraps(original)
+        def meeting(*args: Any, **kwargs: Any) -> Any:
+            if getattr(self._depth, "inside", False) or not c10d.is_initialized():
+                return original(*args, **kwargs)
+            given = dict(zip(names, args, strict=False)) | kwargs
+            data = self._data(c10d, name, way, given.get(root, given.get(f"group_{root}")) if root else None, given)
+            self._depth.inside = True
+            try:
+                self._recorder.meeting("enter", **data)
+                result = original(*args, **kwargs)
+            finally:
+                self._depth.inside = False
+            if given.get("async_op") and result is not None:
+                self._posts[result] = data
+            else:
+                self._recorder.meeting("leave", **data)
+            return result
+
+        return meeting
+
+    def _data(self, c10d: Any, name: str, way: str, root: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        group = given.get("group") or c10d.group.WORLD
+        members = sorted(c10d.get_process_group_ranks(group)) if group is not None else []
+        label = getattr(group, "group_name", "")
+        self._counts[label] += 1
+        return {
+            "key": f"{label}/{self._counts[label]}",
+            "name": name,
+            "way": way,
+            "root": root,
+            "members": members,
+        }
+
+    def _of_all(self, c10d: Any, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def meeting(*args: Any, **kwargs: Any) -> Any:
+            if getattr(self._depth, "inside", False):
+                return original(*args, **kwargs)
+            self._depth.inside = True
+            self._counts[name] += 1
+            data = {"key": f"{name}/{self._counts[name]}", "name": name, "way": "all", "root": None, "members": []}
+            try:
+                self._recorder.meeting("enter", **data)
+                result = original(*args, **kwargs)
+            finally:
+                self._depth.inside = False
+            self._recorder.meeting("leave", **data)
+            return result
+
+        return meeting
+
+    def _waiting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def wait(work: Any, *args: Any) -> Any:
+            result = original(work, *args)
+            if (data := self._posts.pop(work, None)) is not None:
+                self._recorder.meeting("leave", **data)
+            return result
+
+        return wait
+
+    # ---- steps, weights, gradients ----
+
+    def watch_steps(self, module: Any) -> None:
+        module.register_optimizer_step_pre_hook(self._before_step)
+        module.register_optimizer_step_post_hook(self._after_step)
+
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if id(optimizer) not in self._optimizers:
+            self._optimizers[id(optimizer)] = [len(self._optimizers), 0]
+            self._kept.append(optimizer)  # so that no other one gets its identity
+        entry = self._optimizers[id(optimizer)]
+        if _is_recorded(entry[1]):
+            self._record_weights(optimizer, entry)
+        entry[1] += 1
+
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        if id(optimizer) not in self._optimizers:
+            return
+        entry = self._optimizers[id(optimizer)]
+        if entry[1] > self._recorder.page.get(STEP):
+            self._recorder.page.set(STEP, entry[1])
+        self._recorder.write("step", optimizer=entry[0], number=entry[1])
+
+    def _record_weights(self, optimizer: Any, entry: list[int]) -> None:
+        rows = []
+        for number, group in enumerate(optimizer.param_groups):
+            rows += [[number, *_of_parameter(one)] for one in group["params"]]
+        rates = [_number(group.get("lr")) for group in optimizer.param_groups]
+        self._recorder.write("weights", optimizer=entry[0], number=entry[1], rows=rows, rates=rates)
+
+    # ---- data ----
+
+    def watch_loaders(self, module: Any) -> None:
+        loader = module.DataLoader
+        iterate = loader.__iter__
+
+        @functools.wraps(iterate)
+        def watched(one: Any) -> Any:
+            if one not in self._loaders:
+                self._loaders[one] = len(self._loaders)
+            number, epoch = self._loaders[one], getattr(one, "_allranks_epoch", -1) + 1
+            one._allranks_epoch = epoch
+            sampler = type(getattr(one, "sampler", None)).__name__
+            self._recorder.write("epoch", loader=number, epoch=epoch, sampler=sampler, length=_length(one))
+            return _Batches(iterate(one), functools.partial(self._batch, number, epoch))
+
+        loader.__iter__ = watched
+
+    def _batch(self, loader: int, epoch: int, number: int, batch: Any) -> None:
+        if batch is _END:
+            self._recorder.write("exhausted", loader=loader, epoch=epoch, batches=number)
+            return
+        self._recorder.write("batch", loader=loader, epoch=epoch, number=number, samples=_samples(batch))
+
+    def watch_inputs(self, module: Any) -> None:
+        module.register_module_forward_pre_hook(self._before_forward)
+        module.register_module_forward_hook(self._after_forward, always_call=True)
+
+    def _before_forward(self, module: Any, inputs: Any) -> None:
+        depth = getattr(self._depth, "forward", 0)
+        self._depth.forward = depth + 1
+        torch = sys.modules["torch"]
+        if depth or not module.training or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._recorder.write("input", module=type(module).__name__, samples=_samples(inputs))
+
+    def _after_forward(self, *_: Any) -> None:
+        self._depth.forward = max(0, getattr(self._depth, "forward", 1) - 1)
+
+
+_END = object()
+
+
+class _Batches:
+    """An iterator that shows each batch to somebody else, too."""
+
+    def __init__(self, inner: Any, show: Callable[[int, Any], None]) -> None:
+        self._inner, self._show, self._count = inner, show, 0
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            batch = next(self._inner)
+        except StopIteration:
+            self._show(self._count, _END)
+            raise
+        self._show(self._count, batch)
+        self._count += 1
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def _importers(original: Any, name: str) -> list[Any]:
+    """Return the modules of torch that hold a function under its name already."""
+    modules = [module for key, module in list(sys.modules.items()) if key.startswith("torch.distributed")]
+    return [module for module in modules if getattr(module, name, None) is original]
+
+
+def _parameters(function: Any) -> tuple[str, ...]:
+    inner = function
+    while hasattr(inner, "__wrapped__"):
+        inner = inner.__wrapped__
+    return tuple(inner.__code__.co_varnames[: inner.__code__.co_argcount])
+
+
+def _is_recorded(step: int) -> bool:
+    """Say whether weights are recorded ahead of this step (from 0): the first ones, then ever rarer."""
+    return step < 4 or step & (step - 1) == 0
+
+
+_LARGE = 1 << 16  # elements of a tensor that is digested whole
+
+
+def _of_parameter(parameter: Any) -> list[Any]:
+    """Return what is compared of a parameter: dtype and shape, digests of its value and its gradient, its layout."""
+    gradient = parameter.grad
+    local = getattr(parameter, "_local_tensor", parameter)
+    layout = str(parameter.placements) if hasattr(parameter, "placements") else ""
+    what = f"{str(parameter.dtype).removeprefix('torch.')}{list(parameter.shape)}"
+    local_gradient = getattr(gradient, "_local_tensor", gradient)
+    zero = local_gradient is None or not bool(local_gradient.any())
+    return [what, layout, digest(local), "" if zero else digest(local_gradient), bool(parameter.requires_grad)]
+
+
+def digest(tensor: Any) -> str:
+    """Return a digest of a tensor's elements, of some of them where it is large."""
+    import xxhash
+
+    torch = sys.modules["torch"]
+    flat = tensor.detach().reshape(-1)
+    if flat.numel() > _LARGE:
+        flat = flat[:: flat.numel() // _LARGE + 1]
+    return str(xxhash.xxh3_64_hexdigest(flat.contiguous().cpu().view(torch.uint8).numpy()))
+
+
+def _samples(batch: Any) -> list[str]:
+    """Return a digest for each row of a batch, of its first tensor that has rows with content; one of the whole else."""
+    torch = sys.modules["torch"]
+    tensors = [one for one in _leaves(batch) if isinstance(one, torch.Tensor) and one.numel() and one.dim()]
+    if not tensors:
+        return []
+    first = max(tensors, key=lambda one: one.numel())
+    return [digest(row) for row in first[:256]]
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return [leaf for one in value.values() for leaf in _leaves(one)]
+    if isinstance(value, list | tuple):
+        return [leaf for one in value for leaf in _leaves(one)]
+    return [value]
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _length(loader: Any) -> int:
+    try:
+        return len(loader)
+    except TypeError:
+        return -1

@@ -1,0 +1,96 @@
+"""Run a program once under the watch, and return what its ranks did."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from allranks.launch.console import Console
+from allranks.launch.engines import local
+from allranks.launch.job import Job
+from allranks.launch.keeper import Keeper
+from allranks.launch.result import JobResult
+from allranks.rehearse.probe.files import is_interesting
+from allranks.rehearse.probe.record import is_users
+from allranks.rehearse.trace import Event, Frame, Trace, merged, read_lines
+from allranks.rehearse.watch import listener
+from allranks.rehearse.watch.server import Effect, Server, Treat
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of all ranks: how it ended, what was recorded, what the ranks printed."""
+
+    result: JobResult
+    trace: Trace
+    output: str
+
+
+def run_once(job: Job, settings: Mapping[str, Any], *, keeper: Keeper | None = None, treat: Treat | None = None) -> Run:
+    """Run a job under the watch. ``settings`` are what the probe in each rank reads; ``treat`` delays or fails calls.
+
+    Raises what the watcher raised, if it failed: a trace with holes is no trace.
+    """
+    with tempfile.TemporaryDirectory(prefix="allranks-rehearse-") as folder:
+        place = os.path.join(folder, "watch")
+        obstacle = listener.unavailable()
+        told = {**settings, "folder": folder, "socket": "" if obstacle else place}
+        job = replace(job, probe=json.dumps(told))
+        output = io.BytesIO()
+        console = Console(job.ranks, out=output, color=False, live=False, quiet=True)
+        with Server(place, is_interesting=lambda path: is_interesting(path) and not path.startswith(folder), treat=treat) as server:
+            result = local.run(job, console, keeper=keeper)
+        console.close()
+        if server.failure is not None:
+            raise server.failure
+        trace = _trace(job.ranks, Path(folder), server.effects, obstacle)
+    return Run(result, trace, output.getvalue().decode(errors="replace"))
+
+
+def _trace(ranks: int, folder: Path, effects: list[Effect], obstacle: str) -> Trace:
+    events: list[Event] = []
+    places: dict[tuple[int, int], tuple[Frame, ...]] = {}
+    for file in sorted(folder.glob("rank-*.jsonl")):
+        name, process, _ = file.name.split(".")
+        rank = int(name.removeprefix("rank-"))
+        with open(file) as lines:
+            events += read_lines(lines, rank)
+        with open(file) as lines:
+            places |= _places(lines, rank, int(process))
+    events += [_event(effect, places) for effect in effects]
+    notes = [f"file effects of C libraries were not seen: {obstacle}"] if obstacle else []
+    return merged(ranks, events, notes)
+
+
+def _places(lines: Any, rank: int, process: int) -> dict[tuple[int, int], tuple[Frame, ...]]:
+    del rank
+    found = {}
+    for line in lines:
+        if line.endswith("\n") and '"place"' in line[:20]:
+            record = json.loads(line)
+            found[process, record["number"]] = tuple(Frame(*frame) for frame in record["frames"])
+    return found
+
+
+def _event(effect: Effect, places: Mapping[tuple[int, int], tuple[Frame, ...]]) -> Event:
+    place = places.get((effect.process, effect.place), ()) or tuple(
+        Frame(*frame) for frame in effect.frames if is_users(frame[0])
+    )
+    data = {"operation": effect.operation, "paths": list(effect.paths), "existed": effect.existed}
+    return Event(
+        effect.rank,
+        "file",
+        effect.position,
+        effect.time,
+        effect.step,
+        place,
+        effect.process,
+        effect.thread,
+        data,
+    )

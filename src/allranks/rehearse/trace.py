@@ -1,0 +1,94 @@
+"""What the ranks did, as values: events, each of one rank at one place. Pure.
+
+The order of a rank's events is that of ``position``: how many records of meetings with other ranks (the enter and the
+leave of a barrier, of a collective that blocks the host) the rank had written before. ``time`` is the machine's
+monotonic clock, seconds; it orders the events of one rank between two such records, and is evidence for people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Frame(NamedTuple):
+    """A line of the program on the way to an event; ``path`` is absolute."""
+
+    path: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that a rank did. ``place`` are the user's frames, the innermost first; empty where nobody knows.
+
+    ``kind`` says which ``data`` there are (the table is in docs/rehearse.md). ``process`` and ``thread`` are the
+    kernel's numbers; a child of the rank has another process.
+    """
+
+    rank: int
+    kind: str
+    position: int
+    time: float
+    step: int = 0
+    place: tuple[Frame, ...] = ()
+    process: int = 0
+    thread: int = 0
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def where(self) -> Frame | None:
+        """The user's line that did it."""
+        return self.place[0] if self.place else None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The events of one run of all ranks, by rank in their order."""
+
+    ranks: int
+    events: tuple[Event, ...]
+    notes: tuple[str, ...] = ()
+
+    def of(self, *kinds: str) -> Iterator[Event]:
+        """Yield the events of some kinds, in the order of time."""
+        return (event for event in self.events if event.kind in kinds)
+
+    def by_rank(self, *kinds: str) -> dict[int, list[Event]]:
+        """Return the events of some kinds for each rank, an empty list for one that has none."""
+        found: dict[int, list[Event]] = {rank: [] for rank in range(self.ranks)}
+        for event in self.of(*kinds):
+            found[event.rank].append(event)
+        return found
+
+
+def read_lines(lines: Iterable[str], rank: int) -> Iterator[Event]:
+    """Yield the events of one file of a rank; the last line of a killed process may be cut, and is left out."""
+    places: dict[int, tuple[Frame, ...]] = {0: ()}
+    for line in lines:
+        if not line.endswith("\n"):
+            return
+        record = json.loads(line)
+        kind = record.pop("kind")
+        if kind == "place":
+            places[record["number"]] = tuple(Frame(*frame) for frame in record["frames"])
+            continue
+        yield Event(
+            rank,
+            kind,
+            record.pop("position"),
+            record.pop("time"),
+            record.pop("step"),
+            places.get(record.pop("place"), ()),
+            record.pop("process"),
+            record.pop("thread"),
+            record,
+        )
+
+
+def merged(ranks: int, events: Iterable[Event], notes: Iterable[str] = ()) -> Trace:
+    """Return the trace of all ranks, in the order of time."""
+    return Trace(ranks, tuple(sorted(events, key=lambda event: (event.time, event.rank))), tuple(notes))

@@ -1,0 +1,118 @@
+"""The kernel's side of the watcher: install the filter in a rank, and take and answer its stopped calls (seccomp).
+
+A rank calls `install` once, in its first thread, before its program runs; the descriptor goes to the launcher, which
+calls `receive` and `answer`. All threads and children that the rank starts later are stopped at the same descriptor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import struct
+from typing import NamedTuple
+
+from allranks.rehearse.watch.syscalls import SECCOMP, filter_program, machines
+
+_PR_SET_NO_NEW_PRIVS = 38
+_SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_CONTINUE = 1
+_NOTIFICATION = struct.Struct("QIIiIQ6Q")
+_RESPONSE = struct.Struct("QqiI")
+
+
+class Stopped(NamedTuple):
+    """A thread that is stopped in a system call: the kernel's number for the stop, the thread, the call."""
+
+    number: int
+    thread: int
+    call: int
+    arguments: tuple[int, ...]
+
+
+def unavailable() -> str:
+    """Return why file effects cannot be watched by the kernel here; "" where they can."""
+    if not hasattr(os, "pidfd_open") or platform.system() != "Linux":
+        return "only Linux can stop the file calls of a process (seccomp)"
+    if platform.machine() not in machines():
+        return f"there is no table of system calls for {platform.machine()}"
+    return ""
+
+
+def install() -> int:
+    """Stop the file calls of this process and of all that it starts from now on; return the listening descriptor.
+
+    Raises OSError where the kernel, or the container, does not allow it.
+    """
+    machine = platform.machine()
+    libc = ctypes.CDLL(None, use_errno=True)
+    program = filter_program(machine)
+    text = ctypes.create_string_buffer(program, len(program))
+    filters = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text))
+    holder = ctypes.create_string_buffer(filters, len(filters))
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
+    number = ctypes.c_long(SECCOMP[machine])
+    listener = libc.syscall(number, _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(holder))
+    if listener < 0:
+        raise OSError(ctypes.get_errno(), f"seccomp: {os.strerror(ctypes.get_errno())}")
+    os.set_inheritable(listener, False)
+    return int(listener)
+
+
+def receive(listener: int) -> Stopped | None:
+    """Return the next stopped call; None where it was taken back meanwhile (a signal, the end of the process)."""
+    buffer = bytearray(_NOTIFICATION.size)
+    try:
+        fcntl.ioctl(listener, _RECEIVE, buffer)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EINTR):
+            return None
+        raise
+    number, thread, _, call, _, _, *arguments = _NOTIFICATION.unpack(buffer)
+    return Stopped(number, thread, call, tuple(arguments))
+
+
+def answer(listener: int, stopped: Stopped, *, failing: int = 0) -> bool:
+    """Let a stopped call go on, or fail with an error number; return False where nobody waits for it any more."""
+    response = _RESPONSE.pack(stopped.number, 0, -failing, 0 if failing else _CONTINUE)
+    try:
+        fcntl.ioctl(listener, _SEND, bytearray(response))
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return False
+        raise
+    return True
+
+
+class _Span(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_PAGE = 4096
+_LONGEST = 4096
+
+
+def read_memory(process: int, address: int, size: int) -> bytes:
+    """Return so many bytes of another process' memory, fewer at the end of what is mapped; b"" where it has ended."""
+    buffer = ctypes.create_string_buffer(size)
+    mine = _Span(ctypes.addressof(buffer), size)
+    theirs = _Span(address, size)
+    got = _libc.process_vm_readv(process, ctypes.byref(mine), 1, ctypes.byref(theirs), 1, 0)
+    return buffer.raw[: max(got, 0)]
+
+
+def read_text(process: int, address: int) -> str:
+    """Return the text that ends with a zero byte at an address of another process."""
+    text = b""
+    while len(text) < _LONGEST and b"\0" not in text:
+        size = _PAGE - (address + len(text)) % _PAGE  # never across a page that may not be mapped
+        more = read_memory(process, address + len(text), min(size, 512))
+        if not more:
+            break
+        text += more
+    return os.fsdecode(text.partition(b"\0")[0])

@@ -1,0 +1,215 @@
+"""Take the stopped file calls of all ranks, in a thread of the launcher: note each, perhaps delay or fail it, go on."""
+
+from __future__ import annotations
+
+import array
+import errno
+import heapq
+import json
+import os
+import platform
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from allranks.rehearse.probe.page import POSITION, STEP, Page
+from allranks.rehearse.watch import listener as kernel
+from allranks.rehearse.watch.stacks import Stacks
+from allranks.rehearse.watch.syscalls import AT_FDCWD, Call, decode, opened_for
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A file call of a rank, at the moment before the kernel made it."""
+
+    rank: int
+    operation: str
+    paths: tuple[str, ...]
+    existed: bool
+    position: int
+    step: int
+    time: float
+    process: int
+    thread: int
+    place: int = 0  # as the rank's own trace numbers it
+    frames: tuple[tuple[str, int, str], ...] = ()
+
+
+class Treatment(NamedTuple):
+    """What becomes of a call: it waits so many seconds, and fails with an error number (0: it goes on)."""
+
+    seconds: float = 0.0
+    failing: int = 0
+
+
+AS_IT_IS = Treatment()
+Treat = Callable[[Effect], Treatment]
+
+
+@dataclass(slots=True)
+class _Rank:
+    number: int
+    process: int
+    page: Page
+    listener: int
+
+
+class Server:
+    """The watcher. ``path`` is the socket to which ranks send their listeners; ``effects`` grow while they run."""
+
+    def __init__(self, path: str, *, is_interesting: Callable[[str], bool], treat: Treat | None = None) -> None:
+        self.effects: list[Effect] = []
+        self.failure: BaseException | None = None
+        self.path = path
+        self._is_interesting, self._treat = is_interesting, treat
+        self._machine = platform.machine()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(path)
+        self._socket.listen(128)
+        self._wake, self._waker = os.pipe2(os.O_CLOEXEC)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ, None)
+        self._selector.register(self._wake, selectors.EVENT_READ, None)
+        self._waiting: list[tuple[float, int, int, kernel.Stopped, int]] = []
+        self._stacks = Stacks()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="allranks-watch", daemon=True)
+
+    def __enter__(self) -> Server:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        os.write(self._waker, b"x")
+        self._thread.join()
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, _Rank):
+                self._leave(key.data)
+        self._selector.close()
+        self._socket.close()
+        os.unlink(self.path)
+        os.close(self._wake)
+        os.close(self._waker)
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over:
+                self._turn()
+        except BaseException as error:
+            self.failure = error  # the ranks' next file calls fail with ENOSYS once their listeners are closed
+            raise
+
+    def _turn(self) -> None:
+        timeout = max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
+        for key, events in self._selector.select(timeout):
+            if key.fileobj is self._socket:
+                self._accept()
+            elif isinstance(key.data, _Rank):
+                if events & selectors.EVENT_READ:
+                    self._take(key.data)
+        now = time.monotonic()
+        while self._waiting and self._waiting[0][0] <= now:
+            _, _, listener, stopped, failing = heapq.heappop(self._waiting)
+            kernel.answer(listener, stopped, failing=failing)
+
+    def _accept(self) -> None:
+        connection, _ = self._socket.accept()
+        with connection:
+            connection.settimeout(5.0)
+            size = array.array("i").itemsize
+            data, ancillary, _, _ = connection.recvmsg(4096, socket.CMSG_SPACE(2 * size))
+            descriptors = array.array("i")
+            for level, kind, raw in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    descriptors.frombytes(raw[: len(raw) - len(raw) % size])
+            said = json.loads(data)
+            page_descriptor, listener = descriptors
+            rank = _Rank(said["rank"], said["process"], Page(page_descriptor), listener)
+            self._selector.register(listener, selectors.EVENT_READ, rank)
+            connection.send(b"ok")
+
+    def _leave(self, rank: _Rank) -> None:
+        self._selector.unregister(rank.listener)
+        os.close(rank.listener)
+        os.close(rank.page.descriptor)
+
+    def _take(self, rank: _Rank) -> None:
+        try:
+            stopped = kernel.receive(rank.listener)
+        except OSError as error:
+            if error.errno not in (errno.EBADF, errno.EINVAL):
+                raise
+            self._leave(rank)
+            return
+        if stopped is None:
+            if _has_ended(rank.process):
+                self._leave(rank)
+            return
+        call = decode(self._machine, stopped.call, stopped.arguments)
+        effect = self._effect(rank, stopped, call) if call is not None else None
+        treatment = AS_IT_IS
+        if effect is not None:
+            self.effects.append(effect)
+            if self._treat is not None:
+                treatment = self._treat(effect)
+        if treatment.seconds > 0:
+            due = time.monotonic() + treatment.seconds
+            heapq.heappush(self._waiting, (due, stopped.number, rank.listener, stopped, treatment.failing))
+        else:
+            kernel.answer(rank.listener, stopped, failing=treatment.failing)
+
+    def _effect(self, rank: _Rank, stopped: kernel.Stopped, call: Call) -> Effect | None:
+        """Return what a stopped call is about to do; None where that is not the program's own business."""
+        place = rank.page.take(stopped.thread)
+        paths = tuple(filter(None, (self._path(stopped.thread, *one) for one in call.paths)))
+        if len(paths) != len(call.paths) or not any(map(self._is_interesting, paths)):
+            return None
+        operation = call.operation
+        if call.flags_at:
+            operation = opened_for(int.from_bytes(kernel.read_memory(stopped.thread, call.flags_at, 8), "little"))
+        frames = ()
+        if not place and stopped.thread == rank.process and operation != "read":
+            frames = self._stacks.of_main_thread(rank.process, rank.page)
+        return Effect(
+            rank.number,
+            operation,
+            paths,
+            _is_there(paths[-1]),
+            rank.page.get(POSITION),
+            rank.page.get(STEP),
+            time.monotonic(),
+            rank.process,
+            stopped.thread,
+            place,
+            frames,
+        )
+
+    def _path(self, thread: int, directory: int, address: int) -> str:
+        text = kernel.read_text(thread, address)
+        if not text:
+            return ""
+        if not os.path.isabs(text):
+            link = "cwd" if directory == AT_FDCWD else f"fd/{directory}"
+            try:
+                text = os.path.join(os.readlink(f"/proc/{thread}/{link}"), text)
+            except OSError:
+                return ""
+        return os.path.normpath(text)
+
+
+def _is_there(path: str) -> bool:
+    return os.path.lexists(path)
+
+
+def _has_ended(process: int) -> bool:
+    return not os.path.exists(f"/proc/{process}")
+
+
+def frames_of(effect: Effect, places: dict[tuple[int, int], Any]) -> Any:
+    """Return the user's frames of an effect: those that the rank announced, or those read from outside."""
+    return places.get((effect.rank, effect.place)) or effect.frames

@@ -1,0 +1,65 @@
+"""Where the main thread of a rank is while it is stopped in a call of a C library, which no hook of Python sees.
+
+CPython itself writes the stacks when SIGURG comes (``allranks_agent_stacks``), from within the signal handler, without
+its lock. The signal goes to a thread that only waits, so that the stopped call is not interrupted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import time
+
+from allranks.agent import load
+from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
+
+_LINE = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+_PATIENCE, _LOOK = 0.05, 0.0002  # seconds
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Stacks:
+    """Reads stacks, and keeps for each process where its text is and how much of it was read."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, str] = {}
+
+    def of_main_thread(self, process: int, page: Page) -> tuple[tuple[str, int, str], ...]:
+        """Return the frames of a process' main thread, the innermost first; () where they cannot be had."""
+        thread = page.get(SIGNAL_THREAD)
+        if not thread:
+            return ()
+        if process not in self._files:
+            self._files[process] = load("allranks_agent_stacks").file_of(process)
+        path = self._files[process]
+        if not path:
+            return ()
+        try:
+            with open(path, "rb") as file:
+                return _main_thread(_ask(process, thread, file))
+        except OSError:
+            return ()
+
+
+def _ask(process: int, thread: int, file: object) -> str:
+    descriptor = file.fileno()  # type: ignore[attr-defined]
+    before = os.fstat(descriptor).st_size
+    if _libc.tgkill(process, thread, signal.SIGURG):
+        return ""
+    until = time.monotonic() + _PATIENCE
+    size = before
+    while time.monotonic() < until:
+        time.sleep(_LOOK)
+        now = os.fstat(descriptor).st_size
+        if now == size != before:
+            break
+        size = now
+    return os.pread(descriptor, size - before, before).decode(errors="replace")
+
+
+def _main_thread(text: str) -> tuple[tuple[str, int, str], ...]:
+    """Return the frames of the last thread in what faulthandler has written: it writes the main thread last."""
+    last = text.rstrip().split("\n\n")[-1]
+    return tuple((m[1], int(m[2]), m[3]) for line in last.splitlines() if (m := _LINE.fullmatch(line)))
