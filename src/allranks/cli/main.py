@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "check": "what goes wrong with several processes, from the code alone",
+    "rehearse": "what would fail on a cluster, by running a script as N ranks here",
     "run": "run a script as N ranks on this machine",
     "preflight": "what can be checked on every rank before a program starts",
     "explain": "what the known messages in a log mean, and what to do",

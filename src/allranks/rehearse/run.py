@@ -21,6 +21,7 @@ from allranks.rehearse.probe.record import is_users
 from allranks.rehearse.trace import Event, Frame, Trace, merged, read_lines
 from allranks.rehearse.watch import listener
 from allranks.rehearse.watch.server import Effect, Server, Treat
+from allranks.rehearse.watch.undo import Journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,17 @@ class Run:
     output: str
 
 
-def run_once(job: Job, settings: Mapping[str, Any], *, keeper: Keeper | None = None, treat: Treat | None = None) -> Run:
+def run_once(
+    job: Job,
+    settings: Mapping[str, Any],
+    *,
+    journal: Journal | None = None,
+    keeper: Keeper | None = None,
+    treat: Treat | None = None,
+) -> Run:
     """Run a job under the watch. ``settings`` are what the probe in each rank reads; ``treat`` delays or fails calls.
 
-    Raises what the watcher raised, if it failed: a trace with holes is no trace.
+    ``journal`` notes all changes of files, for the caller to undo them. Raises what the watcher raised, if it failed: a trace with holes is no trace.
     """
     with tempfile.TemporaryDirectory(prefix="allranks-rehearse-") as folder:
         place = os.path.join(folder, "watch")
@@ -44,13 +52,21 @@ def run_once(job: Job, settings: Mapping[str, Any], *, keeper: Keeper | None = N
         job = replace(job, probe=json.dumps(told))
         output = io.BytesIO()
         console = Console(job.ranks, out=output, color=False, live=False, quiet=True)
-        with Server(place, is_interesting=lambda path: is_interesting(path) and not path.startswith(folder), treat=treat) as server:
+        with Server(place, is_interesting=_is_the_programs, treat=treat, journal=journal) as server:
             result = local.run(job, console, keeper=keeper)
         console.close()
         if server.failure is not None:
             raise server.failure
         trace = _trace(job.ranks, Path(folder), server.effects, obstacle)
     return Run(result, trace, output.getvalue().decode(errors="replace"))
+
+
+# Where a job of allranks has its own files.
+_OURS = os.path.join(tempfile.gettempdir(), "allranks-")
+
+
+def _is_the_programs(path: str) -> bool:
+    return is_interesting(path) and not path.startswith(_OURS)
 
 
 def _trace(ranks: int, folder: Path, effects: list[Effect], obstacle: str) -> Trace:

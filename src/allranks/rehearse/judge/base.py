@@ -30,6 +30,11 @@ class Case:
     trace: Trace
     order: Order
     seen: str = "seen in the quiet run"
+    root: str = ""
+
+    def name(self, path: str) -> str:
+        """Return a path as a person in the program's folder would write it."""
+        return path.removeprefix(self.root + "/")
 
 
 Judge = Callable[[Case], Iterator[Finding]]

@@ -160,7 +160,7 @@ def _writes(case: Case, path: _Path, a: Event, b: Event) -> Iterator[Finding]:
     kind = CHECKPOINT if path.path.endswith(_CHECKPOINTS) else WRITE
     kind = MODIFY if is_read_before else APPEND if appends else kind
     yield from _one(
-        finding(kind, f"{ranks} write {_name(path.path)}, and nothing orders them", a, _evidence(case, a, b))
+        finding(kind, f"{ranks} write {case.name(path.path)}, and nothing orders them", a, _evidence(case, a, b))
     )
 
 
@@ -173,7 +173,7 @@ def _check_then_act(case: Case, path: _Path) -> Finding | None:
         lines = {check.where for check in mine if not check.data["existed"]}
         for check in path.checks:
             if check.where in lines and check.rank != made.rank and not case.order.is_ordered(check, made):
-                text = f"{who([check, made])} check for {_name(path.path)} and act on it, and nothing orders them"
+                text = f"{who([check, made])} check for {case.name(path.path)} and act on it, and nothing orders them"
                 return finding(CHECK, text, check, _evidence(case, made, check))
     return None
 
@@ -188,7 +188,7 @@ def _tolerates(case: Case, made: Event) -> bool:
 
 def _removal(case: Case, path: _Path, removal: Event, other: Event) -> Iterator[Finding]:
     word = "delete" if other in path.removals else "use"
-    text = f"{who([removal])} removes {_name(path.path)} while {who([other])} may still {word} it"
+    text = f"{who([removal])} removes {case.name(path.path)} while {who([other])} may still {word} it"
     yield from _one(finding(DELETE, text, removal, _evidence(case, removal, other)))
 
 
@@ -196,7 +196,8 @@ def _read(case: Case, path: _Path, made: Event, read: Event) -> Iterator[Finding
     if any(one.rank == read.rank and case.order.before(one, read) for one in path.writes):
         return  # it reads what it has written itself; who else writes it is another fault
     readers = [one for one in path.reads if one.where == read.where and one.rank != made.rank]
-    text = f"{who(readers)} read{'s' if len(_ranks(readers)) == 1 else ''} {_name(path.path)}, which {who([made])} writes, and nothing orders the two"
+    verb = "reads" if len(_ranks(readers)) == 1 else "read"
+    text = f"{who(readers)} {verb} {case.name(path.path)}, which {who([made])} writes, and nothing orders the two"
     yield from _one(finding(BARRIER, text, read, _evidence(case, made, read)))
 
 
@@ -206,14 +207,15 @@ def _directory_used(case: Case, path: _Path) -> Finding | None:
     if not made:
         return None
     folder = path.path + os.sep
-    sure = {one.rank for one in path.makes} | {one.rank for one in path.checks}
+    sure = {one.rank for one in (*path.makes, *path.checks)}
+    sure |= {e.rank for e in case.trace.of("mkdir") if e.data["parents"] and e.data["path"].startswith(folder)}
     for use in case.trace.of("file"):
         name = use.data["paths"][-1]
         if not name.startswith(folder) or use.data["operation"] not in (*_MAKES, "rename") or use.rank in sure:
             continue
         for one in made:
             if one.rank != use.rank and not case.order.is_ordered(one, use):
-                text = f"{who([use])} makes {_name(name)} in a folder that {who([one])} makes, and nothing orders the two"
+                text = f"{who([use])} makes {case.name(name)} in a folder that {who([one])} makes, and nothing orders the two"
                 return finding(BARRIER, text, use, _evidence(case, one, use))
     return None
 
@@ -223,8 +225,8 @@ def _evidence(case: Case, *events: Event) -> list[tuple[str, Event]]:
     first, second = sorted(events, key=lambda event: event.time)
     gap = 1000 * (second.time - first.time)
     return [
-        (f"rank {first.rank}, {moment(first)}: {_words(first)}", first),
-        (f"rank {second.rank}, {moment(second)}: {_words(second)}, {gap:.0f} ms later; {case.seen}", second),
+        (f"rank {first.rank}, {moment(first)}: {_words(case, first)}", first),
+        (f"rank {second.rank}, {moment(second)}: {_words(case, second)}, {gap:.0f} ms later; {case.seen}", second),
     ]
 
 
@@ -245,16 +247,12 @@ _VERBS = {
 }
 
 
-def _words(event: Event) -> str:
+def _words(case: Case, event: Event) -> str:
     operation = event.data["operation"]
-    text = _VERBS[operation].format(*map(_name, event.data["paths"]), "")
+    text = _VERBS[operation].format(*map(case.name, event.data["paths"]), "")
     if operation in ("exists", "read") and not event.data["existed"]:
         text += " (it is not)"
     return text
-
-
-def _name(path: str) -> str:
-    return path
 
 
 def _ranks(events: Sequence[Event]) -> set[int]:

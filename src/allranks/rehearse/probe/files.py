@@ -62,7 +62,8 @@ def _take(recorder: Recorder, event: str, arguments: tuple[Any, ...], *, is_watc
         return
     place = recorder.place()
     if operation == "mkdir":
-        recorder.write("mkdir", place=place, path=paths[0], exist_ok=_tolerates(sys._getframe(1)))
+        exist_ok, parents = _making(sys._getframe(1))
+        recorder.write("mkdir", place=place, path=paths[0], exist_ok=exist_ok, parents=parents)
     if is_watched:
         recorder.page.announce(threading.get_native_id(), place)
     else:
@@ -125,17 +126,18 @@ def _text(path: Any) -> str:
         return ""  # a descriptor
 
 
-def _tolerates(frame: FrameType | None) -> bool:
-    """Say whether the call that makes a folder goes on where it is there: exist_ok=True, or what makes its parents."""
+def _making(frame: FrameType | None) -> tuple[bool, bool]:
+    """Return whether the call that makes a folder goes on where it is there, and whether it makes its parents first."""
     for _ in range(8):
         if frame is None:
-            return False
-        if frame.f_code.co_name in ("makedirs", "mkdir") and "exist_ok" in frame.f_locals:
-            outer = frame.f_back
-            is_parents = outer is not None and outer.f_code is frame.f_code
-            return is_parents or bool(frame.f_locals["exist_ok"])
-        frame = frame.f_back
-    return False
+            break
+        names, outer = frame.f_locals, frame.f_back
+        if frame.f_code.co_name in ("makedirs", "mkdir") and "exist_ok" in names:
+            is_parent = outer is not None and outer.f_code is frame.f_code
+            parents = frame.f_code.co_name == "makedirs" or bool(names.get("parents"))
+            return is_parent or bool(names["exist_ok"]), parents
+        frame = outer
+    return False, False
 
 
 def _lock(recorder: Recorder, arguments: tuple[Any, ...]) -> None:

@@ -6,7 +6,6 @@ Attached when torch is imported, or now if it has been.
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import threading
 from collections import Counter
@@ -34,27 +33,29 @@ _MEETINGS = {
 _ALL_RANKS = ("init_process_group", "new_group")
 
 
-def attach(recorder: Recorder) -> None:
-    """Watch torch.distributed and torch itself, now or once they are imported."""
+def attach(recorder: Recorder, *, steps: int = 0) -> None:
+    """Watch torch.distributed and torch itself, now or once they are imported; end after so many steps, if not 0."""
     from allranks_agent_imports import after_import  # type: ignore[import-not-found]
 
-    probe = _Probe(recorder)
+    probe = _Probe(recorder, steps)
     after_import("torch.distributed.distributed_c10d", probe.watch_meetings)
     after_import("torch.optim.optimizer", probe.watch_steps)
     after_import("torch.utils.data.dataloader", probe.watch_loaders)
     after_import("torch.nn.modules.module", probe.watch_inputs)
+    after_import("torch._tensor", probe.watch_values)
 
 
 class _Probe:
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: Recorder, steps: int) -> None:
+        self._recorder, self._steps = recorder, steps
         self._counts: Counter[str] = Counter()
         self._depth = threading.local()
         self._posts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self._optimizers: dict[int, list[int]] = {}
         self._kept: list[Any] = []
         self._loaders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._numbers = itertools.count()
+        self._names: dict[int, str] = {}
+        self._items: Counter[int] = Counter()
 
     # ---- meetings ----
 
@@ -160,11 +161,18 @@ class _Probe:
         if entry[1] > self._recorder.page.get(STEP):
             self._recorder.page.set(STEP, entry[1])
         self._recorder.write("step", optimizer=entry[0], number=entry[1])
+        # Loaders have ended at the last step. A program that reads no loader, or goes on, is ended here.
+        if self._steps and entry[1] >= self._steps * (_PATIENCE if self._loaders else 1):
+            self._recorder.write("ended", steps=entry[1])
+            raise SystemExit(0)
+
+    def _is_over(self) -> bool:
+        return bool(self._steps) and self._recorder.page.get(STEP) >= self._steps
 
     def _record_weights(self, optimizer: Any, entry: list[int]) -> None:
         rows = []
         for number, group in enumerate(optimizer.param_groups):
-            rows += [[number, *_of_parameter(one)] for one in group["params"]]
+            rows += [[self._names.get(id(one), ""), number, *_of_parameter(one)] for one in group["params"]]
         rates = [_number(group.get("lr")) for group in optimizer.param_groups]
         self._recorder.write("weights", optimizer=entry[0], number=entry[1], rows=rows, rates=rates)
 
@@ -180,9 +188,20 @@ class _Probe:
                 self._loaders[one] = len(self._loaders)
             number, epoch = self._loaders[one], getattr(one, "_allranks_epoch", -1) + 1
             one._allranks_epoch = epoch
-            sampler = type(getattr(one, "sampler", None)).__name__
-            self._recorder.write("epoch", loader=number, epoch=epoch, sampler=sampler, length=_length(one))
-            return _Batches(iterate(one), functools.partial(self._batch, number, epoch))
+            sampler = getattr(one, "sampler", None)
+            self._recorder.write(
+                "epoch",
+                loader=number,
+                epoch=epoch,
+                sampler=type(sampler).__name__,
+                shuffle=bool(getattr(sampler, "shuffle", type(sampler).__name__ == "RandomSampler")),
+                replacement=bool(getattr(sampler, "replacement", False)),
+                length=_length(one),
+                samples=_length(sampler),
+                dataset=_length(getattr(one, "dataset", None)),
+                workers=int(getattr(one, "num_workers", 0)),
+            )
+            return _Batches(iterate(one), functools.partial(self._batch, number, epoch), self._is_over)
 
         loader.__iter__ = watched
 
@@ -193,8 +212,49 @@ class _Probe:
         self._recorder.write("batch", loader=loader, epoch=epoch, number=number, samples=_samples(batch))
 
     def watch_inputs(self, module: Any) -> None:
+        self._watch_loading(module.Module)
         module.register_module_forward_pre_hook(self._before_forward)
         module.register_module_forward_hook(self._after_forward, always_call=True)
+
+    def _watch_loading(self, kind: Any) -> None:
+        load = kind.load_state_dict
+
+        @functools.wraps(load)
+        def watched(module: Any, state_dict: Any, *args: Any, **options: Any) -> Any:
+            result = load(module, state_dict, *args, **options)
+            missing, unexpected = list(result.missing_keys), list(result.unexpected_keys)
+            self._recorder.write(
+                "load",
+                module=type(module).__name__,
+                keys=len(state_dict),
+                missing=missing[:8],
+                unexpected=unexpected[:8],
+                lost=len(unexpected),
+                unset=len(missing),
+            )
+            return result
+
+        kind.load_state_dict = watched
+
+    # ---- values that the program takes out of tensors ----
+
+    def watch_values(self, module: Any) -> None:
+        tensor = module.Tensor
+        for name in ("item", "__float__"):
+            setattr(tensor, name, self._reading(getattr(tensor, name)))
+
+    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def read(tensor: Any) -> Any:
+            value = original(tensor)
+            if isinstance(value, float) and threading.current_thread() is threading.main_thread():
+                place = self._recorder.place()
+                self._items[place] += 1
+                if place and self._items[place] <= _VALUES:
+                    self._recorder.write("value", place=place, value=value, count=self._items[place])
+            return value
+
+        return read
 
     def _before_forward(self, module: Any, inputs: Any) -> None:
         depth = getattr(self._depth, "forward", 0)
@@ -204,6 +264,10 @@ class _Probe:
             return
         if threading.current_thread() is not threading.main_thread():
             return
+        if id(module) not in self._names:
+            self._kept.append(module)
+            self._names[id(module)] = type(module).__name__
+            self._names |= {id(one): name for name, one in module.named_parameters()}
         self._recorder.write("input", module=type(module).__name__, samples=_samples(inputs))
 
     def _after_forward(self, *_: Any) -> None:
@@ -211,18 +275,22 @@ class _Probe:
 
 
 _END = object()
+# A program whose loaders have ended goes on for as many steps, and then is ended.
+_PATIENCE = 2
 
 
 class _Batches:
     """An iterator that shows each batch to somebody else, too."""
 
-    def __init__(self, inner: Any, show: Callable[[int, Any], None]) -> None:
-        self._inner, self._show, self._count = inner, show, 0
+    def __init__(self, inner: Any, show: Callable[[int, Any], None], is_over: Callable[[], bool]) -> None:
+        self._inner, self._show, self._is_over, self._count = inner, show, is_over, 0
 
     def __iter__(self) -> _Batches:
         return self
 
     def __next__(self) -> Any:
+        if self._is_over():
+            raise StopIteration
         try:
             batch = next(self._inner)
         except StopIteration:
@@ -254,6 +322,8 @@ def _is_recorded(step: int) -> bool:
     return step < 4 or step & (step - 1) == 0
 
 
+# So many values that one line takes out of tensors are recorded.
+_VALUES = 200
 _LARGE = 1 << 16  # elements of a tensor that is digested whole
 
 

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import platform
+import select
 import struct
 from typing import NamedTuple
 
@@ -74,6 +75,13 @@ def receive(listener: int) -> Stopped | None:
         raise
     number, thread, _, call, _, _, *arguments = _NOTIFICATION.unpack(buffer)
     return Stopped(number, thread, call, tuple(arguments))
+
+
+def has_ended(listener: int) -> bool:
+    """Return whether all processes have ended whose calls come to a listener."""
+    poll = select.poll()
+    poll.register(listener)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def answer(listener: int, stopped: Stopped, *, failing: int = 0) -> bool:

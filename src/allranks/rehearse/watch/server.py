@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import errno
 import heapq
 import json
 import os
@@ -14,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from allranks.rehearse.probe.page import POSITION, STEP, Page
 from allranks.rehearse.watch import listener as kernel
 from allranks.rehearse.watch.stacks import Stacks
 from allranks.rehearse.watch.syscalls import AT_FDCWD, Call, decode, opened_for
+from allranks.rehearse.watch.undo import Journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,18 @@ class _Rank:
 class Server:
     """The watcher. ``path`` is the socket to which ranks send their listeners; ``effects`` grow while they run."""
 
-    def __init__(self, path: str, *, is_interesting: Callable[[str], bool], treat: Treat | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        is_interesting: Callable[[str], bool],
+        treat: Treat | None = None,
+        journal: Journal | None = None,
+    ) -> None:
         self.effects: list[Effect] = []
         self.failure: BaseException | None = None
         self.path = path
-        self._is_interesting, self._treat = is_interesting, treat
+        self._is_interesting, self._treat, self._journal = is_interesting, treat, journal
         self._machine = platform.machine()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(path)
@@ -134,20 +141,16 @@ class Server:
             connection.send(b"ok")
 
     def _leave(self, rank: _Rank) -> None:
+        self._waiting = [one for one in self._waiting if one[2] != rank.listener]
+        heapq.heapify(self._waiting)
         self._selector.unregister(rank.listener)
         os.close(rank.listener)
         os.close(rank.page.descriptor)
 
     def _take(self, rank: _Rank) -> None:
-        try:
-            stopped = kernel.receive(rank.listener)
-        except OSError as error:
-            if error.errno not in (errno.EBADF, errno.EINVAL):
-                raise
-            self._leave(rank)
-            return
+        stopped = kernel.receive(rank.listener)
         if stopped is None:
-            if _has_ended(rank.process):
+            if kernel.has_ended(rank.listener):
                 self._leave(rank)
             return
         call = decode(self._machine, stopped.call, stopped.arguments)
@@ -155,6 +158,8 @@ class Server:
         treatment = AS_IT_IS
         if effect is not None:
             self.effects.append(effect)
+            if self._journal is not None:
+                self._journal.note(effect.operation, effect.paths)
             if self._treat is not None:
                 treatment = self._treat(effect)
         if treatment.seconds > 0:
@@ -205,11 +210,3 @@ class Server:
 def _is_there(path: str) -> bool:
     return os.path.lexists(path)
 
-
-def _has_ended(process: int) -> bool:
-    return not os.path.exists(f"/proc/{process}")
-
-
-def frames_of(effect: Effect, places: dict[tuple[int, int], Any]) -> Any:
-    """Return the user's frames of an effect: those that the rank announced, or those read from outside."""
-    return places.get((effect.rank, effect.place)) or effect.frames

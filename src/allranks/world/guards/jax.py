@@ -271,6 +271,15 @@ def on_programs(look: Callable[..., None]) -> bool:
     return True
 
 
+def before_programs(look: Callable[..., None]) -> None:
+    """Have ``look(program, *arguments)`` called ahead of every run of a program across processes; starts no backend.
+
+    Raises AttributeError in a JAX whose inside is another.
+    """
+    pass_python_always()
+    _ahead_of(ExitStack(), _jax.interpreters.pxla.ExecuteReplicated, "__call__", look)
+
+
 def pass_python_always() -> None:
     """Have every run of a program across processes pass Python from now on, not only its first; after ``on_programs``.
 

@@ -1,0 +1,99 @@
+"""``allranks rehearse``: run a program as N ranks on this machine, and report what would fail on a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allranks.cli.local_path import local_path
+
+if TYPE_CHECKING:
+    from allranks.rehearse.rehearsal import Rehearsal
+    from allranks.report.base import Report
+
+DESCRIPTION = "Run an unmodified script as N ranks on this machine, several times, and report what would fail on a cluster."
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``allranks rehearse``."""
+    from allranks.rehearse.scenario import NAMES
+    from allranks.report.forms import FORMS
+
+    p = argparse.ArgumentParser(
+        prog="allranks rehearse",
+        usage="allranks rehearse -n N [options] (script.py | -m module) [arguments ...]",
+        description=DESCRIPTION,
+    )
+    p.add_argument("-n", "--ranks", type=int, required=True, metavar="N", help="number of ranks (processes)")
+    p.add_argument("-d", "--devices", type=int, metavar="M", help="virtual CPU devices per rank")
+    p.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
+    p.add_argument("--steps", type=int, default=20, metavar="N", help="end all ranks after N steps (20; 0: never)")
+    p.add_argument("--only", metavar="NAMES", help=f"scenarios to run, of {','.join(NAMES)}")
+    p.add_argument("--seeds", type=int, default=3, metavar="N", help="perturbed runs (3)")
+    p.add_argument("--seed", type=int, default=1, metavar="S", help="the seed of the first perturbed run (1)")
+    p.add_argument("--budget", type=float, default=120.0, metavar="S", help="seconds for all runs together (120)")
+    p.add_argument("--output-format", choices=FORMS, default="full", help="default: full")
+    p.add_argument("--output-file", type=local_path, metavar="FILE", help="write the report there")
+    p.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return p
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    from allranks.cli.run import _target
+    from allranks.rehearse.rehearsal import Plan, rehearse
+
+    p = parser()
+    arguments = p.parse_args(argv)
+    words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
+    target = _target(p, words, module=arguments.module)
+    options = {"names": tuple(arguments.only.split(","))} if arguments.only else {}
+    plan = Plan(
+        target,
+        arguments.ranks,
+        arguments.devices,
+        steps=arguments.steps,
+        seeds=1 if arguments.only == "perturbed" else arguments.seeds,
+        seed=arguments.seed,
+        budget=arguments.budget,
+        **options,
+    )
+    done = rehearse(plan, say=lambda line: print(line, file=sys.stderr, flush=True))
+    report = _report(done)
+    _print(report, arguments)
+    if done.failure is not None:
+        print(done.output[-4000:], file=sys.stderr)
+        return 3
+    return 1 if any(one.severity in ("error", "warning") for one in done.findings) else 0
+
+
+def _report(done: Rehearsal) -> Report:
+    from importlib.metadata import version
+
+    from allranks.check.sources.text import source_of
+    from allranks.report.base import Report
+
+    places = {one.place.path for one in done.findings}
+    places |= {note.place.path for one in done.findings for note in one.notes if note.place}
+    sources = {path: source_of(path, Path(path).read_bytes()) for path in places if Path(path).is_file()}
+    return Report(
+        tuple(sorted(done.findings, key=lambda one: (one.place.path, one.place.line, one.code))),
+        (),
+        len(sources),
+        sum(len(source.lines) for source in sources.values()),
+        version("allranks"),
+        sources=sources,
+    )
+
+
+def _print(report: Report, arguments: argparse.Namespace) -> None:
+    from allranks.report.forms import render
+
+    text = render(report, arguments.output_format, colour=sys.stdout.isatty() and not arguments.output_file)
+    if arguments.output_file:
+        arguments.output_file.write_text(text + "\n", encoding="utf-8")
+    else:
+        print(text)

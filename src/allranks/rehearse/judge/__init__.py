@@ -1,0 +1,25 @@
+"""The judges: what is wrong in the trace of one run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allranks.findings import Finding
+from allranks.rehearse.judge import arrays, data, files, loading, metrics, replicas, trackers
+from allranks.rehearse.judge.base import Case, Judge
+
+JUDGES: tuple[Judge, ...] = (
+    files.judge,
+    arrays.judge,
+    data.judge,
+    replicas.judge,
+    loading.judge,
+    metrics.judge,
+    trackers.judge,
+)
+
+
+def all_findings(case: Case) -> Iterator[Finding]:
+    """Yield what all judges find."""
+    for judge in JUDGES:
+        yield from judge(case)

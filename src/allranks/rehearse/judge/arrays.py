@@ -1,0 +1,101 @@
+"""Global arrays of JAX whose parts do not belong together, and host arrays that a program of all takes as one. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+from allranks.findings import Finding
+from allranks.rehearse.judge.base import Case, Kind, finding
+from allranks.rehearse.trace import Event
+
+SAME = Kind(
+    "AR301",
+    "dataset-not-sharded",
+    "error",
+    "The global batch holds the same rows once for each process: N times the machines, the speed of one.",
+    "Give each process its part of the data (by jax.process_index()), and make the global array of the parts.",
+)
+LOCAL = Kind(
+    "AR312",
+    "local-rows-as-global",
+    "error",
+    "JAX takes a host array for the whole global value, the same on all: each process computes with its own rows.",
+    "Make the global array of the local rows: jax.make_array_from_process_local_data(sharding, rows).",
+)
+_FEWEST = 2
+
+
+def judge(case: Case) -> Iterator[Finding]:
+    """Yield what is wrong with arrays that the processes made, once for each line."""
+    if case.trace.ranks == 1:
+        return
+    yield from _made(case)
+    yield from _given(case)
+
+
+def _made(case: Case) -> Iterator[Finding]:
+    lines: dict[object, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+    for event in case.trace.of("global"):
+        lines[event.where][event.rank].append(event)
+    for by_rank in lines.values():
+        if len(by_rank) < case.trace.ranks:
+            continue
+        if one := _same(by_rank) or _replicas(by_rank):
+            yield one
+
+
+def _same(by_rank: Mapping[int, Sequence[Event]]) -> Finding | None:
+    """Two processes that hold other parts of global arrays, with the same rows in them, time after time."""
+    for a, b in combinations(sorted(by_rank), 2):
+        pairs = [
+            (one, other)
+            for one, other in zip(by_rank[a], by_rank[b], strict=False)
+            if one.data["shape"] == other.data["shape"] and not set(one.data["parts"]) & set(other.data["parts"])
+        ]
+        varied = len({tuple(one.data["samples"]) for one, _ in pairs}) > 1
+        if len(pairs) >= _FEWEST and varied and all(one.data["samples"] == other.data["samples"] for one, other in pairs):
+            text = f"ranks {a} and {b} make their parts of {len(pairs)} global arrays of the same rows"
+            evidence = [
+                (f"rank {e.rank}: part {e.data['parts'][0]} of {e.data['shape']}: rows "
+                 f"{', '.join(e.data['samples'][:3])}, ...", e)
+                for e in pairs[0]
+            ]  # fmt: skip
+            return finding(SAME, text, pairs[0][0], evidence)
+    return None
+
+
+def _replicas(by_rank: Mapping[int, Sequence[Event]]) -> Finding | None:
+    """A replicated array whose processes give other values."""
+    for those in zip(*(by_rank[rank] for rank in sorted(by_rank)), strict=False):
+        if all(e.data["replicated"] for e in those) and len({tuple(e.data["samples"]) for e in those}) > 1:
+            text = "the ranks make a replicated array of other values: " + ", ".join(
+                f"rank {e.rank}: {e.data['samples'][0]}" for e in those
+            )
+            return finding(LOCAL, text, those[0], [(f"rank {e.rank}: {e.data['shape']}", e) for e in those[:2]])
+    return None
+
+
+def _given(case: Case) -> Iterator[Finding]:
+    runs: dict[tuple[object, str, int], dict[int, Event]] = defaultdict(dict)
+    for event in case.trace.of("arguments"):
+        runs[event.where, event.data["program"], event.data["number"]][event.rank] = event
+    told: set[object] = set()
+    for (where, program, _), by_rank in runs.items():
+        if where in told or len(by_rank) < case.trace.ranks:
+            continue
+        events = [by_rank[rank] for rank in sorted(by_rank)]
+        for number in events[0].data["given"]:
+            values = [event.data["given"].get(number) for event in events]
+            if all(values) and len({value[1] for value in values}) > 1:
+                told.add(where)
+                text = (
+                    f"argument {number} of {program}, a host array {values[0][0]}, is not the same on all ranks, and "
+                    "the program takes it for one global array"
+                )
+                evidence = [(f"rank {e.rank}: {v[0]}, digest {v[1]}", e) for e, v in zip(events, values, strict=True)]
+                one = finding(LOCAL, text, events[0], evidence[:4])
+                if one is not None:
+                    yield one
+                break

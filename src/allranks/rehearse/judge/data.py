@@ -1,0 +1,221 @@
+"""Does each rank get its own part of the data, each epoch in another order, in as many batches as the others? Pure.
+
+From digests of samples: of the rows of what loaders yield, and of what the outermost module is called with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+from allranks.errors import name_ranks
+from allranks.findings import Finding
+from allranks.rehearse.judge.base import Case, Kind, finding
+from allranks.rehearse.judge.replicas import tables_of
+from allranks.rehearse.trace import Event
+
+SAME = Kind(
+    "AR301",
+    "dataset-not-sharded",
+    "error",
+    "All ranks compute the same: N times the machines, the speed of one, and each sample counts N times.",
+    "Give each rank its part: DistributedSampler, split_dataset_by_node, a seed or an offset that depends on the rank.",
+)
+SAME_EPOCHS = Kind(
+    "AR302",
+    "missing-set-epoch",
+    "error",
+    "Each epoch has the same order: the shuffle is done once, and batches are the same ones for ever.",
+    "Call sampler.set_epoch(epoch) before each epoch.",
+)
+UNEVEN = Kind(
+    "AR304",
+    "uneven-steps",
+    "error",
+    "The rank with more batches waits in a collective for ranks that have left the loop: the job hangs at the epoch's end.",
+    "Give all ranks the same number of batches: drop_last=True, DistributedSampler, or Join.",
+)
+WORKERS = Kind(
+    "AR301",
+    "dataset-not-sharded",
+    "error",
+    "Each sample comes once from each worker: an epoch is as many times as long as there are workers.",
+    "Part the samples in __iter__ by get_worker_info() and the rank, or use a map-style data set.",
+)
+_FEWEST = 2
+_OVERLAP = 0.2
+
+
+def judge(case: Case) -> Iterator[Finding]:
+    """Yield what is wrong with the data, once for each loader."""
+    if case.trace.ranks == 1:
+        return
+    loaders = sorted({event.data["loader"] for event in case.trace.of("epoch")})
+    found = False
+    for loader in loaders:
+        for one in _of_loader(case, loader):
+            found = True
+            yield one
+    if not found:
+        yield from _inputs(case)
+
+
+def _of_loader(case: Case, loader: int) -> Iterator[Finding]:
+    batches = _by_rank(case, "batch", loader)
+    epochs = _by_rank(case, "epoch", loader)
+    first = {rank: [e for e in events if e.data["epoch"] == 0] for rank, events in batches.items()}
+    if not all(first.values()):
+        return
+    told = next(iter(epochs.values()))[0]
+    if told.data["workers"] > 1 and (one := _workers(first, told)):
+        yield one
+        return
+    replicas = _replicas(case)
+    if (one := _same(case, first, replicas, told)) or (one := _overlap(first, replicas, epochs, told)):
+        yield one
+        return
+    if one := _same_epochs(batches, epochs):
+        yield one
+    if one := _uneven(case, loader):
+        yield one
+
+
+def _by_rank(case: Case, kind: str, loader: int) -> Mapping[int, list[Event]]:
+    events = case.trace.by_rank(kind)
+    return {rank: [e for e in those if e.data["loader"] == loader] for rank, those in events.items()}
+
+
+def _replicas(case: Case) -> list[tuple[int, int]]:
+    """Return the pairs of ranks that train one model: equal weights at their first step, or weights that are not known.
+
+    Ranks with other weights are parts of one model, and may well get the same batch.
+    """
+    pairs = list(combinations(range(case.trace.ranks), 2))
+    tables = tables_of(case)
+    firsts = [those[0] for those in tables.values()]
+    weights = case.trace.by_rank("weights")
+    if not firsts:
+        return [] if any(weights.values()) else pairs
+    return [
+        (a, b)
+        for a, b in pairs
+        if all(
+            [row.layout or row.value for row in t.rows[a]] == [row.layout or row.value for row in t.rows[b]]
+            or [row.gradient for row in t.rows[a]] != [row.gradient for row in t.rows[b]]
+            for t in firsts
+        )
+    ]
+
+
+def _same(
+    case: Case, events: Mapping[int, Sequence[Event]], replicas: Sequence[tuple[int, int]], at: Event
+) -> Finding | None:
+    """Two replicas that get the same batches, as far as they go."""
+    del case
+    for a, b in replicas:
+        pairs = [
+            (one, other)
+            for one, other in zip(events[a], events[b], strict=False)
+            if one.data["samples"] and other.data["samples"]
+        ]
+        if len(pairs) < _FEWEST or not _varies([one for one, _ in pairs]):
+            continue
+        if all(sorted(one.data["samples"]) == sorted(other.data["samples"]) for one, other in pairs):
+            ranks = [r for r in sorted(events) if r in (a, b) or (a, r) in replicas and _samples(events[r]) == _samples(events[a])]
+            text = f"{name_ranks(ranks)} get the same {len(pairs)} batches: each of {len(pairs[0][0].data['samples'])} samples is the same"
+            evidence = [
+                (f"rank {one.rank}, batch {n}: samples {', '.join(one.data['samples'][:3])}, ...", one)
+                for n, pair in enumerate(pairs[:1])
+                for one in pair
+            ]
+            return finding(SAME, text, at, evidence)
+    return None
+
+
+def _varies(events: Sequence[Event]) -> bool:
+    """Say whether batches differ from one another: those of a program that feeds one constant batch say nothing."""
+    return len({tuple(event.data["samples"]) for event in events}) > 1
+
+
+def _samples(events: Sequence[Event]) -> list[str]:
+    return [sample for event in events for sample in event.data["samples"]]
+
+
+def _overlap(
+    events: Mapping[int, Sequence[Event]],
+    replicas: Sequence[tuple[int, int]],
+    epochs: Mapping[int, Sequence[Event]],
+    at: Event,
+) -> Finding | None:
+    """Two replicas that go through the same samples in other orders."""
+    for a, b in replicas:
+        mine, theirs = _samples(events[a]), _samples(events[b])
+        if not epochs.get(a) or not epochs.get(b) or epochs[a][0].data["replacement"]:
+            continue
+        if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
+            continue  # drawn with replacement, or of equal samples
+        shared = len(set(mine) & set(theirs))
+        data = epochs[a][0].data
+        reads_all = data["samples"] == data["dataset"] > 0
+        if shared > max(len(epochs), _OVERLAP * min(len(mine), len(theirs))) or (reads_all and shared >= _FEWEST):
+            text = (
+                f"ranks {a} and {b} share {shared} of {min(len(mine), len(theirs))} samples of an epoch: "
+                "each goes through all of the data, in an order of its own"
+            )
+            evidence = [
+                (f"rank {rank}: a loader of {epochs[rank][0].data['length']} batches, sampler "
+                 f"{epochs[rank][0].data['sampler']} of {epochs[rank][0].data['samples']} samples", epochs[rank][0])
+                for rank in (a, b)
+            ]  # fmt: skip
+            return finding(SAME, text, at, evidence)
+    return None
+
+
+def _workers(first: Mapping[int, Sequence[Event]], at: Event) -> Finding | None:
+    for rank, events in first.items():
+        counts = Counter(_samples(events))
+        workers = at.data["workers"]
+        repeated = sum(1 for number in counts.values() if number == workers)
+        if len(counts) >= _FEWEST and repeated > len(counts) / 2:
+            text = f"{repeated} of {len(counts)} samples come {workers} times in one epoch of rank {rank}: once from each worker"
+            return finding(WORKERS, text, at, [(f"rank {rank}: a loader with {workers} workers", at)])
+    return None
+
+
+def _same_epochs(batches: Mapping[int, Sequence[Event]], epochs: Mapping[int, Sequence[Event]]) -> Finding | None:
+    for rank, events in batches.items():
+        if len(epochs[rank]) < 2 or not epochs[rank][0].data["shuffle"]:
+            continue
+        orders: dict[int, list[str]] = defaultdict(list)
+        for event in events:
+            orders[event.data["epoch"]] += event.data["samples"]
+        first, second = orders[0], orders[1]
+        size = min(len(first), len(second))
+        if size >= 4 and len(set(first[:size])) > 2 and first[:size] == second[:size]:
+            text = f"epochs 0 and 1 have the same order on rank {rank}, though the sampler shuffles"
+            evidence = [(f"rank {rank}, epoch {e.data['epoch']}: {e.data['sampler']}", e) for e in epochs[rank][:2]]
+            return finding(SAME_EPOCHS, text, epochs[rank][1], evidence)
+    return None
+
+
+def _uneven(case: Case, loader: int) -> Finding | None:
+    ended = _by_rank(case, "exhausted", loader)
+    for epoch in sorted({e.data["epoch"] for events in ended.values() for e in events}):
+        those = [e for events in ended.values() for e in events if e.data["epoch"] == epoch]
+        counts = {e.rank: e.data["batches"] for e in those}
+        if len(counts) == case.trace.ranks and len(set(counts.values())) > 1:
+            text = f"epoch {epoch} has another number of batches on each rank: " + ", ".join(
+                f"rank {rank}: {number}" for rank, number in sorted(counts.items())
+            )
+            return finding(UNEVEN, text, those[0], [(f"rank {e.rank}: {e.data['batches']} batches", e) for e in those])
+    return None
+
+
+def _inputs(case: Case) -> Iterator[Finding]:
+    """The same for programs that read by hand: what the outermost module is called with in training."""
+    events = case.trace.by_rank("input")
+    if all(events.values()):
+        one = _same(case, events, _replicas(case), events[0][0])
+        if one is not None:
+            yield one

@@ -1,0 +1,98 @@
+"""What ended a run: a rank that failed, or collectives that did not match. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from allranks.failure import Failure
+from allranks.findings import Finding
+from allranks.launch.result import JobResult
+from allranks.rehearse.judge.base import Kind, finding
+from allranks.rehearse.trace import Frame
+
+RACE = Kind(
+    "AR405",
+    "missing-barrier",
+    "error",
+    "It fails on a cluster where this rank is faster, or another one slower, than here.",
+    "Put a barrier between the two, on all ranks; or let one rank check and act.",
+)
+ONE_RANK = Kind(
+    "AR201",
+    "collective-under-rank-guard",
+    "error",
+    "The ranks that call wait for those that do not: the job hangs.",
+    "Let all ranks call it, or none.",
+)
+ORDER = Kind(
+    "AR211",
+    "collective-order-differs",
+    "error",
+    "Ranks that make different calls exchange the wrong values, or wait for one another for ever.",
+    "Let all ranks make the same calls, in the same order, with the same shapes.",
+)
+HANG = Kind(
+    "AR209",
+    "rank-local-loop-exit",
+    "error",
+    "Ranks wait for one that does not come: the job hangs.",
+    "Let all ranks decide alike: exchange what the decision depends on.",
+)
+REPLICAS = Kind(
+    "AR702",
+    "rank-divergent-init",
+    "error",
+    "Each rank trains another model, though they share their gradients.",
+    "Seed all ranks alike before the model is made, or broadcast the weights of rank 0.",
+)
+
+_PLACE = re.compile(r"(.+):(\d+)")
+# By how a failure's text begins, or what is in it: what it is a sign of.
+_SIGNS: tuple[tuple[str, Kind], ...] = (
+    ("CollectiveOnOneRank", ONE_RANK),
+    ("replicas", REPLICAS),
+    ("Mismatch", ORDER),
+    ("BarrierTimeout", HANG),
+    ("hang", HANG),
+    ("left early", HANG),
+)
+_FILE_ERRORS = (
+    *("FileNotFoundError", "FileExistsError", "NotADirectoryError", "IsADirectoryError", "PermissionError"),
+    *("EOFError", "JSONDecodeError", "UnpicklingError", "BadZipFile", "SafetensorError", "OSError", "RuntimeError"),
+    *("ValueError", "KeyError"),
+)
+
+
+def kind_of(failure: Failure) -> Kind | None:
+    """Return which fault between ranks a failure is a sign of; None for one of the program alone."""
+    return next((kind for words, kind in _SIGNS if words in failure.what), None)
+
+
+def collectives(result: JobResult) -> Iterator[Finding]:
+    """Yield the finding of a run that ended because the ranks did not do the same."""
+    failed = result.first_failure
+    if failed is None or (kind := kind_of(failed)) is None:
+        return
+    text = " ".join(failed.what.split())
+    one = finding(kind, text, frame_of(failed), [(f"rank {failed.rank} (host {failed.host})", frame_of(failed))])
+    if one is not None:
+        yield one
+
+
+def race(result: JobResult, how: str) -> Iterator[Finding]:
+    """Yield the finding of a perturbed run that failed where the quiet one did not."""
+    failed = result.first_failure
+    if failed is None:
+        return
+    kind = kind_of(failed) or RACE
+    text = f"rank {failed.rank} fails {how}: {' '.join(failed.what.split())}"
+    one = finding(kind, text, frame_of(failed), [(f"{how}, rank {failed.rank} failed here", frame_of(failed))])
+    if one is not None:
+        yield one
+
+
+def frame_of(failure: Failure) -> Frame | None:
+    """Return the line at which a rank failed."""
+    found = _PLACE.fullmatch(failure.where.split(" ")[0]) if failure.where else None
+    return Frame(found[1], int(found[2]), "<module>") if found else None

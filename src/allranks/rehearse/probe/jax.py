@@ -1,0 +1,173 @@
+"""What a rank does by JAX: meetings that block the host, programs across processes, local rows of global arrays, values.
+
+Attached when JAX is imported, or now if it has been.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from allranks.rehearse.probe.page import STEP
+from allranks.rehearse.probe.record import Recorder
+
+# By function of multihost_utils: whom its leaving waits for.
+_MEETINGS = ("sync_global_devices", "process_allgather", "broadcast_one_to_all", "assert_equal", "reached_preemption_sync_point")
+_MAKERS = ("make_array_from_process_local_data", "make_array_from_callback")
+_VALUES, _BATCHES, _ROWS = 200, 200, 256
+
+
+def attach(recorder: Recorder, *, steps: int = 0) -> None:
+    """Watch JAX, now or once it is imported; end after so many steps, if not 0."""
+    from allranks_agent_imports import after_import  # type: ignore[import-not-found]
+
+    probe = _Probe(recorder, steps)
+    after_import("jax", probe.watch)
+    after_import("jax.experimental.multihost_utils", probe.watch_meetings)
+
+
+class _Probe:
+    def __init__(self, recorder: Recorder, steps: int) -> None:
+        self._recorder, self._steps = recorder, steps
+        self._counts: Counter[str] = Counter()
+        self._programs: Counter[int] = Counter()
+        self._kept: list[Any] = []
+        self._lines: Counter[int] = Counter()
+        self._values: Counter[int] = Counter()
+        self._inside = threading.local()
+
+    def watch(self, jax: Any) -> None:
+        jax.distributed.initialize = self._meeting(jax.distributed.initialize, "jax.distributed.initialize")
+        private = sys.modules["jax._src.distributed"]
+        client: Any = private._jax.DistributedRuntimeClient
+        client.wait_at_barrier = self._meeting(client.wait_at_barrier, "wait_at_barrier")
+        for name in _MAKERS:
+            setattr(jax, name, self._making(getattr(jax, name), name))
+        array: Any = sys.modules["jax._src.array"].ArrayImpl
+        for name in ("item", "__float__"):
+            setattr(array, name, self._reading(getattr(array, name)))
+        from allranks.world.guards.jax import before_programs
+
+        before_programs(self._before_program)
+
+    def watch_meetings(self, module: Any) -> None:
+        for name in _MEETINGS:
+            if hasattr(module, name):
+                setattr(module, name, self._meeting(getattr(module, name), name))
+        module.host_local_array_to_global_array = self._making(module.host_local_array_to_global_array, "local")
+
+    def _meeting(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def meeting(*args: Any, **options: Any) -> Any:
+            is_main = threading.current_thread() is threading.main_thread()
+            if not is_main or getattr(self._inside, "is_on", False) or not self._recorder.place():
+                return original(*args, **options)
+            self._inside.is_on = True
+            self._counts["jax"] += 1
+            data = {"key": f"jax/{self._counts['jax']}", "name": name, "way": "all", "root": None, "members": []}
+            try:
+                self._recorder.meeting("enter", **data)
+                result = original(*args, **options)
+            finally:
+                self._inside.is_on = False
+            self._recorder.meeting("leave", **data)
+            return result
+
+        return meeting
+
+    # ---- programs ----
+
+    def _before_program(self, program: Any, *arguments: Any) -> None:
+        from allranks.world.guards.jax import processes_of
+
+        if threading.current_thread() is not threading.main_thread() or getattr(self._inside, "is_on", False):
+            return
+        processes = processes_of(program)
+        if len(processes) < 2:
+            return
+        if id(program) not in self._programs:
+            self._kept.append(program)
+        place = self._recorder.place()
+        if not place:
+            return
+        self._programs[id(program)] += 1
+        count = self._programs[id(program)]
+        if count <= _BATCHES:
+            self._local_arguments(program, arguments, count, place, processes)
+        if count > self._recorder.page.get(STEP):
+            if self._steps and count > self._steps:
+                self._recorder.write("ended", steps=count - 1)
+                raise SystemExit(0)
+            self._recorder.page.set(STEP, count)
+            self._recorder.write("step", place=place, program=program.name, number=count)
+
+    def _local_arguments(self, program: Any, arguments: Any, count: int, place: int, processes: Any) -> None:
+        """Record what this process alone holds and gives to a program of several: it must be the same on all."""
+        import numpy as np
+
+        given = {
+            str(number): [f"{one.dtype}{list(one.shape)}", _digest(one), _rows(one)]
+            for number, one in enumerate(arguments)
+            if isinstance(one, np.ndarray) and one.ndim
+        }
+        if given:
+            name, members = program.name, list(processes)
+            self._recorder.write("arguments", place=place, program=name, number=count, given=given, processes=members)
+
+    # ---- data ----
+
+    def _making(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def make(*args: Any, **options: Any) -> Any:
+            array = original(*args, **options)
+            if threading.current_thread() is threading.main_thread():
+                for leaf in sys.modules["jax"].tree.leaves(array):
+                    self._made(leaf, name)
+            return array
+
+        return make
+
+    def _made(self, array: Any, name: str) -> None:
+        place = self._recorder.place()
+        if not place or self._lines[place] >= _BATCHES or not getattr(array, "ndim", 0):
+            return
+        self._lines[place] += 1
+        shards = {str(shard.index): shard.data for shard in array.addressable_shards}
+        rows = [row for data in shards.values() for row in _rows(data)]
+        self._recorder.write(
+            "global", place=place, name=name, number=self._lines[place], parts=sorted(shards), samples=rows,
+            replicated=bool(array.is_fully_replicated), shape=list(array.shape),
+        )  # fmt: skip
+
+    # ---- values ----
+
+    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def read(array: Any, *args: Any) -> Any:
+            value = original(array, *args)
+            if isinstance(value, float) and threading.current_thread() is threading.main_thread():
+                place = self._recorder.place()
+                self._values[place] += 1
+                if place and self._values[place] <= _VALUES:
+                    self._recorder.write("value", place=place, value=value, count=self._values[place])
+            return value
+
+        return read
+
+
+def _digest(array: Any) -> str:
+    import numpy as np
+    import xxhash
+
+    return str(xxhash.xxh3_64_hexdigest(np.ascontiguousarray(array)))
+
+
+def _rows(array: Any) -> list[str]:
+    import numpy as np
+
+    local = np.asarray(array)
+    return [_digest(row) for row in local[:_ROWS]] if local.ndim else [_digest(local)]

@@ -1,0 +1,103 @@
+"""What a rank tells experiment trackers: runs that it begins, values that it logs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from allranks.rehearse.probe.record import Recorder
+
+# By module: the function that begins a run, and the one that logs values.
+_TRACKERS = {
+    "wandb": ("init", "log"),
+    "trackio": ("init", "log"),
+    "swanlab": ("init", "log"),
+    "mlflow": ("start_run", "log_metrics"),
+    "comet_ml": ("start", ""),
+    "neptune": ("init_run", ""),
+    "clearml": ("", ""),
+}
+_WRITERS = ("torch.utils.tensorboard.writer", "tensorboardX", "tensorboardX.writer")
+_MOST = 400
+
+
+def attach(recorder: Recorder) -> None:
+    """Watch the trackers that are known, once they are imported."""
+    from allranks_agent_imports import after_import  # type: ignore[import-not-found]
+
+    for name, (begin, log) in _TRACKERS.items():
+        after_import(name, functools.partial(_watch, recorder, name, begin, log))
+    for name in _WRITERS:
+        after_import(name, functools.partial(_watch_writer, recorder))
+
+
+def _watch(recorder: Recorder, name: str, begin: str, log: str, module: Any) -> None:
+    if begin and hasattr(module, begin):
+        original = getattr(module, begin)
+
+        @functools.wraps(original)
+        def beginning(*args: Any, **options: Any) -> Any:
+            said = {key: str(options[key]) for key in ("group", "id", "mode", "run_id", "resume") if key in options}
+            if options.get("mode") != "disabled":
+                recorder.write("tracker", tracker=name, **{f"run_{key}": value for key, value in said.items()})
+            return original(*args, **options)
+
+        setattr(module, begin, beginning)
+    if log and hasattr(module, log):
+        setattr(module, log, _logging(recorder, getattr(module, log), first=0))
+    if name == "mlflow" and hasattr(module, "log_metric"):
+        module.log_metric = _logging_one(recorder, module.log_metric, first=0)
+
+
+def _watch_writer(recorder: Recorder, module: Any) -> None:
+    writer = getattr(module, "SummaryWriter", None)
+    if writer is None or getattr(writer.add_scalar, "_allranks", False):
+        return
+    begin = writer.__init__
+
+    @functools.wraps(begin)
+    def beginning(one: Any, *args: Any, **options: Any) -> None:
+        recorder.write("tracker", tracker="tensorboard")
+        begin(one, *args, **options)
+
+    writer.__init__ = beginning
+    writer.add_scalar = _logging_one(recorder, writer.add_scalar, first=1)
+    writer.add_scalar._allranks = True
+
+
+def _logging(recorder: Recorder, original: Callable[..., Any], *, first: int) -> Callable[..., Any]:
+    counted = [0]
+
+    @functools.wraps(original)
+    def log(*args: Any, **options: Any) -> Any:
+        values = args[first] if len(args) > first else next(iter(options.values()), {})
+        if isinstance(values, Mapping) and counted[0] < _MOST:
+            for name, value in values.items():
+                counted[0] += _note(recorder, name, value)
+        return original(*args, **options)
+
+    return log
+
+
+def _logging_one(recorder: Recorder, original: Callable[..., Any], *, first: int) -> Any:
+    counted = [0]
+
+    @functools.wraps(original)
+    def log(*args: Any, **options: Any) -> Any:
+        if len(args) > first + 1 and counted[0] < _MOST:
+            counted[0] += _note(recorder, args[first], args[first + 1])
+        return original(*args, **options)
+
+    return log
+
+
+def _note(recorder: Recorder, name: Any, value: Any) -> int:
+    if not isinstance(name, str) or isinstance(value, str | bytes | bool):
+        return 0
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return 0
+    recorder.write("logged", name=name, value=number)
+    return 1

@@ -1,0 +1,165 @@
+"""A rehearsal: the runs one after another, and what is wrong in all of them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from allranks.findings import Finding, Note, Place
+from allranks.launch.job import Job
+from allranks.launch.result import JobResult
+from allranks.launch.target import Script, Target
+from allranks.rehearse import judge
+from allranks.rehearse.judge import failures
+from allranks.rehearse.judge.base import Case
+from allranks.rehearse.order import order_of
+from allranks.rehearse.run import Run, run_once
+from allranks.rehearse.scenario import DEFAULT, Delays, Name, Scenario, probe_settings, scenarios
+from allranks.rehearse.watch.server import Effect, Treatment
+from allranks.rehearse.watch.undo import Journal
+
+# Seconds without a step or a line after which ranks are held to hang.
+_HANGS_AFTER = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a user asked for. ``budget`` is in seconds: no run starts that would end behind it."""
+
+    target: Target
+    ranks: int
+    devices: int | None = None
+    steps: int = 20
+    names: Sequence[Name] = DEFAULT
+    seeds: int = 3
+    seed: int = 1
+    budget: float = 120.0
+
+
+@dataclass(slots=True)
+class Rehearsal:
+    """What came of it. ``skipped`` are scenarios that did not run, and why; ``unseen`` what could not be judged."""
+
+    findings: list[Finding] = field(default_factory=list)
+    runs: list[tuple[Scenario, Run, float]] = field(default_factory=list)
+    skipped: list[tuple[Scenario, str]] = field(default_factory=list)
+    failure: JobResult | None = None
+    output: str = ""
+
+
+Say = Callable[[str], None]
+
+
+def rehearse(plan: Plan, *, say: Say) -> Rehearsal:
+    """Run the scenarios of a plan, as many as its budget allows, and judge them. ``say`` gets a line of progress."""
+    rehearsal = Rehearsal()
+    started = time.monotonic()
+    todo = [one for one in scenarios(plan.names, seeds=plan.seeds, first_seed=plan.seed) if one.name in _DONE]
+    longest = 0.0
+    for number, scenario in enumerate(todo, 1):
+        left = plan.budget - (time.monotonic() - started)
+        if number > 1 and longest > left:
+            rehearsal.skipped.append((scenario, f"the budget of {plan.budget:g} s is used up"))
+            continue
+        begun = time.monotonic()
+        run, found = _one(plan, scenario)
+        seconds = time.monotonic() - begun
+        longest = max(longest, seconds)
+        rehearsal.runs.append((scenario, run, seconds))
+        new = _merge(rehearsal.findings, found)
+        say(_line(number, len(todo), scenario, run, seconds, plan.ranks, new))
+        if run.result.exit_code and scenario.name == "quiet":
+            rehearsal.output = run.output
+            if not _is_explained(run.result, rehearsal.findings):
+                rehearsal.failure = run.result
+            break
+    return rehearsal
+
+
+_DONE: tuple[Name, ...] = ("quiet", "perturbed")
+
+
+def _one(plan: Plan, scenario: Scenario) -> tuple[Run, list[Finding]]:
+    job = Job(
+        plan.target, plan.ranks, devices=plan.devices, guard=True, hang_after=_HANGS_AFTER, on_hang="end", grace=10.0
+    )
+    delays = Delays(plan.ranks, scenario.seed) if scenario.name == "perturbed" else None
+
+    def treat(effect: Effect) -> Treatment:
+        assert delays is not None
+        line = (effect.process, effect.place) if effect.place else effect.frames[:1]
+        return Treatment(delays.seconds(effect.rank, effect.operation, line))
+
+    settings = probe_settings(scenario, steps=plan.steps)
+    with tempfile.TemporaryDirectory(prefix="allranks-undo-") as folder:
+        journal = Journal(folder)
+        try:
+            run = run_once(job, settings, journal=journal, treat=treat if delays else None)
+        finally:
+            journal.undo()
+    case = Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())
+    found = list(judge.all_findings(case))
+    if delays is not None:
+        found += failures.race(run.result, delays.words)
+    else:
+        found += failures.collectives(run.result)
+    return run, [_relative(one) for one in found]
+
+
+def _is_explained(result: JobResult, findings: Iterable[Finding]) -> bool:
+    """Say whether a finding stands at the line at which the run failed, or is about what ended it."""
+    failed = result.first_failure
+    frame = failures.frame_of(failed) if failed else None
+    if failed is not None and failures.kind_of(failed):
+        return True
+    return frame is not None and any((one.place.path, one.place.line) == (frame.path, frame.line) for one in findings)
+
+
+def _relative(finding: Finding) -> Finding:
+    """Return a finding with paths from the working directory."""
+    notes = tuple(replace(note, place=_moved(note.place)) for note in finding.notes)
+    place = _moved(finding.place)
+    assert place is not None
+    return replace(finding, place=place, notes=notes)
+
+
+def _moved(place: Place | None) -> Place | None:
+    if place is None:
+        return None
+    here = os.getcwd() + os.sep
+    full = os.path.abspath(place.path)
+    return replace(place, path=Path(full.removeprefix(here)).as_posix())
+
+
+def _merge(known: list[Finding], found: Iterable[Finding]) -> int:
+    """Add what is new; where a fault is known at its line, its way to be seen again is added. Return how many are new."""
+    new = 0
+    for one in found:
+        same = next((i for i, other in enumerate(known) if _is_same(other, one)), None)
+        if same is None:
+            known.append(one)
+            new += 1
+        elif (text := Note(one.message, one.place)) not in known[same].notes and one.message != known[same].message:
+            known[same] = replace(known[same], notes=(*known[same].notes, text))
+    return new
+
+
+def _is_same(a: Finding, b: Finding) -> bool:
+    lines = {(note.place.path, note.place.line) for note in a.notes if note.place}
+    here = (b.place.path, b.place.line)
+    if (a.place.path, a.place.line) == here:
+        return a.code == b.code or b.code == "AR405"
+    return here in lines and b.code in (a.code, "AR405")
+
+
+def _line(number: int, total: int, scenario: Scenario, run: Run, seconds: float, ranks: int, new: int) -> str:
+    steps = max((event.step for event in run.trace.events), default=0)
+    name = f"rehearsal {number} of {total}, {scenario.title}"
+    failed = run.result.first_failure
+    end = f"FAILED: {failed.headline()}" if failed else "ok"
+    found = f", {new} new finding{'' if new == 1 else 's'}" if new else ""
+    return f"{name:34} {steps} steps, {ranks} ranks, {seconds:.1f} s{found}: {end}"

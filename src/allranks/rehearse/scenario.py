@@ -1,0 +1,101 @@
+"""Which runs a rehearsal is made of, and what is other in each than in a quiet one. Pure.
+
+All that is by chance in a scenario comes from its seed, so that the same seed does the same again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+Name: TypeAlias = Literal["quiet", "perturbed", "hosts", "resume", "faults", "worlds"]
+NAMES: tuple[str, ...] = get_args(Name)
+DEFAULT: tuple[Name, ...] = ("quiet", "perturbed", "hosts", "resume")
+
+# How long one call waits, how many calls of one line wait, and how long all calls of a rank wait at most: seconds.
+_DELAY, _CALLS, _MOST = 0.3, 4, 6.0
+_CHANGES = ("write", "create", "append", "exclusive", "truncate", "mkdir", "rename", "remove", "rmdir", "link")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One run. ``seed`` counts for what is perturbed; 0 in a run that is not."""
+
+    name: Name
+    seed: int = 0
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, seed {self.seed}" if self.seed else self.name
+
+    @property
+    def seen(self) -> str:
+        """Return the words for how a finding was seen."""
+        return f"seen in the rehearsal {self.title!r}"
+
+
+def scenarios(names: Sequence[Name], *, seeds: int, first_seed: int) -> list[Scenario]:
+    """Return the runs of a rehearsal in their order."""
+    runs = []
+    for name in names:
+        if name == "perturbed":
+            runs += [Scenario(name, first_seed + number) for number in range(seeds)]
+        else:
+            runs.append(Scenario(name))
+    return runs
+
+
+@dataclass(slots=True)
+class Delays:
+    """Which file calls wait, and how long, by the seed: what a loaded file system or a slow host does.
+
+    The seeds take turns: rank 0 is late in what it changes; all ranks are, each as late as chance will have it, so
+    that they check before any of them acts; one other rank is late in all that it does.
+    """
+
+    ranks: int
+    seed: int
+    _calls: Counter[tuple[int, object]] = field(default_factory=Counter)
+    _waited: Counter[int] = field(default_factory=Counter)
+
+    def seconds(self, rank: int, operation: str, line: object) -> float:
+        """Return how long this call waits. ``line`` is the place that makes it: of each, the first calls wait."""
+        self._calls[rank, line] += 1
+        if self._calls[rank, line] > _CALLS or self._waited[rank] >= _MOST:
+            return 0.0
+        changes = operation in _CHANGES
+        turn, chance = (self.seed - 1) % 3, random.Random(f"{self.seed}/{rank}/{sum(self._calls.values())}")
+        if turn == 0:
+            seconds = _DELAY if rank == 0 and changes else 0.0
+        elif turn == 1:
+            seconds = chance.uniform(0.3, 1.0) * _DELAY if changes else 0.0
+        else:
+            late = random.Random(self.seed).randrange(1, self.ranks) if self.ranks > 1 else 0
+            seconds = _DELAY if rank == late else 0.0
+        self._waited[rank] += seconds  # type: ignore[assignment]
+        return seconds
+
+    @property
+    def words(self) -> str:
+        """Return what was done, in words."""
+        turn = (self.seed - 1) % 3
+        if turn == 0:
+            return "with the file changes of rank 0 300 ms late"
+        if turn == 1:
+            return "with the file changes of all ranks 90 to 300 ms late"
+        return f"with the file calls of rank {random.Random(self.seed).randrange(1, max(2, self.ranks))} 300 ms late"
+
+
+Probe: TypeAlias = dict[str, Any]
+MakeDelay: TypeAlias = Callable[[int, str, object], float]
+
+
+def probe_settings(scenario: Scenario, *, steps: int) -> Probe:
+    """Return what the probe in each rank does in a scenario."""
+    settings: Probe = {"steps": steps}
+    if scenario.name == "perturbed":
+        settings |= {"seed": scenario.seed, "own_clock": True, "own_listings": True}
+    return settings
