@@ -13,7 +13,7 @@ _has_begun = False
 
 
 def is_wanted() -> bool:
-    return os.environ.get("ALLRANKS_GUARD", "") in ("1", "any-line")
+    return os.environ.get("ALLRANKS_GUARD", "") in ("1", "any-line", "calls")
 
 
 def on_report(kind: str, **fields: Any) -> None:
@@ -23,7 +23,9 @@ def on_report(kind: str, **fields: Any) -> None:
         return
     _has_begun = True
     try:
-        hang.package("allranks.guard.start").begin(fields["backend"], lines=os.environ["ALLRANKS_GUARD"] != "any-line")
+        how = os.environ["ALLRANKS_GUARD"]
+        guard = hang.package("allranks.guard.start")
+        guard.begin(fields["backend"], lines=how != "any-line", values=how != "calls")
     except Exception:
         rank = os.environ["ALLRANKS_RANK"]
         print(f"allranks: rank {rank}: --guard failed to start:\n{traceback.format_exc()}", file=sys.stderr)

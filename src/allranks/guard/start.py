@@ -7,26 +7,33 @@ compares replicas: of torch at the first step of each optimizer, of JAX before t
 
 from __future__ import annotations
 
-from allranks.gate.lockstep.api import watch_process
+from allranks.gate.lockstep.api import Check, watch_process
 from allranks.guard import detect
 from allranks.hang import start
 from allranks.world.base import World
 
 
-def begin(backend: str, *, lines: bool) -> None:
+def begin(backend: str, *, lines: bool, values: bool = True) -> None:
     """Guard this process; **every rank must call**, once, in the thread that trains.
 
-    With ``lines``, the lines that start a collective must be alike.
+    With ``lines``, the lines that start a collective must be alike; with ``values``, replicas and the arguments of JAX's
+    programs are compared.
     """
     if start.is_initialising():
-        start.after_init.append(lambda: begin(backend, lines=lines))
+        start.after_init.append(lambda: begin(backend, lines=lines, values=values))
         return
     world = start.init(backend)
-    detect.when_ready(backend, lambda: _watch(backend, world, lines=lines))
+    detect.when_ready(backend, lambda: _watch(backend, world, lines=lines, values=values))
 
 
-def _watch(backend: str, world: World, *, lines: bool) -> None:
+def _watch(backend: str, world: World, *, lines: bool, values: bool) -> None:
     if world.size > 1:
-        detect.compare_replicas(backend, world)  # first: what lockstep compares comes before it
+        if values:
+            detect.compare_replicas(backend, world)  # first: what lockstep compares comes before it
         # No loops: who does not import us cannot say which of his count what a rank has for itself.
-        watch_process(world=world, lines=lines, check="values")
+        watch_process(world=world, lines=lines, check=_check(backend, values=values))
+
+
+def _check(backend: str, *, values: bool) -> Check:
+    """Return what lockstep compares beside calls; of JAX, it compares values together with steps."""
+    return "values" if values else "calls" if backend == "jax" else "steps"

@@ -118,11 +118,16 @@ def _agent(job: Job, rank: int, site: Site) -> dict[str, str]:
         "ALLRANKS_RESTART": str(job.restart),
         **({"ALLRANKS_RESTART_REASON": job.reason} if job.reason else {}),
         **{name: site.base[name] for name in USER_SETTINGS if name in site.base},
-        **({"ALLRANKS_GUARD": "any-line" if job.guard_any_line else "1"} if job.guard else {}),
+        **({"ALLRANKS_GUARD": _guard(job)} if job.guard else {}),
         **({"ALLRANKS_PROBE": job.probe} if job.probe else {}),
         **({} if job.hang_after is None else {"ALLRANKS_HANG_AFTER": f"{job.hang_after:g}"}),
         **({} if job.on_hang is None else {"ALLRANKS_ON_HANG": job.on_hang}),
     }
+
+
+def _guard(job: Job) -> str:
+    """Return what is compared: a rehearsal's probe compares values itself."""
+    return "calls" if job.probe else "any-line" if job.guard_any_line else "1"
 
 
 def _torch(job: Job, rank: int, site: Site) -> dict[str, str]:

@@ -142,7 +142,7 @@ class CallSequence:
         labels = [] if usual and not steps.checks_every_call and not agreed_on else self.labels()
         must_agree = bool(not usual or agreed_on or labels)
         if must_agree:
-            self.agree(call, timeout, now=now, labels=labels, values=values())
+            self.agree(call, timeout, now=now, labels=labels, values=values() if self.compares_values else ())
         # In this order, so that the place is never beyond where this rank is.
         self.inside = inside
         if predicted:

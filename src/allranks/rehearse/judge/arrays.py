@@ -24,6 +24,13 @@ LOCAL = Kind(
     "JAX takes a host array for the whole global value, the same on all: each process computes with its own rows.",
     "Make the global array of the local rows: jax.make_array_from_process_local_data(sharding, rows).",
 )
+REPLICA = Kind(
+    "AR702",
+    "rank-divergent-init",
+    "error",
+    "Each process computes with other values of what all hold to be one array: models that drift apart in silence.",
+    "Make it of the same values on all processes: one seed, or multihost_utils.broadcast_one_to_all.",
+)
 _FEWEST = 2
 
 
@@ -90,12 +97,14 @@ def _given(case: Case) -> Iterator[Finding]:
             values = [event.data["given"].get(number) for event in events]
             if all(values) and len({value[1] for value in values}) > 1:
                 told.add(where)
+                is_replica = not values[0][2]
+                what = "a replicated array" if is_replica else "a host array"
                 text = (
-                    f"argument {number} of {program}, a host array {values[0][0]}, is not the same on all ranks, and "
-                    "the program takes it for one global array"
+                    f"argument {number} of {program}, {what} {values[0][0]}, is not the same on all ranks, and "
+                    "the program takes it for one global value"
                 )
                 evidence = [(f"rank {e.rank}: {v[0]}, digest {v[1]}", e) for e, v in zip(events, values, strict=True)]
-                one = finding(LOCAL, text, events[0], evidence[:4])
+                one = finding(REPLICA if is_replica else LOCAL, text, events[0], evidence[:4])
                 if one is not None:
                     yield one
                 break

@@ -9,7 +9,7 @@ import functools
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from allranks.rehearse.probe.page import STEP
@@ -19,6 +19,8 @@ from allranks.rehearse.probe.record import Recorder
 _MEETINGS = ("sync_global_devices", "process_allgather", "broadcast_one_to_all", "assert_equal", "reached_preemption_sync_point")
 _MAKERS = ("make_array_from_process_local_data", "make_array_from_callback")
 _VALUES, _BATCHES, _ROWS = 200, 200, 256
+# Replicated arguments are compared at so many runs of a program, and so many elements of each.
+_COMPARED, _ELEMENTS = 3, 1 << 16
 
 
 def attach(recorder: Recorder, *, steps: int = 0) -> None:
@@ -114,9 +116,20 @@ class _Probe:
             for number, one in enumerate(arguments)
             if isinstance(one, np.ndarray) and one.ndim
         }
+        given |= {str(n): one for n, one in self._replicas(arguments, count)}
         if given:
             name, members = program.name, list(processes)
             self._recorder.write("arguments", place=place, program=name, number=count, given=given, processes=members)
+
+    def _replicas(self, arguments: Any, count: int) -> Iterator[tuple[int, list[Any]]]:
+        """Yield this process' copy of each array that is said to be the same on all processes, at the first runs."""
+        if count > _COMPARED:
+            return
+        for number, one in enumerate(arguments):
+            is_replica = getattr(one, "is_fully_replicated", False) and not one.is_fully_addressable
+            if is_replica and not str(one.dtype).startswith("key<"):
+                local = one.addressable_data(0)
+                yield number, [f"{one.dtype}{list(one.shape)}", _digest(local.reshape(-1)[:_ELEMENTS]), []]
 
     # ---- data ----
 
