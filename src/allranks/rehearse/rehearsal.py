@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from allranks.launch.job import Job
 from allranks.launch.result import JobResult
 from allranks.launch.target import Script, Target
 from allranks.rehearse import judge
-from allranks.rehearse.judge import failures
+from allranks.rehearse.judge import failures, resume
 from allranks.rehearse.judge.base import Case
 from allranks.rehearse.order import order_of
 from allranks.rehearse.run import Run, run_once
 from allranks.rehearse.scenario import DEFAULT, Delays, Name, Scenario, probe_settings, scenarios
-from allranks.rehearse.watch.server import Effect, Treatment
+from allranks.rehearse.trace import Trace
+from allranks.rehearse.watch.server import Effect, Server, Treatment
 from allranks.rehearse.watch.undo import Journal
 
 # Seconds without a step or a line after which ranks are held to hang.
@@ -66,7 +68,8 @@ def rehearse(plan: Plan, *, say: Say) -> Rehearsal:
             rehearsal.skipped.append((scenario, f"the budget of {plan.budget:g} s is used up"))
             continue
         begun = time.monotonic()
-        run, found = _one(plan, scenario)
+        whole = next((run.trace for one, run, _ in rehearsal.runs if one.name == "quiet"), None)
+        run, found = _one(plan, scenario, whole)
         seconds = time.monotonic() - begun
         longest = max(longest, seconds)
         rehearsal.runs.append((scenario, run, seconds))
@@ -80,13 +83,13 @@ def rehearse(plan: Plan, *, say: Say) -> Rehearsal:
     return rehearsal
 
 
-_DONE: tuple[Name, ...] = ("quiet", "perturbed")
+_DONE: tuple[Name, ...] = ("quiet", "perturbed", "resume")
 
 
-def _one(plan: Plan, scenario: Scenario) -> tuple[Run, list[Finding]]:
-    job = Job(
-        plan.target, plan.ranks, devices=plan.devices, guard=True, hang_after=_HANGS_AFTER, on_hang="end", grace=10.0
-    )
+def _one(plan: Plan, scenario: Scenario, whole: Trace | None) -> tuple[Run, list[Finding]]:
+    """Make the run, or runs, of a scenario; return the last one and what was found."""
+    if scenario.name == "resume":
+        return _resume(plan, scenario, whole)
     delays = Delays(plan.ranks, scenario.seed) if scenario.name == "perturbed" else None
 
     def treat(effect: Effect) -> Treatment:
@@ -94,20 +97,55 @@ def _one(plan: Plan, scenario: Scenario) -> tuple[Run, list[Finding]]:
         line = (effect.process, effect.place) if effect.place else effect.frames[:1]
         return Treatment(delays.seconds(effect.rank, effect.operation, line))
 
+    with _undone() as journal:
+        settings = probe_settings(scenario, steps=plan.steps)
+        run = run_once(_job(plan), settings, journal=journal, treat=treat if delays else None)
+    found = list(judge.all_findings(Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())))
+    found += failures.race(run.result, delays.words) if delays else failures.collectives(run.result)
+    return run, [_relative(one) for one in found]
+
+
+def _resume(plan: Plan, scenario: Scenario, whole: Trace | None) -> tuple[Run, list[Finding]]:
+    """Kill all ranks after a checkpoint, twice, and let the third start run to its end."""
     settings = probe_settings(scenario, steps=plan.steps)
+    runs: list[Run] = []
+    with _undone() as journal:
+        if whole is None:
+            whole = run_once(_job(plan), settings, journal=journal).trace
+            journal.undo()
+        for number in range(3):
+            heard = _kill_after_checkpoint if number < 2 else None
+            runs.append(run_once(_job(plan), settings, journal=journal, heard=heard))
+            if resume.unseen(whole, [run.trace for run in runs]) or not _was_killed(runs[-1]):
+                break
+    found = resume.judge(whole, [run.trace for run in runs])
+    return runs[-1], [_relative(one) for one in found]
+
+
+def _job(plan: Plan) -> Job:
+    return Job(
+        plan.target, plan.ranks, devices=plan.devices, guard=True, hang_after=_HANGS_AFTER, on_hang="end", grace=10.0
+    )
+
+
+def _kill_after_checkpoint(server: Server, effect: Effect) -> None:
+    if effect.operation not in ("read", "remove", "rmdir") and resume.is_checkpoint(effect.paths[-1]):
+        server.kill_ranks(steps=2)
+
+
+def _was_killed(run: Run) -> bool:
+    return any(event.kind == "killed" for event in run.trace.events)
+
+
+@contextmanager
+def _undone() -> Iterator[Journal]:
+    """Put all files back at the end of a block."""
     with tempfile.TemporaryDirectory(prefix="allranks-undo-") as folder:
         journal = Journal(folder)
         try:
-            run = run_once(job, settings, journal=journal, treat=treat if delays else None)
+            yield journal
         finally:
             journal.undo()
-    case = Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())
-    found = list(judge.all_findings(case))
-    if delays is not None:
-        found += failures.race(run.result, delays.words)
-    else:
-        found += failures.collectives(run.result)
-    return run, [_relative(one) for one in found]
 
 
 def _is_explained(result: JobResult, findings: Iterable[Finding]) -> bool:

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,10 @@ def run_once(
     journal: Journal | None = None,
     keeper: Keeper | None = None,
     treat: Treat | None = None,
+    heard: Callable[[Server, Effect], None] | None = None,
 ) -> Run:
-    """Run a job under the watch. ``settings`` are what the probe in each rank reads; ``treat`` delays or fails calls.
+    """Run a job under the watch. ``settings`` are what the probe in each rank reads; ``treat`` delays or fails calls;
+    ``heard`` is called with each of them, in the watcher's thread.
 
     ``journal`` notes all changes of files, for the caller to undo them. Raises what the watcher raised, if it failed: a trace with holes is no trace.
     """
@@ -52,7 +54,7 @@ def run_once(
         job = replace(job, probe=json.dumps(told))
         output = io.BytesIO()
         console = Console(job.ranks, out=output, color=False, live=False, quiet=True)
-        with Server(place, is_interesting=_is_the_programs, treat=treat, journal=journal) as server:
+        with Server(place, is_interesting=_is_the_programs, treat=treat, heard=heard, journal=journal) as server:
             result = local.run(job, console, keeper=keeper)
         console.close()
         if server.failure is not None:

@@ -104,8 +104,8 @@ class _Probe:
             if self._steps and count > self._steps:
                 self._recorder.write("ended", steps=count - 1)
                 raise SystemExit(0)
-            self._recorder.page.set(STEP, count)
             self._recorder.write("step", place=place, program=program.name, number=count)
+            self._recorder.step_done(count)
 
     def _local_arguments(self, program: Any, arguments: Any, count: int, place: int, processes: Any) -> None:
         """Record what this process alone holds and gives to a program of several: it must be the same on all."""

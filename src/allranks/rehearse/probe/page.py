@@ -1,6 +1,7 @@
 """A page of memory that a rank shares with the watcher: where the rank is, and which line makes the next file call.
 
-Numbers of 64 bits: [0] records of meetings so far, [1] the step, [2] the thread that takes signals; from _SLOTS on
+Numbers of 64 bits: [0] records of meetings so far, [1] the step, [2] the thread that takes signals, [3] the step at
+which the rank is to be killed (0: never); from _SLOTS on
 pairs (thread, place): the thread is about to make a file call from the place of that number.
 """
 
@@ -48,4 +49,4 @@ class Page:
         return int(place)
 
 
-POSITION, STEP, SIGNAL_THREAD = 0, 1, 2
+POSITION, STEP, SIGNAL_THREAD, KILL_AT = 0, 1, 2, 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import sysconfig
 import threading
@@ -11,7 +12,7 @@ import time
 from types import FrameType
 from typing import Any
 
-from allranks.rehearse.probe.page import POSITION, STEP, Page
+from allranks.rehearse.probe.page import KILL_AT, POSITION, STEP, Page
 
 _FRAMES = 6
 # Directories whose code is not the program's own: installed packages, the standard library, allranks.
@@ -68,6 +69,15 @@ class Recorder:
         with self._lock:
             self.write(kind, **data)
             self.page.set(POSITION, self.page.get(POSITION) + 1)
+
+    def step_done(self, number: int) -> None:
+        """Take note that a step is done; a rank that is to be killed at it is."""
+        if number > self.page.get(STEP):
+            self.page.set(STEP, number)
+        due = self.page.get(KILL_AT)
+        if due and number >= due:
+            self.write("killed", steps=number)
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def place(self) -> int:
         """Return the number of the user's line that this thread runs, with its callers; 0 where there is none."""

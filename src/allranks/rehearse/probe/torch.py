@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -56,6 +57,7 @@ class _Probe:
         self._loaders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._names: dict[int, str] = {}
         self._items: Counter[int] = Counter()
+        self._is_cheap = False
 
     # ---- meetings ----
 
@@ -150,17 +152,18 @@ class _Probe:
             self._optimizers[id(optimizer)] = [len(self._optimizers), 0]
             self._kept.append(optimizer)  # so that no other one gets its identity
         entry = self._optimizers[id(optimizer)]
-        if _is_recorded(entry[1]):
+        if self._is_recorded(entry[1]):
+            began = time.perf_counter()
             self._record_weights(optimizer, entry)
+            self._is_cheap = time.perf_counter() - began < _CHEAP
         entry[1] += 1
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         if id(optimizer) not in self._optimizers:
             return
         entry = self._optimizers[id(optimizer)]
-        if entry[1] > self._recorder.page.get(STEP):
-            self._recorder.page.set(STEP, entry[1])
         self._recorder.write("step", optimizer=entry[0], number=entry[1])
+        self._recorder.step_done(entry[1])
         # Loaders have ended at the last step. A program that reads no loader, or goes on, is ended here.
         if self._steps and entry[1] >= self._steps * (_PATIENCE if self._loaders else 1):
             self._recorder.write("ended", steps=entry[1])
@@ -168,6 +171,10 @@ class _Probe:
 
     def _is_over(self) -> bool:
         return bool(self._steps) and self._recorder.page.get(STEP) >= self._steps
+
+    def _is_recorded(self, step: int) -> bool:
+        """Say whether weights are recorded ahead of this step (from 0): the first ones, then ever rarer if that is dear."""
+        return step < _ALL_STEPS[self._is_cheap] or step & (step - 1) == 0
 
     def _record_weights(self, optimizer: Any, entry: list[int]) -> None:
         rows = []
@@ -317,14 +324,11 @@ def _parameters(function: Any) -> tuple[str, ...]:
     return tuple(inner.__code__.co_varnames[: inner.__code__.co_argcount])
 
 
-def _is_recorded(step: int) -> bool:
-    """Say whether weights are recorded ahead of this step (from 0): the first ones, then ever rarer."""
-    return step < 4 or step & (step - 1) == 0
-
-
 # So many values that one line takes out of tensors are recorded.
 _VALUES = 200
-_LARGE = 1 << 16  # elements of a tensor that is digested whole
+# Weights are recorded at so many first steps: where it takes as many seconds as _CHEAP, or longer, and where not.
+_ALL_STEPS, _CHEAP = (4, 128), 0.001
+_LARGE = 1 << 12  # elements of a tensor that is digested whole
 
 
 def _of_parameter(parameter: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from allranks.rehearse.probe.page import POSITION, STEP, Page
+from allranks.rehearse.probe.page import KILL_AT, POSITION, STEP, Page
 from allranks.rehearse.watch import listener as kernel
 from allranks.rehearse.watch.stacks import Stacks
 from allranks.rehearse.watch.syscalls import AT_FDCWD, Call, decode, opened_for
@@ -67,12 +67,14 @@ class Server:
         *,
         is_interesting: Callable[[str], bool],
         treat: Treat | None = None,
+        heard: Callable[[Server, Effect], None] | None = None,
         journal: Journal | None = None,
     ) -> None:
         self.effects: list[Effect] = []
         self.failure: BaseException | None = None
         self.path = path
         self._is_interesting, self._treat, self._journal = is_interesting, treat, journal
+        self._heard = heard
         self._machine = platform.machine()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(path)
@@ -102,6 +104,13 @@ class Server:
         os.unlink(self.path)
         os.close(self._wake)
         os.close(self._waker)
+
+    def kill_ranks(self, *, steps: int) -> None:
+        """Have each rank be killed when it has made so many steps more than the one that is farthest now."""
+        ranks = [key.data for key in self._selector.get_map().values() if isinstance(key.data, _Rank)]
+        due = max((rank.page.get(STEP) for rank in ranks), default=0) + steps
+        for rank in ranks:
+            rank.page.set(KILL_AT, max(1, due))
 
     def _run(self) -> None:
         try:
@@ -160,6 +169,8 @@ class Server:
             self.effects.append(effect)
             if self._journal is not None:
                 self._journal.note(effect.operation, effect.paths)
+            if self._heard is not None:
+                self._heard(self, effect)
             if self._treat is not None:
                 treatment = self._treat(effect)
         if treatment.seconds > 0:
