@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("-d", "--devices", type=int, metavar="M", help="virtual CPU devices per rank")
     p.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
     p.add_argument("--steps", type=int, default=20, metavar="N", help="end all ranks after N steps (20; 0: never)")
+    p.add_argument("--hosts", type=int, default=2, metavar="H", help="pretended hosts of the scenario hosts (2)")
     p.add_argument("--only", metavar="NAMES", help=f"scenarios to run, of {','.join(NAMES)}")
     p.add_argument("--seeds", type=int, default=3, metavar="N", help="perturbed runs (3)")
     p.add_argument("--seed", type=int, default=1, metavar="S", help="the seed of the first perturbed run (1)")
@@ -55,6 +56,7 @@ def main(argv: Sequence[str]) -> int:
         target,
         arguments.ranks,
         arguments.devices,
+        hosts=arguments.hosts,
         steps=arguments.steps,
         seeds=1 if arguments.only == "perturbed" else arguments.seeds,
         seed=arguments.seed,

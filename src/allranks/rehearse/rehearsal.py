@@ -15,7 +15,7 @@ from allranks.launch.job import Job
 from allranks.launch.result import JobResult
 from allranks.launch.target import Script, Target
 from allranks.rehearse import judge
-from allranks.rehearse.judge import failures, resume
+from allranks.rehearse.judge import failures, hosts, resume
 from allranks.rehearse.judge.base import Case
 from allranks.rehearse.order import order_of
 from allranks.rehearse.run import Run, run_once
@@ -35,6 +35,7 @@ class Plan:
     target: Target
     ranks: int
     devices: int | None = None
+    hosts: int = 2
     steps: int = 20
     names: Sequence[Name] = DEFAULT
     seeds: int = 3
@@ -64,29 +65,33 @@ def rehearse(plan: Plan, *, say: Say) -> Rehearsal:
     longest = 0.0
     for number, scenario in enumerate(todo, 1):
         left = plan.budget - (time.monotonic() - started)
+        if scenario.name == "hosts" and not 1 < plan.hosts <= plan.ranks:
+            rehearsal.skipped.append((scenario, f"{plan.ranks} ranks are not spread over {plan.hosts} hosts"))
+            continue
         if number > 1 and longest > left:
             rehearsal.skipped.append((scenario, f"the budget of {plan.budget:g} s is used up"))
             continue
         begun = time.monotonic()
         whole = next((run.trace for one, run, _ in rehearsal.runs if one.name == "quiet"), None)
-        run, found = _one(plan, scenario, whole)
+        run, found = _one(plan, scenario, whole, rehearsal.findings)
         seconds = time.monotonic() - begun
         longest = max(longest, seconds)
         rehearsal.runs.append((scenario, run, seconds))
         new = _merge(rehearsal.findings, found)
         say(_line(number, len(todo), scenario, run, seconds, plan.ranks, new))
-        if run.result.exit_code and scenario.name == "quiet":
+        if run.result.exit_code and not _was_killed(run):
             rehearsal.output = run.output
             if not _is_explained(run.result, rehearsal.findings):
                 rehearsal.failure = run.result
-            break
+            if scenario.name == "quiet":
+                break
     return rehearsal
 
 
-_DONE: tuple[Name, ...] = ("quiet", "perturbed", "resume")
+_DONE: tuple[Name, ...] = ("quiet", "perturbed", "hosts", "resume")
 
 
-def _one(plan: Plan, scenario: Scenario, whole: Trace | None) -> tuple[Run, list[Finding]]:
+def _one(plan: Plan, scenario: Scenario, whole: Trace | None, known: Sequence[Finding]) -> tuple[Run, list[Finding]]:
     """Make the run, or runs, of a scenario; return the last one and what was found."""
     if scenario.name == "resume":
         return _resume(plan, scenario, whole)
@@ -98,11 +103,18 @@ def _one(plan: Plan, scenario: Scenario, whole: Trace | None) -> tuple[Run, list
         return Treatment(delays.seconds(effect.rank, effect.operation, line))
 
     with _undone() as journal:
-        settings = probe_settings(scenario, steps=plan.steps)
+        settings = probe_settings(scenario, steps=plan.steps, hosts=plan.hosts, private=[tempfile.gettempdir()])
         run = run_once(_job(plan), settings, journal=journal, treat=treat if delays else None)
-    found = list(judge.all_findings(Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())))
-    found += failures.race(run.result, delays.words) if delays else failures.collectives(run.result)
-    return run, [_relative(one) for one in found]
+    case = Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())
+    found = [_relative(one) for one in judge.all_findings(case)]
+    if scenario.name == "hosts":
+        found = [*(_relative(one) for one in hosts.judge(case)), *hosts.recoded(found, known)]
+    how = delays.words if delays else f"with the ranks on {plan.hosts} hosts"
+    if scenario.name != "quiet":
+        ended = failures.race(run.result, how)
+    else:
+        ended = failures.collectives(run.result)
+    return run, [*found, *(_relative(one) for one in ended)]
 
 
 def _resume(plan: Plan, scenario: Scenario, whole: Trace | None) -> tuple[Run, list[Finding]]:

@@ -16,6 +16,7 @@ from allranks.launch.engines import local
 from allranks.launch.job import Job
 from allranks.launch.keeper import Keeper
 from allranks.launch.result import JobResult
+from allranks.rehearse.probe import hosts
 from allranks.rehearse.probe.files import is_interesting
 from allranks.rehearse.probe.record import is_users
 from allranks.rehearse.trace import Event, Frame, Trace, merged, read_lines
@@ -51,15 +52,18 @@ def run_once(
         place = os.path.join(folder, "watch")
         obstacle = listener.unavailable()
         told = {**settings, "folder": folder, "socket": "" if obstacle else place}
+        real = _real_path(told, job.ranks)
         job = replace(job, probe=json.dumps(told))
         output = io.BytesIO()
         console = Console(job.ranks, out=output, color=False, live=False, quiet=True)
-        with Server(place, is_interesting=_is_the_programs, treat=treat, heard=heard, journal=journal) as server:
+        with Server(
+            place, is_interesting=_is_the_programs, treat=treat, heard=heard, journal=journal, real_path=real
+        ) as server:
             result = local.run(job, console, keeper=keeper)
         console.close()
         if server.failure is not None:
             raise server.failure
-        trace = _trace(job.ranks, Path(folder), server.effects, obstacle)
+        trace = _trace(job.ranks, Path(folder), server.effects, obstacle, real)
     return Run(result, trace, output.getvalue().decode(errors="replace"))
 
 
@@ -71,19 +75,38 @@ def _is_the_programs(path: str) -> bool:
     return is_interesting(path) and not path.startswith(_OURS)
 
 
-def _trace(ranks: int, folder: Path, effects: list[Effect], obstacle: str) -> Trace:
+def _real_path(settings: Mapping[str, Any], ranks: int) -> Callable[[int, str], str] | None:
+    """Return what says where a rank's file really is; None where all ranks share all folders."""
+    count = settings.get("hosts")
+    if not count:
+        return None
+    for host in range(count):
+        for number in range(len(settings["private"])):
+            os.makedirs(os.path.join(settings["folder"], f"host{host}", str(number)), exist_ok=True)
+    return lambda rank, path: hosts.own_path(settings, hosts.host_of(rank, ranks, count), path)
+
+
+def _trace(
+    ranks: int, folder: Path, effects: list[Effect], obstacle: str, real: Callable[[int, str], str] | None
+) -> Trace:
     events: list[Event] = []
     places: dict[tuple[int, int], tuple[Frame, ...]] = {}
     for file in sorted(folder.glob("rank-*.jsonl")):
         name, process, _ = file.name.split(".")
         rank = int(name.removeprefix("rank-"))
         with open(file) as lines:
-            events += read_lines(lines, rank)
+            events += (_really(event, real) for event in read_lines(lines, rank))
         with open(file) as lines:
             places |= _places(lines, rank, int(process))
     events += [_event(effect, places) for effect in effects]
     notes = [f"file effects of C libraries were not seen: {obstacle}"] if obstacle else []
     return merged(ranks, events, notes)
+
+
+def _really(event: Event, real: Callable[[int, str], str] | None) -> Event:
+    if real is None or event.kind != "file":
+        return event
+    return replace(event, data={**event.data, "paths": [real(event.rank, path) for path in event.data["paths"]]})
 
 
 def _places(lines: Any, rank: int, process: int) -> dict[tuple[int, int], tuple[Frame, ...]]:

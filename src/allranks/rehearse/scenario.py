@@ -93,9 +93,11 @@ Probe: TypeAlias = dict[str, Any]
 MakeDelay: TypeAlias = Callable[[int, str, object], float]
 
 
-def probe_settings(scenario: Scenario, *, steps: int) -> Probe:
+def probe_settings(scenario: Scenario, *, steps: int, hosts: int = 2, private: Sequence[str] = ()) -> Probe:
     """Return what the probe in each rank does in a scenario."""
     settings: Probe = {"steps": steps}
     if scenario.name == "perturbed":
         settings |= {"seed": scenario.seed, "own_clock": True, "own_listings": True}
+    if scenario.name == "hosts":
+        settings |= {"hosts": hosts, "private": list(private)}
     return settings

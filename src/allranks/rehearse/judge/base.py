@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,10 @@ from allranks.errors import name_ranks
 from allranks.findings import Confidence, Finding, Note, Place, Severity
 from allranks.rehearse.order import Order
 from allranks.rehearse.trace import Event, Frame, Trace
+
+
+# A file in a folder that each pretended host has for itself.
+OF_HOST = re.compile(r".*/allranks-rehearse-[^/]*/host(\d+)/\d+/(.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,8 @@ class Case:
 
     def name(self, path: str) -> str:
         """Return a path as a person in the program's folder would write it."""
-        return path.removeprefix(self.root + "/")
+        found = OF_HOST.fullmatch(path)
+        return f"{found[2]} (of host {found[1]})" if found else path.removeprefix(self.root + "/")
 
 
 Judge = Callable[[Case], Iterator[Finding]]

@@ -9,7 +9,7 @@ import socket
 import threading
 from typing import Any
 
-from allranks.rehearse.probe import files, jax, torch, trackers
+from allranks.rehearse.probe import files, hosts, jax, torch, trackers
 from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
 from allranks.rehearse.probe.record import Recorder
 from allranks.rehearse.watch import listener
@@ -22,8 +22,11 @@ def begin() -> None:
     settings = json.loads(os.environ["ALLRANKS_PROBE"])
     rank = int(os.environ["ALLRANKS_RANK"])
     page = Page.new()
+    why = hosts.pretend(settings, rank, int(os.environ["ALLRANKS_SIZE"])) if settings.get("hosts") else ""
     recorder = Recorder(settings["folder"], rank, page)
     _kept.append(recorder)
+    if why:
+        recorder.write("shared-folders", place=0, why=why)
     _wait_for_signals(page)
     is_watched = bool(settings["socket"]) and _be_watched(settings["socket"], rank, page, recorder)
     files.attach(recorder, is_watched=is_watched)

@@ -69,12 +69,13 @@ class Server:
         treat: Treat | None = None,
         heard: Callable[[Server, Effect], None] | None = None,
         journal: Journal | None = None,
+        real_path: Callable[[int, str], str] | None = None,
     ) -> None:
         self.effects: list[Effect] = []
         self.failure: BaseException | None = None
         self.path = path
         self._is_interesting, self._treat, self._journal = is_interesting, treat, journal
-        self._heard = heard
+        self._heard, self._real_path = heard, real_path
         self._machine = platform.machine()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(path)
@@ -185,6 +186,8 @@ class Server:
         paths = tuple(filter(None, (self._path(stopped.thread, *one) for one in call.paths)))
         if len(paths) != len(call.paths) or not any(map(self._is_interesting, paths)):
             return None
+        if self._real_path is not None:
+            paths = tuple(self._real_path(rank.number, path) for path in paths)
         operation = call.operation
         if call.flags_at:
             operation = opened_for(int.from_bytes(kernel.read_memory(stopped.thread, call.flags_at, 8), "little"))

@@ -1,0 +1,119 @@
+"""Pretend that this rank is on a host of its own: its name, its local ranks, its own temporary and local folders.
+
+The folders are those of a mount namespace (Linux): another folder is mounted over each of them, one for each host. The
+files of the rehearsal itself are mounted into it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+_NEW_NAMESPACE, _NEW_USER = 0x00020000, 0x10000000
+_BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 1 << 18
+
+
+def pretend(settings: Mapping[str, Any], rank: int, size: int) -> str:
+    """Put this process on its host; return why its folders are not its own, "" if they are.
+
+    ``settings`` hold ``hosts`` (how many), ``folder`` (where each host's folders are) and ``private`` (the folders that
+    each host has for itself; what is in them already stays shared).
+    """
+    hosts = settings["hosts"]
+    per_host = -(-size // hosts)
+    host = host_of(rank, size, hosts)
+    _name(f"host{host}")
+    first = host * per_host
+    local = min(per_host, size - first)
+    os.environ |= {
+        "LOCAL_RANK": str(rank - first),
+        "LOCAL_WORLD_SIZE": str(local),
+        "GROUP_RANK": str(host),
+        "ALLRANKS_LOCAL_RANK": str(rank - first),
+        "ALLRANKS_HOST": f"host{host}",
+    }
+    try:
+        _own_folders(settings, host)
+    except OSError as error:
+        return f"{error.strerror}: {error.filename or 'mount namespaces'}"
+    return ""
+
+
+def host_of(rank: int, size: int, hosts: int) -> int:
+    """Return the number of the host that a rank is on: ranks fill one host after another."""
+    return rank // -(-size // hosts)
+
+
+def own_path(settings: Mapping[str, Any], host: int, path: str) -> str:
+    """Return where a file of a host really is: elsewhere, if it is in a folder that each host has for itself."""
+    for number, folder in enumerate(settings["private"]):
+        inside = os.path.relpath(path, folder) if path.startswith(folder + os.sep) else ""
+        if inside and not os.path.lexists(os.path.join(folder, inside.split(os.sep)[0])):
+            return os.path.join(_own(settings, host, number), inside)
+    return path
+
+
+def _own(settings: Mapping[str, Any], host: int, number: int) -> str:
+    return os.path.join(settings["folder"], f"host{host}", str(number))
+
+
+def _name(name: str) -> None:
+    """Have Python say this host name. (The kernel's own would be looked up by Gloo, and is not in any table.)"""
+    uname = os.uname()
+    mine = os.uname_result((uname.sysname, name, uname.release, uname.version, uname.machine))
+    socket.gethostname = lambda: name
+    platform.node = lambda: name
+    os.uname = lambda: mine
+
+
+def _own_folders(settings: Mapping[str, Any], host: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    root = os.geteuid() == 0
+    user, group = os.geteuid(), os.getegid()
+    _check(libc.unshare(_NEW_NAMESPACE if root else _NEW_NAMESPACE | _NEW_USER), "")
+    if not root:
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{user} {user} 1")
+        _write("/proc/self/gid_map", f"{group} {group} 1")
+    _check(libc.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None), "/")
+    here = os.getcwd()
+    for number, path in enumerate(settings["private"]):
+        own = _own(settings, host, number)
+        for name in os.listdir(path):
+            _keep(libc, os.path.join(path, name), os.path.join(own, name))
+        _bind(libc, own, path, _RECURSIVE)
+    os.chdir(here)
+
+
+def _keep(libc: Any, source: str, target: str) -> None:
+    """Have what is there already be there, in the folder that is mounted over its own."""
+    if os.path.islink(source):
+        if not os.path.lexists(target):
+            os.symlink(os.readlink(source), target)
+        return
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    elif os.path.exists(source):
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
+    else:
+        return
+    _bind(libc, source, target)
+
+
+def _bind(libc: Any, source: str, target: str, flags: int = 0) -> None:
+    _check(libc.mount(os.fsencode(source), os.fsencode(target), None, _BIND | flags, None), target)
+
+
+def _check(result: int, path: str) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
