@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from allranks.rehearse.rehearsal import Rehearsal
     from allranks.report.base import Report
 
-DESCRIPTION = "Run an unmodified script as N ranks on this machine, several times, and report what would fail on a cluster."
+DESCRIPTION = (
+    "Run an unmodified script as N ranks on this machine, several times, and report what would fail on a cluster."
+)
 
 
 def parser() -> argparse.ArgumentParser:

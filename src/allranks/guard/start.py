@@ -7,7 +7,8 @@ compares replicas: of torch at the first step of each optimizer, of JAX before t
 
 from __future__ import annotations
 
-from allranks.gate.lockstep.api import Check, watch_process
+from allranks.gate.lockstep.api import watch_process
+from allranks.gate.lockstep.monitor import Check
 from allranks.guard import detect
 from allranks.hang import start
 from allranks.world.base import World
@@ -16,8 +17,8 @@ from allranks.world.base import World
 def begin(backend: str, *, lines: bool, values: bool = True) -> None:
     """Guard this process; **every rank must call**, once, in the thread that trains.
 
-    With ``lines``, the lines that start a collective must be alike; with ``values``, replicas and the arguments of JAX's
-    programs are compared.
+    With ``lines``, the lines that start a collective must be alike; with ``values``, replicas and the arguments of
+    JAX's programs are compared.
     """
     if start.is_initialising():
         start.after_init.append(lambda: begin(backend, lines=lines, values=values))

@@ -1,1 +1,1 @@
-"""``allranks rehearse``: run an unmodified program as N ranks on one machine, and report what would fail on a cluster."""
+"""``allranks rehearse``: run an unmodified program as N ranks on one machine; report what would fail on a cluster."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from allranks.findings import Finding, Note, Place
 from allranks.launch.job import Job
 from allranks.launch.result import JobResult
-from allranks.launch.target import Script, Target
+from allranks.launch.target import Target
 from allranks.rehearse import judge
 from allranks.rehearse.judge import failures, hosts, resume
 from allranks.rehearse.judge.base import Case
@@ -82,7 +82,9 @@ def rehearse(plan: Plan, *, say: Say) -> Rehearsal:
         if run.result.exit_code and not _was_killed(run):
             rehearsal.output = run.output
             if not _is_explained(run.result, rehearsal.findings):
-                rehearsal.failure = run.result
+                found = _again(plan, scenario, run.result) if scenario.name == "quiet" else []
+                _merge(rehearsal.findings, found)
+                rehearsal.failure = None if found else run.result
             if scenario.name == "quiet":
                 break
     return rehearsal
@@ -96,7 +98,30 @@ def _one(plan: Plan, scenario: Scenario, whole: Trace | None, known: Sequence[Fi
     if scenario.name == "resume":
         return _resume(plan, scenario, whole)
     delays = Delays(plan.ranks, scenario.seed) if scenario.name == "perturbed" else None
+    run = _run(plan, scenario, delays)
+    case = Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())
+    found = [_relative(one) for one in judge.all_findings(case)]
+    if scenario.name == "hosts":
+        found = [*(_relative(one) for one in hosts.judge(case)), *hosts.recoded(found, known)]
+    how = delays.words if delays else f"with the ranks on {plan.hosts} hosts"
+    ended = failures.collectives(run.result) if scenario.name == "quiet" else failures.race(run.result, how)
+    return run, [*found, *(_relative(one) for one in ended)]
 
+
+def _again(plan: Plan, scenario: Scenario, failed: JobResult) -> list[Finding]:
+    """Run once more, with the rank late that has failed; return what is wrong if it does not fail so: it was too early."""
+    first = failed.first_failure
+    if first is None or plan.ranks == 1:
+        return []
+    run = _run(plan, scenario, Delays(plan.ranks, 0, late=first.rank))
+    if run.result.exit_code:
+        return []
+    case = Case(run.trace, order_of(run.trace), "not seen with this rank 300 ms later", os.getcwd())
+    found = [*judge.all_findings(case), *failures.race(failed, "where it comes first")]
+    return [_relative(one) for one in found]
+
+
+def _run(plan: Plan, scenario: Scenario, delays: Delays | None) -> Run:
     def treat(effect: Effect) -> Treatment:
         assert delays is not None
         line = (effect.process, effect.place) if effect.place else effect.frames[:1]
@@ -104,17 +129,7 @@ def _one(plan: Plan, scenario: Scenario, whole: Trace | None, known: Sequence[Fi
 
     with _undone() as journal:
         settings = probe_settings(scenario, steps=plan.steps, hosts=plan.hosts, private=[tempfile.gettempdir()])
-        run = run_once(_job(plan), settings, journal=journal, treat=treat if delays else None)
-    case = Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())
-    found = [_relative(one) for one in judge.all_findings(case)]
-    if scenario.name == "hosts":
-        found = [*(_relative(one) for one in hosts.judge(case)), *hosts.recoded(found, known)]
-    how = delays.words if delays else f"with the ranks on {plan.hosts} hosts"
-    if scenario.name != "quiet":
-        ended = failures.race(run.result, how)
-    else:
-        ended = failures.collectives(run.result)
-    return run, [*found, *(_relative(one) for one in ended)]
+        return run_once(_job(plan), settings, journal=journal, treat=treat if delays else None)
 
 
 def _resume(plan: Plan, scenario: Scenario, whole: Trace | None) -> tuple[Run, list[Finding]]:
@@ -166,7 +181,12 @@ def _is_explained(result: JobResult, findings: Iterable[Finding]) -> bool:
     frame = failures.frame_of(failed) if failed else None
     if failed is not None and failures.kind_of(failed):
         return True
-    return frame is not None and any((one.place.path, one.place.line) == (frame.path, frame.line) for one in findings)
+    lines = {(place.path, place.line) for one in findings for place in (one.place, *_noted(one))}
+    return frame is not None and (frame.path, frame.line) in lines
+
+
+def _noted(finding: Finding) -> list[Place]:
+    return [note.place for note in finding.notes if note.place]
 
 
 def _relative(finding: Finding) -> Finding:
@@ -186,7 +206,7 @@ def _moved(place: Place | None) -> Place | None:
 
 
 def _merge(known: list[Finding], found: Iterable[Finding]) -> int:
-    """Add what is new; where a fault is known at its line, its way to be seen again is added. Return how many are new."""
+    """Add what is new, and to what is known how it was seen again; return how many are new."""
     new = 0
     for one in found:
         same = next((i for i, other in enumerate(known) if _is_same(other, one)), None)

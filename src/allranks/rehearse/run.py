@@ -46,7 +46,8 @@ def run_once(
     """Run a job under the watch. ``settings`` are what the probe in each rank reads; ``treat`` delays or fails calls;
     ``heard`` is called with each of them, in the watcher's thread.
 
-    ``journal`` notes all changes of files, for the caller to undo them. Raises what the watcher raised, if it failed: a trace with holes is no trace.
+    ``journal`` notes all changes of files, for the caller to undo them. Raises what the watcher raised, if it failed: a
+    trace with holes is no trace.
     """
     with tempfile.TemporaryDirectory(prefix="allranks-rehearse-") as folder:
         place = os.path.join(folder, "watch")

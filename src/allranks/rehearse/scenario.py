@@ -58,6 +58,7 @@ class Delays:
 
     ranks: int
     seed: int
+    late: int | None = None
     _calls: Counter[tuple[int, object]] = field(default_factory=Counter)
     _waited: Counter[int] = field(default_factory=Counter)
 
@@ -67,26 +68,35 @@ class Delays:
         if self._calls[rank, line] > _CALLS or self._waited[rank] >= _MOST:
             return 0.0
         changes = operation in _CHANGES
-        turn, chance = (self.seed - 1) % 3, random.Random(f"{self.seed}/{rank}/{sum(self._calls.values())}")
+        turn, chance = self._turn, random.Random(f"{self.seed}/{rank}/{sum(self._calls.values())}")
         if turn == 0:
             seconds = _DELAY if rank == 0 and changes else 0.0
         elif turn == 1:
             seconds = chance.uniform(0.3, 1.0) * _DELAY if changes else 0.0
         else:
-            late = random.Random(self.seed).randrange(1, self.ranks) if self.ranks > 1 else 0
-            seconds = _DELAY if rank == late else 0.0
+            seconds = _DELAY if rank == self._late else 0.0
         self._waited[rank] += seconds  # type: ignore[assignment]
         return seconds
 
     @property
     def words(self) -> str:
         """Return what was done, in words."""
-        turn = (self.seed - 1) % 3
+        turn = self._turn
         if turn == 0:
             return "with the file changes of rank 0 300 ms late"
         if turn == 1:
             return "with the file changes of all ranks 90 to 300 ms late"
-        return f"with the file calls of rank {random.Random(self.seed).randrange(1, max(2, self.ranks))} 300 ms late"
+        return f"with the file calls of rank {self._late} 300 ms late"
+
+    @property
+    def _turn(self) -> int:
+        return 2 if self.late is not None else (self.seed - 1) % 3
+
+    @property
+    def _late(self) -> int:
+        if self.late is not None:
+            return self.late
+        return random.Random(self.seed).randrange(1, self.ranks) if self.ranks > 1 else 0
 
 
 Probe: TypeAlias = dict[str, Any]

@@ -3,7 +3,6 @@
 import os
 import sys
 
-import torch
 import torch.distributed as dist
 
 FIXED = "--fixed" in sys.argv

@@ -2,7 +2,6 @@
 
 import sys
 
-import torch
 import torch.distributed as dist
 
 FIXED = "--fixed" in sys.argv

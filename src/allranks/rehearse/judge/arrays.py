@@ -62,15 +62,21 @@ def _same(by_rank: Mapping[int, Sequence[Event]]) -> Finding | None:
             if one.data["shape"] == other.data["shape"] and not set(one.data["parts"]) & set(other.data["parts"])
         ]
         varied = len({tuple(one.data["samples"]) for one, _ in pairs}) > 1
-        if len(pairs) >= _FEWEST and varied and all(one.data["samples"] == other.data["samples"] for one, other in pairs):
+        if (
+            len(pairs) >= _FEWEST
+            and varied
+            and all(one.data["samples"] == other.data["samples"] for one, other in pairs)
+        ):
             text = f"ranks {a} and {b} make their parts of {len(pairs)} global arrays of the same rows"
             evidence = [
-                (f"rank {e.rank}: part {e.data['parts'][0]} of {e.data['shape']}: rows "
-                 f"{', '.join(e.data['samples'][:3])}, ...", e)
-                for e in pairs[0]
-            ]  # fmt: skip
+                (f"rank {e.rank}: part {e.data['parts'][0]}: rows {_few(e.data['samples'])}", e) for e in pairs[0]
+            ]
             return finding(SAME, text, pairs[0][0], evidence)
     return None
+
+
+def _few(digests: Sequence[str]) -> str:
+    return ", ".join(digests[:3]) + (", ..." if len(digests) > 3 else "")
 
 
 def _replicas(by_rank: Mapping[int, Sequence[Event]]) -> Finding | None:

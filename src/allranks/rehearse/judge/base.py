@@ -1,16 +1,15 @@
-"""What a judgement is, and what all judges share: the words for a rank's statements, and findings made of events. Pure."""
+"""What all judges share: what they look at, and how events become findings. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from allranks.errors import name_ranks
 from allranks.findings import Confidence, Finding, Note, Place, Severity
 from allranks.rehearse.order import Order
 from allranks.rehearse.trace import Event, Frame, Trace
-
 
 # A file in a folder that each pretended host has for itself.
 OF_HOST = re.compile(r".*/allranks-rehearse-[^/]*/host(\d+)/\d+/(.*)")
@@ -50,15 +49,15 @@ def finding(
     kind: Kind,
     message: str,
     at: Event | Frame | None,
-    evidence: Iterable[tuple[str, Event | Frame | None]],
+    evidence: Sequence[tuple[str, Event | Frame | None]],
     *,
     confidence: Confidence = "high",
 ) -> Finding | None:
-    """Return the finding at a place, with its evidence; None where no line of the program is known for it."""
-    frame = at.where if isinstance(at, Event) else at
+    """Return the finding at a place, with its evidence; None where no line of the program is known for any of it."""
+    notes = tuple(Note(text, place_of(_frame(one))) for text, one in evidence)
+    frame = _frame(at) or next((frame for _, one in evidence if (frame := _frame(one))), None)
     if frame is None:
         return None
-    notes = tuple(Note(text, place_of(one.where if isinstance(one, Event) else one)) for text, one in evidence)
     return Finding(
         kind.code,
         kind.name,
@@ -71,6 +70,10 @@ def finding(
         notes,
         confidence=confidence,
     )
+
+
+def _frame(one: Event | Frame | None) -> Frame | None:
+    return one.where if isinstance(one, Event) else one
 
 
 def place_of(frame: Frame | None) -> Place | None:

@@ -33,7 +33,7 @@ UNEVEN = Kind(
     "AR304",
     "uneven-steps",
     "error",
-    "The rank with more batches waits in a collective for ranks that have left the loop: the job hangs at the epoch's end.",
+    "The rank with more batches waits in a collective for those that have left the loop: the job hangs.",
     "Give all ranks the same number of batches: drop_last=True, DistributedSampler, or Join.",
 )
 WORKERS = Kind(
@@ -122,8 +122,14 @@ def _same(
         if len(pairs) < _FEWEST or not _varies([one for one, _ in pairs]):
             continue
         if all(sorted(one.data["samples"]) == sorted(other.data["samples"]) for one, other in pairs):
-            ranks = [r for r in sorted(events) if r in (a, b) or (a, r) in replicas and _samples(events[r]) == _samples(events[a])]
-            text = f"{name_ranks(ranks)} get the same {len(pairs)} batches: each of {len(pairs[0][0].data['samples'])} samples is the same"
+            ranks = [
+                r
+                for r in sorted(events)
+                if r in (a, b) or ((a, r) in replicas and _samples(events[r]) == _samples(events[a]))
+            ]
+            text = (
+                f"{name_ranks(ranks)} get the same {len(pairs)} batches of {len(pairs[0][0].data['samples'])} samples"
+            )
             evidence = [
                 (f"rank {one.rank}, batch {n}: samples {', '.join(one.data['samples'][:3])}, ...", one)
                 for n, pair in enumerate(pairs[:1])
@@ -163,13 +169,14 @@ def _overlap(
                 f"ranks {a} and {b} share {shared} of {min(len(mine), len(theirs))} samples of an epoch: "
                 "each goes through all of the data, in an order of its own"
             )
-            evidence = [
-                (f"rank {rank}: a loader of {epochs[rank][0].data['length']} batches, sampler "
-                 f"{epochs[rank][0].data['sampler']} of {epochs[rank][0].data['samples']} samples", epochs[rank][0])
-                for rank in (a, b)
-            ]  # fmt: skip
+            evidence = [(f"rank {rank}: {_loader(epochs[rank][0])}", epochs[rank][0]) for rank in (a, b)]
             return finding(SAME, text, at, evidence)
     return None
+
+
+def _loader(epoch: Event) -> str:
+    data = epoch.data
+    return f"a loader of {data['length']} batches, {data['sampler']} of {data['samples']} samples"
 
 
 def _workers(first: Mapping[int, Sequence[Event]], at: Event) -> Finding | None:
@@ -178,7 +185,7 @@ def _workers(first: Mapping[int, Sequence[Event]], at: Event) -> Finding | None:
         workers = at.data["workers"]
         repeated = sum(1 for number in counts.values() if number == workers)
         if len(counts) >= _FEWEST and repeated > len(counts) / 2:
-            text = f"{repeated} of {len(counts)} samples come {workers} times in one epoch of rank {rank}: once from each worker"
+            text = f"{repeated} of {len(counts)} samples of rank {rank} come {workers} times: once from each worker"
             return finding(WORKERS, text, at, [(f"rank {rank}: a loader with {workers} workers", at)])
     return None
 

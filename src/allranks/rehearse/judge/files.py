@@ -10,12 +10,11 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from allranks.findings import Finding
 from allranks.rehearse.judge.base import Case, Kind, finding, moment, who
 from allranks.rehearse.order import Order
-from allranks.rehearse.trace import Event, Frame
+from allranks.rehearse.trace import Event
 
 _WRITES = ("write", "create", "append", "truncate")
 _MAKES = (*_WRITES, "exclusive", "mkdir", "link")
@@ -129,7 +128,7 @@ def _of_path(case: Case, path: _Path) -> Iterator[Finding]:
     if pair := _unordered(order, path.removals, [*path.reads, *path.makes, *path.removals]):
         yield from _removal(case, path, *pair)
         return
-    made = [event for event in (*path.writes, *path.moves) if not event.data["operation"] == "append"]
+    made = [event for event in (*path.writes, *path.moves) if event.data["operation"] != "append"]
     if pair := _unordered(order, made, path.reads):
         yield from _read(case, path, *pair)
     elif one := _directory_used(case, path):
@@ -215,7 +214,10 @@ def _directory_used(case: Case, path: _Path) -> Finding | None:
             continue
         for one in made:
             if one.rank != use.rank and not case.order.is_ordered(one, use):
-                text = f"{who([use])} makes {case.name(name)} in a folder that {who([one])} makes, and nothing orders the two"
+                text = (
+                    f"{who([use])} makes {case.name(name)} in a folder that {who([one])} makes, and nothing orders "
+                    "the two"
+                )
                 return finding(BARRIER, text, use, _evidence(case, one, use))
     return None
 

@@ -1,4 +1,4 @@
-"""What is wrong only where ranks are on several hosts: local ranks for global ones, local disks for shared ones. Pure."""
+"""What is wrong where ranks are on several hosts: local ranks taken for global ones, local disks for shared. Pure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def judge(case: Case) -> Iterator[Finding]:
                 f"rank {event.rank} on host {found[1]} looks for {case.name(path)}, which rank {others[0].rank} has "
                 "made on the disk of another host"
             )
-            evidence = [(f"rank {others[0].rank} makes it here", others[0]), (f"rank {event.rank} does not find it", event)]
+            evidence = [
+                (f"rank {others[0].rank} makes it here", others[0]),
+                (f"rank {event.rank} does not find it", event),
+            ]
             one = finding(LOCAL_DISK, text, event, evidence)
             if one is not None:
                 yield one

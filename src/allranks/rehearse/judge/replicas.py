@@ -2,7 +2,8 @@
 
 Replicas begin with equal weights and get equal gradients, since these were reduced over the ranks. Equal weights with
 gradients that differ, and weights that differ after the step: nobody reduces them. Weights that differ with equal
-gradients: nobody has made the weights alike. Ranks that hold parts of one model (other shapes, DTensor) are not compared.
+gradients: nobody has made the weights alike. Ranks that hold parts of one model (other shapes, DTensor) are not
+compared.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from allranks.errors import name_ranks
@@ -21,7 +23,7 @@ NOT_AVERAGED = Kind(
     "AR705",
     "gradients-not-averaged",
     "error",
-    "Each rank trains a model of its own on its part of the data; the one that is saved has seen one rank's part only.",
+    "Each rank trains a model of its own; the one that is saved has seen one rank's part of the data.",
     "Wrap the model (DistributedDataParallel, fully_shard), or all_reduce the gradients before the optimizer's step.",
 )
 NOT_ALIKE = Kind(
@@ -43,7 +45,7 @@ NO_GRADIENT = Kind(
     "optimizer-without-gradients",
     "error",
     "The optimizer changes nothing: the model that is saved is the one at the start.",
-    "Make the optimizer of the parameters that the loss is computed from: after the model is wrapped, moved or sharded.",
+    "Make the optimizer of the parameters that are trained: after the model is wrapped, moved or sharded.",
 )
 PARTED = Kind(
     "AR004",
@@ -124,13 +126,14 @@ def _of(case: Case, tables: list[Table]) -> Finding | None:
         if later and all(i in table.differing("value") for table in later):
             places = [j for j in gradients if all(j in table.differing("value") for table in later)]
             return _never_reduced(case, first, later[0], places)
-    for before, table in zip(tables, tables[1:], strict=False):
+    for before, table in pairwise(tables):
         apart = [i for i in table.differing("value") if i not in before.differing("gradient")]
         if apart and not before.differing("value"):
             rates = [event.data["rates"] for event in table.events]
             text = (
                 f"{_some(table, apart)}: equal on all ranks up to step {before.number + 1} of the optimizer with equal "
-                f"gradients, not after it" + (f"; learning rates {_by_rank(rates)}" if len(set(map(str, rates))) > 1 else "")
+                f"gradients, not after it"
+                + (f"; learning rates {_by_rank(rates)}" if len(set(map(str, rates))) > 1 else "")
             )
             return finding(PARTED, text, before.events[0], _evidence(table, apart[0]))
     return None
@@ -139,11 +142,18 @@ def _of(case: Case, tables: list[Table]) -> Finding | None:
 def _begun_apart(case: Case, table: Table, unequal: tuple[int, ...], gradients: tuple[int, ...]) -> Finding | None:
     reads = [e for e in case.trace.of("file") if e.data["operation"] == "read" and e.time < table.events[0].time]
     loaded = {event.rank for event in case.trace.of("load") if event.time < table.events[0].time}
-    readers = {e.rank for e in reads if e.where and e.data["paths"][0].endswith((".pt", ".pth", ".ckpt", ".bin", ".safetensors"))}
+    readers = {
+        e.rank
+        for e in reads
+        if e.where and e.data["paths"][0].endswith((".pt", ".pth", ".ckpt", ".bin", ".safetensors"))
+    }
     some = loaded or readers
     if some and len(some) < case.trace.ranks:
         event = next(e for e in (*case.trace.of("load"), *reads) if e.rank in some)
-        text = f"{name_ranks(sorted(some))} of {case.trace.ranks} load weights here, and the others go on with others: {_some(table, unequal)}"
+        text = (
+            f"{name_ranks(sorted(some))} of {case.trace.ranks} load weights here, and the others go on with others: "
+            f"{_some(table, unequal)} differ"
+        )
         return finding(LOADED_BY_ONE, text, event, _evidence(table, unequal[0]))
     if gradients:
         text = (
@@ -159,12 +169,15 @@ def _never_reduced(case: Case, first: Table, later: Table, places: list[int]) ->
     del case
     whole = len(places) == len(first.rows[0])
     what = "the gradients" if whole else f"the gradients of {_some(first, places)}"
-    text = f"{what} differ between ranks at the optimizer's step {first.number + 1}, and the weights after it: nothing averages them"
+    text = (
+        f"{what} differ between ranks at the optimizer's step {first.number + 1}, and so do the weights after it: "
+        "nothing averages them"
+    )
+    at = places[0]
     evidence = [
-        (f"rank {event.rank}: gradient {first.rows[event.rank][places[0]].gradient}, weights after the step "
-         f"{later.rows[event.rank][places[0]].value}", event)
-        for event in first.events[:2]
-    ]  # fmt: skip
+        (f"rank {rank}: gradient {row[at].gradient}, weights after it {later.rows[rank][at].value}", first.events[rank])
+        for rank, row in enumerate(first.rows[:2])
+    ]
     return finding(NOT_AVERAGED, text, first.events[0], evidence)
 
 
@@ -178,10 +191,9 @@ def _some(table: Table, places: list[int] | tuple[int, ...]) -> str:
 def _evidence(table: Table, place: int) -> list[tuple[str, Event]]:
     values = Counter(row[place].value for row in table.rows)
     return [
-        (f"rank {event.rank}: weights {table.rows[event.rank][place].value}, gradient "
-         f"{table.rows[event.rank][place].gradient or 'none'}", event)
-        for event in table.events[: max(2, len(values))]
-    ]  # fmt: skip
+        (f"rank {rank}: weights {row[place].value}, gradient {row[place].gradient or 'none'}", table.events[rank])
+        for rank, row in enumerate(table.rows[: max(2, len(values))])
+    ]
 
 
 def _by_rank(rates: list[object]) -> str:

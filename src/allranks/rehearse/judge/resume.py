@@ -39,7 +39,7 @@ Samples = Mapping[int, Sequence[str]]
 
 
 def judge(whole: Trace, runs: Sequence[Trace]) -> Iterator[Finding]:
-    """Yield what is wrong with the runs after a kill; ``runs`` are that which was killed first, and those that follow."""
+    """Yield what is wrong after a kill; ``runs`` are the one that was killed first, and those that follow."""
     weights = _weights(whole)
     for number, run in enumerate(runs[1:], 1):
         read = _checkpoint_read(runs[number - 1], run)
@@ -76,7 +76,7 @@ def _of_one(
     at = next((step for step in sorted(weights, reverse=True) if weights[step] == started[0]), None)
     first = _first(run, "weights")
     if at == 0:
-        text = f"after the {which} interruption training begins anew: the weights before its first step are those of step 0"
+        text = f"after the {which} interruption training begins anew: its first weights are those of step 1"
         return finding(BEGINS_ANEW, text, read, [*evidence, ("the first step after it", first)])
     if at is None:
         best = max(weights, key=lambda step: sum(a == b for a, b in zip(weights[step], started[0], strict=False)))
@@ -98,7 +98,11 @@ def _data(whole: Trace, run: Trace, at: int, which: str, evidence: list[tuple[st
     place = _first(run, "batch") or _first(run, "input") or _first(run, "global")
     as_step = next((step for step, those in sorted(before.items()) if those == after[0]), None)
     if as_step is not None:
-        what = f"again those of step {as_step + 1}" if as_step < at else f"those of step {as_step + 1}: {as_step - at} steps of data are lost"
+        what = (
+            f"again those of step {as_step + 1}"
+            if as_step < at
+            else f"those of step {as_step + 1}: {as_step - at} steps of data are lost"
+        )
         text = f"after the {which} interruption, step {at + 1} gets other samples than without it: {what}"
         return finding(DATA, text, place, evidence)
     seen = {sample for step, those in before.items() if step < at for sample in those}
@@ -131,7 +135,9 @@ def _state(
     elif gradients_before == gradients_after:
         what = "gradients are the same and weights after the step are not: the optimizer's state is not restored"
     else:
-        what = "weights and samples are the same and gradients are not: random state (dropout) or buffers are not restored"
+        what = (
+            "weights and samples are the same and gradients are not: random state (dropout) or buffers are not restored"
+        )
     text = f"after the {which} interruption step {at + 1} does other than without it: {what}"
     return finding(STATE, text, evidence[0][1], [*evidence, ("the first step after it", _first(run, "weights"))])
 
@@ -170,19 +176,39 @@ def _first(trace: Trace, kind: str) -> Event | None:
 def _checkpoint_read(before: Trace, run: Trace) -> Event | None:
     """Return the event at which a run reads a file that the run before it has written."""
     written = {
-        path for e in before.of("file") if e.data["operation"] not in ("read", "exists", "list") for path in e.data["paths"]
+        path
+        for e in before.of("file")
+        if e.data["operation"] not in ("read", "exists", "list")
+        for path in e.data["paths"]
     }
     return next(
         (
             e
             for e in run.of("file")
-            if e.data["operation"] == "read" and e.where and e.data["existed"] and is_checkpoint(e.data["paths"][0]) and e.data["paths"][0] in written
+            if e.data["operation"] == "read"
+            and e.where
+            and e.data["existed"]
+            and is_checkpoint(e.data["paths"][0])
+            and e.data["paths"][0] in written
         ),
         None,
     )
 
 
-_ENDINGS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".pkl", ".pickle", ".npz", ".npy", ".msgpack", ".tar", ".distcp")
+_ENDINGS = (
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".safetensors",
+    ".bin",
+    ".pkl",
+    ".pickle",
+    ".npz",
+    ".npy",
+    ".msgpack",
+    ".tar",
+    ".distcp",
+)
 _WORDS = ("ckpt", "checkpoint", "snapshot", "orbax", "state")
 
 

@@ -25,7 +25,7 @@ def judge(case: Case) -> Iterator[Finding]:
         lines[event.where, event.data["tracker"]].append(event)
     for (_, tracker), events in lines.items():
         ranks = {event.rank for event in events}
-        if len(ranks) < 2 or all("run_group" in event.data for event in events):
+        if len(ranks) < 2 or all("group" in event.data.get("run", ()) for event in events):
             continue
         text = f"{who(events)} each begin a run of {tracker}"
         one = finding(RUNS, text, events[0], [(f"rank {e.rank} begins a run", e) for e in events[:4]])

@@ -1,4 +1,4 @@
-"""What a rank does by JAX: meetings that block the host, programs across processes, local rows of global arrays, values.
+"""What a rank does by JAX: meetings that block the host, programs across processes, rows of global arrays, values.
 
 Attached when JAX is imported, or now if it has been.
 """
@@ -16,7 +16,13 @@ from allranks.rehearse.probe.page import STEP
 from allranks.rehearse.probe.record import Recorder
 
 # By function of multihost_utils: whom its leaving waits for.
-_MEETINGS = ("sync_global_devices", "process_allgather", "broadcast_one_to_all", "assert_equal", "reached_preemption_sync_point")
+_MEETINGS = (
+    "sync_global_devices",
+    "process_allgather",
+    "broadcast_one_to_all",
+    "assert_equal",
+    "reached_preemption_sync_point",
+)
 _MAKERS = ("make_array_from_process_local_data", "make_array_from_callback")
 _VALUES, _BATCHES, _ROWS = 200, 200, 256
 # Replicated arguments are compared at so many runs of a program, and so many elements of each.
@@ -70,7 +76,13 @@ class _Probe:
                 return original(*args, **options)
             self._inside.is_on = True
             self._counts["jax"] += 1
-            data = {"key": f"jax/{self._counts['jax']}", "name": name, "way": "all", "root": None, "members": []}
+            data: dict[str, Any] = {
+                "key": f"jax/{self._counts['jax']}",
+                "name": name,
+                "way": "all",
+                "root": None,
+                "members": [],
+            }
             try:
                 self._recorder.meeting("enter", **data)
                 result = original(*args, **options)
@@ -176,7 +188,7 @@ def _digest(array: Any) -> str:
     import numpy as np
     import xxhash
 
-    return str(xxhash.xxh3_64_hexdigest(np.ascontiguousarray(array)))
+    return str(xxhash.xxh3_64_hexdigest(np.ascontiguousarray(array).tobytes()))
 
 
 def _rows(array: Any) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import threading
 import time
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from allranks.rehearse.probe.page import KILL_AT, POSITION, STEP, Page
@@ -81,7 +81,7 @@ class Recorder:
 
     def place(self) -> int:
         """Return the number of the user's line that this thread runs, with its callers; 0 where there is none."""
-        frames = []
+        frames: list[tuple[CodeType, int | None]] = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and len(frames) < _FRAMES:
             if self.is_users(frame.f_code.co_filename):

@@ -1,4 +1,4 @@
-"""Begin to record what this rank does, before its program runs. The agent calls `begin` where a rehearsal asks for it."""
+"""Begin to record what this rank does, before its program runs. In a rehearsal, the agent calls `begin`."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class _Probe:
             if (original := getattr(c10d, name, None)) is not None:
                 self._replace(c10d, name, self._meeting(c10d, original, name, way, root))
         for name in _ALL_RANKS:
-            self._replace(c10d, name, self._of_all(c10d, getattr(c10d, name), name))
+            self._replace(c10d, name, self._of_all(getattr(c10d, name), name))
         work: Any = c10d.Work
         work.wait = self._waiting(work.wait)
 
@@ -111,14 +111,20 @@ class _Probe:
             "members": members,
         }
 
-    def _of_all(self, c10d: Any, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def _of_all(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(original)
         def meeting(*args: Any, **kwargs: Any) -> Any:
             if getattr(self._depth, "inside", False):
                 return original(*args, **kwargs)
             self._depth.inside = True
             self._counts[name] += 1
-            data = {"key": f"{name}/{self._counts[name]}", "name": name, "way": "all", "root": None, "members": []}
+            data: dict[str, Any] = {
+                "key": f"{name}/{self._counts[name]}",
+                "name": name,
+                "way": "all",
+                "root": None,
+                "members": [],
+            }
             try:
                 self._recorder.meeting("enter", **data)
                 result = original(*args, **kwargs)
@@ -173,7 +179,7 @@ class _Probe:
         return bool(self._steps) and self._recorder.page.get(STEP) >= self._steps
 
     def _is_recorded(self, step: int) -> bool:
-        """Say whether weights are recorded ahead of this step (from 0): the first ones, then ever rarer if that is dear."""
+        """Say whether weights are recorded ahead of this step (from 0): the first ones, then ever rarer."""
         return step < _ALL_STEPS[self._is_cheap] or step & (step - 1) == 0
 
     def _record_weights(self, optimizer: Any, entry: list[int]) -> None:
@@ -354,7 +360,7 @@ def digest(tensor: Any) -> str:
 
 
 def _samples(batch: Any) -> list[str]:
-    """Return a digest for each row of a batch, of its first tensor that has rows with content; one of the whole else."""
+    """Return a digest for each row of a batch, of its largest tensor that has rows."""
     torch = sys.modules["torch"]
     tensors = [one for one in _leaves(batch) if isinstance(one, torch.Tensor) and one.numel() and one.dim()]
     if not tensors:

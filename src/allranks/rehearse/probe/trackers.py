@@ -40,7 +40,7 @@ def _watch(recorder: Recorder, name: str, begin: str, log: str, module: Any) -> 
         def beginning(*args: Any, **options: Any) -> Any:
             said = {key: str(options[key]) for key in ("group", "id", "mode", "run_id", "resume") if key in options}
             if options.get("mode") != "disabled":
-                recorder.write("tracker", tracker=name, **{f"run_{key}": value for key, value in said.items()})
+                recorder.write("tracker", tracker=name, run=said)
             return original(*args, **options)
 
         setattr(module, begin, beginning)

@@ -126,9 +126,8 @@ class Server:
         for key, events in self._selector.select(timeout):
             if key.fileobj is self._socket:
                 self._accept()
-            elif isinstance(key.data, _Rank):
-                if events & selectors.EVENT_READ:
-                    self._take(key.data)
+            elif isinstance(key.data, _Rank) and events & selectors.EVENT_READ:
+                self._take(key.data)
         now = time.monotonic()
         while self._waiting and self._waiting[0][0] <= now:
             _, _, listener, stopped, failing = heapq.heappop(self._waiting)
@@ -191,7 +190,7 @@ class Server:
         operation = call.operation
         if call.flags_at:
             operation = opened_for(int.from_bytes(kernel.read_memory(stopped.thread, call.flags_at, 8), "little"))
-        frames = ()
+        frames: tuple[tuple[str, int, str], ...] = ()
         if not place and stopped.thread == rank.process and operation != "read":
             frames = self._stacks.of_main_thread(rank.process, rank.page)
         return Effect(
@@ -223,4 +222,3 @@ class Server:
 
 def _is_there(path: str) -> bool:
     return os.path.lexists(path)
-

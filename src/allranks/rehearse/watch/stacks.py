@@ -16,7 +16,10 @@ from allranks.agent import load
 from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
 
 _LINE = re.compile(r'  File "(.*)", line (\d+) in (.*)')
-_PATIENCE, _LOOK = 0.05, 0.0002  # seconds
+# Seconds: how long the stacks may take, how long after their last change they are whole, and between two looks.
+_PATIENCE, _QUIET, _LOOK = 1.0, 0.02, 0.0002
+_END = b" in <module>\n"
+_LONGEST = 1 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -48,15 +51,14 @@ def _ask(process: int, thread: int, file: object) -> str:
     before = os.fstat(descriptor).st_size
     if _libc.tgkill(process, thread, signal.SIGURG):
         return ""
-    until = time.monotonic() + _PATIENCE
-    size = before
-    while time.monotonic() < until:
+    now = changed = time.monotonic()
+    until, text = now + _PATIENCE, b""
+    while now < until and not (text and (text.endswith(_END) or now - changed > _QUIET)):
         time.sleep(_LOOK)
-        now = os.fstat(descriptor).st_size
-        if now == size != before:
-            break
-        size = now
-    return os.pread(descriptor, size - before, before).decode(errors="replace")
+        now = time.monotonic()
+        if len(more := os.pread(descriptor, _LONGEST, before)) > len(text):
+            text, changed = more, now
+    return text.decode(errors="replace")
 
 
 def _main_thread(text: str) -> tuple[tuple[str, int, str], ...]:
