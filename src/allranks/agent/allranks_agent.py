@@ -109,8 +109,6 @@ def activate(environ: Mapping[str, str]) -> None:
     if not faulthandler.is_enabled():
         faulthandler.enable(file=2)  # a crash in C says where Python was
     report("started")
-    if "ALLRANKS_PROBE" in environ:
-        hang.package("allranks.rehearse.probe.start").begin()
 
 
 def listen(rank: int, host: str, listener: Listener) -> None:

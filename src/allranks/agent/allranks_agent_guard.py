@@ -1,4 +1,4 @@
-"""Start the guard of a program that has joined the other ranks, under `allranks run --guard`."""
+"""Start what watches a program: the probe of `allranks rehearse`, and once it has joined the guard of `--guard`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ def is_wanted() -> bool:
 
 
 def on_report(kind: str, **fields: Any) -> None:
-    """Take a message of the agent; start the guard once this rank has joined all others."""
+    """Take a message of the agent; start the probe at once, the guard once this rank has joined all others."""
     global _has_begun
+    if kind == "started" and "ALLRANKS_PROBE" in os.environ:
+        hang.package("allranks.rehearse.probe.start").begin()
     if not is_wanted() or kind != "joined" or _has_begun or not fields["size"] == int(os.environ["ALLRANKS_SIZE"]) > 1:
         return
     _has_begun = True

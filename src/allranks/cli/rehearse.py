@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
         budget=arguments.budget,
         **options,
     )
-    done = rehearse(plan, say=lambda line: print(line, file=sys.stderr, flush=True))
+    done = rehearse(plan, progress=lambda line: print(line, file=sys.stderr, flush=True))
     report = _report(done)
     _print(report, arguments)
     if done.failure is not None:

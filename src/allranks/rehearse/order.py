@@ -1,7 +1,8 @@
 """Which events of a run are ordered: happens-before over all ranks (vector clocks). Pure.
 
-An event of one rank happens before one of another where something forces it to: a meeting that blocks the host (a
-barrier, a collective), a lock that the first has left and the second has taken, a file for which the second has waited.
+An event of one rank happens before one of another where something forces it to: a synchronisation that blocks the
+host (a barrier, a collective), a lock that the first has left and the second has taken, a file for which the second has
+waited.
 That it was earlier by the clock orders nothing. Between a rank's own events, their order in its trace counts.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from allranks.rehearse.trace import Event, Trace
 
 Clock = tuple[int, ...]
-# Whose entering a leave waits for, by the way of a meeting.
+# Whose entering a leave waits for, by the way of a synchronisation.
 _WAITS_FOR_ALL, _WAITS_FOR_ROOT = ("all", "to"), "from"
 
 
@@ -54,12 +55,12 @@ def order_of(trace: Trace) -> Order:
 def _edges(rows: Sequence[Sequence[Event]], index: dict[int, int]) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """Return, by (rank, index) of an event, the events that must be before it: (rank, index) of each."""
     edges: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for earlier, later in (*_meetings(rows), *_locks(rows), *_awaited_files(rows)):
+    for earlier, later in (*_synchronisations(rows), *_locks(rows), *_awaited_files(rows)):
         edges[later.rank, index[id(later)]].append((earlier.rank, index[id(earlier)]))
     return edges
 
 
-def _meetings(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Event]]:
+def _synchronisations(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Event]]:
     entered: dict[str, list[Event]] = defaultdict(list)
     for row in rows:
         for event in row:

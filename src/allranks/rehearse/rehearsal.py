@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from allranks.findings import Finding, Note, Place
-from allranks.launch.job import Job
+from allranks.launch.job import Job, Target
 from allranks.launch.result import JobResult
-from allranks.launch.target import Target
 from allranks.rehearse import judge
 from allranks.rehearse.judge import failures, hosts, resume
 from allranks.rehearse.judge.base import Case
@@ -54,11 +53,11 @@ class Rehearsal:
     output: str = ""
 
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def rehearse(plan: Plan, *, say: Say) -> Rehearsal:
-    """Run the scenarios of a plan, as many as its budget allows, and judge them. ``say`` gets a line of progress."""
+def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
+    """Run the scenarios of a plan, as many as its budget allows, and judge them. ``progress`` gets a line of progress."""
     rehearsal = Rehearsal()
     started = time.monotonic()
     todo = [one for one in scenarios(plan.names, seeds=plan.seeds, first_seed=plan.seed) if one.name in _DONE]
@@ -72,13 +71,13 @@ def rehearse(plan: Plan, *, say: Say) -> Rehearsal:
             rehearsal.skipped.append((scenario, f"the budget of {plan.budget:g} s is used up"))
             continue
         begun = time.monotonic()
-        whole = next((run.trace for one, run, _ in rehearsal.runs if one.name == "quiet"), None)
-        run, found = _one(plan, scenario, whole, rehearsal.findings)
+        baseline = next((run.trace for one, run, _ in rehearsal.runs if one.name == "quiet"), None)
+        run, found = _one(plan, scenario, baseline, rehearsal.findings)
         seconds = time.monotonic() - begun
         longest = max(longest, seconds)
         rehearsal.runs.append((scenario, run, seconds))
         new = _merge(rehearsal.findings, found)
-        say(_line(number, len(todo), scenario, run, seconds, plan.ranks, new))
+        progress(_line(number, len(todo), scenario, run, seconds, plan.ranks, new))
         if run.result.exit_code and not _was_killed(run):
             rehearsal.output = run.output
             if not _is_explained(run.result, rehearsal.findings):
@@ -93,23 +92,23 @@ def rehearse(plan: Plan, *, say: Say) -> Rehearsal:
 _DONE: tuple[Name, ...] = ("quiet", "perturbed", "hosts", "resume")
 
 
-def _one(plan: Plan, scenario: Scenario, whole: Trace | None, known: Sequence[Finding]) -> tuple[Run, list[Finding]]:
+def _one(plan: Plan, scenario: Scenario, baseline: Trace | None, known: Sequence[Finding]) -> tuple[Run, list[Finding]]:
     """Make the run, or runs, of a scenario; return the last one and what was found."""
     if scenario.name == "resume":
-        return _resume(plan, scenario, whole)
+        return _resume(plan, scenario, baseline)
     delays = Delays(plan.ranks, scenario.seed) if scenario.name == "perturbed" else None
     run = _run(plan, scenario, delays)
     case = Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())
     found = [_relative(one) for one in judge.all_findings(case)]
     if scenario.name == "hosts":
         found = [*(_relative(one) for one in hosts.judge(case)), *hosts.recoded(found, known)]
-    how = delays.words if delays else f"with the ranks on {plan.hosts} hosts"
+    how = delays.description if delays else f"with the ranks on {plan.hosts} hosts"
     ended = failures.collectives(run.result) if scenario.name == "quiet" else failures.race(run.result, how)
     return run, [*found, *(_relative(one) for one in ended)]
 
 
 def _again(plan: Plan, scenario: Scenario, failed: JobResult) -> list[Finding]:
-    """Run once more, with the rank late that has failed; return what is wrong if it does not fail so: it was too early."""
+    """Run once more with the failed rank late; return what is wrong if it does not fail so: it was too early."""
     first = failed.first_failure
     if first is None or plan.ranks == 1:
         return []
@@ -132,20 +131,20 @@ def _run(plan: Plan, scenario: Scenario, delays: Delays | None) -> Run:
         return run_once(_job(plan), settings, journal=journal, treat=treat if delays else None)
 
 
-def _resume(plan: Plan, scenario: Scenario, whole: Trace | None) -> tuple[Run, list[Finding]]:
+def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run, list[Finding]]:
     """Kill all ranks after a checkpoint, twice, and let the third start run to its end."""
     settings = probe_settings(scenario, steps=plan.steps)
     runs: list[Run] = []
     with _undone() as journal:
-        if whole is None:
-            whole = run_once(_job(plan), settings, journal=journal).trace
+        if baseline is None:
+            baseline = run_once(_job(plan), settings, journal=journal).trace
             journal.undo()
         for number in range(3):
-            heard = _kill_after_checkpoint if number < 2 else None
-            runs.append(run_once(_job(plan), settings, journal=journal, heard=heard))
-            if resume.unseen(whole, [run.trace for run in runs]) or not _was_killed(runs[-1]):
+            on_effect = _kill_after_checkpoint if number < 2 else None
+            runs.append(run_once(_job(plan), settings, journal=journal, on_effect=on_effect))
+            if resume.unseen(baseline, [run.trace for run in runs]) or not _was_killed(runs[-1]):
                 break
-    found = resume.judge(whole, [run.trace for run in runs])
+    found = resume.judge(baseline, [run.trace for run in runs])
     return runs[-1], [_relative(one) for one in found]
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from allranks.launch.console import Console
 from allranks.launch.engines import local
+from allranks.launch.fork_server import ForkServer
 from allranks.launch.job import Job
-from allranks.launch.keeper import Keeper
 from allranks.launch.result import JobResult
 from allranks.rehearse.probe import hosts
 from allranks.rehearse.probe.files import is_interesting
@@ -39,12 +39,12 @@ def run_once(
     settings: Mapping[str, Any],
     *,
     journal: Journal | None = None,
-    keeper: Keeper | None = None,
+    fork_server: ForkServer | None = None,
     treat: Treat | None = None,
-    heard: Callable[[Server, Effect], None] | None = None,
+    on_effect: Callable[[Server, Effect], None] | None = None,
 ) -> Run:
     """Run a job under the watch. ``settings`` are what the probe in each rank reads; ``treat`` delays or fails calls;
-    ``heard`` is called with each of them, in the watcher's thread.
+    ``on_effect`` is called with each of them, in the watcher's thread.
 
     ``journal`` notes all changes of files, for the caller to undo them. Raises what the watcher raised, if it failed: a
     trace with holes is no trace.
@@ -52,15 +52,15 @@ def run_once(
     with tempfile.TemporaryDirectory(prefix="allranks-rehearse-") as folder:
         place = os.path.join(folder, "watch")
         obstacle = listener.unavailable()
-        told = {**settings, "folder": folder, "socket": "" if obstacle else place}
-        real = _real_path(told, job.ranks)
-        job = replace(job, probe=json.dumps(told))
+        reported = {**settings, "folder": folder, "socket": "" if obstacle else place}
+        real = _real_path(reported, job.ranks)
+        job = replace(job, probe=json.dumps(reported))
         output = io.BytesIO()
         console = Console(job.ranks, out=output, color=False, live=False, quiet=True)
         with Server(
-            place, is_interesting=_is_the_programs, treat=treat, heard=heard, journal=journal, real_path=real
+            place, is_interesting=_is_the_programs, treat=treat, on_effect=on_effect, journal=journal, real_path=real
         ) as server:
-            result = local.run(job, console, keeper=keeper)
+            result = local.run(job, console, fork_server=fork_server)
         console.close()
         if server.failure is not None:
             raise server.failure
@@ -84,7 +84,7 @@ def _real_path(settings: Mapping[str, Any], ranks: int) -> Callable[[int, str], 
     for host in range(count):
         for number in range(len(settings["private"])):
             os.makedirs(os.path.join(settings["folder"], f"host{host}", str(number)), exist_ok=True)
-    return lambda rank, path: hosts.own_path(settings, hosts.host_of(rank, ranks, count), path)
+    return lambda rank, path: hosts.real_path(settings, hosts.host_of(rank, ranks, count), path)
 
 
 def _trace(

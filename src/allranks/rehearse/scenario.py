@@ -5,8 +5,8 @@ All that is by chance in a scenario comes from its seed, so that the same seed d
 
 from __future__ import annotations
 
-import random
-from collections import Counter
+import zlib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
@@ -60,26 +60,26 @@ class Delays:
     seed: int
     late: int | None = None
     _calls: Counter[tuple[int, object]] = field(default_factory=Counter)
-    _waited: Counter[int] = field(default_factory=Counter)
+    _waited: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def seconds(self, rank: int, operation: str, line: object) -> float:
         """Return how long this call waits. ``line`` is the place that makes it: of each, the first calls wait."""
         self._calls[rank, line] += 1
         if self._calls[rank, line] > _CALLS or self._waited[rank] >= _MOST:
             return 0.0
-        changes = operation in _CHANGES
-        turn, chance = self._turn, random.Random(f"{self.seed}/{rank}/{sum(self._calls.values())}")
+        changes, turn = operation in _CHANGES, self._turn
         if turn == 0:
             seconds = _DELAY if rank == 0 and changes else 0.0
         elif turn == 1:
-            seconds = chance.uniform(0.3, 1.0) * _DELAY if changes else 0.0
+            chance = _chance(f"{self.seed}/{rank}/{sum(self._calls.values())}")
+            seconds = (0.3 + 0.7 * chance) * _DELAY if changes else 0.0
         else:
             seconds = _DELAY if rank == self._late else 0.0
-        self._waited[rank] += seconds  # type: ignore[assignment]
+        self._waited[rank] += seconds
         return seconds
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Return what was done, in words."""
         turn = self._turn
         if turn == 0:
@@ -96,7 +96,12 @@ class Delays:
     def _late(self) -> int:
         if self.late is not None:
             return self.late
-        return random.Random(self.seed).randrange(1, self.ranks) if self.ranks > 1 else 0
+        return 1 + int(_chance(str(self.seed)) * (self.ranks - 1)) if self.ranks > 1 else 0
+
+
+def _chance(key: str) -> float:
+    """Return a number from 0 up to 1 that is the same for the same key."""
+    return zlib.crc32(key.encode()) / 2**32
 
 
 Probe: TypeAlias = dict[str, Any]
@@ -107,7 +112,7 @@ def probe_settings(scenario: Scenario, *, steps: int, hosts: int = 2, private: S
     """Return what the probe in each rank does in a scenario."""
     settings: Probe = {"steps": steps}
     if scenario.name == "perturbed":
-        settings |= {"seed": scenario.seed, "own_clock": True, "own_listings": True}
+        settings |= {"seed": scenario.seed, "clock": True, "listings": True}
     if scenario.name == "hosts":
         settings |= {"hosts": hosts, "private": list(private)}
     return settings

@@ -21,7 +21,7 @@ LOCAL = Kind(
     "AR312",
     "local-rows-as-global",
     "error",
-    "JAX takes a host array for the whole global value, the same on all: each process computes with its own rows.",
+    "JAX takes a host array for the complete global value, the same on all: each process computes with its own rows.",
     "Make the global array of the local rows: jax.make_array_from_process_local_data(sharding, rows).",
 )
 REPLICA = Kind(
@@ -94,15 +94,15 @@ def _given(case: Case) -> Iterator[Finding]:
     runs: dict[tuple[object, str, int], dict[int, Event]] = defaultdict(dict)
     for event in case.trace.of("arguments"):
         runs[event.where, event.data["program"], event.data["number"]][event.rank] = event
-    told: set[object] = set()
+    reported: set[object] = set()
     for (where, program, _), by_rank in runs.items():
-        if where in told or len(by_rank) < case.trace.ranks:
+        if where in reported or len(by_rank) < case.trace.ranks:
             continue
         events = [by_rank[rank] for rank in sorted(by_rank)]
         for number in events[0].data["given"]:
             values = [event.data["given"].get(number) for event in events]
             if all(values) and len({value[1] for value in values}) > 1:
-                told.add(where)
+                reported.add(where)
                 is_replica = not values[0][2]
                 what = "a replicated array" if is_replica else "a host array"
                 text = (

@@ -67,12 +67,12 @@ def _of_loader(case: Case, loader: int) -> Iterator[Finding]:
     first = {rank: [e for e in events if e.data["epoch"] == 0] for rank, events in batches.items()}
     if not all(first.values()):
         return
-    told = next(iter(epochs.values()))[0]
-    if told.data["workers"] > 1 and (one := _workers(first, told)):
+    reported = next(iter(epochs.values()))[0]
+    if reported.data["workers"] > 1 and (one := _workers(first, reported)):
         yield one
         return
     replicas = _replicas(case)
-    if (one := _same(case, first, replicas, told)) or (one := _overlap(first, replicas, epochs, told)):
+    if (one := _same(case, first, replicas, reported)) or (one := _overlap(first, replicas, epochs, reported)):
         yield one
         return
     if one := _same_epochs(batches, epochs):

@@ -1,12 +1,11 @@
 """Two ranks at one path, and nothing orders them. Pure.
 
-A path is judged by all that the ranks did to it: what makes it, changes it, needs it, asks for it. One fault is told
-once, where most of it is: two that write before one that reads, a check before what follows from it.
+A path is judged by all that the ranks did to it: what makes it, changes it, needs it, checks for it. One fault is
+reported once, where most of it is: two writes before a write and a read, a check before what follows from it.
 """
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -205,7 +204,7 @@ def _directory_used(case: Case, path: _Path) -> Finding | None:
     made = [one for one in path.makes if one.data["operation"] == "mkdir" and not one.data["existed"]]
     if not made:
         return None
-    folder = path.path + os.sep
+    folder = path.path + "/"
     sure = {one.rank for one in (*path.makes, *path.checks)}
     sure |= {e.rank for e in case.trace.of("mkdir") if e.data["parents"] and e.data["path"].startswith(folder)}
     for use in case.trace.of("file"):
@@ -227,8 +226,8 @@ def _evidence(case: Case, *events: Event) -> list[tuple[str, Event]]:
     first, second = sorted(events, key=lambda event: event.time)
     gap = 1000 * (second.time - first.time)
     return [
-        (f"rank {first.rank}, {moment(first)}: {_words(case, first)}", first),
-        (f"rank {second.rank}, {moment(second)}: {_words(case, second)}, {gap:.0f} ms later; {case.seen}", second),
+        (f"rank {first.rank}, {moment(first)}: {_describe(case, first)}", first),
+        (f"rank {second.rank}, {moment(second)}: {_describe(case, second)}, {gap:.0f} ms later; {case.seen}", second),
     ]
 
 
@@ -244,12 +243,12 @@ _VERBS = {
     "remove": "removes {}",
     "rmdir": "removes the folder {}",
     "link": "links {}",
-    "exists": "asks whether {} is there",
+    "exists": "checks whether {} is there",
     "list": "lists {}",
 }
 
 
-def _words(case: Case, event: Event) -> str:
+def _describe(case: Case, event: Event) -> str:
     operation = event.data["operation"]
     text = _VERBS[operation].format(*map(case.name, event.data["paths"]), "")
     if operation in ("exists", "read") and not event.data["existed"]:

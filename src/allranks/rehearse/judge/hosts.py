@@ -54,7 +54,7 @@ def judge(case: Case) -> Iterator[Finding]:
             for path in event.data["paths"]:
                 if found := OF_HOST.fullmatch(path):
                     made.setdefault(found[2], []).append((found[1], event))
-    told: set[object] = set()
+    reported: set[object] = set()
     for event in case.trace.of("file"):
         path = event.data["paths"][0]
         found = OF_HOST.fullmatch(path)
@@ -62,8 +62,8 @@ def judge(case: Case) -> Iterator[Finding]:
             continue
         others = [maker for host, maker in made.get(found[2], ()) if host != found[1]]
         own = [maker for host, maker in made.get(found[2], ()) if host == found[1]]
-        if others and not own and event.where not in told:
-            told.add(event.where)
+        if others and not own and event.where not in reported:
+            reported.add(event.where)
             text = (
                 f"rank {event.rank} on host {found[1]} looks for {case.name(path)}, which rank {others[0].rank} has "
                 "made on the disk of another host"

@@ -11,19 +11,19 @@ PARTIAL = Kind(
     "AR502",
     "partial-load-unchecked",
     "error",
-    "Training goes on from first weights where the file had others: the loss starts anew, and nobody is told.",
+    "Training goes on from first weights where the file had others: the loss starts anew, and nobody is reported.",
     "Load with strict=True, or strip the wrapper's prefix (module., _orig_mod.) and look at missing_keys.",
 )
 
 
 def judge(case: Case) -> Iterator[Finding]:
     """Yield a finding for each line that loads a part of what it was given, though all of it has a place."""
-    told: set[object] = set()
+    reported: set[object] = set()
     for event in case.trace.of("load"):
         lost, unset, keys = event.data["lost"], event.data["unset"], event.data["keys"]
-        if event.where in told or not lost or not unset:
+        if event.where in reported or not lost or not unset:
             continue
-        told.add(event.where)
+        reported.add(event.where)
         text = (
             f"{lost} of {keys} arrays of the file go nowhere ({event.data['unexpected'][0]}, ...), and {unset} of the "
             f"model keep their first values ({event.data['missing'][0]}, ...)"

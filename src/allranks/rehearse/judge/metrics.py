@@ -24,14 +24,14 @@ def judge(case: Case) -> Iterator[Finding]:
     for event in case.trace.of("value"):
         values.setdefault((event.rank, event.data["value"]), []).append(event)
         same_line.setdefault((event.where, event.data["count"]), {})[event.rank] = event.data["value"]
-    told: set[object] = set()
+    reported: set[object] = set()
     for event in case.trace.of("logged"):
-        if (event.where, event.data["name"]) in told:
+        if (event.where, event.data["name"]) in reported:
             continue
         for source in values.get((event.rank, event.data["value"]), ()):
             others = same_line[source.where, source.data["count"]]
             if source.time <= event.time and len(others) == case.trace.ranks > 1 and len(set(others.values())) > 1:
-                told.add((event.where, event.data["name"]))
+                reported.add((event.where, event.data["name"]))
                 shown = ", ".join(f"rank {rank}: {value:.6g}" for rank, value in sorted(others.items()))
                 text = f"rank {event.rank} logs {event.data['name']!r} of its own part of the data ({shown})"
                 one = finding(NOT_REDUCED, text, event, [("the value is read here, and differs between ranks", source)])

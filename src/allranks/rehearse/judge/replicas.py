@@ -47,7 +47,7 @@ NO_GRADIENT = Kind(
     "The optimizer changes nothing: the model that is saved is the one at the start.",
     "Make the optimizer of the parameters that are trained: after the model is wrapped, moved or sharded.",
 )
-PARTED = Kind(
+DIVERGED = Kind(
     "AR004",
     "replicas-diverge",
     "error",
@@ -135,7 +135,7 @@ def _of(case: Case, tables: list[Table]) -> Finding | None:
                 f"gradients, not after it"
                 + (f"; learning rates {_by_rank(rates)}" if len(set(map(str, rates))) > 1 else "")
             )
-            return finding(PARTED, text, before.events[0], _evidence(table, apart[0]))
+            return finding(DIVERGED, text, before.events[0], _evidence(table, apart[0]))
     return None
 
 
@@ -167,8 +167,8 @@ def _begun_apart(case: Case, table: Table, unequal: tuple[int, ...], gradients: 
 
 def _never_reduced(case: Case, first: Table, later: Table, places: list[int]) -> Finding | None:
     del case
-    whole = len(places) == len(first.rows[0])
-    what = "the gradients" if whole else f"the gradients of {_some(first, places)}"
+    is_all = len(places) == len(first.rows[0])
+    what = "the gradients" if is_all else f"the gradients of {_some(first, places)}"
     text = (
         f"{what} differ between ranks at the optimizer's step {first.number + 1}, and so do the weights after it: "
         "nothing averages them"

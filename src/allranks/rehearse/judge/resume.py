@@ -38,33 +38,33 @@ STATE = Kind(
 Samples = Mapping[int, Sequence[str]]
 
 
-def judge(whole: Trace, runs: Sequence[Trace]) -> Iterator[Finding]:
+def judge(baseline: Trace, runs: Sequence[Trace]) -> Iterator[Finding]:
     """Yield what is wrong after a kill; ``runs`` are the one that was killed first, and those that follow."""
-    weights = _weights(whole)
+    weights = _weights(baseline)
     for number, run in enumerate(runs[1:], 1):
         read = _checkpoint_read(runs[number - 1], run)
         started = _weights(run)
         if read is None or 0 not in started or 0 not in weights:
             continue
-        found = _of_one(whole, run, weights, started, read, number)
+        found = _of_one(baseline, run, weights, started, read, number)
         if found is not None:
             yield found
             return
 
 
-def unseen(whole: Trace, runs: Sequence[Trace]) -> str:
+def unseen(baseline: Trace, runs: Sequence[Trace]) -> str:
     """Return why resuming could not be judged; "" if it could."""
     if not any(event.kind == "killed" for event in runs[0].events):
         return "no checkpoint appeared before the last step, so nothing was resumed"
     if len(runs) > 1 and _checkpoint_read(runs[0], runs[1]) is None:
         return "the second start reads no checkpoint: --resume-args adds what it needs to the command"
-    if not _weights(whole):
+    if not _weights(baseline):
         return "no optimizer's weights were seen (JAX programs), so only the data could be compared"
     return ""
 
 
 def _of_one(
-    whole: Trace,
+    baseline: Trace,
     run: Trace,
     weights: Mapping[int, Sequence[str]],
     started: Mapping[int, Sequence[str]],
@@ -88,11 +88,11 @@ def _of_one(
             f"the uninterrupted run at step {best}, and {same} are"
         )
         return finding(STATE, text, read, [*evidence, ("the first step after it", first)])
-    return _data(whole, run, at, which, evidence) or _state(whole, run, weights, started, at, which, evidence)
+    return _data(baseline, run, at, which, evidence) or _state(baseline, run, weights, started, at, which, evidence)
 
 
-def _data(whole: Trace, run: Trace, at: int, which: str, evidence: list[tuple[str, Event]]) -> Finding | None:
-    before, after = _samples(whole), _samples(run)
+def _data(baseline: Trace, run: Trace, at: int, which: str, evidence: list[tuple[str, Event]]) -> Finding | None:
+    before, after = _samples(baseline), _samples(run)
     if at not in before or 0 not in after or not after[0] or before[at] == after[0]:
         return None
     place = _first(run, "batch") or _first(run, "input") or _first(run, "global")
@@ -118,7 +118,7 @@ def _data(whole: Trace, run: Trace, at: int, which: str, evidence: list[tuple[st
 
 
 def _state(
-    whole: Trace,
+    baseline: Trace,
     run: Trace,
     weights: Mapping[int, Sequence[str]],
     started: Mapping[int, Sequence[str]],
@@ -128,8 +128,8 @@ def _state(
 ) -> Finding | None:
     if at + 1 not in weights or 1 not in started or weights[at + 1] == started[1]:
         return None
-    rates_before, rates_after = _rates(whole).get(at), _rates(run).get(0)
-    gradients_before, gradients_after = _gradients(whole).get(at), _gradients(run).get(0)
+    rates_before, rates_after = _rates(baseline).get(at), _rates(run).get(0)
+    gradients_before, gradients_after = _gradients(baseline).get(at), _gradients(run).get(0)
     if rates_before != rates_after:
         what = f"the learning rate is {rates_after}, and was {rates_before} at step {at + 1} without the interruption"
     elif gradients_before == gradients_after:

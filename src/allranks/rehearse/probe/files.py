@@ -46,7 +46,7 @@ def attach(recorder: Recorder, *, is_watched: bool) -> None:
 
     sys.addaudithook(hook)
     for name, operation in _QUESTIONS.items():
-        setattr(os, name, _asking(recorder, getattr(os, name), operation, inside))
+        setattr(os, name, _checking(recorder, getattr(os, name), operation, inside))
 
 
 def _take(recorder: Recorder, event: str, arguments: tuple[Any, ...], *, is_watched: bool) -> None:
@@ -71,13 +71,13 @@ def _take(recorder: Recorder, event: str, arguments: tuple[Any, ...], *, is_watc
         recorder.write("file", place=place, operation=operation, paths=paths, existed=existed)
 
 
-def _asking(recorder: Recorder, original: Callable[..., Any], operation: str, inside: Any) -> Callable[..., Any]:
+def _checking(recorder: Recorder, original: Callable[..., Any], operation: str, inside: Any) -> Callable[..., Any]:
     @functools.wraps(original)
-    def asking(path: Any = ".", *args: Any, **options: Any) -> Any:
+    def checking(path: Any = ".", *args: Any, **options: Any) -> Any:
         if getattr(inside, "is_on", False) or options.get("dir_fd") is not None:
             return original(path, *args, **options)
         text = _text(path)
-        if not text or not is_interesting(text) or not _is_asked_by_user(recorder, sys._getframe(1)):
+        if not text or not is_interesting(text) or not _is_from_program(recorder, sys._getframe(1)):
             return original(path, *args, **options)
         inside.is_on = True
         try:
@@ -97,7 +97,7 @@ def _asking(recorder: Recorder, original: Callable[..., Any], operation: str, in
             recorder.write("file", place=place, operation=operation, paths=[text], existed=existed)
         return result
 
-    return asking
+    return checking
 
 
 # Functions of the standard library that may stand between the program and its question.
@@ -110,7 +110,7 @@ _BETWEEN = frozenset(
 )
 
 
-def _is_asked_by_user(recorder: Recorder, frame: FrameType | None) -> bool:
+def _is_from_program(recorder: Recorder, frame: FrameType | None) -> bool:
     """Say whether the program itself asks, not a function of a library that asks before it acts (os.makedirs)."""
     while frame is not None and not recorder.is_users(frame.f_code.co_filename):
         if frame.f_code.co_name not in _BETWEEN:

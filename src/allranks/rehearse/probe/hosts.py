@@ -48,16 +48,16 @@ def host_of(rank: int, size: int, hosts: int) -> int:
     return rank // -(-size // hosts)
 
 
-def own_path(settings: Mapping[str, Any], host: int, path: str) -> str:
+def real_path(settings: Mapping[str, Any], host: int, path: str) -> str:
     """Return where a file of a host really is: elsewhere, if it is in a folder that each host has for itself."""
     for number, folder in enumerate(settings["private"]):
         inside = os.path.relpath(path, folder) if path.startswith(folder + os.sep) else ""
         if inside and not os.path.lexists(os.path.join(folder, inside.split(os.sep)[0])):
-            return os.path.join(_own(settings, host, number), inside)
+            return os.path.join(_private_folder(settings, host, number), inside)
     return path
 
 
-def _own(settings: Mapping[str, Any], host: int, number: int) -> str:
+def _private_folder(settings: Mapping[str, Any], host: int, number: int) -> str:
     return os.path.join(settings["folder"], f"host{host}", str(number))
 
 
@@ -82,7 +82,7 @@ def _own_folders(settings: Mapping[str, Any], host: int) -> None:
     _check(libc.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None), "/")
     here = os.getcwd()
     for number, path in enumerate(settings["private"]):
-        own = _own(settings, host, number)
+        own = _private_folder(settings, host, number)
         for name in os.listdir(path):
             _keep(libc, os.path.join(path, name), os.path.join(own, name))
         _bind(libc, own, path, _RECURSIVE)

@@ -1,6 +1,6 @@
-"""What a rank does by JAX: meetings that block the host, programs across processes, rows of global arrays, values.
+"""What a rank does by JAX: synchronisations of the hosts, programs across processes, rows of global arrays, values.
 
-Attached when JAX is imported, or now if it has been.
+Imported once JAX has been (``detect``).
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
+import numpy as np
+from xxhash import xxh3_64_hexdigest
+
 from allranks.rehearse.probe.page import STEP
 from allranks.rehearse.probe.record import Recorder
+from allranks.world.guards.jax import before_programs, processes_of
 
 # By function of multihost_utils: whom its leaving waits for.
-_MEETINGS = (
+_SYNCHRONISATIONS = (
     "sync_global_devices",
     "process_allgather",
     "broadcast_one_to_all",
@@ -29,16 +34,9 @@ _VALUES, _BATCHES, _ROWS = 200, 200, 256
 _COMPARED, _ELEMENTS = 3, 1 << 16
 
 
-def attach(recorder: Recorder, *, steps: int = 0) -> None:
-    """Watch JAX, now or once it is imported; end after so many steps, if not 0."""
-    from allranks_agent_imports import after_import  # type: ignore[import-not-found]
+class JaxProbe:
+    """The hooks of one process. ``watch`` is called with JAX, ``watch_synchronisations`` with multihost_utils."""
 
-    probe = _Probe(recorder, steps)
-    after_import("jax", probe.watch)
-    after_import("jax.experimental.multihost_utils", probe.watch_meetings)
-
-
-class _Probe:
     def __init__(self, recorder: Recorder, steps: int) -> None:
         self._recorder, self._steps = recorder, steps
         self._counts: Counter[str] = Counter()
@@ -48,29 +46,29 @@ class _Probe:
         self._values: Counter[int] = Counter()
         self._inside = threading.local()
 
-    def watch(self, jax: Any) -> None:
-        jax.distributed.initialize = self._meeting(jax.distributed.initialize, "jax.distributed.initialize")
+    def watch(self, module: Any) -> None:
+        module.distributed.initialize = self._synchronisation(
+            module.distributed.initialize, "jax.distributed.initialize"
+        )
         private = sys.modules["jax._src.distributed"]
         client: Any = private._jax.DistributedRuntimeClient
-        client.wait_at_barrier = self._meeting(client.wait_at_barrier, "wait_at_barrier")
+        client.wait_at_barrier = self._synchronisation(client.wait_at_barrier, "wait_at_barrier")
         for name in _MAKERS:
-            setattr(jax, name, self._making(getattr(jax, name), name))
+            setattr(module, name, self._making(getattr(module, name), name))
         array: Any = sys.modules["jax._src.array"].ArrayImpl
         for name in ("item", "__float__"):
             setattr(array, name, self._reading(getattr(array, name)))
-        from allranks.world.guards.jax import before_programs
-
         before_programs(self._before_program)
 
-    def watch_meetings(self, module: Any) -> None:
-        for name in _MEETINGS:
+    def watch_synchronisations(self, module: Any) -> None:
+        for name in _SYNCHRONISATIONS:
             if hasattr(module, name):
-                setattr(module, name, self._meeting(getattr(module, name), name))
+                setattr(module, name, self._synchronisation(getattr(module, name), name))
         module.host_local_array_to_global_array = self._making(module.host_local_array_to_global_array, "local")
 
-    def _meeting(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def _synchronisation(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(original)
-        def meeting(*args: Any, **options: Any) -> Any:
+        def synchronisation(*args: Any, **options: Any) -> Any:
             is_main = threading.current_thread() is threading.main_thread()
             if not is_main or getattr(self._inside, "is_on", False) or not self._recorder.place():
                 return original(*args, **options)
@@ -84,20 +82,18 @@ class _Probe:
                 "members": [],
             }
             try:
-                self._recorder.meeting("enter", **data)
+                self._recorder.synchronise("enter", **data)
                 result = original(*args, **options)
             finally:
                 self._inside.is_on = False
-            self._recorder.meeting("leave", **data)
+            self._recorder.synchronise("leave", **data)
             return result
 
-        return meeting
+        return synchronisation
 
     # ---- programs ----
 
     def _before_program(self, program: Any, *arguments: Any) -> None:
-        from allranks.world.guards.jax import processes_of
-
         if threading.current_thread() is not threading.main_thread() or getattr(self._inside, "is_on", False):
             return
         processes = processes_of(program)
@@ -121,8 +117,6 @@ class _Probe:
 
     def _local_arguments(self, program: Any, arguments: Any, count: int, place: int, processes: Any) -> None:
         """Record what this process alone holds and gives to a program of several: it must be the same on all."""
-        import numpy as np
-
         given = {
             str(number): [f"{one.dtype}{list(one.shape)}", _digest(one), _rows(one)]
             for number, one in enumerate(arguments)
@@ -150,7 +144,7 @@ class _Probe:
         def make(*args: Any, **options: Any) -> Any:
             array = original(*args, **options)
             if threading.current_thread() is threading.main_thread():
-                for leaf in sys.modules["jax"].tree.leaves(array):
+                for leaf in jax.tree.leaves(array):
                     self._made(leaf, name)
             return array
 
@@ -185,14 +179,9 @@ class _Probe:
 
 
 def _digest(array: Any) -> str:
-    import numpy as np
-    import xxhash
-
-    return str(xxhash.xxh3_64_hexdigest(np.ascontiguousarray(array).tobytes()))
+    return str(xxh3_64_hexdigest(np.ascontiguousarray(array).tobytes()))
 
 
 def _rows(array: Any) -> list[str]:
-    import numpy as np
-
     local = np.asarray(array)
     return [_digest(row) for row in local[:_ROWS]] if local.ndim else [_digest(local)]

@@ -64,8 +64,8 @@ class Recorder:
     def _put(self, record: dict[str, Any]) -> None:
         os.write(self._file, json.dumps(record).encode() + b"\n")
 
-    def meeting(self, kind: str, **data: Any) -> None:
-        """Record that this rank enters, or leaves, a meeting with others: what follows is at a later position."""
+    def synchronise(self, kind: str, **data: Any) -> None:
+        """Record that this rank enters or leaves a synchronisation: what follows is at a later position."""
         with self._lock:
             self.write(kind, **data)
             self.page.set(POSITION, self.page.get(POSITION) + 1)

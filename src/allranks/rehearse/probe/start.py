@@ -9,7 +9,7 @@ import socket
 import threading
 from typing import Any
 
-from allranks.rehearse.probe import files, hosts, jax, torch, trackers
+from allranks.rehearse.probe import detect, files, hosts, trackers
 from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
 from allranks.rehearse.probe.record import Recorder
 from allranks.rehearse.watch import listener
@@ -30,8 +30,7 @@ def begin() -> None:
     _wait_for_signals(page)
     is_watched = bool(settings["socket"]) and _be_watched(settings["socket"], rank, page, recorder)
     files.attach(recorder, is_watched=is_watched)
-    torch.attach(recorder, steps=settings["steps"])
-    jax.attach(recorder, steps=settings["steps"])
+    detect.attach(recorder, steps=settings["steps"])
     trackers.attach(recorder)
 
 

@@ -1,6 +1,6 @@
-"""What a rank does by torch: meetings that block the host, steps, batches, weights and gradients.
+"""What a rank does by torch: synchronisations that block the host, steps, batches, weights and gradients.
 
-Attached when torch is imported, or now if it has been.
+Imported while torch is (``detect``): at its top level nothing of torch is used yet.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
+from xxhash import xxh3_64_hexdigest
+
 from allranks.rehearse.probe.page import STEP
 from allranks.rehearse.probe.record import Recorder
 
 # By function of torch.distributed: whom its leaving waits for, and the argument that names the root.
-_MEETINGS = {
+_SYNCHRONISATIONS = {
     **dict.fromkeys(
         [
             *("barrier", "monitored_barrier", "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_object"),
@@ -34,19 +37,9 @@ _MEETINGS = {
 _ALL_RANKS = ("init_process_group", "new_group")
 
 
-def attach(recorder: Recorder, *, steps: int = 0) -> None:
-    """Watch torch.distributed and torch itself, now or once they are imported; end after so many steps, if not 0."""
-    from allranks_agent_imports import after_import  # type: ignore[import-not-found]
+class TorchProbe:
+    """The hooks of one process. Each ``watch_*`` is called with the module of torch that it is named for."""
 
-    probe = _Probe(recorder, steps)
-    after_import("torch.distributed.distributed_c10d", probe.watch_meetings)
-    after_import("torch.optim.optimizer", probe.watch_steps)
-    after_import("torch.utils.data.dataloader", probe.watch_loaders)
-    after_import("torch.nn.modules.module", probe.watch_inputs)
-    after_import("torch._tensor", probe.watch_values)
-
-
-class _Probe:
     def __init__(self, recorder: Recorder, steps: int) -> None:
         self._recorder, self._steps = recorder, steps
         self._counts: Counter[str] = Counter()
@@ -59,12 +52,12 @@ class _Probe:
         self._items: Counter[int] = Counter()
         self._is_cheap = False
 
-    # ---- meetings ----
+    # ---- synchronisations ----
 
-    def watch_meetings(self, c10d: Any) -> None:
-        for name, (way, root) in _MEETINGS.items():
+    def watch_synchronisations(self, c10d: Any) -> None:
+        for name, (way, root) in _SYNCHRONISATIONS.items():
             if (original := getattr(c10d, name, None)) is not None:
-                self._replace(c10d, name, self._meeting(c10d, original, name, way, root))
+                self._replace(c10d, name, self._synchronisation(c10d, original, name, way, root))
         for name in _ALL_RANKS:
             self._replace(c10d, name, self._of_all(getattr(c10d, name), name))
         work: Any = c10d.Work
@@ -75,28 +68,30 @@ class _Probe:
         for module in [c10d, *_importers(original, name)]:
             setattr(module, name, function)
 
-    def _meeting(self, c10d: Any, original: Callable[..., Any], name: str, way: str, root: str) -> Callable[..., Any]:
+    def _synchronisation(
+        self, c10d: Any, original: Callable[..., Any], name: str, way: str, root: str
+    ) -> Callable[..., Any]:
         names = _parameters(original)
 
         @functools.wraps(original)
-        def meeting(*args: Any, **kwargs: Any) -> Any:
+        def synchronisation(*args: Any, **kwargs: Any) -> Any:
             if getattr(self._depth, "inside", False) or not c10d.is_initialized():
                 return original(*args, **kwargs)
             given = dict(zip(names, args, strict=False)) | kwargs
             data = self._data(c10d, name, way, given.get(root, given.get(f"group_{root}")) if root else None, given)
             self._depth.inside = True
             try:
-                self._recorder.meeting("enter", **data)
+                self._recorder.synchronise("enter", **data)
                 result = original(*args, **kwargs)
             finally:
                 self._depth.inside = False
             if given.get("async_op") and result is not None:
                 self._posts[result] = data
             else:
-                self._recorder.meeting("leave", **data)
+                self._recorder.synchronise("leave", **data)
             return result
 
-        return meeting
+        return synchronisation
 
     def _data(self, c10d: Any, name: str, way: str, root: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         group = given.get("group") or c10d.group.WORLD
@@ -113,7 +108,7 @@ class _Probe:
 
     def _of_all(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(original)
-        def meeting(*args: Any, **kwargs: Any) -> Any:
+        def synchronisation(*args: Any, **kwargs: Any) -> Any:
             if getattr(self._depth, "inside", False):
                 return original(*args, **kwargs)
             self._depth.inside = True
@@ -126,21 +121,21 @@ class _Probe:
                 "members": [],
             }
             try:
-                self._recorder.meeting("enter", **data)
+                self._recorder.synchronise("enter", **data)
                 result = original(*args, **kwargs)
             finally:
                 self._depth.inside = False
-            self._recorder.meeting("leave", **data)
+            self._recorder.synchronise("leave", **data)
             return result
 
-        return meeting
+        return synchronisation
 
     def _waiting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def wait(work: Any, *args: Any) -> Any:
             result = original(work, *args)
             if (data := self._posts.pop(work, None)) is not None:
-                self._recorder.meeting("leave", **data)
+                self._recorder.synchronise("leave", **data)
             return result
 
         return wait
@@ -272,7 +267,6 @@ class _Probe:
     def _before_forward(self, module: Any, inputs: Any) -> None:
         depth = getattr(self._depth, "forward", 0)
         self._depth.forward = depth + 1
-        torch = sys.modules["torch"]
         if depth or not module.training or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return
         if threading.current_thread() is not threading.main_thread():
@@ -334,7 +328,7 @@ def _parameters(function: Any) -> tuple[str, ...]:
 _VALUES = 200
 # Weights are recorded at so many first steps: where it takes as many seconds as _CHEAP, or longer, and where not.
 _ALL_STEPS, _CHEAP = (4, 128), 0.001
-_LARGE = 1 << 12  # elements of a tensor that is digested whole
+_LARGE = 1 << 12  # elements of a tensor that is digested as a whole
 
 
 def _of_parameter(parameter: Any) -> list[Any]:
@@ -350,18 +344,14 @@ def _of_parameter(parameter: Any) -> list[Any]:
 
 def digest(tensor: Any) -> str:
     """Return a digest of a tensor's elements, of some of them where it is large."""
-    import xxhash
-
-    torch = sys.modules["torch"]
     flat = tensor.detach().reshape(-1)
     if flat.numel() > _LARGE:
         flat = flat[:: flat.numel() // _LARGE + 1]
-    return str(xxhash.xxh3_64_hexdigest(flat.contiguous().cpu().view(torch.uint8).numpy()))
+    return str(xxh3_64_hexdigest(flat.contiguous().cpu().view(torch.uint8).numpy()))
 
 
 def _samples(batch: Any) -> list[str]:
     """Return a digest for each row of a batch, of its largest tensor that has rows."""
-    torch = sys.modules["torch"]
     tensors = [one for one in _leaves(batch) if isinstance(one, torch.Tensor) and one.numel() and one.dim()]
     if not tensors:
         return []

@@ -6,7 +6,10 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from allranks.agent import load
 from allranks.rehearse.probe.record import Recorder
+
+imports = load("allranks_agent_imports")
 
 # By module: the function that begins a run, and the one that logs values.
 _TRACKERS = {
@@ -24,12 +27,10 @@ _MOST = 400
 
 def attach(recorder: Recorder) -> None:
     """Watch the trackers that are known, once they are imported."""
-    from allranks_agent_imports import after_import  # type: ignore[import-not-found]
-
     for name, (begin, log) in _TRACKERS.items():
-        after_import(name, functools.partial(_watch, recorder, name, begin, log))
+        imports.after_import(name, functools.partial(_watch, recorder, name, begin, log))
     for name in _WRITERS:
-        after_import(name, functools.partial(_watch_writer, recorder))
+        imports.after_import(name, functools.partial(_watch_writer, recorder))
 
 
 def _watch(recorder: Recorder, name: str, begin: str, log: str, module: Any) -> None:

@@ -67,7 +67,7 @@ class Server:
         *,
         is_interesting: Callable[[str], bool],
         treat: Treat | None = None,
-        heard: Callable[[Server, Effect], None] | None = None,
+        on_effect: Callable[[Server, Effect], None] | None = None,
         journal: Journal | None = None,
         real_path: Callable[[int, str], str] | None = None,
     ) -> None:
@@ -75,7 +75,7 @@ class Server:
         self.failure: BaseException | None = None
         self.path = path
         self._is_interesting, self._treat, self._journal = is_interesting, treat, journal
-        self._heard, self._real_path = heard, real_path
+        self._on_effect, self._real_path = on_effect, real_path
         self._machine = platform.machine()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(path)
@@ -169,8 +169,8 @@ class Server:
             self.effects.append(effect)
             if self._journal is not None:
                 self._journal.note(effect.operation, effect.paths)
-            if self._heard is not None:
-                self._heard(self, effect)
+            if self._on_effect is not None:
+                self._on_effect(self, effect)
             if self._treat is not None:
                 treatment = self._treat(effect)
         if treatment.seconds > 0:

@@ -16,7 +16,7 @@ from allranks.agent import load
 from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
 
 _LINE = re.compile(r'  File "(.*)", line (\d+) in (.*)')
-# Seconds: how long the stacks may take, how long after their last change they are whole, and between two looks.
+# Seconds: how long the stacks may take, how long after their last change they are complete, and between two looks.
 _PATIENCE, _QUIET, _LOOK = 1.0, 0.02, 0.0002
 _END = b" in <module>\n"
 _LONGEST = 1 << 20
@@ -41,12 +41,12 @@ class Stacks:
             return ()
         try:
             with open(path, "rb") as file:
-                return _main_thread(_ask(process, thread, file))
+                return _main_thread(_request(process, thread, file))
         except OSError:
             return ()
 
 
-def _ask(process: int, thread: int, file: object) -> str:
+def _request(process: int, thread: int, file: object) -> str:
     descriptor = file.fileno()  # type: ignore[attr-defined]
     before = os.fstat(descriptor).st_size
     if _libc.tgkill(process, thread, signal.SIGURG):

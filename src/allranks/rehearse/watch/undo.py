@@ -17,10 +17,10 @@ _LARGEST = 1 << 30
 
 @dataclass(slots=True)
 class Journal:
-    """The changes of one run. ``folder`` holds what was there before; ``lost`` names files that cannot be put back."""
+    """The changes of one run. ``folder`` holds what was there before; ``not_restored`` cannot be put back."""
 
     folder: str
-    lost: list[str] = field(default_factory=list)
+    not_restored: list[str] = field(default_factory=list)
     _log: list[tuple[str, str, str]] = field(default_factory=list)
     _made: set[str] = field(default_factory=set)
 
@@ -50,8 +50,8 @@ class Journal:
 
     def _copy(self, path: str) -> None:
         if os.path.getsize(path) > _LARGEST:
-            if path not in self.lost:
-                self.lost.append(path)
+            if path not in self.not_restored:
+                self.not_restored.append(path)
             return
         copy = os.path.join(self.folder, str(len(self._log)))
         shutil.copy2(path, copy)
