@@ -11,6 +11,8 @@ from typing import Any
 from allranks.check.registry import all_rules
 from allranks.check.results.page import facts, page, summary
 from allranks.check.rule import Rule
+from allranks.rehearse.judge import KINDS
+from allranks.rehearse.judge.base import Kind
 from allranks.report.columns import table
 
 WIDTH = 90
@@ -19,9 +21,13 @@ WIDTH = 90
 def explain(words: Sequence[str], *, as_json: bool) -> int:
     """Print the rules of these codes, beginnings of codes and names; all without. Returns the exit code."""
     chosen: list[Rule] = []
+    seen: list[Kind] = []
     asked = [part for word in words for part in word.split(",")]
     for word in asked or ("AR",):
         code = word.upper()
+        if kind := next((one for one in KINDS if word in (one.name, one.code) or code == one.code), None):
+            seen.append(kind)
+            continue
         found = [rule for rule in all_rules() if rule.name == word or rule.code.startswith(code)]
         if not found:
             known = [text for rule in all_rules() for text in (rule.code, rule.name)]
@@ -30,6 +36,10 @@ def explain(words: Sequence[str], *, as_json: bool) -> int:
             print(f"allranks explain: no file and no rule is called {word}.{hint}", file=sys.stderr)
             return 2
         chosen += [rule for rule in found if rule not in chosen]
+    for kind in seen:
+        print(f"# {kind.code} {kind.name}\n\nSeen by `allranks rehearse` alone.\n\n{kind.cluster}\n\n{kind.advice}\n")
+    if seen and not chosen:
+        return 0
     if as_json:
         print(json.dumps([_document(rule) for rule in chosen], indent=1))
     elif len(chosen) <= len(asked):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from allranks.rehearse.rehearsal import Rehearsal
     from allranks.report.base import Report
 
+_SEEDS = 3
 DESCRIPTION = (
     "Run an unmodified script as N ranks on this machine, several times, and report what would fail on a cluster."
 )
@@ -21,6 +22,7 @@ DESCRIPTION = (
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``allranks rehearse``."""
+    from allranks.cli.run import at_least_one
     from allranks.rehearse.scenario import NAMES
     from allranks.report.forms import FORMS
 
@@ -29,14 +31,16 @@ def parser() -> argparse.ArgumentParser:
         usage="allranks rehearse -n N [options] (script.py | -m module) [arguments ...]",
         description=DESCRIPTION,
     )
-    p.add_argument("-n", "--ranks", type=int, required=True, metavar="N", help="number of ranks (processes)")
-    p.add_argument("-d", "--devices", type=int, metavar="M", help="virtual CPU devices per rank")
+    p.add_argument("-n", "--ranks", type=at_least_one, required=True, metavar="N", help="number of ranks (processes)")
+    p.add_argument("-d", "--devices", type=at_least_one, metavar="M", help="virtual CPU devices per rank")
     p.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
     p.add_argument("--steps", type=int, default=20, metavar="N", help="end all ranks after N steps (20; 0: never)")
-    p.add_argument("--hosts", type=int, default=2, metavar="H", help="pretended hosts of the scenario hosts (2)")
-    p.add_argument("--only", metavar="NAMES", help=f"scenarios to run, of {','.join(NAMES)}")
-    p.add_argument("--seeds", type=int, default=3, metavar="N", help="perturbed runs (3)")
-    p.add_argument("--seed", type=int, default=1, metavar="S", help="the seed of the first perturbed run (1)")
+    p.add_argument(
+        "--hosts", type=at_least_one, default=2, metavar="H", help="pretended hosts in the scenario hosts (2)"
+    )
+    p.add_argument("--only", type=_names, metavar="NAMES", help=f"scenarios to run, of {','.join(NAMES)}")
+    p.add_argument("--seeds", type=at_least_one, metavar="N", help=f"perturbed runs ({_SEEDS})")
+    p.add_argument("--seed", type=at_least_one, default=1, metavar="S", help="the seed of the first perturbed run (1)")
     p.add_argument("--budget", type=float, default=120.0, metavar="S", help="seconds for all runs together (120)")
     p.add_argument("--output-format", choices=FORMS, default="full", help="default: full")
     p.add_argument("--output-file", type=local_path, metavar="FILE", help="write the report there")
@@ -44,26 +48,37 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+def _names(text: str) -> tuple[str, ...]:
+    from allranks.rehearse.scenario import NAMES
+
+    names = tuple(word.strip() for word in text.split(",") if word.strip())
+    if unknown := [name for name in names if name not in NAMES]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no scenario; there are {', '.join(NAMES)}")
+    return names
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from allranks.cli.run import _target
+    from allranks.cli.run import NEEDS_LINUX, target_of_words
     from allranks.rehearse.rehearsal import Plan, rehearse
+    from allranks.rehearse.scenario import DEFAULT
 
     p = parser()
     arguments = p.parse_args(argv)
+    if sys.platform != "linux":
+        p.error(NEEDS_LINUX.format(platform=sys.platform))
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
-    target = _target(p, words, module=arguments.module)
-    options = {"names": tuple(arguments.only.split(","))} if arguments.only else {}
+    target = target_of_words(p, words, module=arguments.module)
     plan = Plan(
         target,
         arguments.ranks,
         arguments.devices,
         hosts=arguments.hosts,
         steps=arguments.steps,
-        seeds=1 if arguments.only == "perturbed" else arguments.seeds,
+        names=arguments.only or DEFAULT,
+        seeds=1 if arguments.only == ("perturbed",) and arguments.seeds is None else arguments.seeds or _SEEDS,
         seed=arguments.seed,
         budget=arguments.budget,
-        **options,
     )
     done = rehearse(plan, progress=lambda line: print(line, file=sys.stderr, flush=True))
     report = _report(done)

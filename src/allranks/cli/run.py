@@ -53,8 +53,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("-n", "--ranks", type=_at_least_one, required=True, metavar="N", help="number of ranks (processes)")
-    p.add_argument("-d", "--devices", type=_at_least_one, metavar="M", help="virtual CPU devices per rank")
+    p.add_argument("-n", "--ranks", type=at_least_one, required=True, metavar="N", help="number of ranks (processes)")
+    p.add_argument("-d", "--devices", type=at_least_one, metavar="M", help="virtual CPU devices per rank")
     p.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
     p.add_argument("--timeout", type=_seconds, metavar="S", help="end the job after S seconds (exit code 124)")
     grace = "between Ctrl-C or SIGTERM and SIGKILL: time to save and leave (default 30)"
@@ -96,7 +96,8 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def _at_least_one(text: str) -> int:
+def at_least_one(text: str) -> int:
+    """Return the number that an option is given; raises ArgumentTypeError for what is none, or below 1."""
     if _count(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
@@ -123,7 +124,7 @@ def main(argv: Sequence[str]) -> int:
     p = parser()
     arguments = _read(p, argv)
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
-    target = _target(p, words, module=arguments.module)
+    target = target_of_words(p, words, module=arguments.module)
     from allranks.launch import restarts
     from allranks.launch.console import Console, OutputClosed, choose_style
     from allranks.launch.engines import local
@@ -237,7 +238,7 @@ def _unread(target: Target) -> str:
     return "" if row.verdict == "ok" else f"{row.texts[0]} ({row.remedy.removesuffix('.')})"
 
 
-def _target(p: argparse.ArgumentParser, words: list[str], *, module: bool) -> Target:
+def target_of_words(p: argparse.ArgumentParser, words: list[str], *, module: bool) -> Target:
     from allranks.launch.job import Command, Module, Script, target_of
 
     if not words:

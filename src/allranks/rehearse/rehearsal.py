@@ -57,7 +57,7 @@ Progress = Callable[[str], None]
 
 
 def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
-    """Run the scenarios of a plan, as many as its budget allows, and judge them. ``progress`` gets a line of progress."""
+    """Run the scenarios of a plan, as many as its budget allows, and judge them; ``progress`` gets a line of each."""
     rehearsal = Rehearsal()
     started = time.monotonic()
     todo = [one for one in scenarios(plan.names, seeds=plan.seeds, first_seed=plan.seed) if one.name in _DONE]

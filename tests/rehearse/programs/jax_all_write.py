@@ -1,5 +1,6 @@
 """Every process writes the weights; in the twin process 0 does."""
 
+import pickle
 import sys
 
 import jax
@@ -21,7 +22,6 @@ def step(weights, x):
 
 
 weights = jax.device_put(jnp.ones(4), replicated)
-import pickle
 
 for _ in range(3):
     weights = step(weights, jax.make_array_from_process_local_data(rows, np.full((2, 4), rank, "f4")))

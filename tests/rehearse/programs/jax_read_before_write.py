@@ -5,6 +5,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -21,7 +22,6 @@ def step(weights, x):
 
 
 weights = jax.device_put(jnp.ones(4), replicated)
-from jax.experimental import multihost_utils
 
 if rank == 0:
     np.save("statistics.npy", np.ones(3))

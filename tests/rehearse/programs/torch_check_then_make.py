@@ -1,5 +1,6 @@
 """Every rank makes the folder if it is not there; the twin may find it there."""
 
+import os
 import sys
 
 import torch.distributed as dist
@@ -7,7 +8,6 @@ import torch.distributed as dist
 FIXED = "--fixed" in sys.argv
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
-import os
 
 if FIXED:
     os.makedirs("runs/one", exist_ok=True)

@@ -1,5 +1,6 @@
 """Rank 0 makes the folder into which each rank writes its part; the twin meets in between."""
 
+import os
 import sys
 
 import torch
@@ -8,7 +9,6 @@ import torch.distributed as dist
 FIXED = "--fixed" in sys.argv
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
-import os
 
 if rank == 0:
     os.makedirs("parts")

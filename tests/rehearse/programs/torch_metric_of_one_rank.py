@@ -4,11 +4,11 @@ import sys
 
 import torch
 import torch.distributed as dist
+import wandb
 
 FIXED = "--fixed" in sys.argv
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
-import wandb
 
 torch.manual_seed(rank)
 model = torch.nn.Linear(4, 1)

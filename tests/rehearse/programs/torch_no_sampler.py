@@ -4,12 +4,12 @@ import sys
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
 FIXED = "--fixed" in sys.argv
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
 
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))

@@ -3,11 +3,11 @@
 import sys
 
 import torch.distributed as dist
+import wandb
 
 FIXED = "--fixed" in sys.argv
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
-import wandb
 
 if rank == 0 or not FIXED:
     wandb.init(project="p")  # BUG AR103

@@ -4,11 +4,11 @@ import sys
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset
 
 FIXED = "--fixed" in sys.argv
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
-from torch.utils.data import DataLoader, TensorDataset
 
 data = TensorDataset(torch.randn(16 if FIXED or rank else 20, 4) + rank)
 for _ in DataLoader(data, 4):  # BUG AR304

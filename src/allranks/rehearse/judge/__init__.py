@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.findings import Finding
-from allranks.rehearse.judge import arrays, data, files, loading, metrics, replicas, trackers
-from allranks.rehearse.judge.base import Case, Judge
+from allranks.rehearse.judge import arrays, data, files, loading, metrics, replicas, resume, trackers
+from allranks.rehearse.judge.base import Case, Judge, Kind
 
 JUDGES: tuple[Judge, ...] = (
     files.judge,
@@ -17,6 +17,9 @@ JUDGES: tuple[Judge, ...] = (
     metrics.judge,
     trackers.judge,
 )
+
+# The faults that only a rehearsal can see; the others are those of rules of ``allranks check``.
+KINDS: tuple[Kind, ...] = (replicas.NO_GRADIENT, replicas.DIVERGED, resume.BEGINS_ANEW, resume.STATE)
 
 
 def all_findings(case: Case) -> Iterator[Finding]:

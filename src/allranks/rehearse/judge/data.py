@@ -12,7 +12,7 @@ from itertools import combinations
 from allranks.errors import name_ranks
 from allranks.findings import Finding
 from allranks.rehearse.judge.base import Case, Kind, finding
-from allranks.rehearse.judge.replicas import tables_of
+from allranks.rehearse.judge.replicas import FULLY_SHARDED, Row, tables_of
 from allranks.rehearse.trace import Event
 
 SAME = Kind(
@@ -97,15 +97,15 @@ def _replicas(case: Case) -> list[tuple[int, int]]:
     weights = case.trace.by_rank("weights")
     if not firsts:
         return [] if any(weights.values()) else pairs
-    return [
-        (a, b)
-        for a, b in pairs
-        if all(
-            [row.layout or row.value for row in t.rows[a]] == [row.layout or row.value for row in t.rows[b]]
-            or [row.gradient for row in t.rows[a]] != [row.gradient for row in t.rows[b]]
-            for t in firsts
-        )
-    ]
+    return [(a, b) for a, b in pairs if all(_are_replicas(table.rows[a], table.rows[b]) for table in firsts)]
+
+
+def _are_replicas(a: Sequence[Row], b: Sequence[Row]) -> bool:
+    """Say whether two ranks train one model: shards of fully sharded data parallelism count, other shards do not."""
+    if any(row.layout for row in a):
+        return all(row.layout.startswith(FULLY_SHARDED) for row in a if row.layout)
+    same = [row.value for row in a] == [row.value for row in b]
+    return same or [row.gradient for row in a] != [row.gradient for row in b]
 
 
 def _same(

@@ -55,6 +55,8 @@ DIVERGED = Kind(
     "Let all ranks make the same update: one learning rate, one clipping, no change of weights on one rank.",
 )
 _FEWEST = 3
+# How the layout of a parameter begins that is sharded over data-parallel ranks.
+FULLY_SHARDED = "fsdp "
 
 
 class Row(NamedTuple):

@@ -37,7 +37,7 @@ def pretend(settings: Mapping[str, Any], rank: int, size: int) -> str:
         "ALLRANKS_HOST": f"host{host}",
     }
     try:
-        _own_folders(settings, host)
+        _mount_folders(settings, host)
     except OSError as error:
         return f"{error.strerror}: {error.filename or 'mount namespaces'}"
     return ""
@@ -70,7 +70,7 @@ def _name(name: str) -> None:
     os.uname = lambda: mine
 
 
-def _own_folders(settings: Mapping[str, Any], host: int) -> None:
+def _mount_folders(settings: Mapping[str, Any], host: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     root = os.geteuid() == 0
     user, group = os.geteuid(), os.getegid()

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from xxhash import xxh3_64_hexdigest
 
+from allranks.rehearse.judge.replicas import FULLY_SHARDED
 from allranks.rehearse.probe.page import STEP
 from allranks.rehearse.probe.record import Recorder
 
@@ -49,6 +50,7 @@ class TorchProbe:
         self._kept: list[Any] = []
         self._loaders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._names: dict[int, str] = {}
+        self._is_fully_sharded = False
         self._items: Counter[int] = Counter()
         self._is_cheap = False
 
@@ -180,7 +182,10 @@ class TorchProbe:
     def _record_weights(self, optimizer: Any, entry: list[int]) -> None:
         rows = []
         for number, group in enumerate(optimizer.param_groups):
-            rows += [[self._names.get(id(one), ""), number, *_of_parameter(one)] for one in group["params"]]
+            for one in group["params"]:
+                what, layout, *digests = _of_parameter(one)
+                layout = FULLY_SHARDED + layout if layout and self._is_fully_sharded else layout
+                rows.append([self._names.get(id(one), ""), number, what, layout, *digests])
         rates = [_number(group.get("lr")) for group in optimizer.param_groups]
         self._recorder.write("weights", optimizer=entry[0], number=entry[1], rows=rows, rates=rates)
 
@@ -275,6 +280,7 @@ class TorchProbe:
             self._kept.append(module)
             self._names[id(module)] = type(module).__name__
             self._names |= {id(one): name for name, one in module.named_parameters()}
+            self._is_fully_sharded |= any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__)
         self._recorder.write("input", module=type(module).__name__, samples=_samples(inputs))
 
     def _after_forward(self, *_: Any) -> None:

@@ -271,13 +271,13 @@ def on_programs(look: Callable[..., None]) -> bool:
     return True
 
 
-def before_programs(look: Callable[..., None]) -> None:
-    """Have ``look(program, *arguments)`` called ahead of every run of a program across processes; starts no backend.
+def before_programs(callback: Callable[..., None]) -> None:
+    """Have ``callback(program, *arguments)`` called ahead of every run of a program across processes.
 
-    Raises AttributeError in a JAX whose inside is another.
+    Starts no backend. Raises AttributeError in a JAX whose inside is another.
     """
     pass_python_always()
-    _ahead_of(ExitStack(), _jax.interpreters.pxla.ExecuteReplicated, "__call__", look)
+    _ahead_of(ExitStack(), _jax.interpreters.pxla.ExecuteReplicated, "__call__", callback)
 
 
 def pass_python_always() -> None:

@@ -1,0 +1,241 @@
+"""Each judge on traces by hand: the fault, and its twin without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from traces import Script
+
+from allranks.rehearse.judge import all_findings, files, hosts, resume
+
+
+def found(script: Script) -> list[tuple[str, int]]:
+    return [(one.code, one.place.line) for one in all_findings(script.case())]
+
+
+FILES: dict[str, tuple[Script, list[tuple[str, int]]]] = {
+    "all write a checkpoint": (
+        Script(2).file(0, "create", "m.pt", line=3).file(1, "create", "m.pt", line=3),
+        [("AR101", 3)],
+    ),
+    "all write another file": (
+        Script(2).file(0, "create", "m.json", line=3).file(1, "create", "m.json", line=3),
+        [("AR102", 3)],
+    ),
+    "each writes its own": (Script(2).file(0, "create", "m0.pt").file(1, "create", "m1.pt"), []),
+    "written, a barrier, written": (Script(2).file(0, "create", "m.pt").barrier().file(1, "create", "m.pt"), []),
+    "read, changed and written back": (
+        Script(2)
+        .file(0, "read", "c", line=1)
+        .file(0, "create", "c", line=2)
+        .file(1, "read", "c", line=1)
+        .file(1, "create", "c", line=2),
+        [("AR110", 2)],
+    ),
+    "read without a barrier": (
+        Script(2).file(0, "create", "v", line=2, existed=False).file(1, "read", "v", line=4),
+        [("AR405", 4)],
+    ),
+    "renamed into place, read without a barrier": (
+        Script(2)
+        .file(0, "create", "v.tmp", line=2)
+        .file(0, "rename", "v.tmp", "v", line=3)
+        .file(1, "read", "v", line=4),
+        [("AR405", 4)],
+    ),
+    "read after a barrier": (Script(2).file(0, "create", "v").barrier().file(1, "read", "v"), []),
+    "removed under a reader": (
+        Script(2).file(1, "read", "v", line=4).file(0, "remove", "v", line=7),
+        [("AR109", 7)],
+    ),
+    "a folder of rank 0 is filled": (
+        Script(2).file(0, "mkdir", "d", line=2, existed=False).file(1, "create", "d/1", line=3, existed=False),
+        [("AR405", 3)],
+    ),
+    "each makes the folder that it fills": (
+        Script(2)
+        .file(0, "mkdir", "d", existed=False)
+        .add(0, "mkdir", path="/p/d", exist_ok=True, parents=True)
+        .file(1, "mkdir", "d")
+        .add(1, "mkdir", path="/p/d", exist_ok=True, parents=True)
+        .file(1, "create", "d/1", existed=False),
+        [],
+    ),
+    "checked, then made": (
+        Script(2)
+        .file(0, "exists", "d", line=2, existed=False)
+        .file(0, "mkdir", "d", line=3, existed=False)
+        .add(0, "mkdir", line=3, path="/p/d", exist_ok=False, parents=True)
+        .file(1, "exists", "d", line=2),
+        [("AR108", 2)],
+    ),
+    "checked, then made by what may be done twice": (
+        Script(2)
+        .file(0, "exists", "d", line=2, existed=False)
+        .file(0, "mkdir", "d", line=3, existed=False)
+        .add(0, "mkdir", line=3, path="/p/d", exist_ok=True, parents=True)
+        .file(1, "exists", "d", line=2),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files(name: str) -> None:
+    script, expected = FILES[name]
+    assert found(script) == expected
+
+
+def test_a_finding_has_both_lines_in_the_order_of_time_and_relative_names() -> None:
+    script = Script(2).file(1, "read", "v", line=4, existed=False).file(0, "create", "v", line=2, existed=False)
+    (one,) = files.judge(script.case())
+    assert one.message == "rank 1 reads v, which rank 0 writes, and nothing orders the two"
+    assert [note.text for note in one.notes] == [
+        "rank 1, step 0: opens v to read (it is not)",
+        "rank 0, step 0: opens v to write, 1 ms later; seen in the quiet run",
+    ]
+    assert [note.place.line for note in one.notes if note.place] == [4, 2]
+
+
+def weights(script: Script, number: int, values: str, gradients: str, line: int = 9) -> Script:
+    """One optimizer with one parameter: a letter for each rank."""
+    for rank, (value, gradient) in enumerate(zip(values, gradients, strict=True)):
+        row = ["w", 0, "float32[4]", "", value, gradient.strip(), True]
+        script.add(rank, "weights", line, optimizer=0, number=number, rows=[row], rates=[0.1])
+    return script
+
+
+REPLICAS: dict[str, tuple[Script, list[str]]] = {
+    "reduced": (weights(weights(Script(2), 0, "aa", "gg"), 1, "bb", "hh"), []),
+    "never reduced": (weights(weights(Script(2), 0, "aa", "gh"), 1, "bc", "ij"), ["AR705"]),
+    "averaged after the step": (weights(weights(Script(2), 0, "aa", "gh"), 1, "bb", "ij"), []),
+    "begun apart, reduced": (weights(Script(2), 0, "ab", "gg"), ["AR702"]),
+    "models of their own": (weights(Script(2), 0, "ab", "gh"), ["AR705"]),
+    "apart later": (weights(weights(weights(Script(2), 0, "aa", "gg"), 1, "bb", "hh"), 2, "cd", "ii"), ["AR004"]),
+    "no gradients": (weights(weights(weights(Script(2), 0, "aa", "  "), 1, "aa", "  "), 2, "aa", "  "), ["AR003"]),
+    "loaded by one": (
+        weights(Script(2).add(0, "load", 5, lost=0, unset=0, keys=1, missing=[], unexpected=[]), 0, "ab", "gg"),
+        ["AR501"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPLICAS)
+def test_replicas(name: str) -> None:
+    script, expected = REPLICAS[name]
+    assert [code for code, _ in found(script)] == expected
+
+
+def batches(script: Script, *ranks: list[str], epoch: int = 0, **facts: Any) -> Script:
+    """One loader: for each rank its batches, a letter for each sample."""
+    told = {
+        "sampler": "S",
+        "shuffle": True,
+        "replacement": False,
+        "length": 2,
+        "samples": 4,
+        "dataset": 8,
+        "workers": 0,
+    }
+    for rank, those in enumerate(ranks):
+        script.add(rank, "epoch", 3, loader=0, epoch=epoch, **{**told, **facts})
+        for number, batch in enumerate(those):
+            script.add(rank, "batch", 3, loader=0, epoch=epoch, number=number, samples=list(batch))
+        script.add(rank, "exhausted", 3, loader=0, epoch=epoch, batches=len(those))
+    return script
+
+
+DATA: dict[str, tuple[Script, list[str]]] = {
+    "a part each": (batches(Script(2), ["ab", "cd"], ["ef", "gh"]), []),
+    "the same": (batches(Script(2), ["ab", "cd"], ["ab", "cd"]), ["AR301"]),
+    "the same in another order": (batches(Script(2), ["ab", "cd"], ["ca", "db"], samples=8), ["AR301"]),
+    "one constant batch": (batches(Script(2), ["ab", "ab"], ["ab", "ab"]), []),
+    "drawn with replacement": (batches(Script(2), ["ab", "ca"], ["ac", "bd"], replacement=True), []),
+    "a batch more on rank 0": (batches(Script(2), ["ab", "cd", "ij"], ["ef", "gh"]), ["AR304"]),
+    "each worker yields all": (
+        batches(Script(2), ["ab", "ab", "cd", "cd"], ["ef", "ef", "gh", "gh"], workers=2),
+        ["AR301"],
+    ),
+    "one order for all epochs": (
+        batches(batches(Script(2), ["ab", "cd"], ["ef", "gh"]), ["ab", "cd"], ["ef", "gh"], epoch=1),
+        ["AR302"],
+    ),
+    "another order each epoch": (
+        batches(batches(Script(2), ["ab", "cd"], ["ef", "gh"]), ["da", "cb"], ["he", "gf"], epoch=1),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_data(name: str) -> None:
+    script, expected = DATA[name]
+    assert [code for code, _ in found(script)] == expected
+
+
+def test_ranks_with_parts_of_one_model_may_get_the_same_batch() -> None:
+    """Other weights and equal gradients, or parts of one tensor: no replicas of one another."""
+    script = Script(2)
+    for rank in (0, 1):
+        row = ["w", 0, "float32[4]", "Shard(0)", f"v{rank}", "g", True]
+        script.add(rank, "weights", 9, optimizer=0, number=0, rows=[row], rates=[0.1])
+    assert found(batches(script, ["ab", "cd"], ["ab", "cd"])) == []
+    replicas = weights(weights(Script(2), 0, "aa", "gg"), 1, "bb", "hh")
+    assert [code for code, _ in found(batches(replicas, ["ab", "cd"], ["ab", "cd"]))] == ["AR301"]
+
+
+def run(samples: dict[int, str], values: dict[int, str], **extra: Any) -> Script:
+    """Rank 0 of a run: samples and weights by step."""
+    script = Script(1)
+    for step in sorted(values):
+        script.steps[0] = step
+        if step in samples:
+            script.add(0, "input", 7, samples=list(samples[step]))
+        row = ["w", 0, "float32[4]", "", values[step], extra.get("gradient", "g"), True]
+        script.add(0, "weights", 9, optimizer=0, number=step, rows=[row], rates=[extra.get("rate", 0.1)])
+    return script
+
+
+BASELINE = run({0: "ab", 1: "cd", 2: "ef", 3: "gh"}, {0: "p", 1: "q", 2: "r", 3: "s"})
+KILLED = (
+    run({0: "ab", 1: "cd", 2: "ef"}, {0: "p", 1: "q", 2: "r"}).file(0, "create", "last.pt").add(0, "killed", steps=3)
+)
+
+
+def resumed(samples: dict[int, str], values: dict[int, str], **extra: Any) -> Script:
+    script = run(samples, values, **extra)
+    return script.file(0, "read", "last.pt", line=5)
+
+
+RESUMES: dict[str, tuple[Script, list[str]]] = {
+    "goes on": (resumed({0: "ef", 1: "gh"}, {0: "r", 1: "s"}), []),
+    "begins anew": (resumed({0: "ab", 1: "cd"}, {0: "p", 1: "q"}), ["AR005"]),
+    "data again": (resumed({0: "ab", 1: "cd"}, {0: "r", 1: "x"}), ["AR311"]),
+    "data left out": (resumed({0: "gh"}, {0: "r", 1: "x"}), ["AR311"]),
+    "another state of the optimizer": (resumed({0: "ef"}, {0: "r", 1: "x"}), ["AR006"]),
+    "another rate": (resumed({0: "ef"}, {0: "r", 1: "x"}, rate=0.5), ["AR006"]),
+    "another gradient": (resumed({0: "ef"}, {0: "r", 1: "x"}, gradient="h"), ["AR006"]),
+    "no checkpoint is read": (run({0: "ab"}, {0: "p", 1: "q"}), []),
+}
+
+
+@pytest.mark.parametrize("name", RESUMES)
+def test_resumes(name: str) -> None:
+    script, expected = RESUMES[name]
+    judged = resume.judge(BASELINE.trace(), [KILLED.trace(), script.trace()])
+    assert [one.code for one in judged] == expected
+
+
+def test_why_a_resume_was_not_judged() -> None:
+    ended = run({0: "ab"}, {0: "p", 1: "q"}).trace()
+    assert "no checkpoint appeared" in resume.unseen(BASELINE.trace(), [ended])
+    assert "--resume-args" in resume.unseen(BASELINE.trace(), [KILLED.trace(), ended])
+    assert resume.unseen(BASELINE.trace(), [KILLED.trace(), resumed({0: "ef"}, {0: "r"}).trace()]) == ""
+
+
+def test_a_fault_of_hosts_is_called_so_only_where_one_host_did_not_have_it() -> None:
+    script = Script(2).file(0, "create", "m.pt", line=3).file(1, "create", "m.pt", line=3)
+    those = list(files.judge(script.case()))
+    assert [one.code for one in hosts.recoded(those, [])] == ["AR105"]
+    assert [one.code for one in hosts.recoded(those, those)] == ["AR101"]

@@ -1,0 +1,85 @@
+"""The command on programs of the standard library alone: what it prints, its exit codes, perturbed runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from allranks.rehearse.scenario import Delays, scenarios
+
+RACE = """\
+import os, sys, time
+
+rank = int(os.environ["RANK"])
+if rank == 0:
+    with open("settings", "w") as file:
+        file.write("x")
+else:
+    time.sleep(0.2)
+    with open("settings") as file:
+        file.read()
+"""
+
+
+def rehearse(folder: Path, text: str, *options: str, ranks: int = 2) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(text)
+    command = [sys.executable, "-m", "allranks", "rehearse", "-n", str(ranks), *options, "train.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_race_is_told_in_the_quiet_run_and_made_to_fail_by_a_seed(tmp_path: Path) -> None:
+    done = rehearse(
+        tmp_path, RACE, "--only", "quiet,perturbed", "--seeds", "1", "--output-format", "json", "--output-file", "o"
+    )
+    assert done.returncode == 1, done.stderr
+    (one,) = json.loads((tmp_path / "o").read_text())["findings"]
+    assert (one["code"], one["path"], one["line"]) == ("AR405", "train.py", 9)
+    texts = [note["text"] for note in one["notes"]]
+    assert any("seen in the rehearsal 'quiet'" in text for text in texts)
+    assert any("with the file changes of rank 0 300 ms late" in text and "FileNotFoundError" in text for text in texts)
+    quiet, perturbed = done.stderr.splitlines()[:2]
+    assert "rehearsal 1 of 2, quiet" in quiet
+    assert quiet.endswith("1 new finding: ok")
+    assert "perturbed, seed 1" in perturbed
+    assert "FAILED" in perturbed
+
+
+def test_a_program_without_a_fault_ends_with_0(tmp_path: Path) -> None:
+    done = rehearse(tmp_path, "print('x')", "--only", "quiet")
+    assert (done.returncode, done.stdout) == (0, "No findings in 0 files, 0 lines.\n")
+
+
+def test_a_program_that_fails_by_itself_ends_with_3_and_its_output(tmp_path: Path) -> None:
+    done = rehearse(tmp_path, "raise ValueError('of its own')", "--only", "quiet")
+    assert done.returncode == 3
+    assert "ValueError: of its own" in done.stderr
+
+
+@pytest.mark.parametrize(("options", "words"), [(["--only", "quick"], "quick"), (["--seeds", "0"], "--seeds")])
+def test_a_wrong_command_line_ends_with_2(tmp_path: Path, options: list[str], words: str) -> None:
+    done = rehearse(tmp_path, "", *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_the_same_seed_does_the_same() -> None:
+    calls = [(rank, operation, line) for rank in (0, 1, 2) for operation in ("create", "read") for line in range(6)]
+    for seed in range(1, 7):
+        first, second = Delays(3, seed), Delays(3, seed)
+        assert [first.seconds(*call) for call in calls] == [second.seconds(*call) for call in calls]
+        assert any(Delays(3, seed).seconds(*call) for call in calls)
+
+
+def test_delays_of_one_line_and_of_one_rank_are_bounded() -> None:
+    delays = Delays(2, 1)
+    assert sum(delays.seconds(0, "create", 1) > 0 for _ in range(100)) == 4
+    assert sum(delays.seconds(0, "create", line) for line in range(2, 1000)) < 7
+
+
+def test_scenarios_come_in_their_order() -> None:
+    names = [(one.name, one.seed) for one in scenarios(["quiet", "perturbed", "hosts"], seeds=2, first_seed=7)]
+    assert names == [("quiet", 0), ("perturbed", 7), ("perturbed", 8), ("hosts", 0)]

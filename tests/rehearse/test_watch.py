@@ -1,0 +1,180 @@
+"""The watcher and the journal on real files and real system calls."""
+
+from __future__ import annotations
+
+import os
+import platform
+import struct
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allranks.launch.job import Job, Script
+from allranks.rehearse.run import run_once
+from allranks.rehearse.watch.syscalls import decode, filter_program, opened_for
+from allranks.rehearse.watch.undo import Journal
+
+needs_seccomp = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="no table of system calls")
+
+
+@pytest.mark.parametrize(
+    ("flags", "operation"),
+    [
+        (os.O_RDONLY, "read"),
+        (os.O_WRONLY, "write"),
+        (os.O_RDWR | os.O_CREAT, "write"),
+        (os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "create"),
+        (os.O_WRONLY | os.O_APPEND, "append"),
+        (os.O_WRONLY | os.O_CREAT | os.O_EXCL, "exclusive"),
+    ],
+)
+def test_what_a_file_is_opened_for(flags: int, operation: str) -> None:
+    assert opened_for(flags) == operation
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_stops_the_calls_of_its_table_and_no_others(machine: str) -> None:
+    """A small machine for BPF: what is returned for each number of a call, and for another architecture."""
+    program = [
+        struct.unpack_from("HBBI", filter_program(machine), at) for at in range(0, len(filter_program(machine)), 8)
+    ]
+    architecture = program[1][3]
+
+    def verdict(number: int, arch: int) -> int:
+        at, loaded = 0, 0
+        while True:
+            code, yes, no, value = program[at]
+            if code == 0x20:
+                loaded = arch if value == 4 else number
+            elif code == 0x15:
+                at += yes if loaded == value else no
+            else:
+                return value
+            at += 1
+
+    stopped = {number for number in range(600) if verdict(number, architecture) == 0x7FC00000}
+    assert stopped == {number for number in range(600) if decode(machine, number, [0] * 6) is not None}
+    assert len(stopped) > 8
+    assert all(verdict(number, 1) == 0x7FFF0000 for number in stopped)
+
+
+WRITERS = """
+import os, shutil, subprocess, sys, tempfile, threading
+from pathlib import Path
+
+open("by_open", "w").close()
+open("by_append", "a").close()
+Path("by_path").write_text("x")
+os.close(os.open("by_os_open", os.O_CREAT | os.O_WRONLY))
+os.mkdir("by_mkdir")
+os.makedirs("by/makedirs")
+os.rename("by_open", "by_rename")
+os.symlink("by_path", "by_symlink")
+os.link("by_path", "by_link")
+os.truncate("by_path", 0)
+shutil.copy("by_path", "by_copy")
+os.unlink("by_link")
+subprocess.run([sys.executable, "-c", "open('by_child', 'w')"], check=True)
+subprocess.run(["touch", "by_touch"], check=True)
+thread = threading.Thread(target=lambda: open("by_thread", "w").close())
+thread.start()
+thread.join()
+directory = os.open(".", os.O_RDONLY)
+os.mkdir("by_descriptor", dir_fd=directory)
+if os.fork() == 0:
+    open("by_fork", "w").close()
+    os._exit(0)
+os.wait()
+"""
+
+
+@needs_seccomp
+def test_every_change_is_seen_with_its_line_and_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of threads, children and other programs; what was there before is there again."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "write.py").write_text(WRITERS)
+    (tmp_path / "by_append").write_text("before")
+    (tmp_path / "undo").mkdir()
+    journal = Journal(str(tmp_path / "undo"))
+    run = run_once(Job(Script("write.py"), 1, hang_after=0), {"steps": 0}, journal=journal)
+    assert run.result.exit_code == 0, run.output
+    assert run.trace.notes == ()
+    changed = {
+        os.path.relpath(event.data["paths"][-1], tmp_path): event
+        for event in run.trace.of("file")
+        if event.data["operation"] not in ("read", "exists", "list")
+    }
+    names = {name for name in changed if name.startswith("by")}
+    assert names == {
+        *("by_open", "by_append", "by_path", "by_os_open", "by_mkdir", "by", "by/makedirs", "by_rename", "by_symlink"),
+        *("by_link", "by_copy", "by_child", "by_touch", "by_thread", "by_descriptor", "by_fork"),
+    }
+    lines = WRITERS.splitlines()
+    for name in ("by_append", "by_path", "by_mkdir", "by_rename", "by_copy", "by_thread", "by_descriptor"):
+        where = changed[name].where
+        assert where is not None, name
+        assert name in lines[where.line - 1] or name == "by_path", name
+    journal.undo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["by_append", "undo", "write.py"]
+    assert (tmp_path / "by_append").read_text() == "before"
+
+
+def test_the_journal_puts_back_what_was_overwritten_renamed_and_removed(tmp_path: Path) -> None:
+    keep, old, folder = tmp_path / "keep", tmp_path / "old", tmp_path / "undo"
+    keep.write_text("one")
+    old.write_text("two")
+    folder.mkdir()
+    journal = Journal(str(folder))
+    journal.note("create", [str(keep)])
+    keep.write_text("changed")
+    journal.note("rename", [str(old), str(tmp_path / "new")])
+    old.rename(tmp_path / "new")
+    journal.note("rename", [str(tmp_path / "new"), str(keep)])
+    (tmp_path / "new").rename(keep)
+    journal.note("remove", [str(keep)])
+    keep.unlink()
+    journal.undo()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.is_file()} == {
+        "keep": "one",
+        "old": "two",
+    }
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["create", "append", "remove", "rename"]), st.sampled_from("abc"), st.sampled_from("abc")
+        )
+    )
+)
+def test_the_journal_puts_back_any_row_of_changes(moves: list[tuple[str, str, str]]) -> None:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as copies:
+        place = Path(folder)
+        (place / "a").write_text("one")
+        (place / "b").write_text("two")
+        journal = Journal(copies)
+        for number, (operation, first, second) in enumerate(moves):
+            path, other = place / first, place / second
+            journal.note(operation, [str(path), str(other)] if operation == "rename" else [str(path)])
+            if operation == "rename" and path.exists():
+                path.rename(other)
+            elif operation == "remove":
+                path.unlink(missing_ok=True)
+            elif operation != "rename":
+                with path.open("w" if operation == "create" else "a") as file:
+                    file.write(str(number))
+        journal.undo()
+        assert {path.name: path.read_text() for path in place.iterdir()} == {"a": "one", "b": "two"}
+
+
+def test_the_journal_leaves_a_folder_with_files_of_others(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path))
+    made = tmp_path / "made"
+    journal.note("mkdir", [str(made)])
+    made.mkdir()
+    (made / "of somebody else").write_text("x")
+    journal.undo()
+    assert (made / "of somebody else").read_text() == "x"
