@@ -59,7 +59,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from allranks.cli.run import NEEDS_LINUX, target_of_words
+    from allranks.cli.run import NEEDS_LINUX, target_from
     from allranks.rehearse.rehearsal import Plan, rehearse
     from allranks.rehearse.scenario import DEFAULT
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
     if sys.platform != "linux":
         p.error(NEEDS_LINUX.format(platform=sys.platform))
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
-    target = target_of_words(p, words, module=arguments.module)
+    target = target_from(p, words, module=arguments.module)
     plan = Plan(
         target,
         arguments.ranks,

@@ -124,7 +124,7 @@ def main(argv: Sequence[str]) -> int:
     p = parser()
     arguments = _read(p, argv)
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
-    target = target_of_words(p, words, module=arguments.module)
+    target = target_from(p, words, module=arguments.module)
     from allranks.launch import restarts
     from allranks.launch.console import Console, OutputClosed, choose_style
     from allranks.launch.engines import local
@@ -238,18 +238,18 @@ def _unread(target: Target) -> str:
     return "" if row.verdict == "ok" else f"{row.texts[0]} ({row.remedy.removesuffix('.')})"
 
 
-def target_of_words(p: argparse.ArgumentParser, words: list[str], *, module: bool) -> Target:
+def target_from(p: argparse.ArgumentParser, command: list[str], *, module: bool) -> Target:
     from allranks.launch.job import Command, Module, Script, target_of
 
-    if not words:
+    if not command:
         p.error("nothing to run: name a script (train.py), a module (-m package.train), or a command (-- command)")
     if module:
-        return Module(words[0], tuple(words[1:]))
-    target = target_of(words, pythons=_pythons())
+        return Module(command[0], tuple(command[1:]))
+    target = target_of(command, pythons=_pythons())
     if isinstance(target, Script) and not os.path.isfile(target.path):
         p.error(f"no such script: {target.path} (in {os.getcwd()})")
-    if isinstance(target, Command) and shutil.which(words[0]) is None:
-        p.error(f"no such command: {words[0]} (a script's name ends in .py)")
+    if isinstance(target, Command) and shutil.which(command[0]) is None:
+        p.error(f"no such command: {command[0]} (a script's name ends in .py)")
     return target
 
 
