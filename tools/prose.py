@@ -1,13 +1,16 @@
 """Report sentences of the docs that are too long, and words for which the glossary has a better one.
 
     python tools/prose.py [PAGE ...]
+    python tools/prose.py --docstrings
 
-Without a page, it reads those that tools/prose.toml names. Code is left out, in blocks and between backticks. In the
-cells of tables only the words are searched for. Exit code 1: something was found.
+Without a page, it reads those that tools/prose.toml names. With --docstrings it reads the docstrings of the library,
+outside `check`. Code is left out, in blocks and between backticks. In the cells of tables only the words are searched
+for. Exit code 1: something was found.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tomllib
@@ -80,15 +83,36 @@ def pages(config: Config) -> list[Path]:
     return sorted(found - {ROOT / page for page in config.without})
 
 
+def docstring_faults(config: Config) -> list[str]:
+    """Return the place of each docstring with a fault, and what is wrong there."""
+    found = []
+    for path in sorted((ROOT / "src" / "allranks").rglob("*.py")):
+        if "check" not in path.relative_to(ROOT).parts:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+                    found += [f"{place}: {fault}" for _, fault in faults(ast.get_docstring(node) or "", config)]
+    return found
+
+
+def page_faults(config: Config, chosen: list[Path]) -> list[str]:
+    """Return the place of each paragraph with a fault, and what is wrong there."""
+    return [
+        f"{page.resolve().relative_to(ROOT)}:{number}: {fault}"
+        for page in chosen
+        for number, fault in faults(page.read_text(), config)
+    ]
+
+
 def main(arguments: list[str]) -> int:
     """Print what is wrong in these pages, or in all; return the exit code."""
     config = configuration()
-    wrong = 0
-    for page in [Path(name) for name in arguments] or pages(config):
-        for number, fault in faults(page.read_text(), config):
-            print(f"{page.resolve().relative_to(ROOT)}:{number}: {fault}")
-            wrong += 1
-    return int(wrong > 0)
+    if arguments == ["--docstrings"]:
+        found = docstring_faults(config)
+    else:
+        found = page_faults(config, [Path(name) for name in arguments] or pages(config))
+    print("\n".join([*found, ""]), end="")
+    return int(bool(found))
 
 
 if __name__ == "__main__":
