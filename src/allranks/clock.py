@@ -21,7 +21,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves when told to, and never otherwise."""
+    """A clock that moves only when the test moves it."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._now = start

@@ -1,20 +1,20 @@
-"""What a failure's own words say about who was first: a cause, or the consequence of another rank's end.
+"""Weigh the message of a failure: is it a cause, or the consequence of another rank's end?
 
-Theory. Every rank's end makes its peers fail, a moment later. Time alone does not say who was first: on a busy machine
-the end of a process is seen later than the errors that it causes. But the errors speak. "Connection closed by peer" is
-said by nobody but the peer of a rank that has ended; so some other rank comes before it, whatever the clocks say. The
-weights, from a cause to what only another rank's end can cause:
+Theory. Every rank's end makes its peers fail, a moment later. Time does not show which rank was first: on a busy
+machine the end of a process is seen later than the errors that it causes. But the message of an error shows it. Only
+the peer of a rank that has ended reports "Connection closed by peer". So another rank ended before it, whatever the
+clocks show. The weights, from a cause to what only another rank's end can cause:
 
-| weight | what is said | who says it |
+| weight | message | reported by |
 |---|---|---|
-| CAUSE | anything else: an exception, a mismatch of sizes, no memory | the rank that was first |
+| CAUSE | any other message: an exception, a mismatch of sizes, no memory | the rank that was first |
 | UNCLEAR | a connection broke, of whatever kind; a runtime aborts without a reason | either |
-| WAITING | a collective, a barrier or a key did not come in time | who waited for a rank that hangs, or has ended |
+| WAITING | a collective, a barrier or a key timed out | a rank that waited for one that hangs, or has ended |
 | CONSEQUENCE | a peer closed its connection; a task of JAX died; RankDied | the peer of a rank that ended |
 
-The lowest weight is first, and among equals the earliest. What libraries print, and which weight it has, stands in the
-tables of `allranks.messages`; what our own errors are stands here. An exception that was raised because of another one,
-or while another was handled, weighs as much as that.
+The lowest weight is first, and among equals the earliest. The tables of `allranks.messages` hold the
+messages of libraries and their weights; the weights of our own errors are here. An exception that was raised because of
+another one, or while another was handled, has the weight of that one.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """``text`` replaces what stands at ``place``; an empty span inserts."""
+    """``text`` replaces the text at ``place``; an empty span inserts."""
 
     place: Place
     text: str
@@ -56,10 +56,10 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault. ``message`` is one line that stands alone; ``cluster`` and ``advice`` are sentences for a person.
+    """One fault. ``message`` is one line; ``cluster`` and ``advice`` are sentences for a person.
 
     ``code`` and ``name`` are the rule's (``AR101``, ``ungated-checkpoint-write``); ``symbol`` is the qualified function
-    that it stands in (``train.Trainer.save``, the module at top level). ``confidence`` is low where nothing was
+    around it (``train.Trainer.save``, the module at top level). ``confidence`` is low where nothing was
     followed that leads there in several processes: no program, no framework's hook, no code that joins them itself.
     """
 

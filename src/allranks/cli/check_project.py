@@ -78,8 +78,10 @@ def overridden(config: Config, arguments: Namespace) -> Config:
 
 
 def files_of(project: Project, paths: Sequence[Path]) -> Files:
-    """Return the files at and below the paths; where these are a part of a project, also those that import them, its
-    scripts and pages, and what all of these import: to know who calls, how it is started, and to be followed into.
+    """Return the files at and below the paths, and the files that the check needs beside them.
+
+    If the paths are a part of a project, these are the files that import them, its scripts and pages, and what all of
+    these import.
 
     Raises ConfigWrong for a path that is not there.
     """

@@ -201,7 +201,7 @@ def _repository(root: Path) -> Path:
 
 
 def _not_looked_for(target: Path, config: Config, files: Files) -> list[Mapping[str, Any]]:
-    """Return the entries of a baseline that this run had no part in: of rules that did not run, of files not asked."""
+    """Return the entries of a baseline that this run did not check: of rules that did not run, of files not read."""
     from allranks.check.judge import settings_of
 
     if not target.exists():

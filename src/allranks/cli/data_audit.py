@@ -84,7 +84,7 @@ def _plans(arguments: argparse.Namespace) -> Plans:
 
 
 def _read(at: Place) -> tuple[dict[str, list[ReadPosition]], dict[str, list[int]]]:
-    """Return the states of all whole steps by where they stand in ``extra``, and the steps that lack one."""
+    """Return the states of all complete steps by their key in ``extra``, and the steps without a state."""
     whole = [one for one in inventory.survey(at.storage) if one.manifest is not None and at.step in (None, one.step)]
     if not whole:
         raise NotThere(f"{at} has no checkpoint.", remedy="`allranks ckpt ls` shows the content of the folder.")

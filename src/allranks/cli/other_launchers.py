@@ -39,9 +39,9 @@ ANSWERS = {
 
 
 def answer(words: Sequence[str], takes_value: Mapping[str, bool]) -> str:
-    """Return what to write for the first option of another launcher, or that is close to one of ours; "" for none.
+    """Return what to write for the first option of another launcher, or close to one of ours; "" for none.
 
-    ``words`` are those of ``allranks run``, ``takes_value`` its own options. What stands behind the script is its own.
+    ``words`` are those of ``allranks run``, ``takes_value`` its options. Words after the script belong to the script.
     """
     skip = False
     for word, following in zip(words, [*words[1:], ""], strict=False):

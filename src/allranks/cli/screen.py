@@ -35,7 +35,7 @@ def show(*parts: RenderableType, style: str | None = None) -> None:
 
 
 def show_json(document: dict[str, Any]) -> None:
-    """Print the one document. Numbers that JSON lacks stand as in manifests: ``{"float": "nan"}``."""
+    """Print one JSON document. Numbers that JSON lacks are written as in manifests: ``{"float": "nan"}``."""
     print(json.dumps(pack(document, what="document"), indent=1))
 
 

@@ -1,7 +1,7 @@
-"""A framework's checkpoint, any tree of Python values, as arrays and JSON; and back. Nothing is pickled.
+"""Convert a framework's checkpoint, any tree of Python values, to arrays and JSON and back. Nothing is pickled.
 
-JSON values stand for themselves; what JSON has not is an object of one key that begins with ``$``. Arrays are known by
-their paths, as a person would write them: ``optimizer_states/0/state/1/exp_avg``.
+JSON values are kept as they are. A value that JSON lacks is an object of one key that begins with ``$``. The path of an
+array is its name: ``optimizer_states/0/state/1/exp_avg``.
 """
 
 from __future__ import annotations

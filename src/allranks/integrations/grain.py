@@ -58,7 +58,7 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
         return _Prefetched(self, lambda fixed: grain.IterDataset.mp_prefetch(fixed, *args, **how))
 
     def of_epoch(self, epoch: int) -> Batches:
-        """Return the same of one epoch alone; the one that a state was of goes on where that stood."""
+        """Return the batches of one epoch. The epoch of a state continues at its position."""
         return self._at(epoch, self._here().first(epoch))
 
     def state(self, step: int) -> Snapshot:

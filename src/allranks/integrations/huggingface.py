@@ -24,15 +24,15 @@ from allranks.world.progress import progress
 
 
 class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
-    """Compares all ranks, watches over hangs, and saves on preemption.
+    """Compare all ranks, report hangs, and save on preemption.
 
-    When the training starts, the model's parameters and buffers and the optimizer of all ranks are compared, and
-    parameters and optimizer again at each step that ``verify_every`` divides (0: never); what differs raises Mismatch
-    on every rank, naming ranks and leaves. ``hang`` is for ``allranks.init()``, which is called here unless the program
-    has done so. With ``save_on_preemption``, SIGTERM on any rank makes all ranks save a checkpoint after the same step,
-    and leave with exit code 143; ``trainer.train(resume_from_checkpoint=True)`` goes on from there.
+    When the training starts, the parameters, buffers and optimizers of all ranks are compared. Parameters and
+    optimizers are compared again at each step that ``verify_every`` divides (0: never). A difference raises Mismatch on
+    every rank, with ranks and leaves. The callback calls ``allranks.init()`` unless the program has done so; ``hang``
+    is its argument. With ``save_on_preemption``, SIGTERM on any rank makes all ranks save a checkpoint after the same
+    step, and leave with exit code 143. ``trainer.train(resume_from_checkpoint=True)`` resumes from it.
 
-    To load what others saved: ``allranks.load(path, into=model)`` on every rank, before the Trainer is made.
+    Load what others saved with ``allranks.load(path, into=model)`` on every rank, before the Trainer is made.
     """
 
     def __init__(self, verify_every: int = 0, hang: bool = True, save_on_preemption: bool = True) -> None:

@@ -43,16 +43,18 @@ _FORMAT = "lightning"
 
 
 class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
-    """Loads on every rank, compares all ranks, watches over hangs, and saves on preemption.
+    """Load on every rank, compare all ranks, report hangs, and save on preemption.
 
-    ``load`` is what ``allranks.load`` takes, with ``rename``, ``allow_missing``, ``allow_unexpected`` and ``strict``:
-    it is loaded in ``setup``, before the strategy wraps the model (a model that is made in ``configure_model``: after
-    it), on every rank, once into each model; ``report`` is the LoadReport then. When the training starts, parameters,
-    buffers and optimizers of all ranks are compared, and parameters and optimizers again at each step that
-    ``verify_every`` divides (0: never); what differs raises Mismatch on every rank, naming ranks and leaves. ``hang``
-    is for ``allranks.init()``, which is called here unless the program has done so. With ``save_on_preemption``,
-    SIGTERM on any rank makes all ranks save ``last.ckpt``, into the folder of the ModelCheckpoint, after the same step,
-    and leave with exit code 143; ``trainer.fit(ckpt_path="last")`` goes on from there.
+    ``load`` is what ``allranks.load`` takes, with ``rename``, ``allow_missing``, ``allow_unexpected`` and ``strict``.
+    It is loaded on every rank in ``setup``, before the strategy wraps the model, once into each model. (A model that is
+    made in ``configure_model`` is loaded after that.) ``report`` is then the LoadReport.
+
+    When the training starts, parameters, buffers and optimizers of all ranks are compared. Parameters and optimizers
+    are compared again at each step that ``verify_every`` divides (0: never). A difference raises Mismatch on every
+    rank, with ranks and leaves. The callback calls ``allranks.init()`` unless the program has done so; ``hang`` is its
+    argument. With ``save_on_preemption``, SIGTERM on any rank makes all ranks save ``last.ckpt`` after the same step,
+    into the folder of the ModelCheckpoint, and leave with exit code 143. ``trainer.fit(ckpt_path="last")`` resumes from
+    it.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""What Accelerate prepares (for its own programs, and for transformers' Trainer): ours is not dealt out again.
+"""Keep Accelerate (also in transformers' Trainer) from dividing our loaders among the ranks a second time.
 
-A loader over ``Batches`` or ``BatchSampler`` is prepared as in a job of one process: batches are put on the device, and
-Accelerate knows the last one, but nothing is dealt out among ranks, whatever ``dispatch_batches`` and ``split_batches``
-say. Where a program resumes by ``skip_first_batches`` and by a state of ours, the batches are skipped once.
+A loader over ``Batches`` or ``BatchSampler`` is prepared as in a single process: batches are put on the device, and
+Accelerate knows the last one. Nothing is divided among ranks, whatever ``dispatch_batches`` and ``split_batches`` say.
+If a program resumes both by ``skip_first_batches`` and by a state of ours, the batches are skipped once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the well-known messages of the libraries mean, and what to do about them. Pure: a line in, an explanation out.
+"""What known messages of the libraries mean, and what to do about them. Pure: a line in, an explanation out.
 
-A message is known by a ``sign``, a piece of text that stands in no other message. The tables are in files of their own,
-one for each who prints: XLA and JAX, torch with Gloo and NCCL, the system around them.
+A message is recognised by a ``sign``, a text that is in no other message. There is one table per library: XLA and JAX,
+Gloo, torch and NCCL, the system.
 """
 
 from __future__ import annotations

@@ -38,14 +38,16 @@ class Source:
         return [line for line in lines if self.cell(line) == self.cell(first)]
 
     def cell(self, line: int) -> Cell | None:
-        """Return the cell that a line stands in."""
+        """Return the cell of a line."""
         return next((cell for cell in reversed(self.cells) if cell.first <= line), None)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleNote:
-    """What a report says about a rule: its name, what it does in a sentence, and what part of its findings was right in
-    code that nobody had seen while it was written; None where that is not known."""
+    """What a report says about a rule: its name, what it does in a sentence, and its precision.
+
+    ``precision`` is the part of its findings that was right in unread code; None if that is not known.
+    """
 
     code: str
     name: str
@@ -57,10 +59,9 @@ class RuleNote:
 class Report:
     """Everything that a form of the report may show.
 
-    ``project`` is the name of its folder, ``sources`` holds the files that findings and evidence point into,
-    ``prints`` the fingerprints of findings, ``hidden`` how many more the baseline knows, ``withheld`` how many more are
-    of low confidence, ``unsure`` how many more of rules that are less precise than was asked for, ``rules`` the rules
-    that found something.
+    ``project`` is the name of its folder. ``sources`` holds the files of findings and evidence, ``prints`` the
+    fingerprints of findings, ``rules`` the rules that found something. Findings that are not shown are counted:
+    ``hidden`` by the baseline, ``withheld`` for low confidence, ``unsure`` by ``--precision``.
     """
 
     findings: tuple[Finding, ...]

@@ -26,8 +26,9 @@ def character_width(character: str) -> int:
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "") -> str:
     """Return an aligned table: headers, a rule, one line a row; no newline at the end, no blanks at line ends.
 
-    A column of numbers (``12``, ``1.5 s``, ``127 MB``) is set to the right, its header too. None stands as ``-``, and
-    an empty cell or ``-`` fits either kind of column. Raises ValueError for a row that is not as long as the headers.
+    A column of numbers (``12``, ``1.5 s``, ``127 MB``) is set to the right, its header too. None is written as ``-``,
+    and an empty cell or ``-`` fits either kind of column. Raises ValueError for a row that is not as long as the
+    headers.
     """
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     for row in cells:

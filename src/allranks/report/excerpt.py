@@ -25,7 +25,7 @@ class Mark:
 
 
 def excerpt(source: Source, marks: Sequence[Mark], gutter: int, paint: Ink) -> list[str]:
-    """Return the lines that the marks stand on with one line around, ``...`` where lines are left out."""
+    """Return the lines with marks and one line around each, with ``...`` for lines that are left out."""
     wanted = sorted({line for mark in marks for line in _lines_about(mark.place, source)})
     bar = paint(" " * gutter + " |", "blue")
     shown, last = [bar], None

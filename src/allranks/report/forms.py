@@ -1,4 +1,4 @@
-"""The forms of a report, by the names that the command line gives them. Each is imported when it is asked for. Pure."""
+"""The forms of a report, by their names on the command line. Each is imported when it is first used. Pure."""
 
 from __future__ import annotations
 

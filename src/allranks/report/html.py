@@ -42,7 +42,7 @@ def _text(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Escape, and show what stands in backticks as code."""
+    """Escape, and show text between backticks as code."""
     parts = _text(text).split("`")
     even = len(parts) % 2 == 1
     return "".join(f"<code>{part}</code>" if at % 2 and even else part for at, part in enumerate(parts))
