@@ -35,7 +35,7 @@ class Config:
 
 
 def configuration(path: Path = CONFIG) -> Config:
-    """Return what the file says."""
+    """Return the configuration of a file."""
     read = tomllib.loads(path.read_text())
     return Config(read["longest"], read["replace"], tuple(read["pages"]), tuple(read["without"]))
 
@@ -61,7 +61,7 @@ def paragraphs(text: str) -> Iterator[tuple[int, str, bool]]:
 
 def without_code(text: str) -> str:
     """Return the text with one backtick in the place of each piece of code, and with links as their words."""
-    text = re.sub(r"`[^`]*`", "`", text)
+    text = re.sub(r"(`+)[^`]*\1", "`", text)
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
 
 

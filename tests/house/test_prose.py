@@ -9,7 +9,7 @@ import pytest
 from prose import Config, configuration, docstring_faults, faults, main, pages, paragraphs
 from sample import ROOT, Item, docstrings, draw, messages, names
 
-MOST_IN_DOCSTRINGS = 250
+MOST_IN_DOCSTRINGS = 240
 CONFIG = Config(longest=5, replace={"told": "reported"}, pages=(), without=())
 
 
@@ -28,9 +28,9 @@ def test_docstrings_have_no_more_faults_than_before() -> None:
 
 def test_all_pages_are_read_but_those_that_are_left_out() -> None:
     config = configuration()
-    names = {page.name for page in pages(config)}
-    assert {"README.md", "index.md", "hang.md"} <= names
-    assert names.isdisjoint(page.rpartition("/")[2] for page in config.without)
+    read = {page.name for page in pages(config)}
+    assert {"README.md", "index.md", "hang.md"} <= read
+    assert read.isdisjoint(page.rpartition("/")[2] for page in config.without)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_all_pages_are_read_but_those_that_are_left_out() -> None:
         ("It is told.", [(1, "'told'")]),
         ("| a | told |", [(1, "'told'")]),
         ("| one | two three four five six seven |", []),
-        ("`told` in [told.md](told.md)", []),
+        ("`told` and ``told`` in [told.md](told.md)", []),
         ("[was told](page.md)", [(1, "'told'")]),
         ("```\ntold told told told told told\n```", []),
         ("```\ntold\n```\ntold", [(4, "'told'")]),
