@@ -38,7 +38,7 @@ def test_a_batch_that_cannot_be_cut_is_wrong_and_names_those_that_can() -> None:
         ((8, 7), None, "ok", "8 rows on 2 devices"),
         ((6, 7), None, "error", "Bring a multiple of 4 rows"),
         ((2, 5, 7), None, "ok", "2 rows"),
-        ((), None, "error", "no dimension of rows"),
+        ((), None, "error", "has no dimension"),
     ],
 )
 def test_leading_dimensions(shape: tuple[int, ...], plan: BatchPlan | None, verdict: str, says: str) -> None:

@@ -34,7 +34,7 @@ class FlatTree:
         self.values: dict[str, Value] = {}
         self.main_values: dict[str, Value] = {}
         self.rank_values: dict[str, Value] = {}
-        self._rows: set[int] = set()  # the arrays that each rank has for itself
+        self._rows: set[int] = set()  # the arrays of which each rank has its own
         self.skipped: dict[str, str] = {}
         self._fills: dict[int, LeafFill] = {}
         self._tied: dict[Hashable, LeafFill] = {}
@@ -62,7 +62,7 @@ class FlatTree:
 
     @cached_property
     def key(self) -> Hashable:
-        # Of equal specs there is one object, and this holds on to it: so they are compared by identity.
+        # Equal specs are one object, which is kept here, so that they can be compared by identity.
         paths = self._walk.paths
         return tuple([paths[place] for place in self._places]), tuple(self._specs)
 
@@ -80,7 +80,7 @@ class FlatTree:
             leaf = self._walk.leaves[self._places[array]]
             leaf_fill = self._adapter(leaf).leaf_fill(leaf, self._context)
             memory = None if all(target.live for target in leaf_fill.targets) else self.memory(array)
-            # Leaves of one memory that get a new one are one there, too.
+            # Leaves that share a memory also share the new one.
             self._fills[array] = leaf_fill if memory is None else self._tied.setdefault(memory, leaf_fill)
         return self._fills[array].targets
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from allranks.arrays.base import Split
 from allranks.extent import Extent
 
-# One object for equal splits, so that leaves which are cut alike are known by identity.
+# One object for equal splits, so that leaves with the same split are found by identity.
 _known: dict[Split, Split] = {}
 
 

@@ -26,7 +26,7 @@ class SavedArray:
 # A part of a checkpoint: nested dictionaries by the components of the paths, down to SavedArrays and JSON values.
 Node = Any
 
-# What schedules add to the groups of an optimizer, and what they count or print: it does not mean another optimizer.
+# What schedules add to the groups of an optimizer, and their counters: a difference is not another optimizer.
 _BOOKKEEPING = frozenset(
     ["initial_lr", "min_lr", "max_lr", "base_momentum", "max_momentum", "swa_lr", "last_epoch", "base_lrs", "verbose"]
 )
@@ -90,7 +90,7 @@ class TemplateBuilder:
         if _is_number(saved) and (_is_number(live) or _is_scalar_tensor(live)):
             return saved
         if isinstance(saved, SavedArray) and saved.shape == (() if _is_number(live) else getattr(live, "shape", None)):
-            return self.make(saved)  # (what is live may be one tensor in several places)
+            return self.make(saved)  # (the live value may be one tensor in several places)
         return live
 
     def template_of(self, saved: Node) -> Any:

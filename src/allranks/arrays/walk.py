@@ -12,7 +12,7 @@ from typing import Any
 
 from allranks.errors import CannotStore
 
-# Makes a node from the next leaves; None stands for a leaf, which is the next leaf itself.
+# Makes a node from the next leaves; None is used for a leaf: the result is the next leaf.
 Maker = Callable[[Iterator[object]], object]
 
 

@@ -276,7 +276,7 @@ class Checkpointer:
 
     def wait(self) -> None:
         """Wait for the running save, if there is one. Raises its error."""
-        with progress.inside("save", "the one that goes on"):
+        with progress.inside("save", "the running one"):
             self._saver.settle()
             self._memory.settle()
 

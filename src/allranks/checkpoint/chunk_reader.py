@@ -155,7 +155,7 @@ class Reader:
             dtype: np.dtype[Any] = DTYPES[self._manifest.leaves[leaf].dtype] if self._cast else target.buffer.dtype
             source = chunk[copy.source : copy.source + math.prod(copy.shape) * dtype.itemsize]
             box = source.view(dtype).reshape(copy.shape)
-            # Indexed, what has no dimension would be no array any more.
+            # An array without dimensions would become a scalar if it were indexed.
             into, box = (target.buffer[copy.into], box[copy.take]) if copy.shape else (target.buffer, box)
             cast_into(into, box, leaf=leaf, casting=self._casting)
 

@@ -95,15 +95,15 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
         except AlreadyThere:
             attempts += 1
             if attempts == MOST_ATTEMPTS:
-                raise  # no newer fence is seen: something else is in the way
+                raise  # there is no newer fence: another error
             continue  # another job was faster, and is the present owner now
         *older, newest = _numbers(storage)
         if newest == fence.number:
             for number in older[: 1 - KEPT]:
-                with suppress(StorageError):  # one that stays takes no right from anybody
+                with suppress(StorageError):  # an old fence has no effect
                     storage.delete(paths.fence_path(number))
             return fence
-        storage.delete(fence.path)  # somebody was faster; our number may have been taken, and made room, before
+        storage.delete(fence.path)  # another job was faster: it may have used and removed our number
 
 
 def check(storage: Storage, fence: Fence) -> None:

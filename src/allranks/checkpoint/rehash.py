@@ -128,7 +128,7 @@ class _Rehash(threading.local):
                     faults.append(Fault(file.name, "changed", (start, stop), (), what))
         except (NotThere, Truncated) as error:  # since its size was looked at
             return [Fault(file.name, "cut off", (begin, end), (), str(error))]
-        except StorageError as error:  # a bad sector: what lies beside it may be good
+        except StorageError as error:  # a bad sector: the bytes next to it may be good
             return [Fault(file.name, "unreadable", (begin, end), (), str(error))]
         self._progress(end - begin)
         return faults

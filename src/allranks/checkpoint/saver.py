@@ -90,7 +90,7 @@ class Saver:
         threading.Thread(target=self._run, args=work, name=f"allranks-save-{order.step}").start()
         for file in operation.files:
             file.stage(self._settings.copy_threads)
-        _LOG.debug("save of step %d on rank %d: copied (the training goes on)", *said)
+        _LOG.debug("save of step %d on rank %d: copied (the training continues)", *said)
         handle.blocked = time.monotonic() - began
         return handle
 

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, Fingerprint, K, M, WordLayout, bits_in
 
-_Spec: Any = PartitionSpec  # whose constructor has no types
+_Spec: Any = PartitionSpec  # its constructor is not typed
 
 
 def fingerprints(leaves: Sequence[tuple[Sequence[Any], Sequence[WordLayout]]]) -> list[list[Fingerprint]]:

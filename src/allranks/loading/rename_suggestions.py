@@ -38,10 +38,10 @@ def suggest(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) ->
     found: dict[str, str] = {}
     for look in (_best_prefix, _best_prefix, _best_prefix, _siblings):
         step = look(rest)
-        if not step.keys() & found.keys():  # a pattern stands once in a rename
+        if not step.keys() & found.keys():  # a pattern occurs once in a rename
             found |= step
             rest = rest.after(step)
-    # A name is looked up as it stands in the file: before any pattern.
+    # A name of the file is looked up before any pattern.
     origin = {make_renamer(found)(name): canonical(name) for name in unexpected}
     names = {origin[old]: new for old, new in _alike(rest).items()}
     if not names and len(rest.kept) == len(before.kept):

@@ -18,7 +18,7 @@ from .pull import pull
 
 _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
-_NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)  # the file system, or an address that is no page's
+_NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)  # refused by the file system, or for an unaligned address
 _NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError)
 _NOTHING_THERE = (errno.ENOENT, errno.ELOOP)  # removed since the folder was read; a link that leads nowhere
 _MAY_BE_LINK = (errno.ELOOP, errno.ENOTDIR)
@@ -211,7 +211,7 @@ class LocalStorage:
         try:
             os.link(temporary, where)
         except FileExistsError:
-            # A server (NFS) may have made the link, lost its answer, and been asked again.
+            # A server (NFS) may have created the link, lost the answer, and received the request again.
             if temporary.stat().st_nlink != 2:
                 raise
         except OSError as error:

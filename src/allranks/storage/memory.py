@@ -27,7 +27,7 @@ from .pull import pull
 
 T = TypeVar("T")
 Effect = Literal["none", "torn", "whole"]
-# What errors call the operations of a write.
+# The verbs for the operations of a write in messages.
 _VERBS = dict.fromkeys(("create", "block", "finish"), "write")
 
 
@@ -131,7 +131,7 @@ class MemoryStorage:
     def url(self) -> str:
         return "memory"
 
-    # What a test does to the process.
+    # Faults of the process, for tests.
 
     def process(self, *, before: Callable[[str, str], None] | None = None) -> MemoryStorage:
         """Return a new process on the same disk: another rank, or this one after a restart."""
@@ -151,7 +151,7 @@ class MemoryStorage:
         """
         self._plans.append(_Plan(operation, pattern, times, error or _os_error(errno.EIO)))
 
-    # What a test does to the disk.
+    # Faults of the disk, for tests.
 
     def after_power_cut(self, seed: int = 0) -> MemoryStorage:
         """Return a process on the disk after a power cut at this moment: unfinished files are lost, torn or
@@ -187,7 +187,7 @@ class MemoryStorage:
         with self._disk.lock:
             return {path: bytes(data) for path, data in sorted(self._disk.files.items())}
 
-    # What the library does.
+    # The storage.
 
     def write(self, path: str, source: BlockSource) -> None:
         split_path(path)
@@ -203,7 +203,7 @@ class MemoryStorage:
             self._operate("finish", path, partial(disk.unfinished.discard, path), lambda: None)
         except BaseException:
             with disk.lock:
-                if not self.crashed:  # the dead do not tidy up
+                if not self.crashed:  # a dead process removes nothing
                     disk.remove(path)
             raise
 

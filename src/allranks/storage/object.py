@@ -53,7 +53,7 @@ class ObjectStorage:
         try:
             self._store = from_url(
                 url,
-                # Plain HTTP is used only for an endpoint that is given as http://, which is answer enough.
+                # Plain HTTP is used only if the endpoint's address is http://.
                 client_options={"timeout": timedelta(seconds=timeout_s), "allow_http": True},
                 retry_config={"max_retries": retries, "retry_timeout": timedelta(minutes=5)},
                 **options,
@@ -114,7 +114,7 @@ class ObjectStorage:
             with self._translate_errors("read", path):
                 data = memoryview(obstore.get_range(self._store, path, start=offset, end=end))
         except StorageError:
-            self._check_reach(path, end)  # a range that begins behind the end is an error of its own
+            self._check_reach(path, end)  # the service reports a range after the end differently
             raise
         if len(data) < end - offset:
             raise truncated(path, self._url, until=end, size=offset + len(data))

@@ -39,7 +39,7 @@ def pull(source: BlockSource, sink: Callable[[int, memoryview], None], *, thread
         except BaseException as error:  # every kind: it is raised by the caller's thread
             errors.append(error)
 
-    # Daemons: what is half written must not keep a process from ending.
+    # Daemons: a half-written file must not keep a process from ending.
     others = []
     for _ in range(min(threads, total) - 1):
         thread = threading.Thread(target=work, name="allranks-write", daemon=True)

@@ -25,8 +25,8 @@ from allranks.arrays.leaves.numpy import DTYPES, aligned_empty, flat_bytes, name
 from allranks.arrays.walk import Branch, Opener
 from allranks.extent import Extent
 
-_Described: Any = jax.ShapeDtypeStruct  # whose constructor has no types
-# What JAX makes narrower unless it is told not to.
+_Described: Any = jax.ShapeDtypeStruct  # its constructor is not typed
+# The dtypes that JAX narrows by default.
 _WIDE = {DTYPES[name] for name in ("int64", "uint64", "float64", "complex128")}
 _IMPLS = ("threefry2x32", "rbg", "unsafe_rbg")
 # Below this, a copy costs less than the alignment that would save it.
@@ -101,7 +101,7 @@ def _cut(sharding: Sharding, shape: tuple[int, ...], size: int) -> _Cut:
     mine = [_extent(index, shape) for index in local.values()]
     if sharding.is_fully_addressable and sharding.is_fully_replicated:
         split: Split | None = replicated_split(len(shape), size)
-    elif sharding.is_fully_addressable:  # every rank has such an array for itself
+    elif sharding.is_fully_addressable:  # every rank has its own array
         split = split_of(shape, ((range(size), extent) for extent in mine))
     else:
         placed: Any = sharding.devices_indices_map(shape).items()
@@ -135,7 +135,7 @@ def copies(leaf: Any, context: OpenContext) -> tuple[Copy, ...]:
     cut = _cut(array.sharding, array.shape, context.size)
     if len(cut.places) == 1:
         parts = list(zip(cut.places.values(), [array.addressable_data(0)], strict=True))
-    else:  # (of an array that is the same everywhere, addressable_data() only ever returns the first)
+    else:  # (for a replicated array, addressable_data() returns the first copy only)
         parts = [(cut.places[shard.device], shard.data) for shard in array.addressable_shards]
     return tuple(
         Copy(cell, name, "jax", part, cut.on_host, partial(_bytes, part, cut.on_host)) for (cell, name), part in parts
@@ -144,7 +144,7 @@ def copies(leaf: Any, context: OpenContext) -> tuple[Copy, ...]:
 
 def _bytes(part: Any, on_host: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
     if not on_host or part.dtype.itemsize == 1:
-        # Where JAX copies (from a device, or what it packs), it keeps the copy with the array that was asked for it.
+        # If JAX copies (from a device, or packed dtypes), it caches the copy in the array: a new array is not kept.
         part = part.addressable_data(0)
         part = jax.make_array_from_single_device_arrays(part.shape, part.sharding, [part])
     return flat_bytes(np.asarray(part))
@@ -155,7 +155,7 @@ def address(leaf: Any) -> int:
 
 
 def memory(_leaf: Any) -> None:
-    return None  # each leaf of a template gets an array of its own: two of one array are no tie there
+    return None  # each leaf of a template gets its own array, so equal arrays are not tied
 
 
 def leaf_fill(leaf: Any, context: OpenContext) -> LeafFill:
@@ -174,7 +174,7 @@ def leaf_fill(leaf: Any, context: OpenContext) -> LeafFill:
 def _place(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:
     """Return an array of these parts that equals ``leaf`` in everything but its values."""
     weak, wide = leaf.weak_type, leaf.dtype in _WIDE
-    # An array that nobody has put anywhere may meet arrays of any mesh; one put on a device would be refused there.
+    # An uncommitted array works with arrays of any mesh; JAX refuses a committed one of another mesh.
     loose = not getattr(leaf, "committed", True)
     with jax.enable_x64(wide) if wide or weak else nullcontext():
         made: Any = jax.device_put(part((slice(None),) * len(leaf.shape))) if loose else None

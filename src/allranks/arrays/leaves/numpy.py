@@ -17,9 +17,9 @@ from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
 from allranks.arrays.walk import Branch, Opener, stateful
 from allranks.extent import Extent
 
-# What a checkpoint knows by name: the same bytes on every machine. (No long double, text, dates or records.)
+# The dtypes of a checkpoint: the same bytes on every machine. (No long double, text, dates or records.)
 _FOREIGN = {name for name in dir(ml_dtypes) if isinstance(getattr(ml_dtypes, name), type)} - {"finfo", "iinfo"}
-# (By name: of the types that C has of one size, NumPy's own is the one that a program meets.)
+# (By name: C may have several types of one size, and a program uses NumPy's own.)
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(getattr(ml_dtypes, name)) for name in _FOREIGN} | {
     name: np.dtype(name)
     for name in (

@@ -26,7 +26,7 @@ from allranks.arrays.walk import Branch, DeferredChild, Opener, stateful
 from allranks.extent import Extent
 
 _NAMES = {dtype: name for name in DTYPES if isinstance(dtype := getattr(torch, name, None), torch.dtype)}
-# Of what is less than a byte, torch has no more than names for bytes: it computes nothing, and copies none of them.
+# Dtypes below one byte are only names in torch: it cannot compute with them or copy them.
 _OPAQUE = {
     dtype: str(dtype)
     for name in dir(torch)
@@ -38,11 +38,11 @@ _USUAL = frozenset({torch.Tensor, torch.nn.Parameter})
 _LOADS = (torch.nn.Module._load_from_state_dict, _NormBase._load_from_state_dict)
 _EXTRA_STATE = "_extra_state"
 _HOOKS = ("_state_dict_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
-# torch and NumPy both know these bytes, only not under one name.
+# The dtypes through which torch passes these bytes to NumPy.
 _CARRIERS = {torch.bfloat16: torch.int16, torch.complex32: torch.int32} | {
     dtype: torch.uint8 for dtype, name in _NAMES.items() if name.startswith("float8") or dtype in _OPAQUE
 }
-_swap: Callable[[torch.Tensor, torch.Tensor], None] = torch.utils.swap_tensors  # which has no types
+_swap: Callable[[torch.Tensor, torch.Tensor], None] = torch.utils.swap_tensors  # it is not typed
 
 
 def claims(kind: type) -> bool:

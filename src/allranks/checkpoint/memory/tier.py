@@ -122,9 +122,7 @@ class MemoryTier:
                 found = hosts.files_in(self._hosts.mine)
             except StorageError as error:  # the other ranks wait; a read or write there reports the error
                 log("allranks: %s", error, level=30)
-            left = [
-                path for path in found if about["lost"] or paths.is_of(path, nonce)
-            ]  # lost: of which save, nobody knows
+            left = [path for path in found if about["lost"] or paths.is_of(path, nonce)]  # lost: its save is not known
             _remove(self._hosts.mine, [path for path in found if path not in left])
             found = left
         self._world.barrier("memory")

@@ -64,7 +64,7 @@ def _begin(blob: Blob, entry: zipfile.ZipInfo) -> int:
     signature, *_, name_size, extra_size = _LOCAL.unpack_from(header)
     name = header[_LOCAL.size :]
     if signature != b"PK\3\4" or (name_size, name) != (len(expected), expected):
-        raise _unsafe(blob, f"names {entry.filename!r} where {name!r:.80} stands")
+        raise _unsafe(blob, f"names {entry.filename!r}, but the header there names {name!r:.80}")
     begin = entry.header_offset + _LOCAL.size + int(name_size) + int(extra_size)
     blob.part(begin, entry.file_size, what=f"the record {entry.filename!r}")
     return begin
@@ -79,4 +79,4 @@ def _refuse_overlaps(blob: Blob, found: Mapping[str, Record]) -> None:
 
 
 def _unsafe(blob: Blob, what: str) -> Unsafe:
-    return Unsafe(f"{blob.url} {what}: torch.save writes no such archive.", path=blob.name)
+    return Unsafe(f"{blob.url} {what}: torch.save does not write such an archive.", path=blob.name)

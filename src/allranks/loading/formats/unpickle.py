@@ -34,7 +34,7 @@ _STORAGES = {
     # Quantized: there are no numbers in it without a scale.
     **dict.fromkeys(("QInt8", "QUInt8", "QInt32", "QUInt4x2", "QUInt2x4"), ""),
 }
-# What can be done about what torch names, and this file does not read.
+# The remedies for names of torch that this file does not read.
 _ADVICE = {
     "torch._utils._rebuild_qtensor": "save its dequantize()",
     "torch._utils._rebuild_sparse_tensor": "save its to_dense()",
@@ -42,7 +42,7 @@ _ADVICE = {
     "torch._utils._rebuild_wrapper_subclass": "of DTensors, save the full_tensor()",
 }
 _DEEPEST = 200
-# Of each operation of a pickle the bytes of its argument, or how these are told.
+# For each operation of a pickle, the size of its argument, or how the size is given.
 _SIZES = {ord(one.code): one.arg.n if one.arg else 0 for one in pickletools.opcodes}
 _WIDTHS = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,

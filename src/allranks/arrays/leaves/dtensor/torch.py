@@ -37,7 +37,7 @@ def spec(leaf: DTensor, context: OpenContext) -> Spec:
     mine, local_part = _mine(leaf, context), tuple(plain.local_part(leaf).shape)
     if mine is not None and mine.shape != local_part and mine.size + leaf.to_local().numel() > 0:
         raise LeafRefused(
-            f"a DTensor of which {leaf.placements} leave {mine.shape} to this rank, and that has {local_part}",
+            f"a DTensor whose placements {leaf.placements} give this rank {mine.shape}, but which has {local_part}",
             "Create it with distribute_tensor, or pass the complete shape to from_local.",
         )
     return made

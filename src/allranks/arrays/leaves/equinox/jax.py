@@ -15,7 +15,7 @@ def claims(_kind: type) -> bool:
 
 
 def opener(node: object, context: OpenContext) -> Opener | None:
-    # Between ranks functions are compared by name, which JAX's opener lets through.
+    # Between ranks, functions are compared by name: JAX's opener keeps them.
     return None if context.for_comparison or not isinstance(node, eqx.Module) else _open
 
 

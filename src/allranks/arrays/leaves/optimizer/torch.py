@@ -55,7 +55,8 @@ def _open_optimizer(optimizer: torch.optim.Optimizer, context: OpenContext) -> B
         groups = optimizer.param_groups
         tensors = [{k: v for k, v in group.items() if isinstance(v, torch.Tensor)} for group in groups]
         entries = filled.get("state", {})
-        # (A Counter or a named tuple among the settings stays one, and the rates that are tensors the same tensors.)
+        # (A Counter or a named tuple in the settings keeps its type, and a rate that is a tensor stays the same
+        # tensor.)
         optimizer.load_state_dict({**merge_filled({**state, "state": {}}, filled), "state": entries})
         for group, kept_settings in zip(optimizer.param_groups, tensors, strict=True):
             for name, tensor in kept_settings.items():
@@ -107,7 +108,7 @@ class _Template:
         states = saved.get("state")
         for name, node in states.items() if isinstance(states, dict) else ():
             number = as_key(name)
-            if isinstance(number, str):  # of no parameter
+            if isinstance(number, str):  # it belongs to no parameter
                 entries[number] = self._settings.template_of(node)
             elif number < len(parameters) and isinstance(node, dict):
                 entries[number] = self._entries(node, *parameters[number])
