@@ -65,7 +65,7 @@ class Claim:
     """What one rank reports about its rows.
 
     ``leaves`` describe them (path, dtype, shape); ``shards`` are the parts of the global batch that they are.
-    ``digest`` is that of their bytes, "" if all rows are equal and so cannot be told apart.
+    ``digest`` is that of their bytes, "" if all rows are equal and cannot be distinguished.
     """
 
     leaves: tuple[str, ...]

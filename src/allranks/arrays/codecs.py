@@ -96,7 +96,7 @@ def register_type(
     ``encode(value)`` returns a tree of arrays and JSON values, also with other registered types. ``decode(tree, like)``
     returns the object again, from that tree, filled from a checkpoint, and the template's object. Paths, shapes and
     dtypes must be those of the template's object, unless ``fixed`` is False: then the tree is as it was saved, of any
-    length. It may hold arrays and JSON values only, because nothing says what else to make of them.
+    length. It may then hold arrays and JSON values only.
 
     Examples:
         >>> register_type(Vocabulary, lambda v: {"tokens": v.tokens}, lambda tree, _: Vocabulary(tree["tokens"]))

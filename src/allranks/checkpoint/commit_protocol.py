@@ -2,11 +2,11 @@
 
 Ranks communicate through the key-value store alone, without collectives. The keys below ``ckpt/<number>/<nonce>/``:
 
-    ack/<rank>      the rank has written its part
-    failed/<rank>   the rank could not write its part
-    judge           the first rank that failed: it waits a moment for other failures, and names all of them
-    decision        commit, or abort with the reasons
-    outcome         committed, aborted, unknown
+    ack/<rank>      the rank has written its part.
+    failed/<rank>   the rank could not write its part.
+    judge           the first rank that failed. It waits a moment for other failures, and names all of them.
+    decision        commit, or abort with the reasons.
+    outcome         committed, aborted, unknown.
 
 A rank deletes its keys of earlier saves once all ranks are known to have reached a later save.
 """

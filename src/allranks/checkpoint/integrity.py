@@ -191,9 +191,9 @@ def fills(shape: tuple[int, ...], runs: tuple[Run, ...]) -> bool:
 def fill_exactly(shape: tuple[int, ...], begins: Integers, ends: Integers) -> bool:
     """Return whether the boxes (n rows, one column for each dimension) hold each element of ``shape`` exactly once.
 
-    The sum of the boxes is 1 inside the array and 0 outside if and only if its differences along all dimensions are
-    those of the array: +1 and -1 at the corners of boxes, which must cancel except at the array's own corners. So no
-    two boxes are compared.
+    They do if and only if the sum of the boxes is 1 inside the array and 0 outside. Then its differences along all
+    dimensions are those of the array. They are +1 and -1 at the corners of boxes, and must cancel except at the array's
+    own corners. So no two boxes are compared.
     """
     begins = np.concatenate([begins, np.zeros((1, len(shape)), np.int64)])
     ends = np.concatenate([ends, np.array([shape], np.int64)])

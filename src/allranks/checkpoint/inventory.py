@@ -93,8 +93,9 @@ def _begins_in(run: Run, file: int) -> Iterator[int]:
 class StepFolder:
     """The folder of a step and its content; ``link`` says that the folder is a symbolic link.
 
-    ``state`` is ``whole`` with a valid manifest (its files are not checked), ``damaged`` with an invalid one, ``newer``
-    with one of a newer allranks (``why`` says so), and ``unfinished`` without a manifest: that is not a checkpoint.
+    ``state`` is ``whole`` with a valid manifest (its files are not checked), and ``damaged`` with an invalid one. It is
+    ``newer`` with a manifest of a newer allranks (``why`` says so), and ``unfinished`` without a manifest: then it is
+    not a checkpoint.
     """
 
     step: int

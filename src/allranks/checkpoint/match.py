@@ -99,7 +99,7 @@ class _Side:
         yield from self.values
 
     def text(self, path: str) -> str:
-        """Return a description of a leaf: equal for leaves that could stand for each other."""
+        """Return a description of a leaf: equal for leaves that could replace each other."""
         if path in self.arrays:
             shape, dtype = self.arrays[path]
             return f"{dtype}{list(shape)}"

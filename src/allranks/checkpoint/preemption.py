@@ -158,7 +158,7 @@ class Preemption:
         return True
 
     def _has_sigterm_come(self, error: BaseException) -> bool:
-        """Return whether SIGTERM has come to any rank. It may come a moment after a worker has died of it."""
+        """Return whether any rank has received SIGTERM. It may arrive a moment after a worker has died of it."""
         is_ended = isinstance(error, _WORKER_ERRORS) or any(words in message_of(error) for words in _WORKER_TEXTS)
         until = time.monotonic() + (_SIGTERM_DELAY if is_ended else 0.0)
         while not (has_come := sigterm.has_come() or any(one.notices.is_leaving for one in self._members)):

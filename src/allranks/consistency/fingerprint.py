@@ -4,9 +4,11 @@ The array is a row of words: its elements in row-major order. An element of up t
 several words, low ones first (a complex number: the real part first). For word ``w`` at place ``i`` of the *complete*
 array, all arithmetic mod 2^32::
 
-    k = i * K                        the place
-    h = mix(w ^ k)                   mix: the final mix of MurmurHash3, which is one-to-one
-    g = spin((h + k) * M)            spin(x) = x ^ x >> 15, one-to-one too
+    k = i * K
+    h = mix(w ^ k)
+    g = spin((h + k) * M)
+
+``mix`` is the final mix of MurmurHash3, and ``spin(x)`` is ``x ^ x >> 15``. Both are one-to-one.
 
 The fingerprint is the pair (sum of all h, sum of all g). A sum can be computed in any order and in any parts. So each
 device computes that of its own shard, in one pass and without communication, and the array's fingerprint is the sum of

@@ -57,20 +57,22 @@ def load(
     """Load a file that another program saved, and report what was loaded. **Every rank must call**, with the same
     arguments.
 
-    ``path``: safetensors (also Hugging Face's index), ``.pt``, ``.ckpt``, ``.bin``, a directory of
-    torch.distributed.checkpoint or Orbax, Flax msgpack, a run of allranks or the folder of one of its steps; a pickle
-    with ``allow_pickle``, which runs the code in it. ``into`` is a template as for ``Checkpointer.restore``: torch
-    modules, tensors and NumPy arrays are filled in place; JAX arrays are made new, with the same shardings, in the
-    report's ``state``. Each rank reads only what it holds. Floats are cast to the template's dtype, which the report
-    lists.
+    ``path`` is a file of safetensors (also Hugging Face's index), a ``.pt``, ``.ckpt`` or ``.bin`` file, or Flax
+    msgpack. It may also be a directory of torch.distributed.checkpoint or Orbax, a run of allranks, or the folder of
+    one of its steps. With ``allow_pickle`` it may be a pickle, whose code is run.
 
-    ``strict``: True, each leaf of both sides must be used, except those that match the globs ``allow_missing`` (of the
-    template; a leaf of another shape counts as missing) and ``allow_unexpected`` (of the file); a number from 0 to 1,
-    at least that fraction of the template's leaves and parameters; False, at least one leaf. ``rename`` maps names of
-    the file to names of the template: ``{"model.*": "*", "fc1.weight": "0.weight"}``, or a function. Without ``into``,
-    the arrays are returned as they are in the file, as NumPy arrays by name. Quantised weights fill arrays of their own
-    dtype; with ``dequantize``, those of FP8, int8 and bitsandbytes become floats. ``key`` is the key of the file below
-    which the leaves are (default: found, and reported).
+    ``into`` is a template as for ``Checkpointer.restore``. Torch modules, tensors and NumPy arrays are filled in place.
+    JAX arrays are made new, with the same shardings, in the report's ``state``. Each rank reads only what it holds.
+    Floats are cast to the template's dtype, which the report lists. Without ``into``, the arrays are returned as they
+    are in the file, as NumPy arrays by name.
+
+    With ``strict=True``, each leaf of both sides must be used, except those that match the globs ``allow_missing`` (of
+    the template) and ``allow_unexpected`` (of the file). A leaf of another shape counts as missing. A number from 0 to
+    1 is the least fraction of the template's leaves and parameters; with False, one leaf is enough.
+
+    ``rename`` maps names of the file to names of the template: ``{"model.*": "*", "fc1.weight": "0.weight"}``, or a
+    function. ``key`` is the key of the file below which the leaves are (default: found, and reported). Quantised
+    weights fill arrays of their own dtype; with ``dequantize``, those of FP8, int8 and bitsandbytes become floats.
 
     Raises on every rank alike: DoesNotFit with all differences and a ``rename`` that would help, before anything
     changes; Damaged; Unsafe; UnknownFormat; Mismatch if ranks see different files, or hold different values afterwards.
@@ -206,7 +208,7 @@ class _Load:
             *self._idle_globs(found),
         )
         report = replace(report, notes=notes)
-        nothing = _reason_for_nothing(report, told=bool(values or scalars))
+        nothing = _reason_for_nothing(report, others=bool(values or scalars))
         if why := nothing or _reason_to_refuse(report, found, asked.strict) or self._without_values(tree, found):
             remedy = "If a difference is intended, allow it: rename=, allow_missing=, allow_unexpected=, key=, strict=."
             if report.of_kind("packed"):
@@ -348,9 +350,10 @@ def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
     return {name: np.empty(one.shape, DTYPES[one.dtype]) for name, one in arrays.items()} | values
 
 
-def _reason_for_nothing(report: LoadReport, *, told: bool) -> str:
-    """Return why nothing is loaded; "" if something is, or nothing exists. ``told``: values other than arrays are."""
-    if report.loaded.leaves or (told and not report.template.leaves):
+def _reason_for_nothing(report: LoadReport, *, others: bool) -> str:
+    """Return why nothing is loaded; "" if something is, or nothing exists. ``others``: there are values other than
+    arrays."""
+    if report.loaded.leaves or (others and not report.template.leaves):
         return ""
     if not report.file.leaves:
         return "the file has no array" if report.template.leaves else ""

@@ -1,8 +1,9 @@
 """Suggest renames that would make more of a file fit a template. Pure.
 
-Three methods, each applied to what the one before left: a prefix that one side has (``model.``, ``_orig_mod.``);
-children of one module under other names, in the same order and with the same shapes (``fc1``, ``fc2`` for ``0``,
-``2``); and similar names. A rename is suggested only if both leaves of every pair have the same shape.
+There are three methods, each applied to the rest of the one before. One side may have a prefix (``model.``,
+``_orig_mod.``). Children of one module may have other names, in the same order and with the same shapes (``fc1``,
+``fc2`` for ``0``, ``2``). Or names are similar. A rename is suggested only if both leaves of every pair have the same
+shape.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Client and server prove to each other that they know the job's secret, by an HMAC over random numbers of both, before
 any other message. Data is sent as it is: it is verified where it is used.
 
-    request     length (4 bytes), JSON: {"do": ..., "path": ...}
-    answer      length, JSON: {"ok": ...} or {"error": kind, "message": ...}; "read": the bytes follow
-    "write"     the client waits for {"ok": "go"}, sends the bytes, and waits for the last answer
+    Request     length (4 bytes), JSON: {"do": ..., "path": ...}.
+    Answer      length, JSON: {"ok": ...} or {"error": kind, "message": ...}. "read": the bytes follow.
+    "write"     The client waits for {"ok": "go"}, sends the bytes, and waits for the last answer.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Strided:
 
 
 class Inert:
-    """Stands for any object of a pickle that is not an array: it accepts everything, and does nothing."""
+    """Replaces any object of a pickle that is not an array: it accepts everything, and does nothing."""
 
     named = ""
     args: tuple[Any, ...]
@@ -108,7 +108,7 @@ class Inert:
         pass
 
     def of(self, name: str) -> Any:
-        """Return an attribute of the object that this stands for; None if it has none."""
+        """Return an attribute of the object that this replaces; None if it has none."""
         return self.state.get(name) if isinstance(self.state, Mapping) else None
 
 
@@ -138,9 +138,7 @@ def _storage_dtype(named: str) -> str:
 
 
 def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
-    """Stand in for ``torch._utils._rebuild_tensor_v2``; its 7th argument says whether bits are to be read
-    differently.
-    """
+    """Replace ``torch._utils._rebuild_tensor_v2``; its 7th argument says whether bits are to be read differently."""
     if not isinstance(of, StorageRecord) or not of.dtype or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
         raise pickle.UnpicklingError("a tensor is not a plain view of a storage")
     numbers = (offset, *shape, *stride)
@@ -152,14 +150,14 @@ def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Stride
 
 
 def _tensor_of_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
-    """Stand in for ``_rebuild_tensor_v3``; its 7th argument is the dtype."""
+    """Replace ``_rebuild_tensor_v3``; its 7th argument is the dtype."""
     requires_grad, hooks, dtype, *metadata = rest
     tensor = _tensor(of, offset, shape, stride, requires_grad, hooks, *metadata)
     return replace(tensor, dtype=str(getattr(dtype, "named", "")).removeprefix("torch."))
 
 
 def _from_type(function: Any, _kind: Any, args: Any, _state: Any) -> Any:
-    """Stand in for ``torch._tensor._rebuild_from_type_v2``: a tensor with attributes is a tensor."""
+    """Replace ``torch._tensor._rebuild_from_type_v2``: a tensor with attributes is a tensor."""
     inert = isinstance(function, type) and issubclass(function, Inert)
     return function(*args) if inert or function in _KNOWN.values() else Inert(*args)
 
