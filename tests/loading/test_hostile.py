@@ -171,7 +171,7 @@ def big_endian(path: Path) -> None:
         (compressed, "has a compressed record"),
         (absolute, r"has a record named '/etc/passwd'"),
         (above, "has a record named 'a/../../data.pkl'"),
-        (overlapping, "names 'a/data/1' where|over the record"),
+        (overlapping, "names 'a/data/1', but|over the record"),
         (truncated, "no zip archive"),
         (script, "no data.pkl: it is a TorchScript program"),
         (big_endian, "byte order is not little-endian"),

@@ -54,8 +54,7 @@ def load(
     dequantize: bool = False,
     world: World | None = None,
 ) -> LoadReport:
-    """Load a file that another program saved, and report what was loaded. **Every rank must call**, with the same
-    arguments.
+    """Load a file that another program saved, and report it. **Every rank must call**, with the same arguments.
 
     ``path`` is a file of safetensors (also Hugging Face's index), a ``.pt``, ``.ckpt`` or ``.bin`` file, or Flax
     msgpack. It may also be a directory of torch.distributed.checkpoint or Orbax, a run of allranks, or the folder of
