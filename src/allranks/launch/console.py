@@ -1,4 +1,4 @@
-"""What a person sees of N ranks: merged lines, one live row per progress bar, the launcher's own words in between."""
+"""Show the output of N ranks: merged lines, one live row per progress bar, messages of the launcher in between."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Console:
 
     @property
     def is_full(self) -> bool:
-        """True while the output takes too little: read no more from the ranks."""
+        """True while the output accepts too little: stop reading from the ranks."""
         return self._outputs.is_full
 
     @property
@@ -118,7 +118,7 @@ class Console:
         self._show(now)
 
     def flush_due(self, now: float) -> float | None:
-        """Show what has waited long enough; return when to call again at the latest, or None for "nothing waits"."""
+        """Show what is due; return the latest time at which to call again, None if nothing waits."""
         if self._on_screen:
             self._settle(now)
         self._queue(self._merger.due(now))
@@ -133,7 +133,7 @@ class Console:
         return min((moment for moment in self._deadlines() if moment is not None), default=None)
 
     def print_line(self, text: str) -> None:
-        """Print the launcher's own words, after all lines that ranks have finished before."""
+        """Print a line of the launcher, after all lines that ranks have finished before."""
         line = text.encode(errors="backslashreplace") + b"\n"
         if not self._at_line_start:
             self._ready["err"].append(b"\n")
@@ -143,38 +143,38 @@ class Console:
         self._put(self._shown)
 
     def note(self, text: str) -> None:
-        """Print words of the launcher that nobody misses who wants a quiet one."""
+        """Print a line of the launcher, unless the console is ``quiet``."""
         if not self._quiet:
             self.print_line(text)
 
     def limit_peers(self, cause: int) -> None:
-        """From now on show only a few lines of the ranks other than ``cause``, which has failed and takes them down."""
+        """From now on show only a few lines of the ranks other than ``cause``, which has failed and ends them too."""
         self._peer_limit.start(cause)
 
     def lift_limit(self) -> None:
-        """The job starts once more: its ranks' lines are shown in full again."""
+        """Show all lines of the ranks again: the job is started once more."""
         self._peer_limit = PeerLimit()
 
     def report_hidden_lines(self) -> None:
-        """Say how many lines were not shown, and where they are."""
+        """Print how many lines were not shown, and where they are."""
         if count := self._peer_limit.count():
             self.note(f"allranks: {count}: {'in the log files' if self._logs else '--log-dir keeps them'}")
 
     def tail(self, rank: int, lines: int = 20) -> tuple[str, ...]:
-        """Return a rank's last lines (``TAIL`` at most) of both streams, colourless; unfinished ones at the end."""
+        """Return the last lines of a rank (``TAIL`` at most) of both streams, without colours; unfinished lines last."""
         last = [*self._tails[rank]]
         for stream in ("out", "err"):
             last += self._readers[rank, stream].unfinished()
         return tuple(clean(line, color=False).decode(errors="replace") for line in last[-lines:])
 
     def recent(self) -> list[str]:
-        """Show what waits, and return the lines of ranks, and explanations, that were shown last, without prefix."""
+        """Show all waiting lines; return the last shown lines of ranks and explanations, without prefix."""
         self._queue(self._merger.flush())
         lines = list(self._recent) if self._size > 1 else without_rank(0, list(self._recent))
         return [line.decode(errors="replace") for line in lines]
 
     def end(self, rank: int, stream: Stream, now: float) -> None:
-        """Take the end of a stream: what it left unfinished becomes a line (a bar of a dead rank does not linger)."""
+        """Take the end of a stream: its unfinished text becomes a line (the bar of an ended rank is removed)."""
         reader = self._readers[rank, stream]
         lines = reader.finish()
         self._on_screen.discard(reader)
@@ -229,7 +229,7 @@ class Console:
         return merge_equal((rank, stream, row) for (rank, stream), reader in readers for row in reader.unfinished(now))
 
     def _show(self, now: float) -> None:
-        """Write what is ready; under a live area only when that is redrawn too, so that nothing flickers."""
+        """Write the ready lines; under a live area only together with a redraw, so that nothing flickers."""
         rows = self._shown
         if self._live and (self._stale or rows) and now >= self._next_look:
             if self._outputs.full_descriptors and not self._has_lines():
@@ -247,7 +247,7 @@ class Console:
         return any(self._ready.values())
 
     def _too_young(self, now: float) -> bool:
-        """Is there a line begun so lately that it is not shown yet?"""
+        """Return whether an unfinished line began so recently that it is not shown yet."""
         readers = self._readers.values()
         return any(reader.pending and reader.unfinished() and not reader.unfinished(now) for reader in readers)
 

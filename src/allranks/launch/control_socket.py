@@ -1,4 +1,4 @@
-"""Where the agents of the ranks report: a datagram socket in a directory that only we can open."""
+"""Receive the reports of the ranks' agents, on a datagram socket in a directory that only this user can open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AgentReport = Joining | Joined | SaveReport | RankFailing | RankFailed | RankLef
 
 @dataclass(frozen=True, slots=True)
 class AgentStarted:
-    """The Python ``pid`` reports for the rank."""
+    """The Python process ``pid`` reports for the rank."""
 
     rank: int
     pid: int
@@ -41,11 +41,11 @@ class ControlSocket:
         self.agents: dict[int, int] = {}  # rank -> the pid of the Python that reports for it
 
     def fileno(self) -> int:
-        """For a selector: readable when reports wait."""
+        """Return the descriptor, readable when reports wait; for a selector."""
         return self._sock.fileno()
 
     def reports(self) -> list[AgentReport]:
-        """Return what has come since the last call, without waiting. Raises ValueError for what no agent sends."""
+        """Return the reports since the last call, without waiting. Raises ValueError for a datagram that is none."""
         found: list[AgentReport] = []
         while True:
             try:
@@ -59,14 +59,14 @@ class ControlSocket:
                 found.append(report)
 
     def notify(self, rank: int) -> None:
-        """Tell a rank that another has left. One that does not listen (no JAX, or not any more) does not need it."""
+        """Notify a rank that another has left; a rank that does not listen does not need it."""
         try:
             self._sock.sendto(b"left", f"{self.path}.{rank}")
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             return
 
     def mark_failed(self) -> None:
-        """Leave the sign that a rank has failed, which a rank looks for when SIGTERM comes (``world.sigterm``)."""
+        """Write the file that marks that a rank has failed; a rank looks for it when SIGTERM comes (``world.sigterm``)."""
         with open(f"{self.path}.failed", "wb"):
             pass
 
@@ -84,7 +84,7 @@ class ControlSocket:
 
 
 def read(data: bytes) -> AgentReport | AgentStarted | None:
-    """Return what a datagram reports, None for a kind that is not known here."""
+    """Return the report in a datagram, None for an unknown kind."""
     try:
         fields = json.loads(data)
         rank, kind = int(fields["rank"]), fields["kind"]

@@ -1,6 +1,6 @@
-"""What a rank that was ended by a signal had printed: why a library gave up, and where Python was. Lines in, text out.
+"""Read from the last lines of a rank that a signal ended why a library aborted, and where Python was.
 
-``faulthandler``, which the agent switches on, prints the stacks of all threads; C++ and absl print a reason.
+``faulthandler``, which the agent enables, prints the stacks of all threads; C++ and absl print a reason.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _NOT_THE_USERS = re.compile(r"<frozen |.*/(site|dist)-packages/|.*/lib/python3\.
 
 
 def reason(lines: Sequence[str]) -> str:
-    """Return the last reason for an abort that the lines give, or ""."""
+    """Return the last reason for an abort in the lines, "" for none."""
     found = [match[1].strip() for line in lines for pattern in _REASONS if (match := pattern.match(line))]
     return found[-1] if found else ""
 
 
 def place(lines: Sequence[str], *, cwd: str) -> str:
-    """Return "train.py:88", the innermost line of the user's code at the end, or "" where no stack was printed.
+    """Return "train.py:88", the innermost line of the user's code at the end, "" where no stack was printed.
 
-    A library's own thread has no stack of Python: then the main thread, printed last, says what it was doing.
+    A thread of a library has no Python stack: then the line of the main thread, which is printed last.
     """
     stacks: list[tuple[bool, list[str]]] = []
     for line in lines:

@@ -1,7 +1,7 @@
-"""The environment of one rank: what torchrun, Slurm or Open MPI would have set, and what our own agent reads.
+"""Build the environment of one rank: the variables that torchrun, Slurm or Open MPI would set, and those of our agent.
 
-A rank also inherits the environment of `allranks run`, less what an outer launcher said about its own ranks: inside a
-Slurm allocation SLURM_PROCID would otherwise contradict ours.
+A rank inherits the environment of `allranks run`, without the variables of an outer launcher about its own ranks:
+inside a Slurm allocation SLURM_PROCID would contradict ours.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ LAUNCHER_PREFIXES = ("ALLRANKS_", "TORCHELASTIC_", "SLURM_STEP_", "OMPI_", "PMIX
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a job runs, the same for each of its ranks.
+    """Where a job runs; the same for each of its ranks.
 
-    ``job_id`` is unique among jobs; ``host`` is the name shown to people; the two ports are free ones on loopback, for
-    JAX's coordinator and for torch's store; ``cores`` are the cores the whole job may use; ``control_path`` is the
-    launcher's datagram socket; ``agent_dir`` the folder of our sitecustomize; ``base`` the environment to start from.
+    ``job_id`` is unique among jobs; ``host`` is shown to people; the two ports are free ones on loopback, for JAX's
+    coordinator and for torch's store; ``cores`` is how many the whole job may use; ``control_path`` is the launcher's
+    datagram socket; ``agent_dir`` the folder of our sitecustomize; ``base`` the environment to start from.
     """
 
     job_id: str
@@ -86,10 +86,10 @@ def for_rank(job: Job, rank: int, site: Site) -> dict[str, str]:
 
 
 def _performance(job: Job, cores: int) -> dict[str, str]:
-    """Return thread counts, each of which the user's own setting overrules.
+    """Return thread counts; a setting of the user overrides each of them.
 
-    NPROC sizes XLA's CPU thread pool. Steps that nobody awaits park a pool thread per device while the next step
-    waits for the partner device, so that with fewer than two threads a device they can deadlock.
+    NPROC sizes XLA's CPU thread pool. An un-awaited step blocks a pool thread per device while the next step waits for
+    the other device, so with fewer than two threads a device they can deadlock.
     """
     share = max(1, cores // job.ranks)
     threads = dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], str(share))
@@ -97,7 +97,7 @@ def _performance(job: Job, cores: int) -> dict[str, str]:
 
 
 def _rendezvous(job: Job, own_flags: str) -> dict[str, str]:
-    """Return what sets the timeouts of collectives. XLA takes the last of two equal flags: the user's own."""
+    """Return the variables with the timeouts of collectives. Of two equal flags XLA takes the last: the user's."""
     if job.rendezvous_timeout is None:
         return {}
     flags = " ".join(filter(None, [*job.xla_flags, own_flags]))
@@ -143,7 +143,7 @@ def _torch(job: Job, rank: int, site: Site) -> dict[str, str]:
 
 
 def _default(job: Job, rank: int, site: Site) -> dict[str, str]:
-    """torch reads its variables; JAX asks the cluster environment that our agent puts first in its list."""
+    """Return torch's variables, and those that the cluster environment of our agent gives JAX."""
     return {
         **_torch(job, rank, site),
         "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{site.coordinator_port}",
@@ -153,7 +153,7 @@ def _default(job: Job, rank: int, site: Site) -> dict[str, str]:
 
 
 def _torchrun(job: Job, rank: int, site: Site) -> dict[str, str]:
-    """All that torch 2.x elastic sets, with torch itself (not an agent) serving the store."""
+    """Return all variables that torchrun of torch 2.x sets, with torch itself (not an agent) serving the store."""
     return {
         **_torch(job, rank, site),
         "ROLE_RANK": str(rank),
@@ -169,7 +169,7 @@ def _torchrun(job: Job, rank: int, site: Site) -> dict[str, str]:
 
 
 def _slurm(job: Job, rank: int, site: Site) -> dict[str, str]:
-    """One step of one job on one node. The node is called localhost: its name must resolve, or JAX waits for 300 s."""
+    """Return the variables of one job step on one node, localhost: JAX waits 300 s for a name that does not resolve."""
     node = "localhost"
     return {
         "SLURM_JOB_ID": site.base.get("SLURM_JOB_ID", str(site.master_port)),
@@ -198,7 +198,7 @@ def _slurm(job: Job, rank: int, site: Site) -> dict[str, str]:
 
 
 def _ompi(job: Job, rank: int, site: Site) -> dict[str, str]:
-    """Open MPI 4's variables; JAX takes the coordinator's host from the URI, whose own port nobody listens to."""
+    """Return Open MPI 4's variables; JAX takes the coordinator's host from the URI, on whose port nobody listens."""
     return {
         "OMPI_COMM_WORLD_SIZE": str(job.ranks),
         "OMPI_COMM_WORLD_RANK": str(rank),

@@ -1,7 +1,7 @@
-"""What can happen to a job (``Event``), and what can be done about it (``Action``): the words of the supervisor.
+"""Define what can happen to a job (``Event``) and what the supervisor can do about it (``Action``).
 
-``when`` is Unix time in seconds, of the host on which it happened; ``wait_code`` is that of
-``os.waitstatus_to_exitcode``; ``lines`` are the last that the rank had printed then.
+``when`` is Unix time in seconds on the rank's host; ``wait_code`` is that of ``os.waitstatus_to_exitcode``; ``lines``
+are the last lines that the rank had printed by then.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The rank has met the others."""
+    """The rank has joined the others."""
 
     rank: int
 
 
 @dataclass(frozen=True, slots=True)
 class RankFailing:
-    """The rank is about to fail, or to end: `RankFailed` or `RankExited` follows, perhaps after those of its peers.
+    """The rank is about to fail or to end: `RankFailed` or `RankExited` follows, perhaps after those of its peers.
 
     ``explains``: this failure is the cause of those that the rank has reported, and replaces them.
     """
@@ -48,7 +48,7 @@ class RankFailing:
 
 @dataclass(frozen=True, slots=True)
 class RankFailed:
-    """The rank itself has reported a failure. It ``waits`` to be released, or goes on: a thread failed, or it hangs."""
+    """The rank has reported a failure. It ``waits`` to be released, or goes on: only a thread failed, or it hangs."""
 
     failure: Failure
     lines: tuple[str, ...] = ()
@@ -57,14 +57,13 @@ class RankFailed:
 
 @dataclass(frozen=True, slots=True)
 class RankLeft:
-    """The rank is done with the others, in order: its main thread has ended, or it has left the world.
+    """The rank has left the others in order: its main thread has ended, or it has left the world.
 
-    ``failure`` is an exception that was on its way up meanwhile. It is none of ours unless the job fails later.
-    ``where`` is the line of its sys.exit() or os._exit(), if there was one.
-    ``exit_code`` and ``why`` are those of ranks that all leave before the program's end, in order (after a SIGTERM);
-    ``origin`` is what made them leave ("SIGTERM on rank 2").
-    ``has_ended``: it is the main thread that has ended. ``unjoined`` is the framework of a program that has not joined
-    another rank, "" where it has, or is no training.
+    ``failure`` is an exception that was being raised then; it counts only if the job fails later. ``where`` is the line
+    of its sys.exit() or os._exit(), if any. ``exit_code`` and ``why`` are those of ranks that all leave before the
+    program's end, in order (after a SIGTERM); ``origin`` is what made them leave ("SIGTERM on rank 2"). ``has_ended``:
+    the main thread has ended. ``unjoined`` is the framework of a program that has not joined another rank, "" where it
+    has, or is no training.
     """
 
     rank: int
@@ -81,9 +80,9 @@ class RankLeft:
 
 @dataclass(frozen=True, slots=True)
 class SaveReport:
-    """What the rank reports of its saves, where it is not None.
+    """What the rank reports of its saves; a field is None where it reports nothing.
 
-    ``saves_on_sigterm``: whether it answers SIGTERM by a save from now on. ``step`` is saved, by all ranks.
+    ``saves_on_sigterm``: SIGTERM leads to a save from now on. ``step`` is saved, by all ranks.
     """
 
     rank: int
@@ -93,7 +92,7 @@ class SaveReport:
 
 @dataclass(frozen=True, slots=True)
 class RankExited:
-    """The rank's process is gone; ``wait_code`` as ``os.waitstatus_to_exitcode`` gives it."""
+    """The rank's process has ended; ``wait_code`` as ``os.waitstatus_to_exitcode`` gives it."""
 
     rank: int
     wait_code: int
@@ -108,21 +107,21 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """The launcher was asked to end by a signal (SIGTERM, SIGHUP)."""
+    """The launcher got a signal to end (SIGTERM, SIGHUP)."""
 
     signum: int = signal.SIGTERM
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: a deadline may be over. ``dying`` are ranks whose processes are ending, as the kernel says."""
+    """Time has passed: a deadline may be over. ``dying`` are the ranks whose processes are exiting."""
 
     dying: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class ForkServerLost:
-    """The parent of the ranks is gone, and the kernel has killed them with it."""
+    """The fork server has ended, and the kernel has killed the ranks with it."""
 
 
 Event = (
@@ -144,7 +143,7 @@ EVENTS: tuple[type[Event], ...] = get_args(Event)
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Send a signal to these ranks: SIGTERM to their own processes, any other to their process groups."""
+    """Send a signal to these ranks: SIGTERM to their processes, any other signal to their process groups."""
 
     ranks: tuple[int, ...]
     signum: int
@@ -152,7 +151,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """Tell the person who watches; a ``notice`` is one that nobody misses who wants a quiet launcher."""
+    """Print a line for the user; a ``notice`` is left out under --quiet."""
 
     text: str
     notice: bool = False
@@ -160,29 +159,29 @@ class Print:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The job has ended; kill what may be left, and return this exit code."""
+    """End the job: kill what may be left, and return this exit code."""
 
     exit_code: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyPeers:
-    """Tell these ranks that another has left: they may stand in a collective that it will never join."""
+    """Notify these ranks that another has left: they may wait in a collective that it will never join."""
 
     ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MarkFailed:
-    """Leave a sign that a rank has failed: ranks that would act on a SIGTERM (save, and leave) then end at once."""
+    """Mark that a rank has failed: ranks that handle SIGTERM (save, and leave) then end at once instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocateRanks:
-    """Find out where the ranks are, and tell the person who watches.
+    """Find out where the ranks are, and print that.
 
     ``reason``: the job's ``time`` is over; ``waiting`` ranks wait for others to ``join``; or all main threads have
-    ended, and processes do not ``exit``. ``seconds``: for how long. ``ended`` are the ranks whose processes are gone.
+    ended, and processes do not ``exit``. ``seconds``: for how long. ``ended`` are the ranks whose processes have ended.
     """
 
     reason: Literal["time", "join", "exit"]

@@ -1,4 +1,4 @@
-"""Explanations: of the messages in a log, and in place, below a message in the output of a running job."""
+"""Explain known messages: as text for logs, and inline, below a message in the output of a running job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BURST, RATE = 1 << 20, 1 << 19
 
 
 def explanation_text(known: Known, *, about: str, facts: str = "") -> str:
-    """Return an explanation as a block of lines: what the message means, what to do, which timeout governs it."""
+    """Return an explanation as lines: what the message means, what to do, which timeout governs it."""
     parts = {"said": facts, "means": known.means, "to do": known.do, "timeout": known.timeout}
     lines = [f"{about}: {known.title} [{known.name}]"]
     for word, text in parts.items():
@@ -29,7 +29,7 @@ def explanation_text(known: Known, *, about: str, facts: str = "") -> str:
 
 
 def facts_text(known: Known, line: bytes) -> str:
-    """Return ``seconds 20, expected 2``: what a line says that matters."""
+    """Return ``seconds 20, expected 2``: the values in a line that matter."""
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.facts_in(line).items())
 
 
@@ -42,9 +42,9 @@ class _Seen:
 
 
 class InlineExplainer:
-    """Explains each kind of message once a job, a moment after it came: then all ranks that say it have said it.
+    """Explain each kind of message once a job, a moment after its first line, with all ranks that print it.
 
-    Consequences are left to the end of the job, which names the first failure; harmless messages are left alone.
+    Consequences are left to the end of the job, which names the first failure; harmless messages are not explained.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class InlineExplainer:
         return self._waiting[0].due if self._waiting else None
 
     def due(self, now: float) -> Iterator[str]:
-        """Yield what is to be said."""
+        """Yield the explanations that are due."""
         while self._waiting and now >= self._waiting[0].due:
             seen = self._waiting.pop(0)
             about = f"allranks: what {name_ranks(seen.ranks)} said above"

@@ -83,7 +83,7 @@ class PeerLimit:
         return shown
 
     def count(self) -> str:
-        """Return how many lines of which ranks were not shown, in words; "" where all were."""
+        """Return how many lines of which ranks were not shown, as text; "" where all were."""
         ranks = [rank for rank, lines in self._hidden.items() if lines]
         if not ranks:
             return ""

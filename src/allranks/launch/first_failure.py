@@ -53,7 +53,7 @@ class RankExit:
 
     @property
     def stopped_by_us(self) -> bool:
-        """Whether the launcher had asked for this end."""
+        """Whether the launcher caused this end."""
         if -self.wait_code in self.sent_signals:
             return True
         from_outside = self.wait_code < 0 and self.wait_code != -signal.SIGABRT

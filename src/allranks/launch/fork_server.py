@@ -30,12 +30,12 @@ CLOSE_PATIENCE = 6.0
 
 
 class ForkServer:
-    """One fork server, for one job or for several in turn.
+    """The launcher's handle of one fork server, for one job or for several in turn.
 
-    After a ``preload``, Python targets run in forks of this process, into which the frameworks are imported; without
+    After a ``preload``, Python targets run in forks of that process, into which the frameworks are imported; without
     one, each rank starts its own interpreter. ``env`` is the environment in which the frameworks are imported.
-    ``stdin``: its ranks (there should be one) get our standard input; else they have none.
-    ``close`` (or the end of a ``with``) kills all that lives below it.
+    ``stdin``: its rank (there should be one) gets our standard input; else ranks have none. ``close`` (or the end of a
+    ``with``) kills all processes below it.
     """
 
     def __init__(self, env: Mapping[str, str], *, stdin: bool = False) -> None:
@@ -62,15 +62,15 @@ class ForkServer:
         return self._process.pid
 
     def fileno(self) -> int:
-        """For a selector: readable when reports wait."""
+        """Return the descriptor, readable when reports wait; for a selector."""
         return self._sock.fileno()
 
     def preload(self, target: Target, *, cwd: str) -> None:
-        """Import the frameworks that a target uses, as far as can be read from its text. Answer: ``Ready``."""
+        """Import the frameworks that a target uses, as far as its text shows. The answer is ``Ready``."""
         messages.send(self._sock, messages.Preload(target=to_json(target), cwd=cwd))
 
     def prepare(self, call: Call) -> messages.Ready:
-        """Have the fork server call a function that imports what ranks will share, and wait until it has."""
+        """Call a function in the fork server that imports what ranks will share, and wait until it has returned."""
         messages.send(self._sock, messages.Preload(call=to_json(call)))
         got = messages.receive(self._sock)
         if got is None or not isinstance(got[0], messages.Ready):
@@ -78,16 +78,16 @@ class ForkServer:
         return got[0]
 
     def spawn(self, spawn: messages.Spawn, *, out: int, err: int) -> None:
-        """Start a rank with these descriptors as its stdout and stderr; the caller still closes its own copies."""
+        """Start a rank with these descriptors as its stdout and stderr; the caller still closes its copies."""
         self._has_ranks = True
         messages.send(self._sock, spawn, (out, err))
 
     def order(self, message: messages.Kill | messages.Sweep) -> None:
-        """Send an order. Raises BrokenPipeError where the fork server is gone."""
+        """Send a message. Raises BrokenPipeError where the fork server has ended."""
         messages.send(self._sock, message)
 
     def reports(self) -> list[messages.Message | None]:
-        """Return what the fork server has reported since the last call, without waiting; None, last, for its end."""
+        """Return the reports of the fork server since the last call, without waiting; None, last, for its end."""
         found: list[messages.Message | None] = []
         while True:
             try:
@@ -101,7 +101,7 @@ class ForkServer:
                 return found
 
     def close(self) -> None:
-        """End the fork server, and with it all that lives below it. Safe to repeat."""
+        """End the fork server and all processes below it. May be called again."""
         self._sock.close()
         if self._process.returncode is None:
             with open(os.pidfd_open(self._process.pid), "rb") as end:

@@ -1,17 +1,17 @@
 """Run the fork server, the process between launcher and ranks: it starts and reaps them, and none outlives the job.
 
-Why a process of its own:
+Why a separate process:
 - It is single-threaded and imports next to nothing, so it can fork a rank at any time: with the frameworks already
   imported (a *zygote*), or to exec a command.
 - It is a subreaper: whatever a rank starts and leaves behind becomes the fork server's child, so it can always be
   found.
-- When the launcher goes, even by SIGKILL, the fork server sees the end of their socket and kills everything. When the
+- When the launcher ends, even by SIGKILL, the fork server sees the end of their socket and kills everything. When the
   fork server itself is killed, the kernel kills the ranks (PR_SET_PDEATHSIG).
 - It ignores SIGTERM, SIGINT and SIGHUP: a scheduler sends them to every process of a job (Slurm, systemd), and the
   ranks still have to save.
 
-It runs until its socket ends. A forked rank leaves ``serve`` with what it is to run, and becomes that: nothing of the
-server's state is in use there.
+It runs until its socket ends. A forked rank returns from ``serve`` with what it is to run, and uses nothing of the
+server's state.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PRELOADED = ("init", "current", "main_rank", "global_batch", "describe")
 
 
 def main(fd: int, path: Sequence[str]) -> None:
-    """Serve orders from a socket; in a forked rank, become the rank. ``path`` is the ``sys.path`` that ranks get."""
+    """Serve messages from a socket; in a forked rank, run the rank. ``path`` is the ``sys.path`` that ranks get."""
     before: dict[int, Any] = {signum: signal.signal(signum, signal.SIG_IGN) for signum in messages.IGNORED}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, messages.IGNORED)  # `fork_server` blocks them while Python starts
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -68,7 +68,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 class _ForkServer:
-    """``handlers`` are those of the signals that the fork server ignores, as its ranks get them."""
+    """The server; ``handlers`` are those of the signals that it ignores, which its ranks get."""
 
     def __init__(self, sock: socket.socket, handlers: Mapping[int, Any]) -> None:
         self._sock = sock
@@ -82,7 +82,7 @@ class _ForkServer:
         signal.set_wakeup_fd(self._wakened, warn_on_full_buffer=False)
 
     def serve(self) -> messages.Spawn | None:
-        """Follow orders until the launcher is gone. Returns None then, and in a forked rank what it shall become."""
+        """Follow messages until the launcher ends. Returns None then, and in a forked rank what it is to run."""
         while os.getppid() == self._launcher:
             readable = select.select([self._sock.fileno(), self._waker], [], [], PARENT_CHECK_SECONDS)[0]
             self._reap()
@@ -111,7 +111,7 @@ class _ForkServer:
             self._report(messages.Swept(self._sweep()))
 
     def _signal(self, kill: messages.Kill) -> None:
-        """Signal ranks, the last first: the others of a JAX world complain at length when rank 0 is gone."""
+        """Signal ranks, the last first: the other ranks of a JAX world print many errors when rank 0 has ended."""
         living = [(rank, agent) for rank, agent in zip(kill.ranks, kill.agents, strict=True) if rank in self._pids]
         for rank, agent in reversed(living):
             pid = self._pids[rank]
@@ -125,7 +125,7 @@ class _ForkServer:
                 signal_group(pid, signal.SIGTERM)
 
     def _spawn(self, spawn: messages.Spawn, out: int, err: int) -> bool:
-        """Start a rank. Returns True in the rank where it is to become Python code."""
+        """Start a rank. Returns True in the rank, where it is to run Python code."""
         fork_server = os.getpid()
         if isinstance(from_json(spawn.target), Command):
             self._commands.add(spawn.rank)
@@ -145,7 +145,7 @@ class _ForkServer:
         return False
 
     def _become_rank(self, spawn: messages.Spawn, fork_server: int, out: int, err: int) -> bool:
-        """The first steps in a forked child. Returns only where the target is Python to be run in this process."""
+        """Set up a forked child as a rank. Returns only where its target is Python code that runs in this process."""
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != fork_server:  # it died before the kernel knew our wish
@@ -188,7 +188,7 @@ class _ForkServer:
         self._report(messages.Exited(rank, code, time.time(), usage.ru_maxrss * 1024))
 
     def _sweep(self) -> tuple[int, ...]:
-        """Kill every descendant and wait for their ends. Returns those that are still there after ``STUCK_AFTER``."""
+        """Kill every descendant and wait for their ends. Returns those that still live after ``STUCK_AFTER``."""
         deadline = time.monotonic() + STUCK_AFTER
         living: list[int] = []
         while has_children():
@@ -225,7 +225,7 @@ def signal_group(pid: int, signum: int) -> None:
 
 
 def _send(pid: int, signum: int) -> None:
-    """Signal a process, unless it ended meanwhile, and was reaped."""
+    """Signal a process, unless it has ended and was reaped."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signum)
 
@@ -251,7 +251,7 @@ def descendants(root: int) -> list[int]:
 
 
 def prepare(message: messages.Preload) -> tuple[tuple[str, ...], str]:
-    """Make ready what the ranks will share. Returns the modules, and why the process must not be forked, or ""."""
+    """Import what the ranks will share. Returns the modules, and why the process must not be forked, or ""."""
     if message.call:
         call = from_json(message.call)
         assert isinstance(call, Call)
@@ -264,7 +264,7 @@ def prepare(message: messages.Preload) -> tuple[tuple[str, ...], str]:
 
 
 def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
-    """Import what the plan names. Returns the modules, and why the process must not be forked, or ""."""
+    """Import the modules of the plan. Returns them, and why the process must not be forked, or ""."""
     if plan.obstacle:
         return (), plan.obstacle
     loaded: list[str] = []
@@ -294,7 +294,7 @@ def _freeze() -> str:
 
 
 def obstacle() -> str:
-    """Return what was started that a fork would lose ("starts 2 threads"), or "" where ranks may be forked."""
+    """Return what was started that a fork would lose ("starts 2 threads"), "" where ranks may be forked."""
     if len(tasks := os.listdir("/proc/self/task")) > 1:
         return f"starts {len(tasks) - 1} thread{'s' if len(tasks) > 2 else ''}"
     bridge = sys.modules.get("jax._src.xla_bridge")

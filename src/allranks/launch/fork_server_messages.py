@@ -32,7 +32,7 @@ class Preload:
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Start a rank. Answer: ``Started``, and one day ``Exited``; or ``Exited`` alone where it cannot be started."""
+    """Start a rank. The answer is ``Started``, and later ``Exited``; or only ``Exited`` where it cannot be started."""
 
     rank: int
     target: str
@@ -42,9 +42,9 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Send a signal to these ranks: SIGTERM to their own processes, any other to their process groups.
+    """Send a signal to these ranks: SIGTERM to their processes, any other signal to their process groups.
 
-    ``agents`` are the pids of the Pythons that report for the ranks, in the same order; 0 where none is known.
+    ``agents`` are the pids of the Python processes that report for the ranks, in the same order; 0 where unknown.
     """
 
     ranks: tuple[int, ...]
@@ -54,12 +54,14 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Kill whatever lives of all ranks and of their descendants. Answer: ``Swept``."""
+    """Kill all processes of ranks and of their descendants. The answer is ``Swept``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """``loaded`` modules wait in memory; ``obstacle`` says why ranks must start their own interpreter, if they must."""
+    """``loaded`` modules are imported; ``obstacle`` says why ranks must start their own interpreter, "" if they need
+    not.
+    """
 
     loaded: tuple[str, ...]
     obstacle: str
@@ -76,7 +78,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The rank's process is gone since ``when``; ``peak_bytes`` is its peak resident memory."""
+    """The rank's process has ended at ``when``; ``peak_bytes`` is its peak resident memory."""
 
     rank: int
     wait_code: int
@@ -86,7 +88,7 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """Nothing of any rank lives; or processes ``stuck`` could not be killed."""
+    """No process of a rank lives, except ``stuck`` ones, which could not be killed."""
 
     stuck: tuple[int, ...]
 
@@ -101,7 +103,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one message. Raises BrokenPipeError where the other end is gone."""
+    """Send one message. Raises BrokenPipeError where the other end has closed."""
     data = json.dumps({"message": type(message).__name__, **asdict(message)}).encode()
     if not isinstance(message, Spawn):
         sock.send(data)
@@ -116,7 +118,7 @@ def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None
 
 
 def receive(sock: socket.socket, flags: int = 0) -> tuple[Message, list[int]] | None:
-    """Return the next message with its descriptors, or None at the end. Raises BlockingIOError where none waits."""
+    """Return the next message with its descriptors, None at the end. Raises BlockingIOError where none waits."""
     # Not socket.recv_fds: in Python 3.11 it drops the flags.
     data, control, _, _ = sock.recvmsg(PACKET, socket.CMSG_SPACE(3 * _FD.size), flags | socket.MSG_CMSG_CLOEXEC)
     fds = [fd for _level, kind, part in control if kind == socket.SCM_RIGHTS for (fd,) in _FD.iter_unpack(part)]

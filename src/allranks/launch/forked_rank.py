@@ -1,7 +1,7 @@
-"""Becoming a rank in a forked process: what ``python train.py`` would have made of a fresh one, step by step.
+"""Turn a forked process into a rank, as if ``python train.py`` had started it, and run its target.
 
-Differences that remain, and are meant: the frameworks in ``sys.modules`` are already imported, all ranks share the
-secret of ``hash(str)``, and the agent holds a descriptor (far above the others) into which CPython may write stacks.
+Differences that remain: the frameworks in ``sys.modules`` are already imported, all ranks share the seed of
+``hash(str)``, and the agent holds a descriptor (far above the others) into which CPython may write stacks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _kept_alive: list[object] = []  # the fork server's __main__: its last frame sti
 def run_as_rank(target: Target, *, env: Mapping[str, str], path: Sequence[str]) -> None:
     """Turn a freshly forked process into a rank, and run its target to the end.
 
-    Returns, or raises SystemExit, at the end of the target's main thread: the interpreter's own shutdown must follow.
+    Returns, or raises SystemExit, at the end of the target's main thread: the interpreter's shutdown must follow.
     """
     sys.path[:] = path
     agent = load()  # what the ``sitecustomize`` of a fresh interpreter does
@@ -42,7 +42,7 @@ def run_as_rank(target: Target, *, env: Mapping[str, str], path: Sequence[str]) 
 
 
 def _stream(fd: int, name: str, *, like: object) -> io.TextIOWrapper:
-    """A standard stream as ``python -u`` opens it: what is printed is written at once."""
+    """Return a standard stream as ``python -u`` opens it: what is printed is written at once."""
     raw = io.FileIO(fd, "wb", closefd=False)
     raw.name = name
     encoding, errors = getattr(like, "encoding", "utf-8"), getattr(like, "errors", "backslashreplace")
@@ -52,9 +52,9 @@ def _stream(fd: int, name: str, *, like: object) -> io.TextIOWrapper:
 
 
 def reseed() -> None:
-    """Give this process its own random numbers, or a script that forgets to seed would look right.
+    """Reseed the random generators, or a script that forgets to seed would seem to work: all ranks would share them.
 
-    Python's ``random`` does so by itself after a fork; NumPy's and torch's global generators do not.
+    Python's ``random`` reseeds itself after a fork; NumPy's and torch's global generators do not.
     """
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()
@@ -63,7 +63,7 @@ def reseed() -> None:
 
 
 def run(target: Target, agent: Any) -> None:
-    """Run a target as the main program. What it raises is shown and told as in a fresh interpreter."""
+    """Run a target as the main program. Its exceptions are shown and reported as in a fresh interpreter."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     _kept_alive.append(sys.modules["__main__"])
@@ -89,7 +89,7 @@ def run(target: Target, agent: Any) -> None:
 
 
 def _without_our_frames(error: BaseException) -> BaseException:
-    """Cut what is ours off an exception's traceback; returns the exception."""
+    """Remove our frames from an exception's traceback; return the exception."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == _without_our_frames.__code__.co_filename:
         trace = trace.tb_next
@@ -97,7 +97,7 @@ def _without_our_frames(error: BaseException) -> BaseException:
 
 
 def _set_line(argv: Sequence[str], first: str) -> None:
-    """Set what a program sees of its command line; ``first`` is the directory from which it imports its own modules."""
+    """Set the command line that a program sees; ``first`` is the directory from which it imports its own modules."""
     sys.argv[:] = argv
     if not sys.flags.safe_path:
         sys.path.insert(0, first)
@@ -119,15 +119,15 @@ def _run_module(target: Module) -> None:
 
 
 def call(target: Call) -> None:
-    """Call the target's function here and now."""
+    """Call the target's function in this process."""
     module, name = target.function.split(":")
     getattr(importlib.import_module(module), name)(*json.loads(target.arguments))
 
 
 def plan_for(target: Target, *, cwd: str) -> Plan:
-    """Return what to import before the ranks are forked, from the text of the target and of its own modules.
+    """Return what to import before the ranks are forked, from the text of the target and of its modules.
 
-    Of a command, the target is the first Python file that its words name.
+    The target of a command is the first Python file in its words.
     """
     if isinstance(target, Command):
         files = [word for word in " ".join(target.arguments).replace(";", " ").split() if word.endswith(".py")]
@@ -148,7 +148,7 @@ def plan_for(target: Target, *, cwd: str) -> Plan:
 
 
 def _find(module: str, roots: Sequence[str]) -> str | None:
-    """Return the text of a module that lies below one of these directories; None for any other, and for ours."""
+    """Return the text of a module below one of these directories; None for any other module, and for ours."""
     if module.split(".")[0] == "allranks":
         return None  # it imports a framework only where the script has done so
     base = module.replace(".", "/")

@@ -35,7 +35,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The function ``"package.module:name"``, called with the arguments in a JSON list. What it returns is dropped."""
+    """The function ``"package.module:name"``, called with the arguments in a JSON list. Its result is dropped."""
 
     function: str
     arguments: str = "[]"
@@ -76,9 +76,9 @@ def from_json(text: str) -> Target:
 
 
 def target_of(arguments: Sequence[str], *, pythons: Sequence[str]) -> Target:
-    """Read a command line: ``train.py ...`` and ``python train.py ...`` are scripts, ``python -m x`` is a module.
+    """Parse a command line: ``train.py ...`` and ``python train.py ...`` are scripts, ``python -m x`` is a module.
 
-    ``pythons`` are the words that name the interpreter that runs us. A command with options for the interpreter itself
+    ``pythons`` are the names of the interpreter that runs us. A command with options for the interpreter itself
     (``python -O train.py``) stays a plain command.
     """
     first, *rest = arguments
@@ -98,12 +98,13 @@ class Job:
     ``devices`` is the number of virtual CPU devices per rank (None: as JAX finds them); ``timeout`` and ``grace`` are
     seconds (the whole job may take ``timeout``; ranks have ``grace`` to end after Ctrl-C or SIGTERM); ``style`` is the
     launcher whose variables the ranks see; ``zygote`` allows ranks to be forked from a process that has imported the
-    frameworks. ``rendezvous_timeout`` is how many seconds ranks wait for each other in a collective (None: as the
-    libraries have it), ``xla_flags`` what says so to XLA. ``guard``: the program is guarded though it
+    frameworks. ``rendezvous_timeout`` is how many seconds ranks wait for each other in a collective (None: the
+    libraries' defaults), ``xla_flags`` are the flags that set it in XLA. ``guard``: the program is guarded though it
     does not import allranks; with ``guard_any_line``, ranks may start one collective from different lines.
-    ``hang_after`` (seconds, 0 for never) and ``on_hang`` overrule what the program says; None: they do not.
+    ``hang_after`` (seconds, 0 for never) and ``on_hang`` override the program's settings (None: they do not).
     ``probe`` is what a rehearsal tells the probe in each rank ("": no probe).
-    ``restart`` counts the starts before this one, of which ``restarts`` are allowed; ``reason`` is why it is needed.
+    ``restart`` counts the starts before this one, of which ``restarts`` are allowed; ``reason`` is why the job was
+    started again.
     """
 
     target: Target

@@ -1,4 +1,4 @@
-"""The phases of a job (`allranks.launch.supervise`), and how long they may take."""
+"""Define the phases of a job (`allranks.launch.supervise`) and how long they may take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from allranks.evidence import Weight
 
 
 class Phase(enum.Enum):
-    """Where a job stands."""
+    """The phase of a job."""
 
     RUNNING = "running"
     SETTLING = "settling"
@@ -22,10 +22,10 @@ class Phase(enum.Enum):
 class Limits:
     """Seconds. ``grace`` after a Ctrl-C or SIGTERM, ``crash_grace`` after a failure; ``timeout`` of the whole job.
 
-    How long the cause may take to show: ``settle`` where one is known, ``doubt`` where what is known may be a
-    consequence, ``search`` where it can be nothing else.
-    Within ``repeat`` a second SIGTERM is the same one: ``timeout`` signals its child, then the whole group.
-    ``hang_after``: how long ranks may wait for others to join or to end until that is reported (0: for ever).
+    How long to wait for the cause of a failure: ``settle`` where one is known, ``doubt`` where the known failure may be
+    a consequence, ``search`` where it can only be one. Within ``repeat`` seconds a second SIGTERM counts as the same
+    one: `timeout` signals its child, then the whole group. ``hang_after``: how long ranks may wait for others to join
+    or to end until that is reported (0: never).
     """
 
     grace: float = 30.0
@@ -40,9 +40,9 @@ class Limits:
     hang_after: float = 0.0
 
     def patience(self, weight: Weight, *, dying: bool) -> float:
-        """Return how long after the first failure the job waits for its cause, with ``weight`` the best that is known.
+        """Return how long after the first failure the job waits for its cause; ``weight`` is the best that is known.
 
-        ``dying``: a process is ending just now, which may have been first.
+        ``dying``: a process is exiting just now, which may have been first.
         """
         if dying or weight is Weight.CONSEQUENCE:
             return self.search

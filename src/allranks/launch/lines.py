@@ -29,7 +29,7 @@ RESET = b"\x1b[0m"
 
 
 def clean(text: bytes, *, color: bool) -> bytes:
-    """Return ``text`` without what moves a cursor, rings or sets a title; with ``color`` colours stay and are ended."""
+    """Return ``text`` without codes that move the cursor, ring or set a title; ``color`` keeps colours and ends them."""
     if b"\x1b" not in text and b"\r" not in text and b"\x08" not in text and b"\x07" not in text:
         return text
     if not color:
@@ -72,7 +72,7 @@ class _Row:
 
 
 class LineReader:
-    """One stream of one rank: raw chunks in, cut anywhere; finished lines out (no newline, cleaned)."""
+    """Turn one stream of one rank, in chunks of any size, into finished lines (without newline, cleaned)."""
 
     def __init__(self, *, color: bool) -> None:
         self._color = color
@@ -116,7 +116,7 @@ class LineReader:
 
     @property
     def deadline(self) -> float | None:
-        """When ``settle`` may have something, or None."""
+        """The time at which ``settle`` may return something, or None."""
         return self._rows[0].left + SETTLE if self._at else None
 
     @property
@@ -136,7 +136,7 @@ class LineReader:
         return ()
 
     def _follow(self, data: bytes, now: float) -> list[bytes]:
-        """Read ``data`` as a terminal does."""
+        """Interpret ``data`` as a terminal does."""
         broken = _BROKEN_OFF.search(data)
         self._open = broken[0] if broken else b""
         if not self._rows:
@@ -193,7 +193,7 @@ class LineReader:
         return [line for row in taken if not (row.bar and row.blank) for line in self._finished(row)]
 
     def _finished(self, row: _Row) -> list[bytes]:
-        """A bar that an exception cuts short has no newline: the traceback begins in its line, and gets its own."""
+        """Return the lines of a row; a traceback that begins in the line of an interrupted bar gets its own line."""
         text = clean(row.text, color=self._color)
         if not row.bar:
             return [text]

@@ -1,4 +1,4 @@
-"""What was found in logs: each kind of message once, with where and how often; what is wrong comes first. Pure."""
+"""Scan logs for known messages: each kind once, with its first line and how often it came; causes first. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ORDER = tuple(KINDS)
 
 @dataclass(slots=True)
 class LogMatch:
-    """A known message: ``log`` and ``number`` (from 1) of its first line; how often; which ranks say it, if known."""
+    """A known message: ``log`` and ``number`` (from 1) of its first line, how often it came, which ranks print it."""
 
     known: Known
     log: str
@@ -31,7 +31,7 @@ class LogMatch:
     ranks: tuple[int, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the match as JSON values."""
         known = self.known
         said = {"log": self.log, "line": self.number, "text": self.line, "facts": self.facts}
         meant = {"title": known.title, "means": known.means, "to_do": known.do, "timeout": known.timeout}
@@ -39,13 +39,13 @@ class LogMatch:
 
 
 class LogScanner:
-    """Reads logs, in blocks of whole lines."""
+    """Scan logs, in blocks of whole lines."""
 
     def __init__(self) -> None:
         self._found: dict[str, LogMatch] = {}
 
     def read(self, log: str, first: int, block: bytes) -> None:
-        """Read lines of ``log``, of which the first has the number ``first``."""
+        """Scan lines of ``log``; the first has the number ``first``."""
         for number, line, known in BOOK.look(block):
             found = self._found.get(known.name)
             if found is None:
@@ -58,12 +58,12 @@ class LogScanner:
                 found.ranks = tuple(sorted({*found.ranks, rank}))
 
     def found(self) -> list[LogMatch]:
-        """Return what was found: causes, then waiting, consequences, harmless; each in the order of the logs."""
+        """Return the matches: causes, then waiting, consequences, harmless; each in the order of the logs."""
         return sorted(self._found.values(), key=lambda found: _ORDER.index(found.known.kind))
 
 
 def describe(found: LogMatch, *, name_log: bool) -> str:
-    """Return what a person reads of it."""
+    """Return the match as text."""
     place = f"{found.log}:{found.number}" if name_log else f"line {found.number}"
     often = f", {found.count} times" if found.count > 1 else ""
     ranks = f", {name_ranks(found.ranks)}" if found.ranks else ""

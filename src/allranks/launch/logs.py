@@ -1,4 +1,4 @@
-"""``--log-dir``: what each rank wrote, byte for byte, in a file of its own."""
+"""Write ``--log-dir``: the output of each rank, byte for byte, in one file per rank."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class LogDirUnusable(AllranksError):
 
 
 class RankLogs:
-    """One file per rank in ``folder`` (made where missing): ``rank-0.log``, with 16 ranks ``rank-00.log``.
+    """One file per rank in ``folder`` (created if missing): ``rank-0.log``, with 16 ranks ``rank-00.log``.
 
-    Both streams of a rank, in order of arrival. The names are the same in every run, so that ``tail -f`` and scripts
-    know them; nothing is overwritten: the files of an earlier run move to ``folder/earlier-<time of its last line>/``
-    (``moved_to``), all of them, so that a run of four ranks does not stand among the files of a run of eight.
+    It holds both streams of a rank, in order of arrival. The names are the same in every run, so that ``tail -f`` and
+    scripts know them. Nothing is overwritten: the files of an earlier run move to ``folder/earlier-<time of its last
+    line>/`` (``moved_to``), all of them, so that files of two runs are never mixed.
     """
 
     def __init__(self, folder: Path, size: int) -> None:
@@ -39,7 +39,7 @@ class RankLogs:
             ) from error
 
     def write(self, rank: int, data: bytes) -> None:
-        """Append ``data``. Raises OSError, once a rank: its file ends there, and the other files go on."""
+        """Append ``data``. Raises OSError once per rank: its file ends there, and the other files go on."""
         file = self._files.get(rank)
         rest = memoryview(data)
         try:
@@ -56,7 +56,7 @@ class RankLogs:
 
 
 def _set_aside(folder: Path) -> Path | None:
-    """Move the rank files that stand in ``folder`` into a folder of their own, and return that."""
+    """Move the rank files in ``folder`` into a new folder, and return that; None if there are none."""
     old = sorted(path for path in folder.glob("rank-*.log") if path.stem.removeprefix("rank-").isdigit())
     if not old:
         return None

@@ -1,9 +1,8 @@
-"""The lines of N ranks as one stream in which a line that several ranks print stands once, with all of them.
+"""Merge the lines of N ranks into one stream: a line that several ranks print appears once, with all of them.
 
-Every entry has a place in one queue, and a rank only ever moves forward in it: its next line either joins an equal
-line that stands behind all it has said so far, or is a new entry at the end. So the lines of a rank keep their order
-whatever is merged. Entries leave from the front: as soon as every rank has said the line, else ``window`` seconds after
-it came.
+Every entry has a place in one queue, and a rank only moves forward in it: its next line either joins an equal line
+behind all its lines so far, or becomes a new entry at the end. So the lines of a rank keep their order. Entries leave
+at the front as soon as every rank has printed the line, else ``window`` seconds after it came.
 
 Sets of ranks are bit masks (rank 3 is ``1 << 3``): this is the hot path.
 """
@@ -26,7 +25,7 @@ Stream = Literal["out", "err"]
 
 
 class Entry(NamedTuple):
-    """A line and the ranks that said it; ``ranks`` is a bit mask, ``text`` has no newline."""
+    """A line and the ranks that printed it; ``ranks`` is a bit mask, ``text`` has no newline."""
 
     ranks: int
     stream: Stream
@@ -40,9 +39,9 @@ def ranks_of(mask: int) -> tuple[int, ...]:
 
 
 def merge_equal(states: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
-    """Merge what ranks show at one moment (the states of their bars): one entry per text, in order of first mention.
+    """Merge what ranks show at one moment (the states of their bars): one entry per text, in order of first appearance.
 
-    Bars that differ in tqdm's clock only (``00:01<00:03, 9.8it/s``) are one, with the clock of the first.
+    Bars that differ only in tqdm's clock (``00:01<00:03, 9.8it/s``) are merged, with the clock of the first.
     """
     merged: dict[tuple[Stream, bytes], tuple[int, bytes]] = {}
     for rank, stream, text in states:
@@ -76,7 +75,7 @@ def group_blocks(entries: list[Entry]) -> list[Entry]:
 
 
 def _continuation(entries: list[Entry], place: int, turns: dict[int, deque[int]]) -> int:
-    """Take ``place`` off its ranks' turns; return the entry that continues it, or ``place`` itself for none."""
+    """Remove ``place`` from its ranks' turns; return the entry that continues it, or ``place`` itself for none."""
     above = entries[place]
     heads = set()
     for rank in ranks_of(above.ranks):
@@ -91,7 +90,7 @@ def _continuation(entries: list[Entry], place: int, turns: dict[int, deque[int]]
 
 
 class Merger:
-    """The queue. ``add`` what ranks say, ask ``due`` for what may be shown; ``flush`` gives up waiting."""
+    """The queue: ``add`` lines of ranks, take those that are ``due``, or all with ``flush``."""
 
     def __init__(self, size: int, *, window: float = WINDOW) -> None:
         self._full = (1 << size) - 1
@@ -130,11 +129,11 @@ class Merger:
             self._arrivals.append((now, end))
 
     def waiting(self, stream: Stream) -> Mapping[bytes, object]:
-        """Return what is still to be shown, by text: an equal line of another rank will join it."""
+        """Return the entries that wait, by text: an equal line of another rank will join them."""
         return self._places[stream]
 
     def due(self, now: float) -> list[Entry]:
-        """Take from the front what every rank has said, or what has waited its time."""
+        """Take from the front the entries that every rank has printed, or that have waited for the window."""
         end, arrivals = self._gone, self._arrivals
         while arrivals and now >= arrivals[0][0] + self._window:
             end = arrivals.popleft()[1]
@@ -146,12 +145,12 @@ class Merger:
         return self._take(count)
 
     def flush(self) -> list[Entry]:
-        """Take everything."""
+        """Take all entries."""
         return self._take(len(self._texts))
 
     @property
     def deadline(self) -> float | None:
-        """When ``due`` will have something at the latest, or None while nothing waits."""
+        """The latest time at which ``due`` will return something, None while nothing waits."""
         return self._arrivals[0][0] + self._window if self._arrivals else None
 
     def _take(self, count: int) -> list[Entry]:

@@ -1,7 +1,7 @@
-"""Bytes to a terminal, a pipe or a file, without ever waiting for its reader.
+"""Write bytes to a terminal, a pipe or a file without ever waiting for its reader.
 
-A pager that nobody scrolls and a terminal stopped with Ctrl-S take no bytes. Whoever waits for them cannot see that a
-rank has died, so here bytes wait instead, and ``is_full`` asks the writer to bring no more.
+A pager that nobody scrolls and a terminal stopped with Ctrl-S accept no bytes. A launcher that waits for them cannot
+see that a rank has died, so the bytes wait here instead, and ``is_full`` tells the caller to stop writing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _ALL = 1 << 20
 
 
 class OutputClosed(AllranksError):
-    """The reader of the launcher's output is gone (``| head``, a closed terminal), or its disk is full.
+    """The reader of the launcher's output has closed it (``| head``, a closed terminal), or its disk is full.
 
-    Raised once. What comes later is dropped here and still kept in the log files.
+    Raised once. Later output is dropped here and still kept in the log files.
     """
 
 
 class OutputQueue:
-    """A queue of bytes before a file descriptor or, where ``out`` has none (it is in memory), before ``out`` itself."""
+    """A queue of bytes for a file descriptor or, where ``out`` has none (it is in memory), for ``out`` itself."""
 
     def __init__(self, out: BinaryIO | TextIO) -> None:
         out.flush()
@@ -87,7 +87,7 @@ class OutputQueue:
 
 
 class Outputs:
-    """Where the lines of a job go: what ranks write to stdout to ``out``, all else to ``err``.
+    """The two outputs of a job: stdout of ranks goes to ``out``, all else to ``err``.
 
     ``shared``: both are the same file (a terminal, ``2>&1``), or ``err`` is None. Then one queue keeps the order.
     """
@@ -123,7 +123,7 @@ class Outputs:
 
 
 def is_same_file(out: BinaryIO | TextIO, err: BinaryIO | TextIO) -> bool:
-    """Return whether both write to one file, pipe or terminal; what is in memory is only the same as itself."""
+    """Return whether both write to one file, pipe or terminal; an object in memory is only the same as itself."""
     try:
         return os.path.sameopenfile(out.fileno(), err.fileno())
     except OSError:

@@ -1,7 +1,7 @@
-"""Which modules a script will import, read from its text; and what in the text forbids to import them before it runs.
+"""Read from the text of a script which modules it imports, and what forbids to import them before it runs.
 
 Only frameworks that are known to survive a fork right after their import are preloaded. The script's own modules are
-followed but never imported: they must run in each rank.
+read but never imported: they must run in each rank.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _COMPUTED = "environment variables by names that its text does not show"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``modules`` to import, dotted, in the order of the text; ``obstacle`` says why none may be, or is empty.
+    """``modules`` to import, dotted, in the order of the text; ``obstacle`` says why none may be, "" if they may.
 
-    ``makes_saver``: the text makes what saves at SIGTERM (`allranks.program`).
+    ``makes_saver``: the text makes an object that saves at SIGTERM (`allranks.program`).
     """
 
     modules: tuple[str, ...]
@@ -56,10 +56,10 @@ class Plan:
 
 
 def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapping[str, str]) -> Plan:
-    """Read a script and the modules of its own that it imports.
+    """Read a script and those of its own modules that it imports; return the plan.
 
-    ``name`` is the script's own dotted name ("__main__", "pkg.train"), ``find`` returns the text of one of its own
-    modules by dotted name, or None for anybody else's. ``env`` is the environment that the ranks will have.
+    ``name`` is the script's dotted name ("__main__", "pkg.train"); ``find`` returns the text of one of its own modules
+    by dotted name, None for any other. ``env`` is the environment that the ranks will have.
     """
     wanted: dict[str, None] = {}
     obstacles: list[str] = []
@@ -91,7 +91,7 @@ def _named(module: str) -> str:
 
 
 def _imports(tree: ast.AST, *, package: str) -> Iterator[str]:
-    """Every module that the text may import: of ``from a import b`` both ``a`` and ``a.b``."""
+    """Yield every module that the text may import: of ``from a import b`` both ``a`` and ``a.b``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -109,7 +109,7 @@ def _with_parents(module: str) -> Iterator[str]:
 
 
 def _sets(tree: ast.AST, env: Mapping[str, str]) -> Iterator[str]:
-    """Variables read at import that the text changes through ``os.environ``, as words for a person."""
+    """Yield the variables read at import that the text changes through ``os.environ``, described for a person."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:

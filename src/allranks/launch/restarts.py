@@ -1,4 +1,4 @@
-"""A job that is started again after a failure; the program goes on from what it has saved. Decisions; no process."""
+"""Decide whether a job is started again after a failure; the program goes on from its last save. No process here."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _REASON = 1000  # characters of a failure that travel in the environment
 def again(job: Job, result: JobResult) -> Job | None:
     """Return the job to start next after an end, None where this was the last.
 
-    A failure of a rank is worth another start; success, Ctrl-C, SIGTERM and the time limit are not. The time limit is
-    that of all starts together.
+    A failure of a rank leads to another start; success, Ctrl-C, SIGTERM and the time limit do not. The time limit holds
+    for all starts together.
     """
     failed = result.first_failure
     left = None if job.timeout is None else job.timeout - result.seconds
@@ -25,7 +25,7 @@ def again(job: Job, result: JobResult) -> Job | None:
 
 
 def run(job: Job, start: Callable[[Job], JobResult], *, report: Callable[[str], None]) -> JobResult:
-    """Run a job, and again as often as its ``restarts`` allow; return its last end."""
+    """Run a job, and again as often as its ``restarts`` allow; return its last result."""
     result, following = start(job), job
     while (next_one := again(following, result)) is not None:
         failed = result.first_failure

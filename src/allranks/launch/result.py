@@ -1,4 +1,4 @@
-"""What is known of a job when it has ended."""
+"""Describe how a job and its ranks have ended."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from allranks.failure import Failure
 class RankResult:
     """The end of one rank.
 
-    ``devices`` are those that were asked for; ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None for a
-    rank that was never started (or whose end was not seen); ``reported`` is the failure that it reported itself;
-    ``stopped`` is true where we ended it; ``seconds`` is its wall time; ``tail`` are its last lines of output.
+    ``devices`` is how many were requested; ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None for a rank
+    that was never started (or whose end was not seen); ``reported`` is the failure that it reported itself;
+    ``stopped``: the launcher ended it; ``seconds`` is its wall time; ``tail`` are its last lines of output.
     """
 
     rank: int
@@ -29,10 +29,10 @@ class RankResult:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The end of a job: ``first_failure`` where a rank caused it, else ``cause`` where we were asked to stop it.
+    """The end of a job: ``first_failure`` where a rank caused it, else ``cause`` where the launcher had to stop it.
 
-    ``restarts`` are the failures after which it was started again, before this end. ``unjoined``
-    is the framework of ranks that all ended in order and never met; "" where they did.
+    ``restarts`` are the failures after which it was started again, before this end. ``unjoined`` is the framework of
+    ranks that all ended in order and never joined each other; "" where they did.
     """
 
     exit_code: int

@@ -1,4 +1,4 @@
-"""Whether a SIGTERM led to a save, from what the ranks have reported of their checkpoints."""
+"""Decide whether a SIGTERM led to a save, from the ranks' reports of their checkpoints."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ EXIT_SIGTERM = 128 + signal.SIGTERM
 
 @dataclass(slots=True)
 class Saves:
-    """``saving_ranks`` are the ranks that answer SIGTERM by a save, ``step`` is the last that was saved (None: none).
+    """``saving_ranks`` answer SIGTERM by a save; ``step`` is the last that was saved (None: none).
 
-    ``makes_saver`` finds out whether the program is to make what saves; ``is_made``: it has. ``terminated_at`` is when
-    the launcher was asked to end, in seconds of the supervisor's clock (None: it was not), and ``failures`` are those
-    that came after that. ``killed`` says when the launcher has killed ranks. ``exit_codes`` are those of ranks that
+    ``makes_saver`` returns whether the program is to make a Checkpointer; ``is_made``: it has. ``terminated_at`` is
+    when the launcher got the signal to end, in seconds of the supervisor's clock (None: it did not), and ``failures``
+    are those after that. ``killed`` says when the launcher has killed ranks. ``exit_codes`` are those of ranks that
     leave in order; ``why`` says what they did before.
     """
 
@@ -38,7 +38,7 @@ class Saves:
     why: str = ""
 
     def note(self, event: SaveReport) -> None:
-        """Take what a rank reports."""
+        """Record a report of a rank."""
         if event.step is not None:
             self.step = event.step
         if event.saves_on_sigterm is not None:
@@ -46,34 +46,34 @@ class Saves:
             (self.saving_ranks.add if event.saves_on_sigterm else self.saving_ranks.discard)(event.rank)
 
     def leave(self, event: RankLeft) -> None:
-        """Take note that a rank is about to leave, in order, with all others."""
+        """Record that a rank is about to leave, in order, with all others."""
         self.exit_codes[event.rank] = event.exit_code
         self.why = event.why if self.terminated_at is not None or not event.origin else f"{event.why} ({event.origin})"
 
     def is_repeated(self, now: float, seconds: float) -> bool:
-        """Return whether the launcher was first asked to end less than so many seconds ago."""
+        """Return whether the launcher got its first signal to end less than so many seconds ago."""
         return self.terminated_at is not None and now < self.terminated_at + seconds
 
     def expected_save(self, ranks: Sequence[int], grace: float) -> str:
-        """Return what is to happen, where the launcher was asked to end, and these ranks answer by a save; else ""."""
+        """Return what the ranks are to do, where the launcher got a signal to end and they save; else ""."""
         if self.terminated_at is None or not self.saving_ranks.intersection(ranks):
             return ""
         return f"{name_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} to save and leave within {grace:g} s"
 
     def with_save_outcome(self, failure: Failure) -> Failure:
-        """Return a failure as it ends the job: with another exit code where a SIGTERM to one rank came too early."""
+        """Return a failure as it ends the job: with another exit code where SIGTERM came before the Checkpointer."""
         if failure.exit_code != EXIT_SIGTERM or not self.is_before_saver():
             return failure
         return replace(failure, what=f"{failure.what}; {NOT_YET}", exit_code=NOTHING_SAVED)
 
     def is_before_saver(self) -> bool:
-        """Return whether the program is to make what saves, and no rank has yet."""
+        """Return whether the program is to make a Checkpointer, and no rank has made one yet."""
         return not self.is_made and self.makes_saver()
 
     def outcome(self, exits: Mapping[int, RankExit], code: int | None) -> tuple[str, int]:
-        """Return what was saved or lost, in words, and the exit code of a job in which no rank has failed.
+        """Return what was saved or lost, as text, and the exit code of a job in which no rank has failed.
 
-        ``code`` is what the launcher would end with, None where that is for the ranks to say.
+        ``code`` is the launcher's exit code, None where the ranks decide it.
         """
         if not self.exit_codes and (lost := self._loss(exits)):
             return lost

@@ -1,4 +1,4 @@
-"""The signals that a person or a scheduler sends to the launcher, as events that a selector can wait for."""
+"""Turn the signals that a person or a scheduler sends to the launcher into events for a selector."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Signals:
         return [Interrupted() if n == signal.SIGINT else Terminated(n) for n in numbers if n in self._old]
 
     def close(self) -> None:
-        """Put back what was there before."""
+        """Restore the handlers and the descriptor of before."""
         if self._old_fd is not None:
             signal.set_wakeup_fd(self._old_fd)
         for signum, handler in self._old.items():

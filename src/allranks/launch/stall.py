@@ -1,9 +1,9 @@
-"""Ranks that wait for each other at the start or at the end of a job, where no watch of theirs sees it.
+"""Detect ranks that wait for each other at the start or at the end of a job, where their hang watch does not run.
 
 At the start: some wait to join (``jax.distributed.initialize``, ``init_process_group``), and others do not come. At the
 end: every main thread has ended, and a process lives on, in an exit handler, a thread that is no daemon, or a
-destructor. Of those that wait to join, some are stranded: another has exited without joining, and nobody will ever
-answer them. Values in, values out.
+destructor. A rank that waits to join is stranded where another has exited without joining: nobody will ever answer it.
+Values in, values out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT_HANG_AFTER = 240.0
 
 @dataclass(frozen=True, slots=True)
 class RankLocations:
-    """Where ranks are: in words, and as the failure of the rank that the others wait for, if one was found."""
+    """Where ranks are: as text, and as the failure of the rank for which the others wait, if one was found."""
 
     lines: tuple[str, ...]
     failure: Failure | None = None
@@ -33,7 +33,7 @@ RankLocator = Callable[[LocateRanks, Mapping[int, int]], RankLocations]
 
 
 def patience(hang_after: float | None, env: Mapping[str, str]) -> float:
-    """Return after how many seconds a stall is reported: as asked, else as the environment of a rank says."""
+    """Return after how many seconds a stall is reported: as given, else as the environment of a rank says."""
     try:
         return float(env.get("ALLRANKS_HANG_AFTER", DEFAULT_HANG_AFTER)) if hang_after is None else hang_after
     except ValueError:
@@ -42,7 +42,7 @@ def patience(hang_after: float | None, env: Mapping[str, str]) -> float:
 
 @dataclass(slots=True)
 class StallDetector:
-    """What is known of one job of ``size`` ranks; each kind is reported once, after ``limit`` seconds (0: never)."""
+    """The state of one job of ``size`` ranks; each kind of stall is reported once, after ``limit`` seconds (0: no)."""
 
     size: int
     limit: float = 0.0
@@ -54,29 +54,29 @@ class StallDetector:
     _is_reported: set[str] = field(default_factory=set)
 
     def join(self, rank: int) -> None:
-        """Take note that a rank has met the others."""
+        """Record that a rank has joined the others."""
         self.joined.add(rank)
         self.joining.pop(rank, None)
 
     def exit(self, rank: int, now: float) -> None:
-        """Take note that a rank's process is gone."""
+        """Record that a rank's process has ended."""
         self.exited[rank] = now
         self.joining.pop(rank, None)
 
     def leave(self, event: RankLeft, now: float) -> None:
-        """Take note that a rank's main thread has ended."""
+        """Record that a rank's main thread has ended."""
         self.ended[event.rank] = now
         self.frameworks[event.rank] = event.unjoined
 
     @property
     def unjoined(self) -> str:
-        """The framework of ranks of which none has met another; "" where one has, or that is not known."""
+        """The framework of ranks of which none has joined another; "" where one has, or that is not known."""
         alone = self.size > 1 and len(self.frameworks) == self.size and all(self.frameworks.values())
         return self.frameworks[0] if alone else ""
 
     @property
     def due(self) -> float | None:
-        """When there is something to report, on the clock of the moments given; None for never."""
+        """When there is something to report, on the caller's clock; None for never."""
         due = min(self._join_due, self._exit_due)
         return due if due < math.inf else None
 
@@ -93,14 +93,14 @@ class StallDetector:
         return found
 
     def stranded_at(self, patience: float) -> float | None:
-        """Return when ranks that wait to join are given up, since another has exited unjoined; None for never."""
+        """Return when waiting ranks are given up, since another has exited without joining; None for never."""
         absent = [at for rank, at in self.exited.items() if rank not in self.joined]
         if not absent or not self.joining:
             return None
         return max(min(absent), min(self.joining.values())) + patience
 
     def first_absent(self) -> tuple[int, str]:
-        """Return the rank that exited first without joining, and in words who waits for it."""
+        """Return the rank that exited first without joining, and who waits for it, as text."""
         rank = min((at, rank) for rank, at in self.exited.items() if rank not in self.joined)[1]
         verb = "waits" if len(self.joining) == 1 else "wait"
         return rank, f"{name_ranks(self.joining)} {verb} for it to join the world"

@@ -78,7 +78,7 @@ from allranks.launch.stall import StallDetector
 class Supervisor:
     """The state of one job. ``on`` takes an event and the time, and returns what to do.
 
-    ``now`` is any clock that runs forward, in seconds; ``deadline`` is the time on it at which a ``Tick`` is wanted.
+    ``now`` is any clock that runs forward, in seconds; ``deadline`` is the time on it at which a ``Tick`` is due.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Supervisor:
 
     @property
     def first_failure(self) -> Failure | None:
-        """The failure that caused the end, as far as it is known now; None where we were asked to stop the job."""
+        """The failure that caused the end, as far as it is known now; None where the launcher had to stop the job."""
         found = self._best_candidate()
         return None if self.cause or found is None else self._saves.with_save_outcome(with_exit_code(found.failure))
 
@@ -304,7 +304,7 @@ class Supervisor:
         return [Print(f"{why}: {what}", notice=True), self._signal(ranks, signum)]
 
     def _release(self) -> list[Action]:
-        """Let the failed ranks go when only they are left; the lowest goes last, for it may serve the others' store."""
+        """Release the failed ranks when only they are left; the lowest last, for it may serve the others' store."""
         if not self.alive <= self._failed:
             return []
         *others, lowest = sorted(self.alive, reverse=True)

@@ -1,4 +1,4 @@
-"""How the ranks' lines look: who said it, in which colour, in how many columns."""
+"""Format the lines of ranks for a terminal: prefix, colour, width."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _PIECE = re.compile(r"\x1b\[[0-9;:]*m|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """``color``: may we send colours; ``live``: may we redraw lines at the bottom (else every line is written once)."""
+    """``color``: colours may be sent; ``live``: lines at the bottom may be redrawn (else each is written once)."""
 
     color: bool
     live: bool
 
 
 def choose_style(isatty: bool, environ: Mapping[str, str]) -> Style:
-    """Return how to write to an output: a terminal gets colours and live bars; a pipe, CI, a dumb terminal are plain.
+    """Return how to write to an output: a terminal gets colours and live bars; a pipe, CI and a dumb terminal do not.
 
-    NO_COLOR (not empty) takes the colours and leaves the rest; FORCE_COLOR gives colours anywhere, NO_COLOR wins.
+    NO_COLOR (not empty) removes the colours and leaves the rest; FORCE_COLOR gives colours anywhere; NO_COLOR wins.
     """
     capable = isatty and environ.get("TERM") != "dumb" and not _is_on(environ.get("CI"))
     if environ.get("NO_COLOR"):
@@ -42,7 +42,7 @@ def _is_on(value: str | None) -> bool:
 
 
 def short_rank_list(ranks: Sequence[int]) -> str:
-    """Return ``rank_list(ranks)``, a long one cut to its first runs and the count of the rest: ``0-15, 20, +3``."""
+    """Return ``rank_list(ranks)``; a long one is cut to its first runs and the count of the rest: ``0-15, 20, +3``."""
     whole = rank_list(ranks)
     if len(whole) <= LONGEST_SET:
         return whole
@@ -61,9 +61,9 @@ def _count(run: str) -> int:
 
 
 class Prefixes(dict[tuple[int, Stream], bytes]):
-    """By (bit mask of ranks, stream): what stands before a line. ``[0-3] `` said on stdout, ``(0-3) `` on stderr.
+    """The prefix of a line, by (bit mask of ranks, stream): ``[0-3] `` for stdout, ``(0-3) `` for stderr.
 
-    Each rank has its colour, a set of several is dim. A job of one rank has no prefix at all.
+    Each rank has its colour, a set of several is dim. A job of one rank has no prefix.
     """
 
     def __init__(self, size: int, *, color: bool, names: Sequence[str] = ()) -> None:
@@ -101,7 +101,7 @@ def fit(text: bytes, width: int) -> bytes:
 
 
 def erase(rows: int) -> bytes:
-    """Return what removes the last ``rows`` lines, the cursor standing in the last of them."""
+    """Return the codes that erase the last ``rows`` lines; the cursor is in the last of them."""
     if not rows:
         return b""
     return (b"\r\x1b[%dA\x1b[J" % (rows - 1)) if rows > 1 else b"\r\x1b[J"

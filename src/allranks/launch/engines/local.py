@@ -1,4 +1,4 @@
-"""The local engine: N ranks on this machine. One loop waits for everything, `supervise` decides, this file does it."""
+"""Run N ranks on this machine: one loop waits for all events, `supervise` decides, this file acts."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def run(
     fork_server: ForkServer | None = None,
     show: RankLocator | None = None,
 ) -> JobResult:
-    """Run a job to its end, and return how it ended. Nothing of it is left then: no process, no port, no file.
+    """Run a job to its end, and return its result. Then nothing of it is left: no process, no port, no file.
 
-    The ranks start in ``cwd`` (default: here) with ``base`` (default: our environment) and what a rank needs. Where a
-    fork of imported frameworks is unsafe, the console says so and each rank starts its own interpreter. A
-    ``fork_server`` (ready, and of the same environment) is used and left open; without one the job starts its own.
-    ``show`` finds out where ranks are that hold up the job, where the launcher has to report that. Run in the main
-    thread, it answers Ctrl-C, SIGTERM and SIGHUP. Raises OutputClosed where nobody reads the console any more; the
-    ranks are dead then too.
+    The ranks start in ``cwd`` (default: the current one) with ``base`` (default: our environment) and what a rank
+    needs. Where a fork of imported frameworks is unsafe, the console says so and each rank starts its own interpreter.
+    A ``fork_server`` (ready, and of the same environment) is used and left open; without one the job starts its own.
+    ``show`` locates the ranks that hold up the job, where the launcher has to report that. In the main thread, it
+    handles Ctrl-C, SIGTERM and SIGHUP. Raises OutputClosed where nobody reads the console any more; the ranks have
+    ended then too.
     """
     cwd = os.getcwd() if cwd is None else cwd
     host = socket.gethostname()
@@ -105,7 +105,7 @@ def run(
 
 
 def common(envs: list[dict[str, str]]) -> dict[str, str]:
-    """Return the variables that all ranks share: with them the fork server imports what the ranks will use."""
+    """Return the variables that all ranks share: in that environment the fork server imports the frameworks."""
     first, *others = envs
     return {
         name: value
@@ -116,7 +116,7 @@ def common(envs: list[dict[str, str]]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Rank:
-    """What the loop knows of one rank."""
+    """The state of one rank."""
 
     started: float = 0.0
     pid: int | None = None
@@ -125,7 +125,7 @@ class _Rank:
 
 
 class _Loop:
-    """All that one job waits for, and the way from there to the supervisor and back."""
+    """The event loop of one job, between its event sources and the supervisor."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class _Loop:
                 os.close(fd)
 
     def spawn(self) -> None:
-        """Order all ranks."""
+        """Start all ranks."""
         self._has_ranks = True
         for number, (rank, spawn) in enumerate(zip(self._ranks, self._spawns, strict=True)):
             out, err = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
@@ -185,7 +185,7 @@ class _Loop:
                 os.close(err[1])
 
     def run(self) -> JobResult:
-        """Turn until the job has ended and nothing of it lives."""
+        """Handle events until the job has ended and none of its processes lives."""
         while self._exit_code is None:
             self._turn(self._timeout())
         if self._has_ranks:  # else the fork server may be deep in an import, and has nothing to sweep
@@ -201,7 +201,7 @@ class _Loop:
             self._turn(left)
 
     def _timeout(self) -> float | None:
-        """Seconds until somebody wants to be woken: the supervisor, or the console."""
+        """Return the seconds until the supervisor or the console is due."""
         now = time.monotonic()
         due = [self._console.flush_due(now), self._supervisor.deadline, now if self._shown else None]
         moments = [moment for moment in due if moment is not None]
@@ -246,7 +246,7 @@ class _Loop:
             self._console.print_line(f"allranks: {error}")
 
     def _last_lines(self, rank: int) -> tuple[str, ...]:
-        """Return the last lines that a rank has printed up to now: what is in its pipes is read first."""
+        """Return the last lines that a rank has printed by now; its pipes are read first."""
         for fd, stream in [*self._ranks[rank].pipes.items()] if self._reading else []:
             for _ in range(MOST_CHUNKS):
                 if fd not in self._ranks[rank].pipes or not select.select([fd], [], [], 0)[0]:
@@ -255,14 +255,14 @@ class _Loop:
         return self._console.tail(rank, WORDS)
 
     def _dying(self) -> frozenset[int]:
-        """Return the ranks whose processes are ending: their peers may have noticed before the fork server has."""
+        """Return the ranks whose processes are exiting: their peers may have noticed before the fork server has."""
         if self._supervisor.phase is not Phase.SETTLING:
             return frozenset()
         living = [(number, rank.pid) for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended]
         return frozenset(number for number, pid in living if is_ending(pid))
 
     def _news(self, reports: list[messages.Message | None]) -> Iterator[Event]:
-        """Take what the fork server reports; yield what the supervisor should know of it."""
+        """Take reports of the fork server; yield the events for the supervisor."""
         for report in reports:
             if isinstance(report, messages.Started):
                 rank = self._ranks[report.rank]
@@ -324,7 +324,7 @@ class _Loop:
             return  # its end is in the socket too, and will be read as KeeperLost
 
     def _kill_groups(self) -> None:
-        """The kernel has killed the ranks with their fork server; what they started may live on in their groups."""
+        """Kill the process groups of the ranks, whose children may live after the kernel has killed them."""
         for rank in self._ranks:
             if rank.pid is not None and rank.ended is None:
                 try:
@@ -350,7 +350,7 @@ class _Loop:
         return any(rank.pipes for rank in self._ranks)
 
     def _watch_output(self) -> None:
-        """Wake when a full output takes bytes again, and only while it is full: it is writable nearly always."""
+        """Watch a full output until it accepts bytes again, and only then: it is writable nearly always."""
         full = self._console.full_descriptors
         for fd in self._full - full:
             self._selector.unregister(fd)
@@ -359,7 +359,7 @@ class _Loop:
         self._full = full
 
     def _listen(self, reading: bool) -> None:
-        """Stop, or go on, reading what the ranks write: they wait while nobody takes what we write."""
+        """Stop or resume reading what the ranks write: they wait while nobody takes our output."""
         if reading is self._reading:
             return
         self._reading = reading
