@@ -176,7 +176,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Monitor], None]:
     monkeypatch.setattr(monitor_module, "_GRACE", 60.0)  # these ranks end when the test does
 
     def be_hasty(monitor: Monitor) -> None:
-        monitor.world.program_exchanges._exchanger.first_look = 0.002
+        monitor.world.program_exchanges._exchanger.first_check = 0.002
 
     return be_hasty
 

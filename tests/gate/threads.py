@@ -21,11 +21,11 @@ class _Ears:
     def locate(self, ranks: Sequence[int]) -> Mapping[int, str]:
         return dict.fromkeys(ranks, "at data.py:41 in next_batch")
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         for heard in list(self.listeners):
             heard()
 
-    def on_ring(self, heard: Callable[[], None]) -> None:
+    def on_wake(self, heard: Callable[[], None]) -> None:
         self.listeners.append(heard)
         heard()
 

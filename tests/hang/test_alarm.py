@@ -31,7 +31,7 @@ class Rank:
     since: float = 0.0
     last: Heartbeat | None = None
 
-    def beat(self) -> Heartbeat:
+    def heartbeat(self) -> Heartbeat:
         now = self.world.clock.now()
         state = self.state(now)
         if state is None or state != self.last:
@@ -41,7 +41,7 @@ class Rank:
 
     def snapshot(self, *, threads: bool) -> RankSnapshot:
         del threads
-        return RankSnapshot(self.beat(), "stack", {}, {})
+        return RankSnapshot(self.heartbeat(), "stack", {}, {})
 
 
 def run(
@@ -87,7 +87,7 @@ def test_one_rank_judges_and_reports_once(culprit: int) -> None:
     (case,) = cases
     assert case.diagnosis.culprits == (culprit,)
     assert len(case.snapshots) == 8
-    assert max(snapshot.beat.when for snapshot in case.snapshots.values()) <= 10 + LIMIT + 2 * 1.0 + 1.0
+    assert max(snapshot.heartbeat.when for snapshot in case.snapshots.values()) <= 10 + LIMIT + 2 * 1.0 + 1.0
 
 
 def test_a_second_hang_is_reported_too() -> None:

@@ -51,7 +51,7 @@ FAULTS: dict[str, tuple[Seen, str]] = {
 def world(size: int, culprits: dict[int, Seen], others: Heartbeat = WAITS) -> list[Seen]:
     ranks = [culprits.get(rank, Seen(rank, others)) for rank in range(size)]
     return [
-        replace(one, rank=rank, beat=replace(one.beat, rank=rank) if one.beat else None)
+        replace(one, rank=rank, heartbeat=replace(one.heartbeat, rank=rank) if one.heartbeat else None)
         for rank, one in enumerate(ranks)
     ]
 
@@ -113,7 +113,7 @@ def test_a_rank_alone_outside_is_named_while_the_others_go_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("beat", "works"),
+    ("heartbeat", "works"),
     [
         (replace(outside("compile"), cores=1.0), True),
         (replace(outside("compile"), cores=0.0), False),
@@ -124,9 +124,9 @@ def test_a_rank_alone_outside_is_named_while_the_others_go_on() -> None:
         (replace(outside(), still=1.0, alike=70.0), False),
     ],
 )
-def test_a_rank_that_works_is_told_from_one_that_is_stuck(beat: Heartbeat, works: bool) -> None:
+def test_a_rank_that_works_is_told_from_one_that_is_stuck(heartbeat: Heartbeat, works: bool) -> None:
     """A compilation or a save that uses cores or files, or Python that is elsewhere at every look."""
-    found = diagnose(world(4, {1: Seen(1, beat)}), limit=LIMIT)
+    found = diagnose(world(4, {1: Seen(1, heartbeat)}), limit=LIMIT)
     assert found.culprits == (1,)
     assert found.at_work is works
     assert found.verdicts[1] == ("working" if works else "stuck")
@@ -143,7 +143,11 @@ def planted(seed: int, size: int) -> tuple[list[Seen], int, str]:
         return replace(WAITS, since=since, still=since, alike=since, step=chance.choice([None, STEP]))
 
     seen = [FAULTS[fault][0] if one == rank else Seen(one, other()) for one in range(size)]
-    return [replace(s, rank=r, beat=s.beat and replace(s.beat, rank=r)) for r, s in enumerate(seen)], rank, fault
+    return (
+        [replace(s, rank=r, heartbeat=s.heartbeat and replace(s.heartbeat, rank=r)) for r, s in enumerate(seen)],
+        rank,
+        fault,
+    )
 
 
 @given(seed=st.integers(0, 2**32), size=st.integers(2, 60))
@@ -163,7 +167,7 @@ BEATS = st.builds(
     Heartbeat,
     rank=st.just(0),
     when=st.just(0.0),
-    phase=st.sampled_from(["python", "collective", "meeting", "data", "compile", "save"]),
+    phase=st.sampled_from(["python", "collective", "exchange", "data", "compile", "save"]),
     what=st.sampled_from(["a", "b"]),
     where=st.sampled_from(["x.py:1 in f", "y.py:2 in g"]),
     order=st.integers(0, 2),
@@ -174,7 +178,7 @@ BEATS = st.builds(
 SEEN = st.builds(
     Seen,
     rank=st.just(0),
-    beat=st.none() | BEATS,
+    heartbeat=st.none() | BEATS,
     fresh=st.booleans(),
     ended=st.sampled_from(["", "has left (exit code 0)", "has failed: E", "killed by SIGKILL"]),
     process=st.sampled_from(["", "S", "R", "T", "Z", "X"]),
@@ -186,19 +190,21 @@ SEEN = st.builds(
 def test_any_world_has_a_consistent_diagnosis(ranks: list[Seen]) -> None:
     """Nobody is culprit and waits; a rank that has ended does not wait; a world in which all are well and move has no
     culprit."""
-    seen = [replace(s, rank=r, beat=s.beat and replace(s.beat, rank=r)) for r, s in enumerate(ranks)]
+    seen = [replace(s, rank=r, heartbeat=s.heartbeat and replace(s.heartbeat, rank=r)) for r, s in enumerate(ranks)]
     found: Diagnosis = diagnose(seen, limit=LIMIT)
     assert len(found.verdicts) == len(seen)
     assert not set(found.culprits) & set(found.waiting)
     assert not any(seen[rank].ended for rank in found.waiting)
-    well = [Seen(r, one.beat) for r, one in enumerate(seen) if one.beat and one.beat.still == 0]
+    well = [Seen(r, one.heartbeat) for r, one in enumerate(seen) if one.heartbeat and one.heartbeat.still == 0]
     if len(well) == len(seen):
         assert diagnose(well, limit=LIMIT).culprits == ()
 
 
 def waits(rank: int, what: str, *, peer: int = -1, order: int = 7, calls: Calls = NO_CALLS, group: str = "") -> Seen:
-    beat = replace(WAITS, rank=rank, what=what, order=order, peer=peer, group=group, where=f"train.py:{rank} in main")
-    return Seen(rank, beat, calls=calls)
+    heartbeat = replace(
+        WAITS, rank=rank, what=what, order=order, peer=peer, group=group, where=f"train.py:{rank} in main"
+    )
+    return Seen(rank, heartbeat, calls=calls)
 
 
 RECV, SEND = "recv from rank {}", "send to rank {}"

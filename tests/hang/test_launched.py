@@ -102,8 +102,8 @@ def test_who_listens_is_woken_by_a_ring_and_by_the_end(tmp_path: Path) -> None:
         if len(calls) == 2:
             rung.set()
 
-    listener.on_ring(heard)  # at once
-    listener.ring()
+    listener.on_wake(heard)  # at once
+    listener.wake()
     assert rung.wait(harness.PATIENCE)
     listener.stop()
     assert calls == [0, 1]

@@ -21,7 +21,9 @@ OPENS = replace(WAITS, phase="python", what="", where="data.py:41 in rows", kern
 def case(culprits: dict[int, Seen], others: Heartbeat = WAITS) -> Case:
     seen = tuple(culprits.get(rank, Seen(rank, replace(others, rank=rank))) for rank in range(4))
     threads = {"Thread-7": "x.py:1 in f"}
-    snapshots = {s.rank: RankSnapshot(s.beat, f"stack of {s.beat.where}", threads, {}) for s in seen if s.beat}
+    snapshots = {
+        s.rank: RankSnapshot(s.heartbeat, f"stack of {s.heartbeat.where}", threads, {}) for s in seen if s.heartbeat
+    }
     return Case(60.0, seen, snapshots, diagnose(seen, limit=60.0))
 
 
@@ -35,7 +37,7 @@ HANG: ranks 0-1, 3 wait for rank 2 (host b), since 61 s: at data.py:41 in rows, 
   rank 2 (host b) has not come to the call in which the others wait
     Python at data.py:41 in rows, in openat('/data/7'), for 61 s
     step 119; before: data the next batch; its process uses 0.0 cores
-    what to do: Look at its line: a lock, a file, a socket, a child process, or a loop that does not end.
+    what to do: Check its line: a lock, a file, a socket, a child process, or a loop that does not end.
   limit: torch gives up after 1800 s: init_process_group(timeout=...)
 
   ranks   verdict  in                     at                    for  step
@@ -55,7 +57,7 @@ HANG: ranks 0-1, 3 wait for rank 2 (host b), since 61 s: at data.py:41 in rows, 
 @pytest.mark.parametrize(
     ("culprits", "others", "says"),
     [
-        ({}, WAITS, "all ranks stand in collective train_step, since 61 s, and nobody is missing"),
+        ({}, WAITS, "all ranks wait in collective train_step, since 61 s, and no rank is missing"),
         (
             {1: Seen(1, replace(OPENS, rank=1), False, "", "T")},
             WAITS,
@@ -74,7 +76,7 @@ HANG: ranks 0-1, 3 wait for rank 2 (host b), since 61 s: at data.py:41 in rows, 
         (
             {3: Seen(3, replace(OPENS, rank=3))},
             replace(WAITS, phase="python", still=0.1, alike=0.1),
-            "rank 3 (host b) stands still: at data.py:41 in rows, in openat('/data/7')",
+            "rank 3 (host b) makes no progress: at data.py:41 in rows, in openat('/data/7')",
         ),
     ],
 )
@@ -85,7 +87,7 @@ def test_the_headline_of_each_kind(culprits: dict[int, Seen], others: Heartbeat,
 def test_a_report_of_10_000_ranks_is_short() -> None:
     """Ranks that are alike are one row and one stack."""
     seen = tuple(Seen(rank, replace(WAITS if rank else OPENS, rank=rank)) for rank in range(10_000))
-    snapshots = {one.rank: RankSnapshot(one.beat, one.beat.where, {}, {}) for one in seen if one.beat}
+    snapshots = {one.rank: RankSnapshot(one.heartbeat, one.heartbeat.where, {}, {}) for one in seen if one.heartbeat}
     big = Case(60.0, seen, snapshots, diagnose(seen, limit=60.0))
     text = report(big, ("a",) * 10_000, Limits(300.0))
     assert len(text.splitlines()) < 25
@@ -95,8 +97,8 @@ def test_a_report_of_10_000_ranks_is_short() -> None:
 @pytest.mark.parametrize(
     ("phase", "limits", "says"),
     [
-        ("meeting", Limits(300.0), ["the meeting gives up after 300 s: allranks.init(timeout=...)"]),
-        ("meeting 8", Limits(300.0), ["the meeting gives up after 8 s: timeout=... of this call"]),
+        ("exchange", Limits(300.0), ["the exchange times out after 300 s: allranks.init(timeout=...)"]),
+        ("exchange 8", Limits(300.0), ["the exchange times out after 8 s: timeout=... of this call"]),
         ("collective", Limits(300.0, torch=600.0), ["torch gives up after 600 s: init_process_group(timeout=...)"]),
         (
             "collective",
@@ -116,14 +118,14 @@ def test_the_timeout_that_governs(phase: str, limits: Limits, says: list[str]) -
 
 def test_ranks_that_wait_for_each_other_in_a_ring_are_told_what_each_is_in() -> None:
     """Nobody is missing, and nobody sends."""
-    beats = [
+    heartbeats = [
         replace(WAITS, rank=rank, what=f"recv from rank {1 - rank}", peer=1 - rank, where=f"train.py:{rank} in main")
         for rank in (0, 1)
     ]
-    seen = tuple(Seen(beat.rank, beat) for beat in beats)
+    seen = tuple(Seen(heartbeat.rank, heartbeat) for heartbeat in heartbeats)
     found = Case(60.0, seen, {}, diagnose(seen, limit=60.0))
     assert headline(found, HOSTS) == (
-        "nobody sends, since 61 s: rank 0 is in recv from rank 1 at train.py:0 in main; "
+        "no rank sends, since 61 s: rank 0 is in recv from rank 1 at train.py:0 in main; "
         "rank 1 is in recv from rank 0 at train.py:1 in main"
     )
     text = report(found, HOSTS, Limits(300.0, torch=60.0))
@@ -133,11 +135,11 @@ def test_ranks_that_wait_for_each_other_in_a_ring_are_told_what_each_is_in() -> 
 
 def test_ranks_in_two_groups_are_told_which() -> None:
     """What helps is said, and not what does not."""
-    beats = [
+    heartbeats = [
         replace(WAITS, rank=rank, what=f"all_reduce in group {name}", group=name, order=0)
         for rank, name in enumerate("12")
     ]
-    seen = tuple(Seen(beat.rank, beat) for beat in beats)
+    seen = tuple(Seen(heartbeat.rank, heartbeat) for heartbeat in heartbeats)
     found = Case(60.0, seen, {}, diagnose(seen, limit=60.0))
     assert headline(found, HOSTS) == (
         "the ranks are in different groups, since 61 s: rank 0 in collective all_reduce in group 1 at "
@@ -151,14 +153,14 @@ def test_ranks_in_two_groups_are_told_which() -> None:
 def test_a_program_in_lockstep_is_not_advised_to_use_it() -> None:
     """Lockstep has compared what it can."""
     for lockstep, says in ((False, "allranks run --guard"), (True, "Lockstep has found no difference")):
-        beat = replace(WAITS, rank=2, what="eval_step", order=119, lockstep=lockstep)
-        assert says in report(case({2: Seen(2, beat)}), HOSTS, Limits(300.0))
+        heartbeat = replace(WAITS, rank=2, what="eval_step", order=119, lockstep=lockstep)
+        assert says in report(case({2: Seen(2, heartbeat)}), HOSTS, Limits(300.0))
 
 
 def test_where_c_has_written_the_place_of_a_frozen_rank_it_is_the_one_that_counts() -> None:
     """In the headline, and without the age of the last look."""
-    beat = replace(OPENS, rank=2, where="train.py:12 in <module>", since=58.0)
-    found = case({2: Seen(2, beat, False, "", "S", is_written=True)})
+    heartbeat = replace(OPENS, rank=2, where="train.py:12 in <module>", since=58.0)
+    found = case({2: Seen(2, heartbeat, False, "", "S", is_written=True)})
     assert headline(found, HOSTS).endswith("wait for rank 2 (host b), since 61 s: frozen at train.py:12 in <module>")
     assert "s ago" not in report(found, HOSTS, Limits(300.0))
 

@@ -72,7 +72,7 @@ def test_when_time_is_over_each_rank_is_shown(framework: str) -> None:
     job = run(framework, "main", "--timeout", 4 if framework == "none" else 12)
     out = job.ranks[0].text
     assert job.codes == [124], job
-    assert re.search(r"allranks: the time is over after \d+ s.*where each rank is:", out), job
+    assert re.search(r"allranks: the time limit of \d+ s is over.*where each rank is:", out), job
     assert re.search(r"allranks: +1 +\S+ +Python +\S*holds_up.py:\d+ in late", out), job
     assert re.search(r"stack of rank 1:\s*\n(.*\n)*?.*in late", out), job
 

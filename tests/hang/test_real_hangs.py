@@ -28,7 +28,7 @@ SAYS = {
     "polls": r"for rank 1 .*: at \S*stalls\.py:\d+ in polls",
     "data": r"for rank 1 .*: at \S*stalls\.py:\d+ in data",
     "network": r"for rank 1 .*: at \S*stalls\.py:\d+ in network, in recvfrom\('socket:",
-    "meets_alone": r"for rank 1 .*: meeting barrier 'only here' at \S*stalls\.py:\d+ in meets_alone",
+    "meets_alone": r"for rank 1 .*: exchange barrier 'only here' at \S*stalls\.py:\d+ in meets_alone",
     "worker": r"for rank 1 .*: data .* at \S*stalls\.py:\d+ in worker",
     "raises": r"first failure: rank 1 .* failed at \S*stalls\.py:\d+: ValueError: bad row",
     "killed": r"first failure: rank 1 .* SIGKILL",
@@ -53,7 +53,7 @@ def test_a_hang_is_reported_ended_and_the_job_starts_again(tmp_path: Path) -> No
     assert job.codes == [0], job
     assert len(re.findall(r"allranks: HANG: ranks 0, 2 wait", out)) == 1, job
     assert re.search(SAYS["fifo"], out), job
-    assert "what to do: Look at its line" in out, job
+    assert "what to do: Check its line" in out, job
     assert "--xla_cpu_collective_timeout_seconds" in out, job
     assert "stack of ranks 0, 2:" in out, job
     assert re.search(r"allranks: restart 1 of 2 after \S+ s: rank 1 .* HANG: ranks 0, 2 wait for rank 1", out), job
@@ -93,7 +93,7 @@ def test_a_stuck_worker_is_reported_and_waited_for(tmp_path: Path) -> None:
     out = job.ranks[0].text
     assert job.codes == [124], job
     assert re.search(SAYS["worker"], out), job
-    assert "what to do: Look at the data" in out, job
+    assert "what to do: Check the data" in out, job
     assert len(re.findall("allranks: HANG: ranks", out)) == 1, job
 
 

@@ -19,7 +19,7 @@ def steps(size: int, *, slow: float, noise: float, seed: int, count: int) -> Ite
     paces = [Pace() for _ in range(size)]
     now, waited, waits = 0.0, [0.0] * size, 0
     for pace in paces:
-        pace.look(now, waits, 0.0)
+        pace.record(now, waits, 0.0)
     for _ in range(count):
         busy = [0.1 * (slow if rank == 1 else 1.0) * chance.lognormvariate(0, noise) for rank in range(size)]
         if chance.random() < 0.05:
@@ -29,7 +29,7 @@ def steps(size: int, *, slow: float, noise: float, seed: int, count: int) -> Ite
         waits += 1
         for rank, pace in enumerate(paces):
             waited[rank] += longest - busy[rank] + 0.01
-            pace.look(now, waits, waited[rank])
+            pace.record(now, waits, waited[rank])
         yield {rank: pace.measure() for rank, pace in enumerate(paces)}
 
 

@@ -35,10 +35,10 @@ def thread(work: Callable[[], object]) -> Iterator[threading.Thread]:
 def until(look: TrainingThread, true: Callable[[Heartbeat], bool]) -> Heartbeat:
     """Look until something is seen."""
     deadline = time.monotonic() + PATIENCE
-    while not true(beat := look.beat()):
-        assert time.monotonic() < deadline, beat
+    while not true(heartbeat := look.heartbeat()):
+        assert time.monotonic() < deadline, heartbeat
         time.sleep(0.01)
-    return beat
+    return heartbeat
 
 
 def test_a_thread_that_stands_still_is_seen_at_its_line_and_system_call(tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ def test_a_thread_that_stands_still_is_seen_at_its_line_and_system_call(tmp_path
             return
 
     with thread(opens) as one:
-        beat = until(TrainingThread(3, thread=one, of=Progress()), lambda beat: beat.still > 0.05)
-        assert beat.rank == 3
-        assert beat.phase == "python"
-        assert beat.where.startswith(f"{stacks.short_path(__file__)}:")
-        assert beat.where.endswith(" in opens")
-        assert beat.kernel == f"openat({str(pipe)!r})"
-        assert beat.alike >= beat.still
+        heartbeat = until(TrainingThread(3, thread=one, of=Progress()), lambda heartbeat: heartbeat.still > 0.05)
+        assert heartbeat.rank == 3
+        assert heartbeat.phase == "python"
+        assert heartbeat.where.startswith(f"{stacks.short_path(__file__)}:")
+        assert heartbeat.where.endswith(" in opens")
+        assert heartbeat.kernel == f"openat({str(pipe)!r})"
+        assert heartbeat.alike >= heartbeat.still
         with open(pipe, "w"):
             pass
 
@@ -75,7 +75,7 @@ def test_a_loop_of_equal_calls_is_not_one_long_call() -> None:
         looks = []
         for _ in range(20):
             time.sleep(0.02)
-            looks.append(look.beat().still)
+            looks.append(look.heartbeat().still)
         over.set()
     assert max(looks) < 0.2
 
@@ -85,16 +85,21 @@ def test_where_a_thread_stamps_nothing_else_counts() -> None:
     over, progress = threading.Event(), Progress()
 
     def meets() -> None:
-        with progress.inside("meeting", "barrier 'a'"):
+        with progress.inside("exchange", "barrier 'a'"):
             while not over.is_set():
                 time.sleep(0.002)
 
     with thread(meets) as one:
-        beat = until(TrainingThread(0, thread=one, of=progress), lambda beat: beat.still > 0.1)
-        assert (beat.phase, beat.what, beat.order, beat.waits) == ("meeting", "barrier 'a'", 1, True)
-        assert beat.since >= beat.still
+        heartbeat = until(TrainingThread(0, thread=one, of=progress), lambda heartbeat: heartbeat.still > 0.1)
+        assert (heartbeat.phase, heartbeat.what, heartbeat.order, heartbeat.waits) == (
+            "exchange",
+            "barrier 'a'",
+            1,
+            True,
+        )
+        assert heartbeat.since >= heartbeat.still
         over.set()
-    assert progress.last[:2] == ("meeting", "barrier 'a'")
+    assert progress.last[:2] == ("exchange", "barrier 'a'")
     assert progress.waited > 0.1
 
 
@@ -107,10 +112,12 @@ def test_what_the_program_says_that_it_does_is_told_and_hides_nothing() -> None:
         over.wait()
 
     with thread(validates) as one:
-        beat = until(TrainingThread(0, thread=one, of=progress), lambda beat: min(beat.still, beat.alike) > 0.1)
-        assert (beat.phase, beat.what) == ("python", "validation")
-        assert messages.call_of(beat) == "Python (validation)"
-        assert beat.where.endswith("in validates")
+        heartbeat = until(
+            TrainingThread(0, thread=one, of=progress), lambda heartbeat: min(heartbeat.still, heartbeat.alike) > 0.1
+        )
+        assert (heartbeat.phase, heartbeat.what) == ("python", "validation")
+        assert messages.call_of(heartbeat) == "Python (validation)"
+        assert heartbeat.where.endswith("in validates")
         over.set()
 
 
@@ -131,11 +138,11 @@ def test_a_call_of_a_jitted_function_is_known_by_its_name() -> None:
 
     with held, thread(computes) as one:
         look = TrainingThread(0, thread=one, of=Progress())
-        beat = until(look, lambda beat: beat.phase == "collective" and beat.alike > 0.05)
-        assert beat.what in ("slow(ones)", "slow(ones).block_until_ready()")
-        assert beat.order == 0
-        beat = until(look, lambda beat: beat.phase == "python" and beat.alike > 0.05)
-        assert beat.where.endswith("in computes")
+        heartbeat = until(look, lambda heartbeat: heartbeat.phase == "collective" and heartbeat.alike > 0.05)
+        assert heartbeat.what in ("slow(ones)", "slow(ones).block_until_ready()")
+        assert heartbeat.order == 0
+        heartbeat = until(look, lambda heartbeat: heartbeat.phase == "python" and heartbeat.alike > 0.05)
+        assert heartbeat.where.endswith("in computes")
         held.release()  # the thread has it now, and the ``with`` lets go of it
         one.join(PATIENCE)
 
@@ -145,14 +152,14 @@ def test_a_call_of_a_jitted_function_is_known_by_its_name() -> None:
     [
         ("/v/site-packages/jax/_src/compiler.py", "backend_compile_and_load", "compile"),
         ("/v/site-packages/jax/_src/array.py", "_value", "collective"),
-        ("/v/site-packages/jax/_src/distributed.py", "shutdown", "meeting"),
+        ("/v/site-packages/jax/_src/distributed.py", "shutdown", "exchange"),
         ("/v/site-packages/torch/distributed/distributed_c10d.py", "all_reduce", "collective"),
         ("/v/site-packages/torch/distributed/checkpoint/state_dict_saver.py", "save", "save"),
         ("/v/site-packages/torch/serialization.py", "_legacy_save", "save"),
         ("/v/site-packages/torch/serialization.py", "load_tensor", "load"),
         ("/v/site-packages/safetensors/torch.py", "save_file", "save"),
         ("/v/site-packages/torch/utils/data/dataloader.py", "_try_get_data", "data"),
-        ("/v/site-packages/allranks/world/together.py", "result", "meeting"),
+        ("/v/site-packages/allranks/world/together.py", "result", "exchange"),
         ("/v/lib/python3.11/threading.py", "wait", "python"),
     ],
 )
@@ -173,8 +180,8 @@ def test_stacks_begin_at_the_users_code_and_have_its_lines() -> None:
 
     with thread(waits) as one:
         look = TrainingThread(0, thread=one, of=Progress())
-        until(look, lambda beat: beat.where.endswith("in waits"))
-        lines = stacks.in_words(look.frame()).splitlines()
+        until(look, lambda heartbeat: heartbeat.where.endswith("in waits"))
+        lines = stacks.format_stack(look.frame()).splitlines()
         assert lines[0].endswith("in waits:  over.wait(PATIENCE)")
         assert "threading.py" in lines[-1]
         assert one.name in stacks.of_others(threading.main_thread().ident or 0)

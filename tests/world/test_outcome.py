@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from allranks.errors import BarrierTimeout, Mismatch, RankDied, RemoteError
 from allranks.world import outcome
-from allranks.world.claims import Ticket, difference, minority, who_says_what
+from allranks.world.claims import Ticket, describe_groups, difference, minority
 from allranks.world.codec import dumps, loads
 from allranks.world.outcome import Outcome, reveal
 
@@ -26,14 +26,14 @@ def host_of(rank: int) -> str:
 
 def test_a_result_is_revealed_as_it_is() -> None:
     sent = outcome.decided({0: 1, 1: 2}, lambda values: {"sum": sum(values), "raw": b"\x00"})
-    assert sent.all_came
+    assert sent.all_entered
     assert reveal(arrived(sent), rank=1, ticket=HERE) == {"sum": 3, "raw": b"\x00"}
 
 
 def test_the_rank_that_decides_raises_its_own_error_and_the_others_hear_of_it() -> None:
     """The very exception there, a RemoteError with its traceback elsewhere."""
     sent = outcome.decided({0: 1, 1: 2}, lambda values: values[2])
-    assert sent.all_came
+    assert sent.all_entered
     with pytest.raises(IndexError) as own:
         reveal(sent, rank=0, ticket=HERE)
     assert own.value is sent.cause
@@ -54,7 +54,7 @@ def test_a_mismatch_keeps_ranks_step_and_leaf() -> None:
 
 def test_the_dead_are_named_with_their_reasons() -> None:
     sent = outcome.died({5: "killed by SIGKILL", 2: "has left (exit code 0)"}, host_of)
-    assert not sent.all_came
+    assert not sent.all_entered
     with pytest.raises(RankDied, match=r"rank 2 \(host host-1\): has left .*rank 5 \(host host-2\): killed") as caught:
         reveal(arrived(sent), rank=0, ticket=HERE)
     assert caught.value.reasons == {2: "has left (exit code 0)", 5: "killed by SIGKILL"}
@@ -114,4 +114,4 @@ def test_the_order_of_the_groups_says_nothing(groups: list[set[int]]) -> None:
     """What an error says is the same on every rank, however its dictionaries are ordered."""
     assert minority(groups) == minority(reversed(groups))
     told = [("same", group) for group in groups]
-    assert who_says_what(told) == who_says_what(reversed(told))
+    assert describe_groups(told) == describe_groups(reversed(told))

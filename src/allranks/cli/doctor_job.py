@@ -47,9 +47,9 @@ def _training_thread(arguments: argparse.Namespace) -> int:
 
 def _text(state: JobState, *, stacks: bool) -> Iterator[str]:
     from allranks.hang.messages import stack_lines
-    from allranks.hang.query import in_words
+    from allranks.hang.query import describe
 
-    yield from in_words(state)
+    yield from describe(state)
     if stacks:
         yield from ("", *stack_lines(state.case, every_thread=True))
 
@@ -66,7 +66,7 @@ def _document(state: JobState) -> dict[str, Any]:
             "verdict": verdict,
             "ended": seen.ended,
             "answers": seen.fresh,
-            "beat": seen.beat.to_json() if seen.beat else None,
+            "beat": seen.heartbeat.to_json() if seen.heartbeat else None,
             "times_as_slow": slow.get(seen.rank),
             **(
                 {"stack": snapshot.stack, "threads": dict(snapshot.threads)}

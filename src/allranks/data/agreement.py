@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from allranks.errors import Mismatch
-from allranks.world.claims import by_claim, minority, who_says_what
+from allranks.world.claims import by_claim, describe_groups, minority
 
 Ranges = Sequence[Sequence[int]]
 _MOST = 8
@@ -76,7 +76,7 @@ def compare(facts: Sequence[Mapping[str, Any]]) -> None:
     groups = by_claim((rank, ", ".join(f"{name} {one.get(name)}" for name in names)) for rank, one in enumerate(facts))
     more = f"; and {len(groups) - _MOST} more parties" if len(groups) > _MOST else ""
     raise Mismatch(
-        f"the ranks do not read the same data: {who_says_what(islice(groups.items(), _MOST))}{more}.",
+        f"the ranks do not read the same data: {describe_groups(islice(groups.items(), _MOST))}{more}.",
         ranks=minority(groups.values()),
         remedy=" ".join(dict.fromkeys(_REMEDY.get(name, _SAME_DATA) for name in names)),
     )
@@ -93,7 +93,7 @@ def refuse_rows(said: Sequence[Ranges], global_batch: int) -> str:
     missing = ranges(np.flatnonzero(~there).tolist())
     if not missing:
         return ""
-    told = who_says_what((name_rows(held), ranks) for held, ranks in _alike(said)[:_MOST])
+    told = describe_groups((name_rows(held), ranks) for held, ranks in _alike(said)[:_MOST])
     return f"no rank holds {name_rows(missing)} of the global batch of {global_batch}; {told}"
 
 

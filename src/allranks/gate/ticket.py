@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from allranks.arrays.base import Leaf
 from allranks.digest import digest, show
 from allranks.errors import Mismatch, name_ranks
-from allranks.world.claims import by_claim, minority, who_says_what
+from allranks.world.claims import by_claim, describe_groups, minority
 
 _REMEDY = {
     "sequence": "Did a rank leave out a call, or make one more?",
@@ -74,7 +74,7 @@ def compare(entries: Sequence[Entry]) -> list[list[int]] | None:
     groups = by_claim((rank, (entry.sequence, entry.step, entry.digest)) for rank, entry in enumerate(entries))
     if found == {"digest"} and all(entry.has_leaves for entry in entries):
         return list(groups.values())
-    entered = who_says_what((entries[ranks[0]].describe(found), ranks) for ranks in groups.values())
+    entered = describe_groups((entries[ranks[0]].describe(found), ranks) for ranks in groups.values())
     steps = {entry.step for entry in entries}
     raise Mismatch(
         f"the ranks entered with different tickets: {entered}.",

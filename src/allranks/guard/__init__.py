@@ -1,1 +1,1 @@
-"""``allranks run --guard``: lockstep, the hang watch and a comparison of replicas, for programs as they are."""
+"""Guard programs as they are, for ``allranks run --guard``: lockstep, the hang watch, a comparison of replicas."""

@@ -1,4 +1,4 @@
-"""Which framework's edge guards a program: that of the framework that has joined."""
+"""Choose the framework adapter that guards a program: that of the framework that has joined."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from allranks.world.base import World
 
 
 def when_ready(backend: str, begin: Callable[[], None]) -> None:
-    """Call ``begin`` as soon as collectives may be watched: of JAX, when the program has started its backend itself."""
+    """Call ``begin`` as soon as collectives may be watched: in JAX, when the program has started its backend."""
     if backend == "jax":
         import allranks.guard.jax as adapter
 
@@ -18,7 +18,7 @@ def when_ready(backend: str, begin: Callable[[], None]) -> None:
 
 
 def compare_replicas(backend: str, world: World) -> None:
-    """Compare what all ranks should hold alike, from now on."""
+    """Compare what should be equal on all ranks, from now on."""
     if backend == "jax":
         import allranks.guard.jax as jax_edge
 

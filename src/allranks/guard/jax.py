@@ -1,4 +1,4 @@
-"""The guard's side of JAX: when its backend is up, and the replicated arrays that its first programs are given."""
+"""Guard a program of JAX: wait for its backend, and compare the replicated arguments of its first programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROGRAMS = 8
 
 
 def when_backend_is_up(begin: Callable[[], None]) -> None:
-    """Call ``begin`` in the main thread once the program has started JAX's backend: until then it may configure it."""
+    """Call ``begin`` in the main thread once the program has started JAX's backend: until then it may configure JAX."""
     if xla_bridge.backends_are_initialized():
         begin()
         return
@@ -40,7 +40,7 @@ def when_backend_is_up(begin: Callable[[], None]) -> None:
 
 
 def compare_arguments(world: World) -> None:
-    """Raise Mismatch, on every rank, where an array that is replicated over all of them is not the same on all."""
+    """Raise Mismatch, on every rank, where an array that is replicated over all ranks is not equal on all."""
     seen: set[int] = set()
 
     def look(program: Any, *arguments: Any) -> None:

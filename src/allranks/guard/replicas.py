@@ -1,8 +1,8 @@
-"""Are the parameters of all ranks replicas that differ? From a digest of each and of its gradient; values in, out.
+"""Find parameters that should be replicas and differ, from digests of each parameter and its gradient. Pure.
 
 Theory. Gradients of different data are equal on all ranks only where they were reduced over them. So a parameter whose
-gradients are equal, and not zero, is meant to be a replica; if its values differ, each rank trains a model of its own
-with the others' gradients. Of pipelines, experts and populations the gradients differ, and nothing is said.
+gradients are equal, and not zero, should be a replica; if its values differ, each rank trains another model with the
+gradients of all. Gradients of pipelines, experts and populations differ: they are not compared.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from allranks.errors import name_ranks
 from allranks.failure import Failure
-from allranks.world.claims import by_claim, who_says_what
+from allranks.world.claims import by_claim, describe_groups
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one rank holds of one parameter: ``what`` it is (dtype, shape), and two digests; a zero gradient has "".
+    """What one rank has of one parameter: ``what`` it is (dtype, shape), and two digests; a zero gradient has "".
 
-    Or the learning rate of a group of parameters: its value in words, and the digest of their first gradient.
+    Or the learning rate of a group of parameters: its value as text, and the digest of their first gradient.
     """
 
     what: str
@@ -30,7 +30,7 @@ class Claim:
 
 
 def differing(ranks: Sequence[Sequence[Claim]]) -> tuple[int, ...]:
-    """Return the places of parameters that should be equal on all ranks and are not."""
+    """Return the indices of parameters that should be equal on all ranks and are not."""
     if len({len(claims) for claims in ranks}) != 1:
         return ()
     columns = list(zip(*ranks, strict=True))
@@ -59,7 +59,7 @@ def failure(ranks: Sequence[Sequence[Claim]], places: Sequence[int], *, where: s
     others = [rank for rank in range(len(ranks)) if rank not in odd]
     first, rates = ranks[0][places[0]], sum(claim.is_rate for claim in ranks[0])
     if first.is_rate:
-        told = who_says_what(by_claim(enumerate(values)).items())
+        told = describe_groups(by_claim(enumerate(values)).items())
         advice = "The gradients are equal: give all ranks one rate."
         what = f"{first.what} at step {step} of the optimizer: {told}. {advice}"
     else:

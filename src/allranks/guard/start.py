@@ -1,8 +1,8 @@
-"""Begin to guard a program that has just joined the other ranks, and that does not import allranks.
+"""Start the guard of a program that has just joined the other ranks, and that does not import allranks.
 
-The agent calls ``begin`` in the thread that has joined, where ``allranks run --guard`` asks for it. It does what the
-program would do by ``allranks.init()`` and a block of ``allranks.lockstep()`` around everything that follows, and
-compares replicas: of torch at the first step of each optimizer, of JAX before the first run of a program.
+The agent calls ``begin`` in the thread that has joined, under ``allranks run --guard``. It does what the program would
+do with ``allranks.init()`` and a block of ``allranks.lockstep()`` around everything that follows, and compares
+replicas: in torch at the first step of each optimizer, in JAX before the first run of a program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from allranks.world.base import World
 def begin(backend: str, *, lines: bool, values: bool = True) -> None:
     """Guard this process; **every rank must call**, once, in the thread that trains.
 
-    With ``lines``, the lines that start a collective must be alike; with ``values``, replicas and the arguments of
+    With ``lines``, the lines that start a collective must be equal; with ``values``, replicas and the arguments of
     JAX's programs are compared.
     """
     if start.is_initialising():

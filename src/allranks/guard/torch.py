@@ -1,4 +1,4 @@
-"""The guard's side of torch: parameters and gradients at the steps 1, 2, 4, 8, ... of each optimizer."""
+"""Guard a program of torch: compare parameters and gradients at the steps 1, 2, 4, 8, ... of each optimizer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SAMPLED = 64  # so many elements of a parameter are compared after the first st
 
 
 def compare_parameters(world: World) -> None:
-    """End the job where parameters that are trained as replicas are not the same on all ranks. No rank waits.
+    """End the job where parameters that are trained as replicas are not equal on all ranks. No rank waits.
 
     At the first step of an optimizer its learning rates and all elements are compared, later some elements of each, at
     the latest after twice as many steps.
@@ -32,7 +32,7 @@ def compare_parameters(world: World) -> None:
     judges, is_over = list[threading.Thread](), threading.Event()
 
     def finish() -> None:
-        """Give the judges a moment, since a program may be short, and then have them end."""
+        """Give the judging threads a moment, since a program may be short, and then end them."""
         until = time.monotonic() + _MOMENT
         for judge in judges:
             judge.join(max(0.0, until - time.monotonic()))
@@ -68,9 +68,9 @@ def compare_parameters(world: World) -> None:
 
 
 def _is_matrix(parameter: Any) -> bool:
-    """Say whether this rank holds all of a matrix, with a gradient: not a part of it, as FSDP and DTensor do.
+    """Return whether this rank holds a complete matrix, with a gradient: not a part of it, as FSDP and DTensor do.
 
-    The gradient of a bias may be equal on ranks that train models of their own: a loss that is linear in it.
+    The gradient of a bias may be equal on ranks that train different models: a loss that is linear in it.
     """
     if parameter.dim() < 2:
         return False
@@ -100,7 +100,7 @@ def _digest(tensor: Any) -> str:
 
 
 def _judge(world: World, key: str, where: str, step: int, is_over: threading.Event) -> None:
-    """Rank 0, in a thread: wait for what the ranks hold, and end the job where it must not be so."""
+    """Wait, on rank 0 in a thread, for the claims of the ranks, and end the job where they differ and must not."""
     texts: list[bytes] = []
     until = time.monotonic() + world.timeout
     while len(texts) < world.size:

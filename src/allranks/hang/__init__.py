@@ -1,1 +1,1 @@
-"""Who waits for whom: heartbeats of the training thread, a diagnosis, one report."""
+"""Watch for hangs: heartbeats of the training thread, a diagnosis of who waits for whom, one report."""

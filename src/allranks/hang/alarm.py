@@ -1,19 +1,20 @@
-"""The protocol of a hang: a rank that makes no progress calls all ranks, all report where they are, one judges.
+"""Run the protocol of a hang: a rank without progress calls all ranks, all report where they are, one judges.
 
-Theory. Every rank puts a beat into the store now and then, and nobody reads it: while all is well, a rank costs the
-store one ``set`` a beat, however many ranks there are. The rank that first stands still for ``limit`` seconds, by its
-own beats, calls: it claims the n-th hang, rings, gathers what all ranks say, and judges. Any rank can, whichever is
-stuck: a rank that waits in C++ has a heartbeat thread that lives. Ranks that do not answer are known by their last
-beats. Below ``hang/<n>/``:
+Theory. Every rank puts its heartbeat into the store now and then, and nobody reads it: while all is well, a rank costs
+the store one ``set`` a heartbeat, however many ranks there are. The first rank that shows no progress for ``limit``
+seconds, by its own heartbeats, calls: it claims the n-th hang, wakes the others, gathers their reports, and judges. Any
+rank can do that, whichever is stuck: a rank that waits in C++ has a heartbeat thread that runs. Ranks that do not
+answer are judged by their last heartbeats. Below ``hang/<n>/``:
 
-    judge        the rank that looks into it; claimed, so there is one report
-    at/<rank>    what a rank says: its beat, its stacks, and the states of the other ranks' processes on its machine
-    verdict      what the judge made of it: ``reported``, or that it is too early to say
+    judge        the rank that judges; claimed, so there is one report
+    at/<rank>    a rank's report: its heartbeat, its stacks, and the states of other ranks' processes on its machine
+    verdict      the judge's verdict: ``reported``, or that it is too early to report
 
 ``hang/last`` is when a hang was reported last.
 
-While the verdict is that the culprits work, it is asked for again after ``limit`` more seconds, and at last
-(``PATIENCE`` times ``limit``) reported all the same. Once reported, nobody calls before he has moved.
+While the verdict is that the culprits work, the ranks are asked again after ``limit`` more seconds, and after
+``PATIENCE`` times ``limit`` the hang is reported anyway. After a report, a rank does not call again before it has made
+progress.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ _RECOVERED = 4  # beats
 
 @dataclass(frozen=True, slots=True)
 class RankSnapshot:
-    """What one rank says of itself. ``near`` are the states of the processes of other ranks of its machine, ``calls``
-    its last collectives of all ranks, ``notes`` what a person should know beside,
-    ``branch`` the condition on the rank below which it is."""
+    """The report of one rank.
 
-    beat: Heartbeat
+    ``near`` are the states of the processes of other ranks of its machine, ``calls`` its last collectives of all ranks,
+    ``notes`` further lines for the user, ``branch`` the condition on the rank under which it is.
+    """
+
+    heartbeat: Heartbeat
     stack: str
     threads: Mapping[str, str]
     near: Mapping[int, str]
@@ -57,30 +60,30 @@ class RankSnapshot:
 
     def to_json(self) -> dict[str, Any]:
         near, calls = {str(rank): state for rank, state in self.near.items()}, [self.calls.number, *self.calls.forms]
-        known = {"beat": self.beat.to_json(), "stack": self.stack, "threads": dict(self.threads)}
+        known = {"beat": self.heartbeat.to_json(), "stack": self.stack, "threads": dict(self.threads)}
         return {**known, "near": near, "calls": calls, "notes": list(self.notes), "branch": self.branch}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> RankSnapshot:
         near = {int(rank): state for rank, state in fields["near"].items()}
         number, *forms = fields["calls"]
-        beat, calls = Heartbeat.from_json(fields["beat"]), Calls(number, tuple(forms))
-        return cls(beat, fields["stack"], fields["threads"], near, calls, tuple(fields["notes"]), fields["branch"])
+        heartbeat, calls = Heartbeat.from_json(fields["beat"]), Calls(number, tuple(forms))
+        return cls(heartbeat, fields["stack"], fields["threads"], near, calls, tuple(fields["notes"]), fields["branch"])
 
 
 class Observer(Protocol):
-    """How a rank sees itself."""
+    """Observe this rank."""
 
-    def beat(self) -> Heartbeat:
-        """Return the last beat."""
+    def heartbeat(self) -> Heartbeat:
+        """Return the last heartbeat."""
 
     def snapshot(self, *, threads: bool) -> RankSnapshot:
-        """Look now; with the stacks of all ``threads``, or of the training one alone."""
+        """Return the state now; with the stacks of all ``threads``, or only of the training thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A hang, as its judge sees it."""
+    """A hang, with the reports that its judge has."""
 
     limit: float
     seen: tuple[Seen, ...]
@@ -89,14 +92,14 @@ class Case:
 
     @property
     def when(self) -> float:
-        """When it was seen, in Unix seconds."""
-        return max((snapshot.beat.when for snapshot in self.snapshots.values()), default=0.0)
+        """The time at which it was seen, in Unix seconds."""
+        return max((snapshot.heartbeat.when for snapshot in self.snapshots.values()), default=0.0)
 
 
 class Alarm:
-    """One rank's side. ``tick`` is for one thread, now and then; ``heard`` is for the thread that hears rings.
+    """One rank's side. ``tick`` is for one thread, now and then; ``heard`` is for the thread that waits for wake-ups.
 
-    ``report`` is called on the rank that judged, for each case that is to be reported; ``over`` when it has moved.
+    ``report`` is called on the judging rank, for each case to report; ``over`` when that rank has made progress again.
     """
 
     def __init__(
@@ -116,18 +119,18 @@ class Alarm:
         self._due = limit
         self._reported = self._judged = False
         self._well = 0  # beats since which this rank moves
-        world.listener.on_ring(self.heard)
+        world.listener.on_wake(self.heard)
 
     def tick(self) -> None:
-        """Put the beat into the store, and call if this rank stands still."""
-        beat, number = self._observer.beat(), self._next
-        self._store.set(f"beat/{self._world.rank}", dumps(beat.to_json()))
-        if beat.still < self.limit / 2:
+        """Put the heartbeat into the store, and call the others if this rank shows no progress."""
+        heartbeat, number = self._observer.heartbeat(), self._next
+        self._store.set(f"beat/{self._world.rank}", dumps(heartbeat.to_json()))
+        if heartbeat.still < self.limit / 2:
             return self._moved()
         self._well = 0
         if self._waits_for is not None:
             self._read_verdict(*self._waits_for)
-        elif beat.still >= self._due and not self._reported:
+        elif heartbeat.still >= self._due and not self._reported:
             self._call(number)
         return None
 
@@ -151,7 +154,7 @@ class Alarm:
     def _call(self, number: int) -> None:
         mine = dumps(self._world.rank)
         judge = self._store.claim(f"hang/{number}/judge", mine)
-        self._world.listener.ring()  # a judge that has claimed it may have died before it rang
+        self._world.listener.wake()  # a judge that has claimed it may have died before it rang
         if judge == mine:
             self._settle(reported=self._judge(number))
         else:
@@ -170,10 +173,10 @@ class Alarm:
         self._due += self.limit
 
     def _judge(self, number: int) -> bool:
-        """Find out who is waited for; return whether that was reported."""
+        """Find the ranks for which the others wait; return whether that was reported."""
         snapshots = self._gather(number)
         case = self._case(snapshots)
-        stands = max((snapshot.beat.still for snapshot in snapshots.values()), default=0.0)
+        stands = max((snapshot.heartbeat.still for snapshot in snapshots.values()), default=0.0)
         too_early = case.diagnosis.at_work and stands < PATIENCE * self.limit
         anybody = case.diagnosis.culprits or len(case.diagnosis.waiting) == self._world.size
         reported = bool(anybody) and not too_early
@@ -185,17 +188,21 @@ class Alarm:
         return reported
 
     def _is_known(self, case: Case) -> bool:
-        """Say whether a rank has not moved since the last report: one that polls seems to move, and calls again."""
+        """Return whether a rank made no progress since the last report: one that polls seems to, and calls again."""
         last = self._store.get("hang/last")
         if last is None:
             return False
         since: float = case.when - loads(last)
-        stood = [one.beat.still for one in case.seen if one.beat and one.rank in case.diagnosis.waiting]
-        stood += [one.beat.alike for one in case.seen if one.beat and one.rank in case.diagnosis.culprits]
-        return max(stood, default=0.0) > since
+        seconds_in_place = [
+            one.heartbeat.still for one in case.seen if one.heartbeat and one.rank in case.diagnosis.waiting
+        ]
+        seconds_in_place += [
+            one.heartbeat.alike for one in case.seen if one.heartbeat and one.rank in case.diagnosis.culprits
+        ]
+        return max(seconds_in_place, default=0.0) > since
 
     def _gather(self, number: int) -> dict[int, RankSnapshot]:
-        """Return what the ranks say, once all that are not known to have ended have, or their time is over."""
+        """Return the ranks' reports, once all ranks that have not ended have reported, or their time is over."""
         world = self._world
         deadline = world.clock.now() + _ANSWER + world.size / _A_SECOND
         while True:
@@ -216,12 +223,12 @@ class Alarm:
         ended = departures.read(self._store)
         near = {rank: state for snapshot in snapshots.values() for rank, state in snapshot.near.items()}
         last: dict[str, bytes] = {} if len(snapshots) == self._world.size else self._store.list("beat/")
-        now, seen = max((snapshot.beat.when for snapshot in snapshots.values()), default=0.0), []
+        now, seen = max((snapshot.heartbeat.when for snapshot in snapshots.values()), default=0.0), []
         for rank in range(self._world.size):
             snapshot, old = snapshots.get(rank), last.get(f"beat/{rank}")
-            beat = snapshot.beat if snapshot else Heartbeat.from_json(loads(old)) if old else None
+            heartbeat = snapshot.heartbeat if snapshot else Heartbeat.from_json(loads(old)) if old else None
             # One that beats is not mute: its machine may only be too busy for an answer in time.
-            fresh = beat is not None and now - beat.when < self.limit / 2
+            fresh = heartbeat is not None and now - heartbeat.when < self.limit / 2
             calls, branch = (snapshot.calls, snapshot.branch) if snapshot else (NO_CALLS, "")
-            seen.append(Seen(rank, beat, fresh, ended.get(rank, ""), near.get(rank, ""), calls, branch))
+            seen.append(Seen(rank, heartbeat, fresh, ended.get(rank, ""), near.get(rank, ""), calls, branch))
         return Case(self.limit, tuple(seen), snapshots, diagnose(seen, limit=self.limit))

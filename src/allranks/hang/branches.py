@@ -1,4 +1,4 @@
-"""Find whether a thread is below a condition on the rank, ``if rank == 0:``, from the sources of its stack."""
+"""Find whether a thread is under a condition on the rank, ``if rank == 0:``, from the sources of its stack."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Branch = tuple[int, int, int, str]
 def rank_branch(frame: FrameType | None) -> str:
     """Return ``if rank == 0 (train.py:14)``, the innermost such condition on a stack; "" if there is none.
 
-    Only sources that were read while all was well are looked at (``stacks.remember``).
+    Only sources that were read while all was well are used (``stacks.remember``).
     """
     for step in stacks.walk(frame):
         file = step.f_code.co_filename

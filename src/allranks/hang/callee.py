@@ -1,6 +1,6 @@
 """Find what a frame calls where C shows no Python frame: a jitted function, or the wait for an array.
 
-So the caller is asked: the words of the call that it is in, and what they stand for.
+It reads the source of the call in the calling frame, and resolves the names in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WAITS = frozenset(["block_until_ready", "item", "cpu", "tolist", "synchronize"]
 
 
 def waits_for_device(frame: FrameType | None) -> str:
-    """Return the words of the call that a frame is in, if that runs what JAX compiled, or waits for an array."""
+    """Return the source of the call of a frame, if that runs a program of JAX or waits for an array; else ""."""
     expression = None if frame is None else _expression(frame.f_code, frame.f_lasti)
     if frame is None or expression is None:
         return ""
@@ -32,7 +32,7 @@ def waits_for_device(frame: FrameType | None) -> str:
 
 
 def _is_work(called: ast.Attribute, frame: FrameType) -> bool:
-    """Say whether a call waits for one of torch's collectives, or for data of another rank: ``work.wait()``."""
+    """Return whether a call waits for a collective of torch, or for data of another rank: ``work.wait()``."""
     if called.attr != "wait":
         return False
     if isinstance(called.value, ast.Call):  # dist.irecv(...).wait()
@@ -42,7 +42,7 @@ def _is_work(called: ast.Attribute, frame: FrameType) -> bool:
 
 @lru_cache(maxsize=256)
 def _expression(code: CodeType, instruction: int) -> ast.Call | None:
-    """Return the call that an instruction of a code is, read from its source."""
+    """Return the call of an instruction of a code, parsed from its source; None without one."""
     position = next(islice(code.co_positions(), instruction // 2, None), None)
     if position is None or None in position or code.co_filename not in linecache.cache:
         return None
@@ -57,7 +57,7 @@ def _expression(code: CodeType, instruction: int) -> ast.Call | None:
 
 
 def _resolve(word: ast.expr, frame: FrameType) -> object:
-    """Return what a name, or a name in an object, stands for; nothing is called for it."""
+    """Return the object of a name, or of a name in an object; nothing is called for it."""
     if isinstance(word, ast.Name):
         return frame.f_locals.get(word.id, frame.f_globals.get(word.id, _NOTHING))
     if isinstance(word, ast.Attribute) and (owner := _resolve(word.value, frame)) is not _NOTHING:

@@ -1,7 +1,7 @@
 """Find which of two groups of waiting ranks made a call that the program does not make elsewhere.
 
-Theory. A training step makes the same calls again and again. A rank that makes a call more (an evaluation under
-``if rank == 0``) departs from that; a rank that is one whole step behind does not, and has skipped it. Values in,
+Theory. A training step makes the same calls again and again. A rank that makes one more call (an evaluation under ``if
+rank == 0``) departs from that; a rank that is one complete step behind does not: it has skipped the step. Values in,
 values out.
 """
 
@@ -27,24 +27,24 @@ NO_CALLS = Calls()
 
 
 def odd_one(one: Calls, other: Calls) -> int | None:
-    """Return which of two departed from the calls before, 0 or 1; None where that cannot be told.
+    """Return which of two departed from the calls before, 0 or 1; None where that is unknown.
 
     >>> odd_one(Calls(6, ("a", "b") * 2 + ("c", "a")), Calls(5, ("a", "b") * 2 + ("a",)))
     0
     """
-    common, rest = _parted([one, other])
+    common, rest = _diverged([one, other])
     if not common or not all(rest):
         return None
     extra, missing = Counter(rest[0]) - Counter(rest[1]), Counter(rest[1]) - Counter(rest[0])
     if bool(extra) != bool(missing):
-        return (0 if extra else 1) if not _is_whole_steps(extra or missing, common) else (1 if extra else 0)
+        return (0 if extra else 1) if not _is_multiple_of_step(extra or missing, common) else (1 if extra else 0)
     expected, known = _expected(common), [calls[0] in common for calls in rest]
     fits = known if sum(known) == 1 else [calls[0] == expected for calls in rest]
     return fits.index(False) if sum(fits) == 1 else None
 
 
-def _parted(both: Sequence[Calls]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the calls that both made alike, and what each made from then on."""
+def _diverged(both: Sequence[Calls]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the calls that both made equally, and the calls that each made after these."""
     firsts = [calls.number - len(calls.forms) + 1 for calls in both]
     start = max(firsts)
     seen = [calls.forms[start - first :] for calls, first in zip(both, firsts, strict=True)]
@@ -53,8 +53,8 @@ def _parted(both: Sequence[Calls]) -> tuple[tuple[str, ...], list[tuple[str, ...
     return seen[0][:at], [calls[at:] for calls in seen]
 
 
-def _is_whole_steps(extra: Counter[str], common: Sequence[str]) -> bool:
-    """Say whether calls are those of one step, or of several."""
+def _is_multiple_of_step(extra: Counter[str], common: Sequence[str]) -> bool:
+    """Return whether calls are those of one step, or of several."""
     step = Counter(common[-_period(common) :])
     return any(extra == Counter({form: many * times for form, many in step.items()}) for times in range(1, 9))
 
@@ -68,7 +68,7 @@ def _period(common: Sequence[str]) -> int:
 
 
 def _expected(common: Sequence[str]) -> str | None:
-    """Return the call that came after these before: after as many of the last as ever came in this order."""
+    """Return the call that followed these before: after the longest sequence of last calls that has come before."""
     best, found = 0, None
     for end in range(len(common) - 1, 0, -1):
         length = 0

@@ -10,7 +10,7 @@ from allranks.hang.flight import Flight
 
 
 def flight() -> Flight | None:
-    """Return what torch's collectives are in flight; None where nobody knows."""
+    """Return the in-flight collectives of torch; None where they are unknown."""
     if "torch.distributed" not in sys.modules:
         return None
     import allranks.hang.torch as adapter
@@ -19,7 +19,7 @@ def flight() -> Flight | None:
 
 
 def history() -> Calls:
-    """Return the last collectives of all ranks that torch knows of."""
+    """Return the last collectives of all ranks that torch has recorded."""
     if "torch.distributed" not in sys.modules:
         return Calls()
     import allranks.hang.torch as adapter
@@ -27,15 +27,15 @@ def history() -> Calls:
     return adapter.history()
 
 
-def group_in_words(name: str) -> str:
-    """Return what a person calls one of torch's groups."""
+def describe_group(name: str) -> str:
+    """Return a description of one of torch's groups for a person."""
     import allranks.hang.torch as adapter
 
-    return adapter.group_in_words(name)
+    return adapter.describe_group(name)
 
 
 def peer_of(frame: FrameType, call: str) -> int | None:
-    """Return with which rank a frame of torch's ``call`` (send, recv) moves data; None where it does not say."""
+    """Return the rank with which a frame of torch's ``call`` (send, recv) moves data; None where that is unknown."""
     import allranks.hang.torch as adapter
 
     given, end = frame.f_locals, "dst" if "send" in call else "src"
@@ -46,12 +46,12 @@ def peer_of(frame: FrameType, call: str) -> int | None:
 
 
 def in_lockstep() -> bool:
-    """Say whether this process has its collectives compared."""
+    """Return whether lockstep compares the collectives of this process."""
     return "allranks.gate.lockstep.monitor" in sys.modules
 
 
 def torch_timeout(group: str = "") -> float | None:
-    """Return when the collectives of a group of torch (default: all ranks) time out, in seconds; None without torch."""
+    """Return when the collectives of a torch group (default: all ranks) time out, in seconds; None without torch."""
     if "torch.distributed" not in sys.modules:
         return None
     import allranks.hang.torch as adapter

@@ -1,4 +1,4 @@
-"""The socket of a rank for ``allranks doctor job``, in a folder that only its user can open."""
+"""Open the socket of a rank for ``allranks doctor job``, in a folder that only its user can open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST, _PATIENCE = 4096, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A rank's socket as its name says it: ``<job>.<rank>.<pid>``."""
+    """A rank's socket by its name, ``<job>.<rank>.<pid>``."""
 
     path: Path
     job: str
@@ -31,17 +31,19 @@ class Address:
 
     @property
     def stacks(self) -> Path:
-        """Where the rank's stacks are written when it holds Python's lock for too long."""
+        """The file for the rank's stacks when it holds the GIL for too long."""
         return self.path.with_name(f"{self.path.name}.stacks")
 
 
 def folder() -> Path:
-    """Return the folder, the same for all processes of a user whatever TMPDIR says. Raises AllranksError if unsafe."""
+    """Return the folder, the same for all processes of a user whatever TMPDIR is. Raises AllranksError if unsafe."""
     path = Path(f"/tmp/allranks-{os.getuid()}")  # noqa: S108 - it is made for one user, and looked at
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise AllranksError(f"{path} is open to others: no rank of this machine can be asked.", remedy="Remove it.")
+        raise AllranksError(
+            f"{path} is writable by other users, so no rank of this machine can be queried.", remedy="Remove it."
+        )
     return path
 
 
@@ -50,7 +52,7 @@ def name(job: str, rank: int, pid: int) -> Address:
 
 
 def known() -> list[Address]:
-    """Return the ranks of this machine that have a socket, by job and rank; those that are gone are cleared away."""
+    """Return the ranks of this machine that have a socket, by job and rank; remove the sockets of ended ranks."""
     found = []
     for path in folder().iterdir():
         job, *numbers = path.name.split(".")
@@ -65,8 +67,8 @@ def known() -> list[Address]:
     return sorted(found, key=lambda address: (address.job, address.rank))
 
 
-def ask(address: Address, question: Mapping[str, Any], *, timeout: float) -> dict[str, Any] | None:
-    """Return a rank's answer; None where it gives none within ``timeout`` seconds, or is gone."""
+def request(address: Address, question: Mapping[str, Any], *, timeout: float) -> dict[str, Any] | None:
+    """Return a rank's answer; None where it gives none within ``timeout`` seconds, or has ended."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.settimeout(timeout)
         try:
@@ -80,7 +82,7 @@ def ask(address: Address, question: Mapping[str, Any], *, timeout: float) -> dic
 
 
 class Endpoint:
-    """The socket of this rank. ``accept_one`` lets one in, who is answered in a thread: an answer may take long."""
+    """The socket of this rank. ``accept_one`` accepts one client, and answers it in a thread: that may take long."""
 
     def __init__(self, at: Address, answer: Answer) -> None:
         self.at = at
@@ -92,7 +94,7 @@ class Endpoint:
         self._sock.setblocking(False)
 
     def fileno(self) -> int:
-        """For a selector: readable when somebody knocks."""
+        """Return the descriptor, readable when a client connects; for a selector."""
         return self._sock.fileno()
 
     def accept_one(self) -> None:

@@ -1,4 +1,4 @@
-"""What a framework knows of its collectives."""
+"""Define the counts that a framework keeps of its collectives."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 
 class Flight(NamedTuple):
-    """How many collectives of the group of all ranks were ``begun`` and have ``ended``; other groups with ``pending``
-    ones, by name."""
+    """Collectives of all ranks that were ``begun`` and have ``ended``; other groups with ``pending`` ones."""
 
     begun: int
     ended: int

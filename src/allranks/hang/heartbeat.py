@@ -1,4 +1,4 @@
-"""What a rank reports of its training thread, to the store and to whoever queries it."""
+"""Define the heartbeat: what a rank reports of its training thread, to the store and to a query."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ _AT_WORK_CORES, _AT_WORK_BYTES = 0.1, 100e3
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What the training thread of one rank is in, by its stamps, its Python stack and the kernel.
+    """The state of the training thread of one rank, by its stamps, its Python stack and the kernel.
 
     ``phase`` is a word of ``world.progress`` and ``what`` the call in it; ``where`` is the user's line; ``kernel`` is
-    the system call that the thread is in, ``before`` what it was in before. ``order`` says how far the rank is: how
-    many collectives and meetings it has entered; 0 where it waits in one that nobody counts. In seconds: ``since``, how
-    long in this call; ``still``, how long without any sign of progress; ``alike``, how long every look has found it at
-    the same place.
-    ``group`` is the name of torch's group in which the rank waits, if that is not all ranks; ``peer`` is the rank with
-    which it moves data (send, recv), -1 for none; ``limit`` is when its meeting gives up, 0 where unknown;
-    ``lockstep``: its collectives are compared.
-    ``cores`` and ``io`` (bytes a second) are what the process uses. ``pace`` is the median of its busy seconds a step,
-    0 where unknown, ``noise`` the error of that. ``when`` is Unix time on the rank's host.
+    the system call of the thread, ``before`` the call before. ``order`` says how far the rank is: how many collectives
+    and exchanges it has entered; 0 where it waits in one that is not counted. In seconds: ``since``, how long in this
+    call; ``still``, how long without any sign of progress; ``alike``, how long every snapshot has found it at the same
+    place. ``group`` is the name of torch's group in which the rank waits, if that is not all ranks; ``peer`` is the
+    rank with which it moves data (send, recv), -1 for none; ``limit`` is when its exchange times out, 0 where unknown;
+    ``lockstep``: its collectives are compared. ``cores`` and ``io`` (bytes a second) are what the process uses.
+    ``pace`` is the median of its busy seconds a step, 0 where unknown, ``noise`` the error of that. ``when`` is Unix
+    time on the rank's host.
     """
 
     rank: int
@@ -56,7 +55,7 @@ class Heartbeat:
         return self.phase in WAITS
 
     @property
-    def stood(self) -> float:
+    def seconds_in_place(self) -> float:
         """How long the rank has been where it is, in seconds, though its process may do something meanwhile."""
         return self.alike if self.alike > self.still else self.still
 
@@ -66,7 +65,7 @@ class Heartbeat:
         return "recv" in self.what
 
     def at_work(self, limit: float) -> bool:
-        """Say whether the rank does something, though it makes the others wait for ``limit`` seconds."""
+        """Return whether the rank does something, though the others wait for it for ``limit`` seconds."""
         if self.phase in PATIENT:
             return self.cores >= _AT_WORK_CORES or self.io >= _AT_WORK_BYTES
         return max(self.still, self.alike) < limit / 2

@@ -1,4 +1,4 @@
-"""Read what the kernel knows of a thread and of a process (Linux; elsewhere "" or 0)."""
+"""Read the kernel's data on a thread and a process (Linux; elsewhere "" or 0)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST_PATH = 256
 
 
 def system_call(thread: int) -> str:
-    """Return the system call that a thread of this process (its native id) is in: ``openat('/data/0')``; "" if none."""
+    """Return the system call of a thread of this process (its native id), ``openat('/data/0')``; "" for none."""
     try:
         words = Path(f"/proc/self/task/{thread}/syscall").read_text().split()
     except OSError:
@@ -53,7 +53,7 @@ def _argument(kind: str, words: list[int]) -> str:
 
 
 def _text_at(address: int) -> str:
-    """Read a string of this process through the kernel, which refuses an address that is no longer there."""
+    """Return a string of this process, read through the kernel, which refuses an address that is no longer valid."""
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     try:
         return os.pread(memory, _LONGEST_PATH, address).partition(b"\0")[0].decode(errors="replace")
@@ -62,7 +62,7 @@ def _text_at(address: int) -> str:
 
 
 def switches(thread: int) -> int:
-    """Return how often a thread of this process has begun to wait: unchanged while it stands in one wait."""
+    """Return how often a thread of this process has begun to wait: unchanged while it is in one wait."""
     try:
         status = Path(f"/proc/self/task/{thread}/status").read_text()
     except OSError:

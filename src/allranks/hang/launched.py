@@ -1,9 +1,9 @@
 """Watch a rank whose program does not call ``allranks.init()``, under ``allranks run``.
 
-It begins when the program has joined the other ranks through its framework, which the agent sees. It uses nothing of
+It starts when the program has joined the other ranks through its framework, which the agent sees. It uses nothing of
 that framework: its store is a folder beside the launcher's socket. So a program may destroy its process group, make
-another one, or end first, and no rank has to serve the store for the others. The watch ends with the main thread:
-a rank that does not come out of its exit is the launcher's to report. ``allranks.init()`` replaces this watch.
+another one, or end first, and no rank has to serve the store for the others. The watch ends with the main thread: a
+rank that does not exit afterwards is reported by the launcher. ``allranks.init()`` replaces this watch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POLL = 0.2
 
 
 class PolledStore(FileStore):
-    """A FileStore in which a thread can listen."""
+    """A FileStore in which a thread can wait for a key without a deadline."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -49,7 +49,7 @@ class PolledStore(FileStore):
 
 
 class LauncherListener:
-    """What a Watch needs to know of the other ranks, where the launcher sees to their ends."""
+    """The Watch's listener where the launcher handles the ends of ranks."""
 
     def __init__(self, store: PolledStore, rank: int) -> None:
         self._store, self._rank = store, rank
@@ -68,18 +68,18 @@ class LauncherListener:
         del ranks
         return {}
 
-    def ring(self) -> None:
-        """Wake what listens on every rank."""
-        self._bell.ring()
+    def wake(self) -> None:
+        """Wake the listening threads of every rank."""
+        self._bell.wake()
 
-    def on_ring(self, heard: Callable[[], None]) -> None:
-        """Have ``heard`` called now, and after every ring."""
+    def on_wake(self, heard: Callable[[], None]) -> None:
+        """Call ``heard`` now, and after every wake-up."""
         self._heard.append(heard)
         if not self._thread.is_alive():
             self._thread.start()
 
     def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
-        """Have ``finish`` called when the program ends in order; return what undoes that."""
+        """Call ``finish`` when the program ends in order; return a function that undoes that."""
         undo: Callable[[], None] = agent.load().before_end(finish)
         return undo
 
@@ -88,11 +88,11 @@ class LauncherListener:
         agent.load().report_peer_failure(asdict(failure))
 
     def at_end(self, farewell: Callable[[], None]) -> None:
-        """Have ``farewell`` called when the main thread has ended."""
+        """Call ``farewell`` when the main thread has ended."""
         self._farewells.append(farewell)
 
     def report(self, kind: str, **fields: Any) -> None:
-        """Act on what the agent of this rank has seen."""
+        """Act on a message of this rank's agent."""
         if kind == "failed":
             _mark(self._store, int(fields["failure"]["rank"]), f"has failed: {fields['failure']['what']}")
         elif kind == "left":
@@ -121,7 +121,7 @@ class LauncherListener:
 
 
 def begin(backend: str) -> None:
-    """Watch over this rank, unless ``allranks.init()`` does, or nobody shall; for the agent, once a process."""
+    """Watch this rank, unless ``allranks.init()`` does, or the user wants no watch; for the agent, once a process."""
     rank, size, host = int(os.environ["ALLRANKS_RANK"]), int(os.environ["ALLRANKS_SIZE"]), os.environ["ALLRANKS_HOST"]
     store = PolledStore(folder())
     listener = LauncherListener(store, rank)

@@ -16,22 +16,27 @@ _XLA_CPU_DEFAULT = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds: of the world's meetings, and of torch's collectives (None without torch); and the text of XLA_FLAGS."""
+    """Seconds: ``exchange`` for the world's exchanges, ``torch`` for torch's collectives (None without torch).
 
-    meeting: float
+    ``xla_flags`` is the text of XLA_FLAGS.
+    """
+
+    exchange: float
     torch: float | None = None
     xla_flags: str = ""
 
 
-def governing(beat: Heartbeat, limits: Limits) -> Iterator[str]:
-    """Yield, for the wait that a rank is in, when it would end by itself."""
-    if beat.phase == "meeting":
-        said_by = "allranks.init(timeout=...)" if beat.limit in (0.0, limits.meeting) else "timeout=... of this call"
-        yield f"the meeting gives up after {beat.limit or limits.meeting:g} s: {said_by}"
-    elif beat.phase == "collective" and limits.torch is not None:
-        said_by = "new_group" if beat.group else "init_process_group"
+def governing(heartbeat: Heartbeat, limits: Limits) -> Iterator[str]:
+    """Yield when the wait of a rank would end by itself, and what sets that."""
+    if heartbeat.phase == "exchange":
+        said_by = (
+            "allranks.init(timeout=...)" if heartbeat.limit in (0.0, limits.exchange) else "timeout=... of this call"
+        )
+        yield f"the exchange times out after {heartbeat.limit or limits.exchange:g} s: {said_by}"
+    elif heartbeat.phase == "collective" and limits.torch is not None:
+        said_by = "new_group" if heartbeat.group else "init_process_group"
         yield f"torch gives up after {limits.torch:g} s: {said_by}(timeout=...)"
-    elif beat.phase == "collective":
+    elif heartbeat.phase == "collective":
         cpu = _flag(_XLA_CPU, limits.xla_flags)
         yield f"on CPUs JAX gives up after {cpu or _XLA_CPU_DEFAULT:g} s: --{_XLA_CPU} in XLA_FLAGS"
         gpu = _flag(_XLA_GPU, limits.xla_flags)

@@ -1,5 +1,7 @@
-"""Where the ranks of a job are, for its launcher: before it ends a job that takes too long, or where ranks hold it up
-at its start or end. Ranks that are watched answer; of others CPython itself writes the stacks."""
+"""Locate the ranks of a job for its launcher: at the time limit, or where ranks hold up its start or end.
+
+Watched ranks answer; for others CPython itself writes the stacks.
+"""
 
 from __future__ import annotations
 
@@ -25,59 +27,61 @@ from allranks.launch.fork_server_main import descendants
 from allranks.launch.stall import RankLocations
 from allranks.world.progress import WAITS
 
-# Seconds: how long a rank has to answer; and how long one must have stood still to be waited for, when time is over.
+# Seconds: how long a rank has to answer; and how long one must have made no progress to count, at the time limit.
 _ANSWER, _STILL = 1.5, 0.1
 _GARBAGE = "Garbage-collecting"
 EXIT = "exit"  # the phase of a process whose main thread has ended
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What one rank is seen in; ``seconds`` is NaN where nobody knows for how long. ``text`` is its stack."""
+class _State:
+    """The state of one rank; ``seconds`` is NaN where it is unknown for how long. ``text`` is its stack."""
 
-    beat: Heartbeat
+    heartbeat: Heartbeat
     text: str
 
 
 def show(request: LocateRanks, pids: Mapping[int, int], *, size: int) -> RankLocations:
-    """Find out where ranks are; ``pids`` are those of the ranks that live, by rank."""
+    """Locate the ranks; ``pids`` are those of the living ranks, by rank."""
     if not pids:
         return RankLocations(())
     host = socket.gethostname()
-    looks = {} if request.reason == "exit" else _watched(pids)  # first: the signal of the others ends a wait
-    looks |= _dumped({rank: pid for rank, pid in pids.items() if rank not in looks}, request)
-    seen = tuple(_seen(rank, looks, request, pids) for rank in range(size))
+    states = {} if request.reason == "exit" else _watched(pids)  # first: the signal of the others ends a wait
+    states |= _dumped({rank: pid for rank, pid in pids.items() if rank not in states}, request)
+    seen = tuple(_seen(rank, states, request, pids) for rank in range(size))
     diagnosis = _diagnosis(request, seen)
-    snapshots = {rank: RankSnapshot(look.beat, look.text, {}, {}) for rank, look in looks.items()}
+    snapshots = {rank: RankSnapshot(state.heartbeat, state.text, {}, {}) for rank, state in states.items()}
     case = Case(_STILL, seen, snapshots, diagnosis)
     headline = _headline(request, case, [host] * size)
     lines = [headline, *messages.table_and_stacks(case)]
     if not diagnosis.culprits or request.reason == "time":
         return RankLocations(tuple(lines))
     first = diagnosis.culprits[0]
-    beat = seen[first].beat
-    where = beat.where.partition(" in ")[0] if beat else ""
+    heartbeat = seen[first].heartbeat
+    where = heartbeat.where.partition(" in ")[0] if heartbeat else ""
     failure = Failure(first, host, headline, time.time(), where=where, exit_code=EXIT_CODE)
     return RankLocations(tuple(lines), failure)
 
 
-def _watched(pids: Mapping[int, int]) -> dict[int, _Look]:
-    """Ask the ranks that are watched."""
+def _watched(pids: Mapping[int, int]) -> dict[int, _State]:
+    """Query the watched ranks."""
     ours = {pid: rank for rank, root in pids.items() for pid in (root, *descendants(root))}
     addresses = [one for one in endpoint.known() if one.pid in ours]
     if not addresses:
         return {}
-    question = {"want": "sight"}
+    query = {"want": "sight"}
     with ThreadPoolExecutor(max_workers=min(32, len(addresses))) as pool:
-        answers = list(pool.map(lambda one: endpoint.ask(one, question, timeout=_ANSWER), addresses))
+        answers = list(pool.map(lambda one: endpoint.request(one, query, timeout=_ANSWER), addresses))
     snapshots = {
         ours[one.pid]: RankSnapshot.from_json(got["sight"]) for one, got in zip(addresses, answers, strict=True) if got
     }
-    return {rank: _Look(replace(snapshot.beat, rank=rank), snapshot.stack) for rank, snapshot in snapshots.items()}
+    return {
+        rank: _State(replace(snapshot.heartbeat, rank=rank), snapshot.stack) for rank, snapshot in snapshots.items()
+    }
 
 
-def _dumped(pids: Mapping[int, int], request: LocateRanks) -> dict[int, _Look]:
-    """Have CPython write the stacks."""
+def _dumped(pids: Mapping[int, int], request: LocateRanks) -> dict[int, _State]:
+    """Let CPython write the stacks of the other ranks."""
     reader: Any = agent.load("allranks_agent_stacks")
     trees = {rank: (root, *descendants(root)) for rank, root in pids.items()}
     found = {rank: next((pid for pid in tree if reader.has_registered(pid)), 0) for rank, tree in trees.items()}
@@ -86,15 +90,15 @@ def _dumped(pids: Mapping[int, int], request: LocateRanks) -> dict[int, _Look]:
     return {rank: _read(rank, texts[pid], request) for rank, pid in first.items() if pid in texts}
 
 
-def _read(rank: int, text: str, request: LocateRanks) -> _Look:
+def _read(rank: int, text: str, request: LocateRanks) -> _State:
     threads = stacks.threads_of_dump(text)
     frames = threads[-1]
     phase, what = classify(frames)
     if request.reason == "exit" and phase not in WAITS:
         phase, (what, frames) = EXIT, exit_of(text, threads)
     since = request.seconds if request.reason == "exit" else math.nan
-    beat = Heartbeat(rank, time.time(), phase, what, place(frames), since=since, still=since, alike=since)
-    return _Look(beat, stacks.dumped_in_words(frames))
+    heartbeat = Heartbeat(rank, time.time(), phase, what, place(frames), since=since, still=since, alike=since)
+    return _State(heartbeat, stacks.format_dump(frames))
 
 
 def exit_of(text: str, threads: Sequence[tuple[Frame, ...]]) -> tuple[str, tuple[Frame, ...]]:
@@ -110,34 +114,34 @@ def exit_of(text: str, threads: Sequence[tuple[Frame, ...]]) -> tuple[str, tuple
     return "atexit callback", main
 
 
-def _seen(rank: int, looks: Mapping[int, _Look], request: LocateRanks, pids: Mapping[int, int]) -> Seen:
+def _seen(rank: int, states: Mapping[int, _State], request: LocateRanks, pids: Mapping[int, int]) -> Seen:
     if rank in request.ended or rank not in pids:
         return Seen(rank, None, False, "has left")
-    return Seen(rank, looks[rank].beat if rank in looks else None, rank in looks)
+    return Seen(rank, states[rank].heartbeat if rank in states else None, rank in states)
 
 
 def _diagnosis(request: LocateRanks, seen: Sequence[Seen]) -> Diagnosis:
     if request.reason == "time":
-        found = diagnose([_as_if_still(one) for one in seen], limit=2 * _STILL)
-        if found.waiting or all(one.beat and not math.isnan(one.beat.still) for one in seen):
+        found = diagnose([_without_progress(one) for one in seen], limit=2 * _STILL)
+        if found.waiting or all(one.heartbeat and not math.isnan(one.heartbeat.still) for one in seen):
             return found
         return Diagnosis(tuple("left" if one.ended else "unknown" for one in seen), (), ())
     alive = [one for one in seen if not one.ended]
     if request.reason == "join":
         absent = [one for one in alive if one.rank not in request.waiting]
-        culprits = [one.rank for one in absent if not (one.beat and one.beat.waits)] or list(request.ended)
+        culprits = [one.rank for one in absent if not (one.heartbeat and one.heartbeat.waits)] or list(request.ended)
     else:
-        culprits = [one.rank for one in alive if not (one.beat and one.beat.waits)]
+        culprits = [one.rank for one in alive if not (one.heartbeat and one.heartbeat.waits)]
     waiting = tuple(one.rank for one in alive if one.rank not in culprits)
     verdicts: list[Verdict] = ["stuck" if one.rank in culprits else "left" if one.ended else "waiting" for one in seen]
     return Diagnosis(tuple(verdicts), tuple(culprits), waiting)
 
 
-def _as_if_still(one: Seen) -> Seen:
-    """Take a rank of which nobody knows how long it has been there for one that stands still: it is looked at once."""
-    if one.beat is None or not math.isnan(one.beat.still):
+def _without_progress(one: Seen) -> Seen:
+    """Treat a rank as making no progress where it is unknown for how long it has been there: it is seen only once."""
+    if one.heartbeat is None or not math.isnan(one.heartbeat.still):
         return one
-    return replace(one, beat=replace(one.beat, still=_STILL, alike=_STILL))
+    return replace(one, heartbeat=replace(one.heartbeat, still=_STILL, alike=_STILL))
 
 
 def _headline(request: LocateRanks, case: Case, hosts: Sequence[str]) -> str:
@@ -145,15 +149,19 @@ def _headline(request: LocateRanks, case: Case, hosts: Sequence[str]) -> str:
     if request.reason == "time":
         still = culprits or set(case.diagnosis.verdicts) == {"waiting"}
         found = f": {messages.headline(case, hosts)}" if still else ""
-        return f"the time is over after {request.seconds:g} s{found}; where each rank is:"
+        return f"the time limit of {request.seconds:g} s is over{found}; where each rank is:"
     if not culprits:
         return f"HANG: {name_ranks(waiting)} wait for each other at the end, since {request.seconds:.0f} s"
     who = f"rank {culprits[0]} (host {hosts[culprits[0]]})" if len(culprits) == 1 else name_ranks(culprits)
     others = [rank for rank in range(len(case.seen)) if rank not in culprits]
     wait = f"{name_ranks(others)} {'waits' if len(others) == 1 else 'wait'}" if others else "the job waits"
-    since, beat = f"since {request.seconds:.0f} s", case.seen[culprits[0]].beat
-    at = "" if beat is None else f", in {beat.what if beat.phase == EXIT else messages.call_of(beat)}"
-    at += f" at {beat.where}" if beat and beat.where else ""
+    since, heartbeat = f"since {request.seconds:.0f} s", case.seen[culprits[0]].heartbeat
+    at = (
+        ""
+        if heartbeat is None
+        else f", in {heartbeat.what if heartbeat.phase == EXIT else messages.call_of(heartbeat)}"
+    )
+    at += f" at {heartbeat.where}" if heartbeat and heartbeat.where else ""
     if request.reason == "join":
         return f"HANG: {wait} for {who} to join (init_process_group, jax.distributed.initialize), {since}{at}"
     return f"HANG: {wait} for {who} to end, {since}{at}"

@@ -22,7 +22,7 @@ _OWN, _ALL = 1.5, 3.0
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job as the doctor found it. ``well``: no rank stands still, is mute, or has ended."""
+    """A job as the query found it. ``well``: no rank makes no progress, is mute, or has ended."""
 
     job: str
     command: tuple[str, ...]
@@ -36,21 +36,23 @@ class JobState:
 
 
 def choose(name: str | None) -> list[Address]:
-    """Return the ranks of the job whose name begins so; of the only one. Raises AllranksError if there is not one."""
+    """Return the ranks of the job whose name begins with this; of the only job. Raises AllranksError if unclear."""
     found = {job: ranks for job, ranks in _by_job().items() if job.startswith(name or "")}
     if len(found) == 1:
         return next(iter(found.values()))
     if not found:
         called = f" called {name}" if name else ""
-        remedy = "Ask on its machine, as its user. Jobs of `allranks run`, or that call allranks.init(), answer."
+        remedy = (
+            "Run it on the job's machine, as its user. It finds jobs of `allranks run`, or that call allranks.init()."
+        )
         raise AllranksError(f"no job{called} runs here.", remedy=remedy)
-    told = "; ".join(f"{job} ({_described(ranks)})" for job, ranks in found.items())
-    raise AllranksError(f"{len(found)} jobs run here: {told}.", remedy="Name one: allranks doctor JOB.")
+    listed = "; ".join(f"{job} ({_describe_ranks(ranks)})" for job, ranks in found.items())
+    raise AllranksError(f"{len(found)} jobs run here: {listed}.", remedy="Name one: allranks doctor JOB.")
 
 
 def jobs() -> dict[str, str]:
-    """Return what runs here and can be asked: how many ranks and which command, by the job's name."""
-    return {job: _described(ranks) for job, ranks in _by_job().items()}
+    """Return the jobs on this machine that can be queried: how many ranks and which command, by the job's name."""
+    return {job: _describe_ranks(ranks) for job, ranks in _by_job().items()}
 
 
 def _by_job() -> dict[str, list[Address]]:
@@ -61,60 +63,64 @@ def _by_job() -> dict[str, list[Address]]:
 
 
 def query(ranks: Sequence[Address], *, threads: bool) -> JobState:
-    """Ask all that can be asked, and judge. Raises AllranksError if no rank of this machine answers."""
-    question = {"want": "sight", "threads": threads}
+    """Query all ranks that can be reached, and judge. Raises AllranksError if no rank of this machine answers."""
+    wanted = {"want": "sight", "threads": threads}
     with ThreadPoolExecutor(max_workers=min(32, len(ranks))) as pool:
-        answers = list(pool.map(lambda address: endpoint.ask(address, question, timeout=_OWN), ranks))
+        answers = list(pool.map(lambda address: endpoint.request(address, wanted, timeout=_OWN), ranks))
     answered = [(address, answer) for address, answer in zip(ranks, answers, strict=True) if answer]
     if not answered:
         pids = ", ".join(f"{address.pid} ({kernel.state(address.pid)})" for address in ranks)
-        raise AllranksError(f"no rank of job {ranks[0].job} answers; its processes here: {pids}.")
+        raise AllranksError(f"job {ranks[0].job}: no rank of this machine answers; its processes: {pids}.")
     me = answered[0][1]["rank"]
     snapshots = {address.rank: RankSnapshot.from_json(answer["sight"]) for address, answer in answered}
     far = {} if len(snapshots) == me["size"] else _from_the_store(answered[0][0])
     states = {address.rank: kernel.state(address.pid) for address in ranks}
     seen = tuple(_seen(rank, snapshots, far, states) for rank in range(me["size"]))
     case = Case(me["limit"], seen, snapshots, diagnose(seen, limit=me["limit"]))
-    slow = stragglers({one.rank: (one.beat.pace, one.beat.noise) for one in seen if one.beat})
+    slow = stragglers({one.rank: (one.heartbeat.pace, one.heartbeat.noise) for one in seen if one.heartbeat})
     return JobState(ranks[0].job, tuple(me["command"]), tuple(me["hosts"]), case, slow)
 
 
 def _seen(rank: int, snapshots: Mapping[int, RankSnapshot], far: Mapping[str, Any], states: Mapping[int, str]) -> Seen:
-    """Put together what is known of a rank: of one of this machine that is mute, its process; of another, its beat."""
+    """Return what is known of a rank: of a mute one of this machine, its process; of another, its heartbeat."""
     if rank in snapshots:
-        return Seen(rank, snapshots[rank].beat, calls=snapshots[rank].calls, branch=snapshots[rank].branch)
-    beats = {beat["rank"]: Heartbeat.from_json(beat) for beat in far.get("beats", ())}
+        return Seen(rank, snapshots[rank].heartbeat, calls=snapshots[rank].calls, branch=snapshots[rank].branch)
+    heartbeats = {heartbeat["rank"]: Heartbeat.from_json(heartbeat) for heartbeat in far.get("beats", ())}
     return Seen(
-        rank, beats.get(rank), rank not in states and rank in beats, far.get("ended", {}).get(str(rank), ""),
+        rank, heartbeats.get(rank), rank not in states and rank in heartbeats, far.get("ended", {}).get(str(rank), ""),
         states.get(rank, ""),
     )  # fmt: skip
 
 
 def _from_the_store(address: Address) -> dict[str, Any]:
-    return endpoint.ask(address, {"want": "beats"}, timeout=_ALL) or {}
+    return endpoint.request(address, {"want": "beats"}, timeout=_ALL) or {}
 
 
-def _described(ranks: Sequence[Address]) -> str:
-    answer = endpoint.ask(ranks[0], {"want": "sight"}, timeout=_OWN)
+def _describe_ranks(ranks: Sequence[Address]) -> str:
+    answer = endpoint.request(ranks[0], {"want": "sight"}, timeout=_OWN)
     command = " ".join(answer["rank"]["command"]) if answer else f"pid {ranks[0].pid}, which does not answer"
     return f"{len(ranks)} ranks here, {command}"
 
 
-def in_words(state: JobState) -> Iterator[str]:
-    """Yield the lines of what was found, but for stacks: a table with a row a rank, then who waits for whom."""
+def describe(state: JobState) -> Iterator[str]:
+    """Yield the lines of a job, without stacks: a table with a row per rank, then who waits for whom."""
     case, hosts = state.case, state.hosts
     slow = {one.rank: f"{one.ratio:.2f} x" for one in state.slow}
     yield f"job {state.job}: {' '.join(state.command)}"
     yield ""
     rows = []
     for seen, verdict in zip(case.seen, case.diagnosis.verdicts, strict=True):
-        beat = seen.beat
-        does = (beat.step, messages.call_of(beat), beat.where, f"{beat.since:.0f} s") if beat else (None,) * 4
+        heartbeat = seen.heartbeat
+        does = (
+            (heartbeat.step, messages.call_of(heartbeat), heartbeat.where, f"{heartbeat.since:.0f} s")
+            if heartbeat
+            else (None,) * 4
+        )
         rows.append((seen.rank, hosts[seen.rank], *does, slow.get(seen.rank), verdict))
     yield from table(("rank", "host", "step", "in", "at", "for", "slow", "verdict"), rows).splitlines()
     yield ""
     if state.well:
-        yield "all is well"
+        yield "all ranks make progress"
     elif case.diagnosis.culprits or case.diagnosis.waiting:
         yield messages.headline(case, hosts)
         now = case.when

@@ -1,4 +1,4 @@
-"""Find what a thread is in from its Python stack, for programs that do not stamp what they enter."""
+"""Classify what a thread is in from its Python stack, for programs that do not stamp what they enter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from allranks.world.progress import PYTHON
 
 
 class Frame(NamedTuple):
-    """One frame of a stack: its file, function and line, and whether the file is the user's own."""
+    """One frame of a stack: its file, function and line, and whether the file is the user's."""
 
     file: str
     function: str
@@ -24,26 +24,26 @@ _SIGNS = (
     ("/jax/_src/", "compile", "compile"),
     ("/torch/_inductor/", "", "compile"),
     ("/torch/_dynamo/", "compile", "compile"),
-    ("/jax/_src/distributed.py", "", "meeting"),
+    ("/jax/_src/distributed.py", "", "exchange"),
     ("/jax/_src/array.py", "", "collective"),
     ("/jax/_src/api.py", "block_until_ready", "collective"),
     ("/jax/_src/interpreters/pxla.py", "__call__", "collective"),
     ("/jax/experimental/multihost_utils.py", "", "collective"),
-    ("/allranks/world/together.py", "result", "meeting"),
-    ("/allranks/world/torch.py", "wait", "meeting"),
+    ("/allranks/world/together.py", "result", "exchange"),
+    ("/allranks/world/torch.py", "wait", "exchange"),
     ("/torch/utils/data/", "", "data"),
     ("/torch/distributed/checkpoint/", "", "save"),
     ("/torch/serialization.py", "save", "save"),
     ("/torch/serialization.py", "load", "load"),
     ("/safetensors/", "save", "save"),
     ("/safetensors/", "load", "load"),
-    ("/torch/distributed/rendezvous.py", "", "meeting"),
+    ("/torch/distributed/rendezvous.py", "", "exchange"),
     ("/torch/distributed/", "", "collective"),
 )
 
 
 def classify(stack: Sequence[Frame]) -> tuple[str, str]:
-    """Return the phase, and the call in it, of a stack that is given from its innermost frame; python where unknown.
+    """Return the phase, and the call in it, of a stack from its innermost frame on; python where unknown.
 
     >>> classify([Frame("/x/torch/distributed/distributed_c10d.py", "all_reduce", 3252, False)])
     ('collective', 'all_reduce')
@@ -59,6 +59,6 @@ def classify(stack: Sequence[Frame]) -> tuple[str, str]:
 
 
 def place(stack: Sequence[Frame]) -> str:
-    """Return ``data.py:41 in next_batch``, the innermost line of the user's code; of any where there is none."""
+    """Return ``data.py:41 in next_batch``, the innermost line of the user's code; of any code where there is none."""
     frame = next((frame for frame in stack if frame.users), stack[0] if stack else None)
     return f"{frame.file}:{frame.line} in {frame.function}" if frame else ""

@@ -28,7 +28,7 @@ def _known(filename: str) -> tuple[str, bool]:
 
 
 def walk(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and those that called it."""
+    """Yield a frame and its callers, outwards."""
     for _ in range(_DEEPEST):
         if frame is None:
             return
@@ -45,10 +45,10 @@ def read(frame: FrameType | None) -> tuple[Frame, ...]:
     return tuple(found)
 
 
-def in_words(frame: FrameType | None) -> str:
-    """Return a stack as Python writes one, innermost frame last.
+def format_stack(frame: FrameType | None) -> str:
+    """Return a stack as Python prints one, innermost frame last.
 
-    Source lines are those that were read while all was well: a file system that hangs must not hang who looks.
+    Source lines are those that were read while all was well: a file system that hangs must not block this thread.
     """
     steps = [(step.f_code, step.f_lineno or 0) for step in walk(frame)]
     while any(_is_users(code.co_filename) for code, _ in steps) and not _is_users(steps[-1][0].co_filename):
@@ -70,7 +70,7 @@ def _source(code: CodeType, line: int) -> str:
 
 
 def of_others(but: int) -> dict[str, FrameType]:
-    """Return, by name, the innermost frames of all threads but one (its ident) and our own."""
+    """Return, by name, the innermost frames of all threads except one (by its ident) and ours."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found: dict[str, FrameType] = {}
     for ident, frame in sys._current_frames().items():
@@ -81,7 +81,7 @@ def of_others(but: int) -> dict[str, FrameType]:
 
 
 def alike(stacks: Mapping[int, str]) -> list[tuple[str, tuple[int, ...]]]:
-    """Group ranks whose stacks are equal, the smallest group first: who is not where the others are.
+    """Group ranks whose stacks are equal, the smallest group first.
 
     >>> alike({0: "a", 1: "b", 2: "a"})
     [('b', (1,)), ('a', (0, 2))]
@@ -91,7 +91,7 @@ def alike(stacks: Mapping[int, str]) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def remember(filenames: Iterable[str]) -> None:
-    """Read the user's sources among these files now, so that ``in_words`` has them later."""
+    """Read the user's sources among these files now, so that they are known during a hang."""
     for filename in filenames:
         if filename not in linecache.cache and _known(filename)[1]:
             linecache.getlines(filename)
@@ -99,12 +99,12 @@ def remember(filenames: Iterable[str]) -> None:
 
 
 def of_dump(text: str) -> str:
-    """Return the main thread's stack out of what ``faulthandler`` wrote, in our words."""
-    return dumped_in_words(threads_of_dump(text)[-1])
+    """Return the main thread's stack from the output of ``faulthandler``, in the format of a Python traceback."""
+    return format_dump(threads_of_dump(text)[-1])
 
 
 def threads_of_dump(text: str) -> list[tuple[Frame, ...]]:
-    """Return the stacks that ``faulthandler`` wrote, innermost frame first; that of the main thread is the last."""
+    """Return the stacks in the output of ``faulthandler``, innermost frame first; that of the main thread last."""
     return [tuple(_frames_of_dump(thread)) for thread in text.strip().split("\n\n")]
 
 
@@ -115,8 +115,8 @@ def _frames_of_dump(thread: str) -> Iterator[Frame]:
             yield Frame(file, match[3], int(match[2]), users)
 
 
-def dumped_in_words(frames: Sequence[Frame]) -> str:
-    """Return a stack as ``in_words`` does."""
+def format_dump(frames: Sequence[Frame]) -> str:
+    """Return the lines of a stack from ``threads_of_dump`` as Python prints one."""
     steps = list(frames)
     users = [at for at, step in enumerate(steps) if step.users and not step.file.startswith("<")]
     if users:

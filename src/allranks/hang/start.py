@@ -1,4 +1,4 @@
-"""``allranks.init()``: join the other ranks, and watch over them. One watch a process, whoever begins it."""
+"""Implement ``allranks.init()``: join the other ranks, and start the hang watch; there is one watch a process."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def init(
 ) -> World:
     """Join the other ranks, or be a world of one if there is no sign of any. Every rank must call.
 
-    Joins whatever started us: ``allranks run``, torchrun, Slurm's srun, Open MPI, a TPU pod or a Kubernetes job (as
-    JAX detects them), or a framework that is already initialised; initialises ``jax.distributed`` or
+    Joins ranks that were started in any way: ``allranks run``, torchrun, Slurm's srun, Open MPI, a TPU pod or a
+    Kubernetes job (as JAX detects them), or a framework that is already initialised; initialises ``jax.distributed`` or
     ``torch.distributed`` where that is not done. With several ranks and no framework initialised, the imported one
     carries the world; with both or none imported, torch under torchrun, else jax.
 
-    ``backend`` insists on ``jax`` or ``torch`` as carrier, or on ``single``, a world of one. ``timeout`` is in seconds,
-    for joining and as the world's default. With ``fail_fast``, whatever ends one rank ends all of them within seconds,
+    ``backend`` requires ``jax`` or ``torch`` as carrier, or ``single``, a world of one. ``timeout`` is in seconds, for
+    joining and as the world's default. With ``fail_fast``, the failure of one rank ends all of them within seconds,
     with the first failure on stderr. When ranks have shown no progress for ``hang_after`` seconds (0: never), one
-    report on stderr says who everybody waits for, where that is, and what to do; then ``on_hang``: ``warn`` leaves it
-    at that, ``end`` ends all ranks with exit code 75. ALLRANKS_HANG_AFTER and ALLRANKS_ON_HANG in the environment
-    (``allranks run --hang-after --on-hang``) overrule these two.
+    report on stderr says for whom the others wait, where that rank is, and what to do; then ``on_hang``: ``warn`` goes
+    on, ``end`` ends all ranks with exit code 75. ALLRANKS_HANG_AFTER and ALLRANKS_ON_HANG in the environment
+    (``allranks run --hang-after --on-hang``) override these two.
 
     Raises ContradictingSigns where two signs cannot both be true.
 
-    Replaces ``init_process_group`` and ``jax.distributed.initialize``: DDP, FSDP2 and collectives work afterwards. So
-    they do in a world of one of torch: with ``backend="torch"``, or where a launcher started one rank. A later call,
-    by a library for instance, returns the same world, whatever it says of time and hangs; it raises AllranksError where
-    another ``backend`` carries the world.
+    Replaces ``init_process_group`` and ``jax.distributed.initialize``: DDP, FSDP2 and collectives work afterwards; in a
+    world of one of torch too, with ``backend="torch"`` or where a launcher started one rank. A later call, by a library
+    for instance, returns the same world, whatever its times and hang settings; it raises AllranksError where another
+    ``backend`` carries the world.
     """
     global _made, _stop_substitute
     settings = _settings(hang_after, on_hang)
@@ -71,12 +71,12 @@ def init(
 
 
 def is_initialising() -> bool:
-    """Say whether ``init`` runs now."""
+    """Return whether ``init`` runs now."""
     return _lock.locked()
 
 
 def substitute(world: World, listener: Listener, stop: Callable[[], None]) -> bool:
-    """Watch over a program that has not called ``init``, and return whether that is done; ``init`` calls ``stop``."""
+    """Record that a program without ``init`` is watched, and return whether it may be; ``init`` calls ``stop``."""
     global _stop_substitute
     settings = _settings(DEFAULT_HANG_AFTER, "warn")
     with _lock:
@@ -103,7 +103,7 @@ def _settings(hang_after: float, on_hang: str) -> Settings | None:
 
 
 def _watch(world: World, settings: Settings | None) -> Watch | None:
-    """Watch over a world of several processes; in a world of one nobody waits for anybody."""
+    """Watch a world of several processes; a world of one needs no watch."""
     if settings is None or not isinstance(world.listener, Sentinel):
         return None
     watch = Watch(world, world.listener, settings)

@@ -1,8 +1,8 @@
 """Find ranks that are slower than their peers, from how long each is busy between two waits. Pure.
 
-Theory. Ranks in step take equally long for a step; a slow one is *busy* longer and *waits* less, and its peers wait for
-it. Busy time needs no clock in common. The median of many short looks tells a slow rank from one that stood still once
-(a collection of garbage, a save); the spread of the looks tells how sure that is.
+Theory. All ranks take equally long for a step; a slow rank is *busy* longer and *waits* less, and its peers wait for
+it. Busy time needs no common clock. The median of many short measurements tells a slow rank from one that paused once
+(garbage collection, a save); their spread tells how certain that is.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _ERROR = 1.4826 * 1.2533
 
 
 class Pace:
-    """How long one rank is busy a step, over the last ``WINDOW`` steps."""
+    """Measure how long one rank is busy a step, over the last ``WINDOW`` steps."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[int, float]] = deque()
         self._steps = 0
         self._before: tuple[float, int, float] | None = None
 
-    def look(self, now: float, waits: int, waited: float) -> None:
-        """Take note of how many waits were entered until ``now``, and of the seconds spent in them."""
+    def record(self, now: float, waits: int, waited: float) -> None:
+        """Record how many waits were entered until ``now``, and the seconds spent in them."""
         if self._before is None:
             self._before = now, waits, waited
             return
@@ -45,7 +45,7 @@ class Pace:
             self._steps -= self._looks.popleft()[0]
 
     def measure(self) -> tuple[float, float]:
-        """Return busy seconds a step and the standard error of that; zeros before there are enough steps."""
+        """Return the busy seconds a step and their standard error; zeros before there are enough steps."""
         if self._steps < WINDOW or len(self._looks) < _FEWEST_LOOKS:
             return 0.0, 0.0
         busy = [seconds for _, seconds in self._looks]
@@ -56,7 +56,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """``rank`` takes ``ratio`` times as long as the median rank, and all lose ``seconds`` a step by it."""
+    """``rank`` takes ``ratio`` times as long as the median rank, and all ranks lose ``seconds`` a step by it."""
 
     rank: int
     ratio: float
@@ -64,9 +64,9 @@ class Straggler:
 
 
 def stragglers(paces: Mapping[int, tuple[float, float]]) -> tuple[Straggler, ...]:
-    """Return the ranks that are surely slow, the slowest first; ``paces`` are what ``Pace.measure`` returned, by rank.
+    """Return the ranks that are certainly slow, the slowest first; ``paces`` has what ``Pace.measure`` returned.
 
-    Of two ranks that differ, the slower one: what is normal for a step nobody knows.
+    Of two ranks that differ, the slower one counts: the normal time of a step is unknown.
     """
     known = {rank: pace for rank, pace in paces.items() if pace[0] > 0}
     if len(known) < 2:

@@ -1,4 +1,4 @@
-"""What torch.distributed knows of its collectives: how many were begun and ended, and when it gives up."""
+"""Read torch's records of its collectives: how many were begun and have ended, and when they time out."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MOST_CALLS = 96
 
 
 def flight() -> Flight | None:
-    """Return what collectives were begun and have ended; None where torch does not say.
+    """Return how many collectives were begun and have ended; None where torch does not record that.
 
-    Those of DDP's reducer and of compiled code are among them. The recorder is private API, which is looked at first.
+    Those of DDP's reducer and of compiled code are included. The recorder is private API, which is checked first.
     """
     if _read is None or not dist.is_initialized():
         return None
@@ -53,7 +53,7 @@ def _is_of_all(entry: Any) -> bool:
     return entry["process_group"][0] == _DEFAULT and not entry["is_p2p"]
 
 
-def group_in_words(name: str) -> str:
+def describe_group(name: str) -> str:
     """Return ``group 2 (ranks 0-1)``, or the description that the program has given."""
     world: Any = distributed_c10d._world
     for group, known in world.pg_names.items():

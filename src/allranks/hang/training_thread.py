@@ -1,10 +1,10 @@
 """Observe the training thread from another thread: what it is in, and since when it has made no progress.
 
-Signs of progress, of which the training thread alone can give any:
+Signs of progress, which only the training thread can give:
 
 - its stamps (``world.progress``), and the collectives that torch counts: nothing else counts where there is a stamp;
 - its Python stack has changed;
-- the kernel has seen it begin another wait: a loop that is in the same call at every look is not one long call.
+- the kernel has seen it begin another wait: a loop that is in the same call at every snapshot is not one long call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from allranks.hang import kernel, stacks
 from allranks.hang.callee import waits_for_device
-from allranks.hang.detect import flight, group_in_words, in_lockstep, peer_of
+from allranks.hang.detect import describe_group, flight, in_lockstep, peer_of
 from allranks.hang.flight import Flight
 from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.sites import classify, place
@@ -36,7 +36,7 @@ _PAIRED = {"send": "to", "recv": "from", "isend": "to", "irecv": "from"}
 
 
 class TrainingThread:
-    """Looks at one thread of this process (default: the main one). For one thread at a time; never waits."""
+    """Observe one thread of this process (default: the main one). For one thread at a time; never waits."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class TrainingThread:
         self._used = deque([(now(), time.process_time(), kernel.transferred())], maxlen=_LOOKS)
         self._pace = Pace()
 
-    def beat(self) -> Heartbeat:
-        """Look, and return what is seen."""
+    def heartbeat(self) -> Heartbeat:
+        """Return the heartbeat now."""
         now, frame, begun = self._now(), self.frame(), flight()
         at = tuple((step.f_code, step.f_lasti) for step in stacks.walk(frame))
         stack = stacks.read(frame)
@@ -95,13 +95,13 @@ class TrainingThread:
             noise=noise,
             group=group,
             peer=peer,
-            limit=self._progress.limit if stamped and phase == "meeting" else 0.0,
+            limit=self._progress.limit if stamped and phase == "exchange" else 0.0,
             lockstep=in_lockstep(),
         )
 
     def pace(self) -> None:
-        """Take note of waits and busy time: a look for stragglers, cheap enough to be taken often."""
-        self._pace.look(self._now(), self._progress.waits, self._progress.waited)
+        """Record waits and busy time, for stragglers; cheap enough to be called often."""
+        self._pace.record(self._now(), self._progress.waits, self._progress.waited)
 
     @property
     def thread(self) -> int:
@@ -121,7 +121,7 @@ class TrainingThread:
             self._signs, self._moved = signs, now
 
     def _partners(self, what: str, frame: FrameType | None, begun: Flight | None) -> tuple[str, int]:
-        """Return the group, if it is not that of all ranks, and the rank with which one of torch's calls waits."""
+        """Return the group, if that is not all ranks, and the rank with which a call of torch waits."""
         calls = [step for step in stacks.walk(frame) if step.f_code.co_name == what] if what in _PAIRED else []
         peer = peer_of(calls[0], what) if calls else None
         pending = begun.pending if begun is not None and begun.begun == begun.ended and not calls else ()
@@ -139,7 +139,7 @@ class TrainingThread:
         return phase, what
 
     def _use(self, now: float) -> tuple[float, float]:
-        """Return the cores, and the bytes a second, that the process has used over the last looks."""
+        """Return the cores, and the bytes a second, that the process has used over the last snapshots."""
         then, cpu, moved = self._used[0]
         used = now, time.process_time(), kernel.transferred()
         self._used.append(used)
@@ -151,11 +151,11 @@ def _in_full(what: str, group: str, peer: int) -> str:
     """Return a call with the group, or the rank, with which it is made."""
     if peer >= 0:
         return f"{what} {_PAIRED[what]} rank {peer}"
-    return f"{what} in {group_in_words(group)}" if group else what
+    return f"{what} in {describe_group(group)}" if group else what
 
 
 def collectives_of(threads: Mapping[str, FrameType]) -> Iterator[str]:
-    """Yield a line for every thread, beside the one that trains, that waits for one of JAX's programs."""
+    """Yield a line for every thread, except the one that trains, that waits for a program of JAX."""
     for name, frame in threads.items():
         stack = stacks.read(frame)
         phase, what = classify(stack)

@@ -1,8 +1,9 @@
-"""This rank's watch: two threads take snapshots, send heartbeats, judge and answer. One never waits for the store.
+"""Run the watch of this rank: two threads take snapshots, send heartbeats, judge and answer.
 
-``allranks-look`` looks at the training thread, keeps the last beat, re-arms the dump of stacks that needs no Python,
-and opens the endpoint for the doctor. ``allranks-heartbeat`` carries the beat to the store, and judges. Where the store
-does not answer any more (its rank is stopped), the first thread is left to say so.
+``allranks-look`` observes the training thread, keeps the last heartbeat, re-arms the dump of stacks that needs no
+Python, and opens the endpoint for the doctor; it never waits for the store. ``allranks-heartbeat`` puts the heartbeat
+into the store, and judges. Where the store does not answer any more (its rank is stopped), the first thread reports
+that.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ _LEAVING = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``limit`` is in seconds: how long a rank may stand still."""
+    """``limit`` is in seconds: how long a rank may make no progress."""
 
     limit: float
     policy: Policy
 
 
 def period(limit: float, size: int) -> float:
-    """Return the seconds between two beats."""
+    """Return the seconds between two heartbeats."""
     return max(min(_EVERY, limit / 8), size / _MOST_BEATS)
 
 
 class Listener(FailureListener, Protocol):
-    """What a watch needs to know of the other ranks beside their words in the store, and how it ends the job."""
+    """What a watch needs to know of the other ranks beside their reports in the store, and how it ends the job."""
 
     @property
     def near(self) -> Mapping[int, int]:
@@ -75,7 +76,7 @@ class Listener(FailureListener, Protocol):
         """End the job, on all ranks, because of the failure of any rank. Returns at once."""
 
     def at_end(self, farewell: Callable[[], None]) -> None:
-        """Have ``farewell`` called when the process ends in order, while the store is still there."""
+        """Call ``farewell`` when the process ends in order, while the store still works."""
 
 
 class Watch:
@@ -85,7 +86,7 @@ class Watch:
         self._world, self._listener, self._settings = world, listener, settings
         self._every = period(settings.limit, world.size)
         self._training_thread = TrainingThread(world.rank)
-        self._beat = self._training_thread.beat()
+        self._heartbeat = self._training_thread.heartbeat()
         self._looking = threading.Lock()
         self._over = threading.Event()
         self._asked: float | None = None  # since when the store has not answered
@@ -120,26 +121,29 @@ class Watch:
             self._endpoint.close()
 
     def _guard(self, work: Callable[[], None]) -> None:
-        """A fault in the watch must not end the training that it watches."""
+        """Run a step of the watch; an error in it must not end the training that it watches."""
         try:
             work()
         except Exception:
-            say(f"rank {self._world.rank}: the hang watch has ended, by its own fault:\n{traceback.format_exc()}")
+            write_stderr(f"rank {self._world.rank}: the hang watch has ended with an error:\n{traceback.format_exc()}")
 
-    # What the alarm asks for.
+    # What the alarm needs.
 
-    def beat(self) -> Heartbeat:
-        return self._beat
+    def heartbeat(self) -> Heartbeat:
+        return self._heartbeat
 
     def snapshot(self, *, threads: bool) -> RankSnapshot:
         with self._looking:
-            beat = self._beat = self._training_thread.beat()
-            stack, branch = stacks.in_words(self._training_thread.frame()), rank_branch(self._training_thread.frame())
+            heartbeat = self._heartbeat = self._training_thread.heartbeat()
+            stack, branch = (
+                stacks.format_stack(self._training_thread.frame()),
+                rank_branch(self._training_thread.frame()),
+            )
         others = stacks.of_others(self._training_thread.thread) if threads else {}
         near = {rank: kernel.state(pid) for rank, pid in self._listener.near.items()}
-        words = {name: stacks.in_words(frame) for name, frame in others.items()}
+        words = {name: stacks.format_stack(frame) for name, frame in others.items()}
         return RankSnapshot(
-            beat, stack, words, near, history() if threads else NO_CALLS, tuple(collectives_of(others)), branch
+            heartbeat, stack, words, near, history() if threads else NO_CALLS, tuple(collectives_of(others)), branch
         )
 
     # The thread that looks.
@@ -157,12 +161,12 @@ class Watch:
             if time.monotonic() >= due:
                 due = time.monotonic() + self._every
                 with self._looking:
-                    self._beat = self._training_thread.beat()
+                    self._heartbeat = self._training_thread.heartbeat()
                 self._arm()
                 self._check_store()
 
     def _arm(self) -> None:
-        """Have all stacks written by a thread of C, should Python not come back here."""
+        """Arm a thread of C that writes all stacks, if Python does not come back here in time."""
         if self._dump is not None:
             if self._dump.tell():
                 self._dump.seek(0)
@@ -170,17 +174,17 @@ class Watch:
             faulthandler.dump_traceback_later(max(1.0, 0.9 * self._settings.limit), file=self._dump)
 
     def _check_store(self) -> None:
-        """Speak where the heartbeat cannot: its store does not answer, and this rank stands still."""
+        """Report a hang where the heartbeat thread cannot: its store does not answer, and this rank is stuck."""
         asked, limit = self._asked, self._settings.limit
-        if asked is None or time.monotonic() - asked < limit or self._beat.still < limit or self._said_so:
+        if asked is None or time.monotonic() - asked < limit or self._heartbeat.still < limit or self._said_so:
             return
         self._said_so = True
         states = {rank: kernel.state(pid) for rank, pid in self._listener.near.items()}
         able = [rank for rank, state in states.items() if rank and state not in _MUTE_STATES]
         if able and self._world.rank > min(able):
             return  # one rank of each machine is enough
-        text = messages.mute_store(self._beat, self._world.hosts, state=states.get(0, ""), seconds=limit)
-        say(text)
+        text = messages.mute_store(self._heartbeat, self._world.hosts, state=states.get(0, ""), seconds=limit)
+        write_stderr(text)
         if self._settings.policy == "end":
             self._end_without_a_store(text.partition("\n")[0])
 
@@ -200,7 +204,7 @@ class Watch:
             while not self._over.is_set():
                 self._asked = time.monotonic()
                 alarm.tick()
-                if self._world.is_main and self._beat.pace and self._world.size <= _MOST_PACES:
+                if self._world.is_main and self._heartbeat.pace and self._world.size <= _MOST_PACES:
                     self._find_stragglers()
                 self._asked = None
                 self._over.wait(self._every)
@@ -212,31 +216,31 @@ class Watch:
         waits = messages.first_waiting(case)
         flags = os.environ.get("XLA_FLAGS", "")
         limits = Limits(self._world.timeout, torch_timeout(waits.group if waits else ""), flags)
-        say(messages.report(case, self._world.hosts, limits))
+        write_stderr(messages.report(case, self._world.hosts, limits))
         if self._settings.policy == "end" and not case.diagnosis.at_work:
             self._end(case)
 
     def _with_dumps(self, case: Case) -> Case:
-        """Put in what C wrote of ranks of this machine that do not answer: their last look is older."""
+        """Add the stacks that C wrote for ranks of this machine that do not answer: their last snapshot is older."""
         seen, snapshots = list(case.seen), dict(case.snapshots)
         for rank in case.diagnosis.culprits:
-            pid, beat = self._listener.near.get(rank), case.seen[rank].beat
-            if pid is None or beat is None or rank in case.snapshots:
+            pid, heartbeat = self._listener.near.get(rank), case.seen[rank].heartbeat
+            if pid is None or heartbeat is None or rank in case.snapshots:
                 continue
             path = endpoint.name(self._job, rank, pid).stacks
             if path.exists() and (text := path.read_text(errors="replace")):
                 frames = stacks.threads_of_dump(text)[-1]
                 phase, what = classify(frames)
-                since = case.when - beat.when
-                beat = replace(beat, phase=phase, what=what, where=place(frames), kernel="", since=since)
-                seen[rank] = replace(seen[rank], beat=beat, is_written=True)
-                snapshots[rank] = RankSnapshot(beat, stacks.dumped_in_words(frames), {}, {})
+                since = case.when - heartbeat.when
+                heartbeat = replace(heartbeat, phase=phase, what=what, where=place(frames), kernel="", since=since)
+                seen[rank] = replace(seen[rank], heartbeat=heartbeat, is_written=True)
+                snapshots[rank] = RankSnapshot(heartbeat, stacks.format_dump(frames), {}, {})
         return replace(case, seen=tuple(seen), snapshots=snapshots)
 
     def _end(self, case: Case) -> None:
         culprits = case.diagnosis.culprits or (self._world.rank,)
-        beat = case.seen[culprits[0]].beat
-        where = beat.where.partition(" in ")[0] if beat else ""
+        heartbeat = case.seen[culprits[0]].heartbeat
+        where = heartbeat.where.partition(" in ")[0] if heartbeat else ""
         failure = self._failure(culprits[0], f"HANG: {messages.headline(case, self._world.hosts)}", where)
         self._listener.end_all(failure)
         if "ALLRANKS_CONTROL" not in os.environ:
@@ -248,18 +252,27 @@ class Watch:
         return Failure(rank, self._world.hosts[rank], what, time.time(), where=where, exit_code=EXIT_CODE)
 
     def _report_end(self) -> None:
-        say(f"HANG: it is over: rank {self._world.rank} goes on")
+        write_stderr(f"HANG: the hang is over: rank {self._world.rank} makes progress again")
 
     def _find_stragglers(self) -> None:
-        """Rank 0: name a rank once, when it begins to be slow; and again once it was as fast as the others."""
-        beats = [Heartbeat.from_json(loads(text)) for text in self._world.store.list("beat/").values()]
-        slow = {one.rank: one for one in stragglers({beat.rank: (beat.pace, beat.noise) for beat in beats})}
+        """Report, on rank 0, a rank once when it begins to be slow; and again after it was as fast as the others."""
+        heartbeats = [Heartbeat.from_json(loads(text)) for text in self._world.store.list("beat/").values()]
+        slow = {
+            one.rank: one
+            for one in stragglers({heartbeat.rank: (heartbeat.pace, heartbeat.noise) for heartbeat in heartbeats})
+        }
         for rank, one in slow.items():
             if rank not in self._slow:
-                say(messages.straggler(one, next(beat for beat in beats if beat.rank == rank), self._world.hosts[rank]))
+                write_stderr(
+                    messages.straggler(
+                        one,
+                        next(heartbeat for heartbeat in heartbeats if heartbeat.rank == rank),
+                        self._world.hosts[rank],
+                    )
+                )
         self._slow = slow
 
-    # The door.
+    # The endpoint for `allranks doctor job`.
 
     def _open_endpoint(self) -> None:
         try:
@@ -267,18 +280,18 @@ class Watch:
             self._endpoint = endpoint.Endpoint(at, self._answer)
             self._dump = at.stacks.open("wb+", buffering=0)
         except (AllranksError, OSError) as error:
-            say(f"allranks doctor cannot ask this rank: {error}")
+            write_stderr(f"rank {self._world.rank}: allranks doctor job cannot query this rank: {error}")
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         if question.get("want") == "beats":
-            beats = self._world.store.list("beat/").values()
+            heartbeats = self._world.store.list("beat/").values()
             ended = {str(rank): why for rank, why in departures.read(self._world.store).items()}
-            return {"beats": [loads(text) for text in beats], "ended": ended}
+            return {"beats": [loads(text) for text in heartbeats], "ended": ended}
         me = {**asdict(self._world.identity), "pid": os.getpid(), "command": sys.argv, "limit": self._settings.limit}
         return {"rank": me, "sight": self.snapshot(threads=bool(question.get("threads"))).to_json()}
 
 
-def say(text: str) -> None:
-    """Write to stderr past Python's own stream, whose lock the training thread may hold."""
+def write_stderr(text: str) -> None:
+    """Write to stderr, not through Python's stream, whose lock the training thread may hold."""
     lines = "".join(f"allranks: {line}".rstrip() + "\n" for line in text.splitlines() if line.strip())
     os.write(2, lines.encode(errors="backslashreplace"))

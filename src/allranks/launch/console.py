@@ -161,7 +161,7 @@ class Console:
             self.note(f"allranks: {count}: {'in the log files' if self._logs else '--log-dir keeps them'}")
 
     def tail(self, rank: int, lines: int = 20) -> tuple[str, ...]:
-        """Return the last lines of a rank (``TAIL`` at most) of both streams, without colours; unfinished lines last."""
+        """Return the last lines of a rank (``TAIL`` at most) of both streams, without colours; unfinished ones last."""
         last = [*self._tails[rank]]
         for stream in ("out", "err"):
             last += self._readers[rank, stream].unfinished()

@@ -66,7 +66,7 @@ class ControlSocket:
             return
 
     def mark_failed(self) -> None:
-        """Write the file that marks that a rank has failed; a rank looks for it when SIGTERM comes (``world.sigterm``)."""
+        """Write the file that marks that a rank has failed; a rank looks for it at a SIGTERM (``world.sigterm``)."""
         with open(f"{self.path}.failed", "wb"):
             pass
 

@@ -29,7 +29,7 @@ RESET = b"\x1b[0m"
 
 
 def clean(text: bytes, *, color: bool) -> bytes:
-    """Return ``text`` without codes that move the cursor, ring or set a title; ``color`` keeps colours and ends them."""
+    """Return ``text`` without codes that move the cursor, ring or set a title; ``color`` keeps and ends colours."""
     if b"\x1b" not in text and b"\r" not in text and b"\x08" not in text and b"\x07" not in text:
         return text
     if not color:

@@ -14,7 +14,7 @@ from typing import Any
 from allranks.digest import digest, show
 from allranks.errors import name_ranks
 from allranks.findings import Row, Verdict, error, notes, ok
-from allranks.world.claims import by_claim, who_says_what
+from allranks.world.claims import by_claim, describe_groups
 
 Groups = list[list[int]]
 _MOST_GROUPS, _MOST_PLACES, _MOST_SHOWN = 8, 4, 60
@@ -83,7 +83,7 @@ def _describe(place: str, groups: Groups, flat: Mapping[int, Mapping[str, Any]])
         there = flat[ranks[0]]
         value = _short(json.dumps(there[place])) if place in there else "(none)"
         by_value.setdefault(value, []).extend(ranks)
-    return (f"{place}: " if place else "") + who_says_what(by_value.items())
+    return (f"{place}: " if place else "") + describe_groups(by_value.items())
 
 
 def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""The world as one rank sees it: who we are, and how we talk."""
+"""Define World: the rank and its size, and the collectives of small values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from allranks.callsite import call_site
 from allranks.clock import Clock, SystemClock
 from allranks.errors import AllranksError, Mismatch
 from allranks.world import main_rank_section, outcome
-from allranks.world.claims import Ticket, by_claim, minority, who_says_what
+from allranks.world.claims import Ticket, by_claim, describe_groups, minority
 from allranks.world.codec import Value, pack, unpack
 from allranks.world.exchange import Decide, Exchanger
-from allranks.world.failure_listener import Alone, FailureListener
+from allranks.world.failure_listener import FailureListener, SingleRankListener
 from allranks.world.guards.detect import one_rank
 from allranks.world.program_exchanges import ProgramExchanges
 from allranks.world.progress import progress
@@ -46,14 +46,14 @@ class Identity:
 
 
 class World:
-    """N ranks that run the same program. Made by ``allranks.init()``; every rank holds its own.
+    """N ranks that run the same program. Made by ``allranks.init()``; every rank has its own object.
 
     Every method below that is not a property is collective: **every rank must call it, in the same order**, from one
     thread. Values are JSON values or bytes (a tuple comes back as a list), meant to be small: they travel through the
     coordinator's key-value store, not over the accelerators' network, so no device is touched and nothing is compiled.
-    ``timeout`` is in seconds (default: the world's own); past it, every rank raises the same BarrierTimeout, which
-    names the missing ranks. Ranks that made different calls all raise Mismatch. Inside ``on_main`` and other code that
-    only one rank runs, they raise CollectiveOnOneRank.
+    ``timeout`` is in seconds (default: the world's); after it, every rank raises the same BarrierTimeout, which names
+    the missing ranks. Ranks that made different calls all raise Mismatch. Inside ``on_main`` and other code that only
+    one rank runs, these methods raise CollectiveOnOneRank.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class World:
         self.identity = identity
         self.store = store
         self.clock = clock or SystemClock()
-        self.listener = listener or Alone()
+        self.listener = listener or SingleRankListener()
         self.timeout = timeout
         self.fanout = fanout
         self.program_exchanges = ProgramExchanges(self.line("x"))
@@ -105,7 +105,7 @@ class World:
 
     @property
     def backend(self) -> str:
-        """What carries the world: ``single``, ``simulated``, ``jax`` or ``torch``."""
+        """The backend of the world: ``single``, ``simulated``, ``jax`` or ``torch``."""
         return self.identity.backend
 
     @property
@@ -114,7 +114,7 @@ class World:
         return self.rank == 0
 
     def line(self, name: str) -> Exchanger:
-        """Return a line of exchanges of its own, for another thread; ``name`` is the first word of its keys."""
+        """Return an exchanger with its own count, for another thread; ``name`` is the first word of its keys."""
         return Exchanger(
             self.store,
             self.clock,
@@ -127,15 +127,15 @@ class World:
         )
 
     def exchange(self, op: str, name: str, value: Value, *, decide: Decide, timeout: float | None = None) -> Value:
-        """Meet all ranks; return, on every rank, what ``decide(values of ranks 0 ... size-1)`` returned on rank 0.
+        """Exchange values with all ranks; return ``decide(values of all ranks)`` of rank 0 on every rank.
 
-        The base of all calls below. ``op`` and ``name`` must be the same on every rank (Mismatch otherwise); what
-        ``decide`` raises, every rank raises.
+        The base of all calls below. ``op`` and ``name`` must be the same on every rank (Mismatch otherwise); an
+        exception of ``decide`` is raised on every rank.
         """
         main_rank_section.refuse(f"{op} {name!r}")
         ticket = Ticket(op, name, call_site())
         limit = self.timeout if timeout is None else timeout
-        before = progress.enter("meeting", f"{op} {name!r}")
+        before = progress.enter("exchange", f"{op} {name!r}")
         progress.limit = limit
         try:
             return self.program_exchanges.exchange(ticket, value, decide=decide, timeout=limit)
@@ -143,7 +143,7 @@ class World:
             progress.leave(before)
 
     def barrier(self, name: str = "barrier", timeout: float | None = None) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has called."""
         self.exchange("barrier", name, None, decide=lambda _: None, timeout=timeout)
 
     def broadcast(
@@ -184,7 +184,7 @@ class World:
         return cast(float, self.exchange("max", name, value, decide=builtins.max, timeout=timeout))
 
     def agree(self, value: Value, *, name: str = "agree", timeout: float | None = None) -> Value:
-        """Return ``value`` if it is equal on all ranks; otherwise every rank raises Mismatch saying who holds what."""
+        """Return ``value`` if it is equal on all ranks; otherwise every rank raises Mismatch saying who has what."""
         return self.exchange("agree", name, value, decide=_the_one_value, timeout=timeout)
 
     def on_main(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -198,9 +198,9 @@ class World:
     def run_on_main(
         self, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any], *, timeout: float | None = None
     ) -> T:
-        """``on_main`` with a ``timeout``: how long the other ranks wait for rank 0, in seconds.
+        """Call ``on_main`` with a ``timeout``: how long the other ranks wait for rank 0, in seconds.
 
-        Inside code that only one rank runs already, ``fn`` is just called: no other rank is here to be told.
+        Inside code that only one rank runs, it just calls ``fn``: no other rank waits.
         """
         if main_rank_section.current() is not None:
             return fn(*args, **kwargs)
@@ -226,18 +226,18 @@ class World:
 
 
 def _name_of(fn: Callable[..., Any]) -> str:
-    """Return a name that is the same on every rank: no ``repr`` with an address in it."""
+    """Return a name that is the same on every rank: not a ``repr`` with an address in it."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__qualname__", type(fn).__qualname__)
 
 
 def _the_one_value(values: Sequence[Value]) -> Value:
-    """Return the value that all ranks hold. Raises Mismatch saying which ranks hold what."""
+    """Return the value that all ranks have. Raises Mismatch saying which ranks have what."""
     groups = by_claim((rank, json.dumps(pack(value), sort_keys=True)) for rank, value in enumerate(values))
     if len(groups) == 1:
         return values[0]
-    told = who_says_what((_short(text), ranks) for text, ranks in groups.items())
+    told = describe_groups((_short(text), ranks) for text, ranks in groups.items())
     raise Mismatch(f"the ranks hold different values: {told}.", ranks=minority(groups.values()))
 
 

@@ -19,7 +19,7 @@ def by_claim(claims: Iterable[tuple[int, T]]) -> dict[T, list[int]]:
     return groups
 
 
-def who_says_what(groups: Iterable[tuple[str, Iterable[int]]]) -> str:
+def describe_groups(groups: Iterable[tuple[str, Iterable[int]]]) -> str:
     """Return ``ranks 0, 2: this; rank 1: that``, the largest group first."""
     listed = [(words, sorted(ranks)) for words, ranks in groups]
     listed.sort(key=lambda group: (-len(group[1]), group[1]))
@@ -34,8 +34,8 @@ def minority(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
 
 
 def mismatch(what: str, groups: Mapping[str, Iterable[int]], *, remedy: str = "") -> Mismatch:
-    """Return the error for ranks that say different things: ``what``, who says what, and the ranks in the minority."""
-    return Mismatch(f"{what}: {who_says_what(groups.items())}.", ranks=minority(groups.values()), remedy=remedy)
+    """Return the error for ranks that differ: ``what`` differs, who has what, and the ranks in the minority."""
+    return Mismatch(f"{what}: {describe_groups(groups.items())}.", ranks=minority(groups.values()), remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,12 +50,12 @@ class Ticket:
         return f"{self.op} {self.name!r}" + (f" ({self.where})" if self.where else "")
 
     def agrees_with(self, other: Ticket) -> bool:
-        """Say whether two ranks mean the same exchange."""
+        """Return whether two ranks mean the same exchange."""
         return (self.op, self.name) == (other.op, other.name)
 
 
 def difference(tickets: Mapping[Ticket, Iterable[int]]) -> tuple[str, tuple[int, ...]] | None:
-    """Compare the ranks' tickets: None if all agree, else who is where, and the ranks of the minority.
+    """Compare the ranks' tickets; return None if all agree, else who is where, and the ranks of the minority.
 
     >>> difference({Ticket("barrier", "a", ""): [0, 2], Ticket("gather", "b", ""): [1]})
     ("ranks 0, 2: barrier 'a'; rank 1: gather 'b'", (1,))
@@ -64,4 +64,4 @@ def difference(tickets: Mapping[Ticket, Iterable[int]]) -> tuple[str, tuple[int,
     if all(first.agrees_with(ticket) for ticket in tickets):
         return None
     groups = by_claim((rank, (ticket.op, ticket.name)) for ticket, ranks in tickets.items() for rank in ranks)
-    return who_says_what((str(t), sorted(ranks)) for t, ranks in tickets.items()), minority(groups.values())
+    return describe_groups((str(t), sorted(ranks)) for t, ranks in tickets.items()), minority(groups.values())

@@ -1,7 +1,7 @@
-"""What may travel between ranks: JSON values and bytes, never a pickle.
+"""Encode values that are sent between ranks: JSON values and bytes, never a pickle.
 
-A value comes back as JSON gives it back: a tuple returns as a list; NaN and the infinities travel. What would change in
-silence (a dict key that is not a string, a NumPy scalar, a set) is refused.
+A value comes back as JSON gives it: a tuple returns as a list; NaN and the infinities are kept. A value that would
+change silently (a dict key that is not a string, a NumPy scalar, a set) is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Json = Any
 
 
 def pack(value: Value, *, what: str = "value") -> Json:
-    """Return the value in JSON types, bytes (at any depth) wrapped. Raises NotJsonable naming the place."""
+    """Return the value in JSON types, with bytes (at any depth) wrapped. Raises NotJsonable naming the place."""
     if type(value) is int and value.bit_length() > _LONGEST_INT:
         raise NotJsonable(
             f"{what} is an int of {value.bit_length()} bits: expected at most {_LONGEST_INT}.",

@@ -1,4 +1,4 @@
-"""``allranks.init()``: look at the signs, join the other ranks. The only file that knows all kinds of world."""
+"""Find out the kind of world and join it: the only file that knows all kinds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def current() -> World:
 
 
 def _refuse_in_simulated_world() -> None:
-    """Raise AllranksError in a simulated rank: it would get the one world of its process, in which it is alone."""
+    """Raise AllranksError in a simulated rank: it would get the world of its process, which is a world of one."""
     simulated = sys.modules.get("allranks.world.simulated")
     if simulated is not None and (rank := simulated.running_rank()) is not None:
         raise AllranksError(
@@ -74,7 +74,7 @@ def _refuse_in_simulated_world() -> None:
 
 
 def believe(backend: str | None = None) -> Decision:
-    """Return what ``init`` would believe of this process, and join nobody. Raises ContradictingSigns."""
+    """Return what ``init`` would decide for this process, without joining. Raises ContradictingSigns."""
     return read(_launcher_environment(backend))
 
 
@@ -92,7 +92,7 @@ def _launcher_environment(asked: str | None) -> LauncherEnvironment:
 
 
 def _framework(name: str) -> Framework:
-    """Look at a framework; one that is not imported is not imported for it."""
+    """Return the state of a framework; a framework that is not imported is not imported for this."""
     if name not in sys.modules:
         return Framework(installed=find_spec(name) is not None)
     adapter = _adapter(name)
@@ -105,7 +105,7 @@ def _framework(name: str) -> Framework:
 
 
 def _cluster() -> str | None:
-    """Ask JAX's own cluster detection, where the environment alone says nothing."""
+    """Return the cluster that JAX detects, where the environment gives no answer."""
     asking_pays = "jax" in sys.modules or (any(name in os.environ for name in _JAX_KNOWS) and find_spec("jax"))
     if not asking_pays or launcher_of(os.environ) is not None:
         return None
@@ -137,17 +137,19 @@ def _join(decision: Decision, arguments: _Arguments) -> World:
         )
     if size == 1:
         return World(Identity(0, 1, 0, (me.host,), decision.backend), LocalStore(), timeout=arguments.timeout)
-    return _meet(adapter, Identity(rank, size, 0, ("?",) * size, decision.backend), decision, me, arguments)
+    return _exchange_hosts(adapter, Identity(rank, size, 0, ("?",) * size, decision.backend), decision, me, arguments)
 
 
-def _meet(adapter: ModuleType, identity: Identity, decision: Decision, me: ProcessInfo, arguments: _Arguments) -> World:
-    """Have the ranks tell each other where they are, and start to watch over them."""
+def _exchange_hosts(
+    adapter: ModuleType, identity: Identity, decision: Decision, me: ProcessInfo, arguments: _Arguments
+) -> World:
+    """Exchange the ranks' hosts and processes, and start the sentinel."""
     store = adapter.connect()
     sentinel = Sentinel(store, identity.rank, identity.size, me, fail_fast=arguments.fail_fast)
     sentinel.listen()
     world = World(identity, store, timeout=arguments.timeout, listener=sentinel)
-    told = world.all_gather(me.to_json(), name="init")
-    everybody = tuple(ProcessInfo(**one) for one in told)
+    gathered = world.all_gather(me.to_json(), name="init")
+    everybody = tuple(ProcessInfo(**one) for one in gathered)
     local_rank = decision.local_rank if decision.local_rank is not None else local_rank_of(identity.rank, everybody)
     world.identity = replace(identity, local_rank=local_rank, hosts=tuple(one.host for one in everybody))
     sentinel.watch(everybody)

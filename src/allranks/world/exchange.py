@@ -1,22 +1,22 @@
-"""All ranks meet, rank 0 decides, all ranks learn the decision: the one protocol under every call of the world.
+"""Exchange values among all ranks: all send, rank 0 decides, all get the decision; the protocol of every collective.
 
-The k-th exchange of every rank is the same exchange: the number k, counted by each rank for itself, is its identity.
-So a rank that skipped one, or came with another in mind, is found at the next exchange by comparing tickets, not by a
+The k-th exchange of every rank is the same exchange: each rank counts for itself, and the number k identifies it. So a
+rank that skipped an exchange, or makes another call, is found at the next exchange by comparing tickets, not by a
 timeout. Keys of exchange k, below ``<line>/<k>/``:
 
-    up/<rank>   a rank has come, and brings its own value and those of its subtree (tree.py)
-    at/<rank>   a rank that has children in the tree has come, and waits for them
-    down        the outcome: the result, or the error that every rank raises. Written once and for all (``claim``), so
-                an exchange has exactly one outcome on all ranks, also when the rank that makes it up stands still
-    judge       the rank that looks into what went wrong; the others wait for its word in ``down``
+    up/<rank>   a rank has entered, with its value and those of its subtree (tree.py)
+    at/<rank>   a rank that has children in the tree has entered, and waits for them
+    down        the outcome: the result, or the error that every rank raises. Written once (``claim``), so an exchange
+                has exactly one outcome on all ranks, also when the rank that computes it stops
+    judge       the rank that finds out what went wrong; the others wait for its outcome in ``down``
 
-Who writes ``down``: rank 0 when all have come; or the judge, whichever rank first reached its deadline, or learnt that
-a rank is dead. Everybody else, also a rank that comes later, reads it; who waits for the judge's word goes on passing
-values up meanwhile, so that a rank that the last value reached at the deadline is not taken for one that kept it: the
-exchange may still succeed then, by the judge's leave. Keys of earlier exchanges are deleted once all ranks have come
-to exchange k: by then everybody has read them.
+Who writes ``down``: rank 0 when all ranks have entered; or the judge, which is the rank that first reached its deadline
+or learnt that a rank has died. All other ranks read it, also those that enter later. A rank that waits for the judge
+goes on passing values up, so that a rank which the last value reached at the deadline is not taken for the one that
+delayed it: the exchange may still succeed then. Keys of earlier exchanges are deleted once all ranks have entered
+exchange k: by then all have read them.
 
-Some ranks only may meet in the same way (``members``, ``line``): then the first of them is in rank 0's place.
+A subset of ranks can exchange in the same way (``members``, ``line``): then the first of them has rank 0's role.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PASSING = 0.5
 
 
 class _Bundle(NamedTuple):
-    """What rises along the tree: the values of some ranks (where there are any) and who came with which ticket."""
+    """What is passed up the tree: the values of some ranks (where there are any), and the ranks by ticket."""
 
     values: dict[int, Any]
     tickets: dict[Ticket, list[int]]
@@ -52,7 +52,7 @@ class _Bundle(NamedTuple):
 
 @dataclass(slots=True)
 class Exchanger:
-    """One rank's side of all exchanges of one ``line``: those of another line are counted by themselves.
+    """One rank's side of all exchanges of one ``line``; each line counts its own exchanges.
 
     Not for two threads at once.
     """
@@ -68,16 +68,16 @@ class Exchanger:
     line: str = "x"
     # Called, in the thread that waits, when nobody has come after the first look of this many seconds.
     on_wait: Callable[[], None] = lambda: None
-    first_look: float = _FIRST_LOOK
+    first_check: float = _FIRST_LOOK
     count: int = 0
     _mine: list[list[str]] = field(default_factory=list)
     _process: int = field(default_factory=os.getpid)
 
     def exchange(self, ticket: Ticket, value: Value, *, decide: Decide, timeout: float) -> Value:
-        """Meet all members and return what ``decide``, called on the first with the values of all, in order, returned.
+        """Exchange values with all members; return what ``decide(values of all members)`` returned on the first.
 
         Every member must call. Raises, on each of them: Mismatch when the tickets differ, BarrierTimeout, RankDied, or
-        what ``decide`` raised (RemoteError but on the first, where it is not one of our errors).
+        the exception of ``decide`` (as RemoteError except on the first, where it is not one of our errors).
         """
         self._refuse_child(ticket)
         packed = pack(value, what=f"rank {self.rank}: {ticket}: value")
@@ -86,7 +86,7 @@ class Exchanger:
         call = _Call(self, f"{self.line}/{self.count}", ticket, self.clock.now() + timeout, timeout)
         alone = len(self.members) == 1
         agreed = outcome.decided({self.rank: packed}, decide) if alone else call.run(packed, decide)
-        if agreed.all_came:
+        if agreed.all_entered:
             self._forget_earlier()
         return outcome.reveal(agreed, rank=self.rank, ticket=ticket)
 
@@ -155,20 +155,20 @@ class _Call:
     def run(self, value: Json, decide: Decide) -> outcome.Outcome:
         """Return the outcome that all ranks share."""
         try:
-            return self._meet(value, decide)
+            return self._attempt(value, decide)
         except _OverdueError:
             return self._judged(value, decide, None)
         except _DeathError as death:
             return self._judged(value, decide, death.reasons)
 
-    def _meet(self, value: Json, decide: Decide) -> outcome.Outcome:
+    def _attempt(self, value: Json, decide: Decide) -> outcome.Outcome:
         try:
             return self._rise(value, decide) or outcome.Outcome(loads(self._wait(self._down, look_down=False)))
         except _DecidedError as decided:
             return outcome.Outcome(loads(decided.document))
 
     def _rise(self, value: Json, decide: Decide) -> outcome.Outcome | None:
-        """Pass on the values of this rank's subtree; the first decides, as there is nobody to pass them on to."""
+        """Pass up the values of this rank's subtree; the first member decides."""
         me, bundle = self.of, self._collect(value)
         if me.rank == me.members[0]:
             return self._write_down(self._decide(bundle, decide))
@@ -183,7 +183,7 @@ class _Call:
         return f"{self.key}/up/{rank}"
 
     def _collect(self, value: Json) -> _Bundle:
-        """Wait for the children's bundles and add this rank's own value and ticket."""
+        """Wait for the children's bundles and add this rank's value and ticket."""
         me = self.of
         bundle = _Bundle({} if value is None else {me.rank: value}, {self.ticket: [me.rank]})
         place = me.members.index(me.rank)
@@ -204,15 +204,17 @@ class _Call:
         return outcome.decided({r: bundle.values.get(r) for r in self.of.members}, decide)
 
     def _judged(self, value: Json, decide: Decide, dead: dict[int, str] | None) -> outcome.Outcome:
-        """Make up the outcome of an exchange that failed, or wait for the word of the rank that was faster to do so,
-        and pass on what comes meanwhile; if that one dies or stands still, that is the outcome."""
+        """Compute the outcome of a failed exchange, or wait for that of the rank that was first to do so.
+
+        Values that arrive meanwhile are passed on. If the judging rank dies or stops, that is the outcome.
+        """
         me = self.of
         faster = me.claim(f"{self.key}/judge", me.rank)
         judge = me.rank if faster is None else int(faster)
         late = replace(self, deadline=me.clock.now() + _GRACE, judge=judge)
         try:
             if faster is not None:
-                return late._meet(value, decide)
+                return late._attempt(value, decide)
             return self._died(dead) if dead else late._overdue(value, decide)
         except _DecidedError as decided:
             return outcome.Outcome(loads(decided.document))
@@ -229,7 +231,7 @@ class _Call:
         return proposed if faster is None else outcome.Outcome(faster)
 
     def _overdue(self, value: Json, decide: Decide) -> outcome.Outcome:
-        """Say, as the judge, who did not come; where all came, who keeps the values of others for too long."""
+        """Find, as the judge, the ranks that did not enter; where all did, the ranks that did not pass values on."""
         me = self.of
         while True:
             missing, stalled = self._late()
@@ -241,7 +243,7 @@ class _Call:
                 slow = stalled[0]
                 with contextlib.suppress(KeyTimeout):
                     me.store.wait(self._down if slow == me.members[0] else self._up(slow), _PASSING)
-                self._look_down()
+                self._check_down()
                 stalled = sorted({*stalled} & {*self._late()[1]})
             if late := missing or stalled:
                 places = me.locate(late)
@@ -250,7 +252,7 @@ class _Call:
                 )
 
     def _late(self) -> tuple[list[int], list[int]]:
-        """Return the ranks that have not come, and, where all have, those that have all they wait for and keep it."""
+        """Return the ranks that have not entered, and, where all have, those that did not pass on their values."""
         me = self.of
         keys = me.store.list(f"{self.key}/")
         risen = {place for place, rank in enumerate(me.members) if self._up(rank) in keys}
@@ -260,8 +262,8 @@ class _Call:
         return missing, stalled
 
     def _wait(self, key: str, *, look_down: bool) -> bytes:
-        """Wait for a key until the deadline, with a look at the dead (and at the outcome) now and then."""
-        me, look = self.of, self.of.first_look
+        """Wait for a key until the deadline; check for deaths (and for the outcome) now and then."""
+        me, look = self.of, self.of.first_check
         while True:
             left = self.deadline - me.clock.now()
             if left <= 0:
@@ -272,12 +274,12 @@ class _Call:
                 me.on_wait()
                 look = min(look * 2, _LONGEST_LOOK)
             if look_down:
-                self._look_down()
+                self._check_down()
             dead = departures.read(me.store)
             if dead and (self.judge is None or self.judge in dead):
                 raise _DeathError(dead)
 
-    def _look_down(self) -> None:
+    def _check_down(self) -> None:
         if (document := self.of.store.get(self._down)) is not None:
             raise _DecidedError(document)
 

@@ -1,8 +1,8 @@
-"""The failures, and the questions between ranks, in the store. Whoever adds one wakes all ranks.
+"""Share failures, and queries between ranks, in the store; adding one wakes all ranks.
 
 failure/<rank>          how a rank failed
-heard/<rank>            it has heard of a failure
-ask/<question>          ranks that are asked where they are          answer/<question>/<rank>    their answers
+heard/<rank>            the rank has learnt of a failure
+ask/<query>             the ranks that are queried         answer/<query>/<rank>    their answers
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ class SharedStore(HearingStore, Protocol):
     """A store of several processes, which one of them may serve."""
 
     def serves(self) -> bool:
-        """Say whether the other ranks lose the store when this process ends."""
+        """Return whether the other ranks lose the store when this process ends."""
 
     def at_end(self, farewell: Callable[[], None]) -> None:
-        """Have ``farewell`` called when the process ends in order, at the last moment to call ``leave``."""
+        """Call ``farewell`` when the process ends in order, at the last moment to call ``leave``."""
 
     def leave(self, stop: Callable[[], None]) -> None:
         """Leave the store: wait until nobody needs this process for it, end ``hear``, and call ``stop``."""
 
 
 class FailureTable:
-    """One rank's view. ``bell.hear`` is for one thread; the rest for any."""
+    """One rank's view. ``wake_up.hear`` is for one thread; the rest for any."""
 
     def __init__(self, store: SharedStore, rank: int) -> None:
-        self.bell = WakeUp(store)
+        self.wake_up = WakeUp(store)
         self._store = store
         self._rank = rank
         self._answered: set[str] = set()
         self._asked = 0
 
     def post_failure(self, failure: Failure) -> None:
-        """Put up how a rank failed, unless that is known, and ring."""
+        """Post how a rank failed, unless that is known, and wake the others."""
         self._store.claim(f"failure/{failure.rank}", failure.to_json().encode())
-        self.bell.ring()
+        self.wake_up.wake()
 
     def failures(self) -> tuple[Failure, ...]:
         return tuple(Failure.from_json(text.decode()) for text in self._store.list("failure/").values())
 
-    def ask(self, ranks: Sequence[int]) -> str:
-        """Ask ranks where they are; return the question's name."""
+    def query(self, ranks: Sequence[int]) -> str:
+        """Query ranks for where they are; return the name of the query."""
         self._asked += 1
         question = f"{self._rank}-{self._asked}"
         self._store.set(f"ask/{question}", dumps(list(ranks)))
-        self.bell.ring()
+        self.wake_up.wake()
         return question
 
     def await_answer(self, question: str, rank: int, timeout: float) -> None:
@@ -59,13 +59,13 @@ class FailureTable:
         self._store.wait(f"answer/{question}/{rank}", timeout)
 
     def answers(self, question: str) -> dict[int, str]:
-        """Return what the ranks answered so far, by rank, and take the question down."""
+        """Return the answers of ranks so far, by rank, and withdraw the query."""
         found = self._store.list(f"answer/{question}/")
         self._store.delete(f"ask/{question}")
         return {int(key.rpartition("/")[2]): text.decode() for key, text in found.items()}
 
     def questions(self) -> tuple[str, ...]:
-        """Return the questions to this rank that it has not answered."""
+        """Return the queries to this rank that it has not answered."""
         asked = {key.removeprefix("ask/"): loads(ranks) for key, ranks in self._store.list("ask/").items()}
         return tuple(q for q, ranks in asked.items() if self._rank in ranks and q not in self._answered)
 
@@ -74,9 +74,9 @@ class FailureTable:
         self._store.set(f"answer/{question}/{self._rank}", where.encode())
 
     def confirm(self) -> None:
-        """Say that this rank has heard of a failure, and needs the store no more."""
+        """Record that this rank has learnt of a failure, and needs the store no more."""
         self._store.set(f"heard/{self._rank}", b"1")
 
     def confirmed(self) -> set[int]:
-        """Return the ranks that have heard of a failure."""
+        """Return the ranks that have learnt of a failure."""
         return {int(key.removeprefix("heard/")) for key in self._store.list("heard/")}

@@ -1,6 +1,6 @@
-"""What can go wrong on a rank of a simulated world, on demand.
+"""Define the faults of a rank in a simulated world.
 
-``at`` counts the rank's own store operations from 0: the fault happens when the rank is about to do that one.
+``at`` counts the rank's store operations from 0: the fault happens when the rank is about to make that one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The rank stands still for ``seconds`` once (SIGSTOP, a long garbage collection, a slow disk)."""
+    """The rank stops for ``seconds`` once (SIGSTOP, a long garbage collection, a slow disk)."""
 
     rank: int
     seconds: float
@@ -28,9 +28,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The first ``set`` or ``delete`` at or after ``at`` never reaches the store, and the rank is not told.
+    """The first ``set`` or ``delete`` at or after ``at`` never reaches the store, and the rank does not learn that.
 
-    The others, which the store answers, cannot be lost in silence.
+    Other operations need an answer of the store, so they cannot be lost silently.
     """
 
     rank: int
@@ -39,7 +39,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The rank ends without a word; with ``noticed_after`` seconds the backend learns of it, with None never."""
+    """The rank ends without a report; the backend learns of it ``noticed_after`` seconds later (None: never)."""
 
     rank: int
     at: int = 0

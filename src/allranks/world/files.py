@@ -1,4 +1,4 @@
-"""A key-value store in a folder that all ranks of one machine see: it needs no framework, and no process serves it."""
+"""Implement a key-value store in a folder that all ranks of one machine see: without framework and server."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _HIDDEN = "."  # files that are no values
 
 
 class FileStore:
-    """A KeyValueStore in which a key is a file, written whole. Safe for threads and processes of one machine.
+    """A KeyValueStore in which a key is a file, written atomically. Safe for threads and processes of one machine.
 
     A key may not be the folder of another one: ``hang/1`` and ``hang/1/judge`` exclude each other. Every method raises
-    StoreError once the folder is gone.
+    StoreError once the folder has been removed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -84,7 +84,7 @@ class FileStore:
 
     @contextmanager
     def _written(self, key: str, value: bytes) -> Iterator[tuple[Path, Path]]:
-        """Yield a new file that holds the value, and the path that it is for."""
+        """Yield a new file that holds the value, and its final path."""
         path = self._folder / key
         new = path.with_name(f"{_HIDDEN}{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:

@@ -1,6 +1,6 @@
-"""The world over JAX: its coordination service is the store, its own cluster detection finds the coordinator.
+"""Implement the world over JAX: its coordination service is the store, its cluster detection finds the coordinator.
 
-JAX's client is private API (``jax._src.distributed``): it is used in this file only, and looked at before use.
+JAX's client is private API (``jax._src.distributed``): it is used in this file only, and checked before use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_MS = 2**31 - 1
 
 
 class JaxStore:
-    """A KeyValueStore over JAX's coordination service. Safe for threads: a wait does not hold up the others."""
+    """A KeyValueStore over JAX's coordination service. Safe for threads: a wait does not block the others."""
 
     def __init__(self, prefix: str = "allranks/") -> None:
         client = distributed.global_state.client
@@ -95,14 +95,14 @@ class JaxStore:
                 raise
 
     def serves(self) -> bool:
-        """Rank 0 runs the coordination service."""
+        """Return whether this is rank 0, which runs the coordination service."""
         return distributed.global_state.service is not None
 
     def at_end(self, farewell: Callable[[], None]) -> None:
-        """Have ``farewell`` called right after JAX's own shutdown, which waits for all ranks.
+        """Call ``farewell`` right after JAX's own shutdown, which waits for all ranks.
 
         A thread that waits in JAX's client must have ended before Python does: one that returns from C++ into an
-        interpreter that is going away aborts the process (Python < 3.14).
+        interpreter that is shutting down aborts the process (Python < 3.14).
         """
         state: Any = distributed.global_state
         ordinary = state.shutdown
@@ -115,7 +115,7 @@ class JaxStore:
         state.shutdown = shutdown
 
     def leave(self, stop: Callable[[], None]) -> None:
-        """JAX's shutdown has waited for the others, and has ended ``hear``."""
+        """Call ``stop``: JAX's shutdown has waited for the others, and has ended ``hear``."""
         stop()
 
     def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
@@ -156,12 +156,12 @@ def initialised() -> tuple[int, int] | None:
 
 
 def backend_started() -> bool:
-    """Say whether JAX has already started a backend: from then on it is too late to join other ranks."""
+    """Return whether JAX has already started a backend: from then on it cannot join other ranks."""
     return bool(xla_bridge.backends_are_initialized())
 
 
 def detected_cluster() -> str | None:
-    """Return the name of the cluster that JAX's own detection sees around this process (``k8s``, ``gketpu`` ...)."""
+    """Return the name of the cluster that JAX detects around this process (``k8s``, ``gketpu`` ...), None for none."""
     for cluster in clusters.ClusterEnv._cluster_types:
         if not cluster.opt_in_only_method and cluster.is_env_present():
             return cluster.name or cluster.__name__

@@ -1,14 +1,14 @@
 """Decide who this process is, from the launcher's variables and the state of the frameworks.
 
-The launchers, the innermost first: a torchrun that srun started speaks for its own workers, Slurm only for torchrun.
+The launchers, the innermost first: a torchrun that srun started decides for its workers, Slurm only for torchrun.
 
     allranks    ALLRANKS_RANK, ALLRANKS_SIZE                     Slurm    SLURM_PROCID, SLURM_STEP_NUM_TASKS, in a step
     torchrun    RANK, WORLD_SIZE (with a MASTER_ADDR)            TPU      TPU_WORKER_ID, TPU_WORKER_HOSTNAMES
-    Open MPI    OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE       JAX      what its own cluster detection sees
+    Open MPI    OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE       JAX      the result of its own cluster detection
     PMI         PMI_RANK, PMI_SIZE
 
-A framework that is initialised is stronger than all of them: it has met the other ranks. It may have *more* ranks than
-the launcher started (a script that forks its own), never fewer: those would be lost.
+An initialised framework overrides all of them: it has joined the other ranks. It may have *more* ranks than the
+launcher started (a script that forks its own), never fewer: the other processes would be lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INTERACTIVE_STEP = 0xFFFFFFFA
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """``initialised`` is its (rank, size); ``started`` (JAX) that devices were already used, before any joining."""
+    """``initialised`` is its (rank, size); ``started`` (JAX): devices were already used, before joining."""
 
     installed: bool = False
     imported: bool = False
@@ -40,7 +40,7 @@ class Framework:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """One launcher's word; rank and size are None where only JAX's own detection can tell."""
+    """What one launcher says; rank and size are None where only JAX's own detection knows them."""
 
     name: str
     rank: int | None
@@ -51,10 +51,10 @@ class Launcher:
 
 @dataclass(frozen=True, slots=True)
 class LauncherEnvironment:
-    """All that was looked at. ``asked`` is ``init``'s backend argument, ``cluster`` the name of what JAX detects.
+    """All inputs of the decision. ``asked`` is ``init``'s backend argument, ``cluster`` the cluster that JAX detects.
 
-    ``is_child`` says that multiprocessing started this process (``mp.spawn``, a worker of a loader), ``is_importing``
-    that such a child is still importing its parent's main module.
+    ``is_child``: multiprocessing started this process (``mp.spawn``, a worker of a loader); ``is_importing``: such a
+    child is still importing its parent's main module.
     """
 
     environ: Mapping[str, str]
@@ -71,10 +71,10 @@ class LauncherEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Who we are and what carries us.
+    """The rank and size of this process, and the backend of its world.
 
-    ``backend`` is ``single``, ``jax`` or ``torch``; ``address`` is where the ranks are to meet, None where the
-    framework finds that out by itself (or has met already); ``evidence`` says in words what was believed.
+    ``backend`` is ``single``, ``jax`` or ``torch``; ``address`` is the rendezvous, None where the framework finds it
+    itself (or has joined already); ``evidence`` describes the signs that decided.
     """
 
     backend: str
@@ -87,14 +87,14 @@ class Decision:
     local_devices: int | None = None
 
     def unmet(self, seconds: float, why: str) -> BarrierTimeout:
-        """Return the error of a rank that waited for the others in vain: no store tells yet who is missing."""
+        """Return the error of a rank that waited for the others in vain; no store says yet who is missing."""
         return BarrierTimeout(
             f"rank {self.rank}: not all {self.size} ranks met at {self.address} within {seconds:g} s: {why}",
             remedy=f"Were all started, and can they reach that address? ({self.evidence})",
         )
 
     def port_taken(self) -> StoreError:
-        """Return the error of rank 0 where another process listens at the address at which the ranks are to meet."""
+        """Return the error of rank 0 where another process listens at the address of the rendezvous."""
         port = "JAX_COORDINATOR_PORT" if self.backend == "jax" else "MASTER_PORT"
         return StoreError(
             f"rank {self.rank}: cannot listen at {self.address}: another process listens there ({self.evidence}).",
@@ -103,11 +103,11 @@ class Decision:
 
 
 def read(signs: LauncherEnvironment) -> Decision:
-    """Return who we are. Raises ContradictingSigns, naming both signs and the cure."""
+    """Return the decision. Raises ContradictingSigns, naming both signs and what to do."""
     if signs.asked not in (None, "single", *FRAMEWORKS):
         raise AllranksError(f"allranks.init(backend={signs.asked!r}): a backend is None, 'single', 'jax' or 'torch'.")
     launcher = launcher_of(signs.environ, cluster=signs.cluster)
-    met = _met(signs)
+    met = _initialised(signs)
     if met is not None and met[2] > 1:
         return _join_initialised(signs, launcher, met)
     if signs.asked == "single":
@@ -115,25 +115,25 @@ def read(signs: LauncherEnvironment) -> Decision:
     if signs.is_child and met is None:
         _refuse_child(launcher, is_importing=signs.is_importing)
     if launcher is not None:
-        _refuse_two_words(launcher, launchers_of(signs.environ)[1:])
+        _refuse_lost_processes(launcher, launchers_of(signs.environ)[1:])
     if launcher is not None and launcher.size != 1 and not (met and launcher.size is None):
         return _join_launched(signs, launcher, met)
     if launcher is None:
         _refuse_batch_script(signs.environ)
     if met is not None:
-        return Decision(met[0], 0, 1, "", _says_initialised(met))
+        return Decision(met[0], 0, 1, "", _describe_initialised(met))
     name, says = (launcher.name, launcher.says) if launcher is not None else ("", "asked for" if signs.asked else "")
     if signs.asked in FRAMEWORKS and not signs.framework(signs.asked).installed:
         raise ContradictingSigns(
             f"allranks.init(backend={signs.asked!r}) was asked for, but {signs.asked} is not installed here.",
             remedy=f'Install it (pip install "allranks[{signs.asked}]"), or leave backend out.',
         )
-    is_torch = signs.asked == "torch" or (launcher is not None and _imports_torch_alone(signs))
+    is_torch = signs.asked == "torch" or (launcher is not None and _imports_only_torch(signs))
     return Decision("torch" if is_torch else "single", 0, 1, name, says)
 
 
-def _imports_torch_alone(signs: LauncherEnvironment) -> bool:
-    """Whether torch would carry a larger world here: then a world of one leaves what needs a process group, too."""
+def _imports_only_torch(signs: LauncherEnvironment) -> bool:
+    """Return whether torch would carry a larger world here: then a world of one initialises a process group, too."""
     return signs.asked is None and signs.torch.imported and not signs.jax.imported
 
 
@@ -181,10 +181,11 @@ def _in_slurm_step(environ: Mapping[str, str]) -> bool:
     return "SLURM_PROCID" in environ and 0 <= _step(environ) < _FIRST_SPECIAL_STEP
 
 
-def _refuse_two_words(inner: Launcher, others: Iterable[Launcher]) -> None:
-    """A launcher inside another one may start more ranks than that, never fewer.
+def _refuse_lost_processes(inner: Launcher, others: Iterable[Launcher]) -> None:
+    """Raise ContradictingSigns where an outer launcher started more processes than the inner one has ranks.
 
-    Except ours, which takes the outer ones' variables away: those that are there come from one that runs inside.
+    An inner launcher may start more. Ours removes the variables of outer ones: those that are set come from one that
+    runs inside.
     """
     for other in others:
         if inner.name == "allranks" and (inner.rank, inner.size) != (other.rank, other.size):
@@ -201,7 +202,10 @@ def _refuse_two_words(inner: Launcher, others: Iterable[Launcher]) -> None:
 
 
 def _refuse_child(launcher: Launcher | None, *, is_importing: bool) -> None:
-    """A child of a rank is no rank, and several children that nobody has numbered would each take itself for all."""
+    """Raise ContradictingSigns in a child of multiprocessing: a child of a rank is no rank.
+
+    Several children that have no numbers would each run as a single-process world.
+    """
     if launcher is not None and launcher.name == "allranks":
         raise ContradictingSigns(
             f"{launcher.says}, but this process is a child of that rank, started by multiprocessing.",
@@ -217,7 +221,7 @@ def _refuse_child(launcher: Launcher | None, *, is_importing: bool) -> None:
 
 
 def _refuse_batch_script(environ: Mapping[str, str]) -> None:
-    """A batch script has Slurm's size, but no step: it is one process, that somebody meant to be many."""
+    """Raise ContradictingSigns in a batch script: it has Slurm's size, but no step, so it is one process."""
     tasks = _number(environ, "SLURM_NTASKS", 1)
     if tasks == 1 or "SLURM_PROCID" not in environ or _step(environ) == _INTERACTIVE_STEP:
         return
@@ -228,13 +232,13 @@ def _refuse_batch_script(environ: Mapping[str, str]) -> None:
     )
 
 
-def _met(signs: LauncherEnvironment) -> tuple[str, int, int] | None:
-    """Return (framework, rank, size) as the initialised frameworks say."""
+def _initialised(signs: LauncherEnvironment) -> tuple[str, int, int] | None:
+    """Return (framework, rank, size) of the initialised frameworks."""
     said = {name: met for name in FRAMEWORKS if (met := signs.framework(name).initialised) is not None}
     if not said:
         return None
     if len(set(said.values())) > 1:
-        both = " but ".join(_says_initialised((name, *met)) for name, met in said.items())
+        both = " but ".join(_describe_initialised((name, *met)) for name, met in said.items())
         raise ContradictingSigns(f"{both}.", remedy="Initialise both with the same rank and size, or only one of them.")
     name = signs.asked if signs.asked in said else next(iter(said))
     return (name, *said[name])
@@ -244,14 +248,14 @@ def _join_initialised(signs: LauncherEnvironment, launcher: Launcher | None, met
     name, rank, size = met
     if signs.asked not in (None, name):
         raise ContradictingSigns(
-            f"allranks.init(backend={signs.asked!r}) was asked for, but {_says_initialised(met)}.",
+            f"allranks.init(backend={signs.asked!r}) was asked for, but {_describe_initialised(met)}.",
             remedy=f"Leave backend out, or do not initialise {_distributed(name)}.",
         )
     if launcher is not None and launcher.size is not None and launcher.size > size:
         _fewer_than_launched(launcher, met)
     local = launcher.local_rank if launcher is not None and launcher.size == size else None
     where = launcher.name if launcher else ""
-    return Decision(name, rank, size, where, _says_initialised(met), local_rank=local)
+    return Decision(name, rank, size, where, _describe_initialised(met), local_rank=local)
 
 
 def _join_launched(signs: LauncherEnvironment, launcher: Launcher, met: tuple[str, int, int] | None) -> Decision:
@@ -263,7 +267,7 @@ def _join_launched(signs: LauncherEnvironment, launcher: Launcher, met: tuple[st
             f"{launcher.says}, but JAX has already used its devices as a world of one, and cannot join any more.",
             remedy="Call allranks.init() before the first jax.devices(), jax.numpy call or jit.",
         )
-    address, local_devices = meeting_point(signs.environ, launcher.name, launcher.size, backend=backend), None
+    address, local_devices = rendezvous(signs.environ, launcher.name, launcher.size, backend=backend), None
     if address is None and (backend == "torch" or launcher.name == "PMI"):
         raise ContradictingSigns(
             f"{launcher.says}, but nothing says where the ranks can meet.",
@@ -284,9 +288,9 @@ def _join_launched(signs: LauncherEnvironment, launcher: Launcher, met: tuple[st
 
 
 def _carrier(signs: LauncherEnvironment, launcher: Launcher) -> str:
-    """Return the framework whose store carries the world. It decides about nothing else: rank and size are known.
+    """Return the framework whose store carries the world; rank and size are known already.
 
-    The one that was asked for; else the one that is imported; else (both or none) torch under torchrun; else jax.
+    The requested one; else the imported one; else (both or none) torch under torchrun; else jax.
     """
     installed = [name for name in FRAMEWORKS if signs.framework(name).installed]
     wanted = signs.asked or ("jax" if launcher.size is None else None)
@@ -312,13 +316,13 @@ def _carrier(signs: LauncherEnvironment, launcher: Launcher) -> str:
 def _fewer_than_launched(launcher: Launcher, met: tuple[str, int, int]) -> NoReturn:
     name, _, size = met
     raise ContradictingSigns(
-        f"{launcher.says}, but {_says_initialised(met)}: {launcher.size} processes would be {size}-rank worlds, "
+        f"{launcher.says}, but {_describe_initialised(met)}: {launcher.size} processes would be {size}-rank worlds, "
         "each of which takes itself for all.",
         remedy=f"Call allranks.init() first and leave out your own {_distributed(name)} call, or give it all ranks.",
     )
 
 
-def _says_initialised(met: tuple[str, int, int]) -> str:
+def _describe_initialised(met: tuple[str, int, int]) -> str:
     name, rank, size = met
     return f"{_distributed(name)} is initialised as rank {rank} of {size}"
 
@@ -338,7 +342,7 @@ def _number(environ: Mapping[str, str], name: str, default: int = -1) -> int:
 
 
 def _step(environ: Mapping[str, str]) -> int:
-    """Return the number of the Slurm step that we are in, -1 if we are in none."""
+    """Return the number of the Slurm step that this process is in, -1 for none."""
     return _number(environ, "SLURM_STEP_ID", -1)
 
 
@@ -347,10 +351,10 @@ def _step(environ: Mapping[str, str]) -> int:
 _FIRST_PORT, _PORTS = 49152, 8191
 
 
-def meeting_point(environ: Mapping[str, str], launcher: str, size: int | None, *, backend: str) -> str | None:
-    """Return ``host:port``, equal on all ranks; None where it is unknown, or is better found by JAX's own detection.
+def rendezvous(environ: Mapping[str, str], launcher: str, size: int | None, *, backend: str) -> str | None:
+    """Return the rendezvous ``host:port``, equal on all ranks; None where it is unknown, or JAX detects it better.
 
-    ``launcher`` and ``backend`` are the names in ``signs``.
+    ``launcher`` and ``backend`` are the names in `Decision`.
     """
     if size is None:
         return None

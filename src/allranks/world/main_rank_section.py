@@ -1,7 +1,7 @@
-"""A section of code that only one rank runs: no collective may start in it.
+"""Define the section of code that only one rank runs: no collective may start in it.
 
-The world's own exchanges look here; a framework's collectives are watched by guards (guards/). ``one_rank`` opens a
-section (one_rank.py).
+The world's own exchanges check it; a framework's collectives are watched by guards (guards/). ``one_rank`` opens a
+section (guards/detect.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from allranks.errors import CollectiveOnOneRank
 
 @dataclass(frozen=True, slots=True)
 class MainRankSection:
-    """``opened`` is the line that opened it, ``rank`` the one that runs it."""
+    """``opened`` is the line that opened it, ``rank`` the rank that runs it."""
 
     rank: int
     opened: str
@@ -32,9 +32,10 @@ def current() -> MainRankSection | None:
 
 
 def refuse(collective: str, section: MainRankSection | None = None) -> None:
-    """Raise CollectiveOnOneRank if this thread is in a section; ``collective`` says what was about to start.
+    """Raise CollectiveOnOneRank if this thread is in a section; ``collective`` names what was about to start.
 
-    A framework's own thread is in no section: a guard that follows the work there says which ``section`` it came from.
+    A framework's own thread is in no section: a guard that follows the work there passes the ``section`` that it came
+    from.
     """
     section = section or _current.get()
     if section is None:
@@ -50,7 +51,7 @@ def refuse(collective: str, section: MainRankSection | None = None) -> None:
 
 @contextmanager
 def within(section: MainRankSection) -> Iterator[None]:
-    """Take this thread for one that runs the code of a section."""
+    """Run the block as code of a section, in this thread."""
     token = _current.set(section)
     try:
         yield

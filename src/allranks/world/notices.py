@@ -1,21 +1,21 @@
-"""All ranks act at the same call, because of something that one rank has heard: SIGTERM, a clock, a wish.
+"""Let all ranks act at the same call, because of a notice to one rank: SIGTERM, a clock, a request.
 
 Theory. Every rank calls ``arrived(k)`` for k = 1, 2, ... at the same places of its program, once a training step, and
-never waits for the others there. A notice may come to any rank at any time, and the main threads may stand in a
+never waits for the others there. A notice may come to any rank at any time, and the main threads may be in a
 collective, each in another step. So the listening threads vote: each freezes its rank's counter (a main thread that
-comes to its next call now waits) and publishes it; rank 0 makes the target of them, one more than the highest; each
-learns the target and lets its main thread go. No rank had begun its target-th call when the counter was frozen, and all
-will come to it, so they act at the same call. A main thread that stands in a collective holds nobody up: its counter
-stays as it is.
+comes to its next call now waits) and publishes it; rank 0 computes the target, one more than the highest; each thread
+learns the target and releases its main thread. No rank had begun its target-th call when its counter was frozen, and
+all will come to it, so they act at the same call. A main thread in a collective delays no other rank: its counter does
+not change.
 
 Below ``<name>/<n>/``, for the n-th vote:
 
-    what        the notice; who comes second with another one finds it there (``claim``)
-    at/<rank>   the rank's counter, frozen
+    what        the notice; a second rank with another notice finds it there (``claim``)
+    at/<rank>   the rank's frozen counter
     target      the call, or the ranks that did not answer; claimed, so there is one outcome for all
 
-Who is to leave has a grace, then it is killed. After half of it rank 0 reports where the ranks are that have not come
-to the call at which all leave (`allranks.world.overdue`).
+A rank that is to leave has a grace, then it is killed. After half of it rank 0 reports where the ranks are that have
+not come to the call at which all leave (`allranks.world.overdue`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOOK = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What ``rank`` has heard, and ``why``: for a person."""
+    """A notice to ``rank``; ``why`` is for a person."""
 
     kind: Kind
     why: str
@@ -82,7 +82,7 @@ class Notices:
         self._targets: dict[int, Notice] = {}
         self._failure: BarrierTimeout | None = None
         self._leaving = False
-        world.listener.on_ring(self._listen)
+        world.listener.on_wake(self._listen)
 
     @property
     def is_leaving(self) -> bool:
@@ -90,9 +90,9 @@ class Notices:
         return self._leaving
 
     def raise_notice(self, kind: Kind, why: str) -> None:
-        """Have all ranks act at one of the next calls; any rank, from any thread. Does not wait for them.
+        """Make all ranks act at one of the next calls; on any rank, from any thread. Does not wait for them.
 
-        A notice that comes while a vote on one that covers it is pending becomes part of that; after one to leave,
+        A notice that comes while a vote on one that covers it is pending becomes part of that; after a notice to leave,
         there is no other.
         """
         if self._leaving:
@@ -103,13 +103,12 @@ class Notices:
             if Notice(**loads(there)).covers(notice):
                 return
             vote += 1
-        self._world.listener.ring()
+        self._world.listener.wake()
 
     def arrived(self, call: int) -> Notice | None:
-        """Take note that this rank begins its ``call``-th call (1, 2, ...); return what all ranks are to do at it.
+        """Record that this rank begins its ``call``-th call (1, 2, ...); return the notice on which all act at it.
 
-        Waits only while a vote is going on. Raises BarrierTimeout once, on every rank, after a notice to leave whose
-        vote failed.
+        Waits only during a vote. Raises BarrierTimeout once, on every rank, after a notice to leave whose vote failed.
         """
         notice = self._take(call)
         if notice is not None and notice.kind == "leave":
@@ -136,7 +135,7 @@ class Notices:
         return self._targets.pop(self._count, None)
 
     def _listen(self) -> None:
-        """Answer all votes that are called."""
+        """Answer all votes."""
         while (what := self._store.get(f"{self._name}/{self._vote}/what")) is not None:
             self._answer(self._vote, Notice(**loads(what)))
 
@@ -155,7 +154,7 @@ class Notices:
         self._settle(vote, outcome)
 
     def _count_all(self, vote: int, deadline: float) -> Json:
-        """Rank 0: make the target, or name the ranks that did not answer."""
+        """Compute the target on rank 0, or the ranks that did not answer."""
         counters: dict[int, int] = {}
         for rank in range(self._world.size):
             answer = self._wait(f"{self._name}/{vote}/at/{rank}", rank, deadline)
@@ -167,7 +166,7 @@ class Notices:
         return {"target": decide(counters)}
 
     def _wait(self, key: str, rank: int, deadline: float) -> bytes | None:
-        """Wait for what a rank is to say; None where it is gone, or says nothing until the deadline."""
+        """Wait for the counter of a rank; return None where it has ended, or does not answer until the deadline."""
         clock = self._world.clock
         while True:
             try:
@@ -184,7 +183,7 @@ class Notices:
         return loads(self._store.claim(f"{self._name}/{vote}/target", dumps(outcome)))
 
     def _settle(self, vote: int, outcome: Json) -> None:
-        """Take the vote's outcome, and let the main thread go on: called by whichever thread learns it first."""
+        """Take the vote's outcome, and release the main thread; called by the thread that learns it first."""
         notice = Notice(**outcome["notice"])
         with self._lock:
             if vote != self._vote:

@@ -1,4 +1,4 @@
-"""The outcome of an exchange: one JSON document that every rank turns into the same result or the same error."""
+"""Define the outcome of an exchange: one JSON document that every rank turns into the same result or error."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _ENDED = "Look at the output of that rank first: its end is the cause."
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``document`` travels; ``cause``, on the rank that raised it only, is the exception itself."""
+    """``document`` is sent; ``cause`` is the exception itself, only on the rank that raised it."""
 
     document: dict[str, Any]
     cause: Exception | None = None
 
     @property
-    def all_came(self) -> bool:
-        """Whether every rank had come when this was decided."""
+    def all_entered(self) -> bool:
+        """Whether every rank had entered when this was decided."""
         return self.document.get("error") in (None, "mismatch", "one rank", "raised")
 
 
 def decided(values: Mapping[int, Json], decide: Callable[[Sequence[Value]], Value]) -> Outcome:
-    """Let the first of the ranks decide over the values of all; an exception becomes an outcome that all raise."""
+    """Return the outcome of ``decide(values)`` on the first of the ranks; an exception becomes one that all raise."""
     try:
         result = decide([unpack(value) for value in values.values()])
         return Outcome({"result": pack(result, what="the result")})
@@ -79,8 +79,10 @@ def timed_out(
     places: Mapping[int, str],
     host_of: Callable[[int], str],
 ) -> Outcome:
-    """``missing`` did not come; where all came, ``stalled`` held up the rest. ``places`` says where they are, as far as
-    they could be asked."""
+    """Return the outcome of a timeout: ``missing`` did not enter; where all did, ``stalled`` delayed the rest.
+
+    ``places`` says where they are, as far as they answered.
+    """
     late = missing or stalled
     told = _few(f"rank {r} (host {host_of(r)}): {places.get(r, 'gave no sign')}" for r in late)
     if missing:
@@ -97,7 +99,7 @@ def unjudged(judge: int, host: str, *, seconds: float) -> Outcome:
 
 
 def reveal(outcome: Outcome, *, rank: int, ticket: Ticket) -> Value:
-    """Return the result, or raise the error, as this rank should see it."""
+    """Return the result, or raise the error, for this rank."""
     document = outcome.document
     if "result" in document:
         return unpack(document["result"])
@@ -120,7 +122,7 @@ def _error(document: Mapping[str, Any], message: str, *, rank: int, ticket: Tick
 
 
 def remote_error(document: Mapping[str, Any], *, rank: int, where: str) -> RemoteError:
-    """Return the error for this rank that stands for an exception of another; its traceback is a note below ours."""
+    """Return the error that stands for an exception of another rank; its traceback is a note of it."""
     error = RemoteError(
         f"rank {rank}: {where}: rank {document['rank']} raised {document['type']}: {document['message']}",
         rank=document["rank"],

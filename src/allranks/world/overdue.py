@@ -25,19 +25,19 @@ def grace() -> float:
 
 
 def is_known() -> bool:
-    """Return whether a launcher of ours says how long the grace is."""
+    """Return whether our launcher has set the grace."""
     return "ALLRANKS_GRACE" in os.environ
 
 
 def come(world: World) -> None:
-    """Take note that this rank has come to a call at which all leave."""
+    """Record that this rank has come to a call at which all leave."""
     world.store.set(f"{_CAME}{world.rank}", b"1")
 
 
 def watch(world: World, name: str, *, why: str, call: str) -> None:
-    """On rank 0: after half of the grace, print where the ranks are that have not come. Returns at once.
+    """Print, on rank 0 after half of the grace, where the ranks are that have not come. Returns at once.
 
-    ``call`` is what they have not come to. Of several watches, which differ in ``name``, one prints.
+    ``call`` is the call to which they have not come. Of several watches, with different ``name``, one prints.
     """
     thread = threading.Thread(target=_watch, args=(world, name, why, call), name="allranks-overdue", daemon=True)
     thread.start()

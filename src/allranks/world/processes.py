@@ -16,8 +16,11 @@ from allranks.process import is_ending, wait_code_of
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """``host`` is shown to people; processes of one ``machine`` can see each other's ``pid`` (one kernel, one boot, one
-    PID namespace), whatever their hosts are called."""
+    """A rank's process. ``host`` is shown to people.
+
+    Processes of one ``machine`` (one kernel, one boot, one PID namespace) can see each other's ``pid``, whatever the
+    names of their hosts.
+    """
 
     host: str
     pid: int
@@ -28,7 +31,7 @@ class ProcessInfo:
 
 
 def of_this_process(environ: Mapping[str, str]) -> ProcessInfo:
-    """Return this process's presence; ALLRANKS_HOST overrules the host's name."""
+    """Return this process; ALLRANKS_HOST overrides the host's name."""
     return ProcessInfo(environ.get("ALLRANKS_HOST") or socket.gethostname(), os.getpid(), _machine())
 
 
@@ -38,7 +41,7 @@ def local_rank_of(rank: int, everybody: Sequence[ProcessInfo]) -> int:
 
 
 def is_taken(address: str) -> bool:
-    """Say whether a process listens at ``host:port``."""
+    """Return whether a process listens at ``host:port``."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=1.0).close()
@@ -48,7 +51,7 @@ def is_taken(address: str) -> bool:
 
 
 def _machine() -> str:
-    """Return "" where processes cannot be watched this way (not Linux)."""
+    """Return the machine's name, "" where processes cannot be watched this way (not Linux)."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -57,9 +60,9 @@ def _machine() -> str:
 
 
 class ExitWatch:
-    """A thread that calls ``on_death(rank, wait_code)`` for each of ``pids`` (by rank) that ends.
+    """Call ``on_death(rank, wait_code)``, in a thread, for each of ``pids`` (by rank) that ends.
 
-    ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None where the parent was faster to collect it.
+    ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None where the parent collected it first.
     """
 
     def __init__(self, pids: Mapping[int, int], on_death: Callable[[int, int | None], None]) -> None:
@@ -77,7 +80,7 @@ class ExitWatch:
         self._thread.start()
 
     def dying(self) -> set[int]:
-        """Return the ranks whose processes are ending just now, or have ended, whether or not that was told yet."""
+        """Return the ranks whose processes are exiting, or have ended, whether or not that was reported yet."""
         return {rank for rank, pid in self._pids.items() if is_ending(pid)}
 
     def stop(self) -> None:

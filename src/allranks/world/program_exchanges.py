@@ -1,9 +1,8 @@
-"""The exchanges that a rank's program makes itself, observed by other threads of the rank.
+"""Make the exchanges of a rank's program, observable by other threads of the rank.
 
-The thread that trains is in one meeting at a time, or in a collective that lockstep watches; it cannot be in both. So
-lockstep must know which meeting that thread is in, and may have somebody stand in for it where it cannot come. Meetings
-that another thread makes, and exchanges of other lines (``World.line``: questions asked behind, heartbeats), hold
-nobody up who trains: they are not looked at.
+The training thread is in one exchange at a time, or in a collective that lockstep watches, never in both. So lockstep
+must know in which exchange that thread is, and may enter one for it where it cannot come. Exchanges of other threads,
+and of other lines (``World.line``: queries, heartbeats), do not delay the training thread and are not observed.
 """
 
 from __future__ import annotations
@@ -38,36 +37,36 @@ class ProgramExchanges:
 
     @property
     def count(self) -> int:
-        """How many meetings this rank has come to."""
+        """How many exchanges this rank has entered."""
         return self._exchanger.count
 
     @property
     def program_count(self) -> int:
-        """How many meetings its program has come to itself."""
+        """How many exchanges its program has entered itself."""
         return min(self.count, self._substituted_at - 1) if self._substituted_at else self.count
 
     @property
     def current(self) -> int:
-        """The number of the meeting that the training thread is in, 1 for the first; 0 if it is in none."""
+        """The number of the exchange that the training thread is in, 1 for the first; 0 for none."""
         return self._exchanger.count if self._is_in else 0
 
     def exchange(self, ticket: Ticket, value: Value, *, decide: Decide, timeout: float) -> Value:
-        """Meet all ranks (exchange.py). Raises what was found where somebody stood in for this rank, once."""
-        return self._meet(ticket, value, decide, timeout, is_training=threading.get_ident() == self.training_thread)
+        """Exchange values with all ranks (exchange.py). Raises, once, the error of ``substitute``."""
+        return self._exchange(ticket, value, decide, timeout, is_training=threading.get_ident() == self.training_thread)
 
     def join_diverged(self, ticket: Ticket, timeout: float) -> NoReturn:
-        """Come to the next meeting, in which others wait, from what the training thread was about to do instead.
+        """Enter the next exchange, where others wait, with the ticket of the call that this rank makes instead.
 
-        For that thread, or one that works for it. Raises, on every rank, the Mismatch of the tickets.
+        For the training thread, or one that works for it. Raises, on every rank, the Mismatch of the tickets.
         """
-        self._meet(ticket, None, _nobody_waits, timeout, is_training=True)
+        self._exchange(ticket, None, _nobody_waits, timeout, is_training=True)
         raise AssertionError("a meeting without a result")
 
     def substitute(self, number: int, ticket: Ticket, timeout: float) -> AllranksError | None:
-        """Come to a meeting in place of the training thread, which is in ``ticket`` and cannot; return the error.
+        """Enter an exchange for the training thread, which is in the call ``ticket`` and cannot; return the error.
 
-        None, at once, if it has come by itself meanwhile. For another thread; the training thread raises the error
-        where it meets next.
+        Returns None, at once, if that thread has entered it meanwhile. For another thread; the training thread raises
+        the error at its next exchange.
         """
         with self._lock:
             if self.count < number:
@@ -80,18 +79,18 @@ class ProgramExchanges:
         return None
 
     def claim(self, key: str, document: Json) -> Json | None:
-        """Put a key of the current meeting, unless another rank did: then return what that one put (exchange.py)."""
+        """Put a key of the current exchange, unless another rank did: then return its value (exchange.py)."""
         return self._exchanger.claim(self._key(self.count, key), document)
 
     def read(self, number: int, key: str) -> Json | None:
-        """Return a key of a meeting, if it has been put."""
+        """Return a key of an exchange, None if it has not been put."""
         text = self._exchanger.store.get(self._key(number, key))
         return None if text is None else loads(text)
 
     def _key(self, number: int, key: str) -> str:
         return f"{self._exchanger.line}/{number}/{key}"
 
-    def _meet(self, ticket: Ticket, value: Value, decide: Decide, timeout: float, *, is_training: bool) -> Value:
+    def _exchange(self, ticket: Ticket, value: Value, decide: Decide, timeout: float, *, is_training: bool) -> Value:
         with self._lock:
             if self._error is not None:
                 error, self._error, self.error_raised = self._error, None, True
@@ -105,6 +104,6 @@ class ProgramExchanges:
 
 
 def _nobody_waits(values: object) -> NoReturn:
-    """Decide a meeting to which no rank has come for its own sake: those who waited have given it up."""
+    """Raise Mismatch for an exchange that only diverged ranks have entered: the ranks that waited have given up."""
     del values
     raise Mismatch("the ranks that waited in a meeting are gone.")

@@ -1,6 +1,6 @@
-"""How far this rank's training thread is: what it is in, since when, and at which step. The hang watch reads it.
+"""Record what this rank's training thread is in, since when, and at which step; the hang watch reads it.
 
-Only the thread that trains stamps, so that a thread which is stuck cannot look alive; any thread may read.
+Only the training thread stamps, so that a stuck thread cannot look alive; any thread may read.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from time import monotonic
 PYTHON = "python"  # the phase outside of all calls that stamp
 # Phases in which a rank waits for the others. Every rank enters them in one order, so how many it entered is how far
 # it is.
-WAITS = frozenset(["collective", "meeting"])
+WAITS = frozenset(["collective", "exchange"])
 
 
-# A phase of one word (python, meeting, collective, compile, data, save, restore), the call or ticket that it is in (of
+# A phase of one word (python, exchange, collective, compile, data, save, restore), the call or ticket that it is in (of
 # python, what the program says that it does), and time.monotonic() when that began. A plain tuple: it is made twice
 # for every tracked call.
 Mark = tuple[str, str, float]
 
 
 class Progress:
-    """One process' progress.
+    """The progress of this process.
 
-    ``calls`` counts what was entered, ``waits`` those of it in which ranks wait for each other, ``waited`` is the
-    seconds spent in these; ``last`` is what was left last; ``step`` is the last one that the program told of, ``saved``
-    the last that a Checkpointer has saved or restored; ``limit`` is when the last meeting that was entered gives up, in
-    seconds.
+    ``calls`` counts all entered calls, ``waits`` those in which ranks wait for each other, ``waited`` is the seconds
+    spent in these; ``last`` is the call that was left last; ``step`` is the last one that the program reported,
+    ``saved`` the last that a Checkpointer has saved or restored; ``limit`` is the timeout of the last entered exchange,
+    in seconds.
     """
 
     __slots__ = ("calls", "last", "limit", "mark", "saved", "step", "waited", "waits")
@@ -43,7 +43,7 @@ class Progress:
         self.last: Mark = self.mark
 
     def enter(self, phase: str, what: str) -> Mark:
-        """Begin something; return what ``leave`` takes."""
+        """Enter a phase; return the argument of ``leave``."""
         before = self.mark
         self.calls += 1
         if phase in WAITS:
@@ -52,7 +52,7 @@ class Progress:
         return before
 
     def leave(self, before: Mark) -> None:
-        """End it: this thread is where it was before, and was not stuck there meanwhile."""
+        """Leave it: this thread is where it was before, and was not stuck there meanwhile."""
         ended, now = self.mark, monotonic()
         if ended[0] in WAITS:
             self.waited += now - ended[2]
@@ -60,7 +60,7 @@ class Progress:
         self.mark = (before[0], before[1], now)
 
     def doing(self, what: str, *, step: int | None = None) -> None:
-        """Say what the program is about, in its own Python: ``validation``, and at which step if that is known."""
+        """Record what the program does in its own Python code, ``validation``, and its step if that is known."""
         self.calls += 1
         self.mark = (PYTHON, what, monotonic())
         if step is not None:

@@ -1,14 +1,14 @@
-"""Each rank's sentinel: whatever ends one rank ends all of them at once, and a missing rank can be asked where it is.
+"""Run each rank's sentinel: the failure of one rank ends all of them at once; a missing rank reports where it is.
 
 How a rank learns that another one has failed:
 
-- the failing rank says so itself (exception in any thread, non-zero exit, SIGTERM: seen by the agent, before any exit
-  handler can hang), on the board, whose bell wakes a thread in every rank;
-- killed (SIGKILL, out of memory), it says nothing, but every rank of the same machine sees its process end, and says so
-  on the board. A rank that is alone on its machine has nobody there to see that but its launcher;
-- when the rank that serves the store goes, the store goes.
+- the failing rank reports it (exception in any thread, non-zero exit, SIGTERM: seen by the agent, before any exit
+  handler can hang) in the failure table, whose wake-up key wakes a thread in every rank;
+- a killed rank (SIGKILL, out of memory) reports nothing, but every rank of the same machine sees its process end, and
+  reports that. A rank that is the only one on its machine has only its launcher to see that;
+- when the rank that serves the store ends, the store ends.
 
-Under ``allranks run`` the launcher does all this, and better; the sentinel then only marks ranks that have ended, so
+Under ``allranks run`` the launcher does all this, and better; the sentinel then only records ranks that have ended, so
 that exchanges raise RankDied, and answers where it is.
 """
 
@@ -49,7 +49,7 @@ _ANSWER = 2.0
 
 
 class Sentinel:
-    """The sentinel of this process, which is one of ``size`` ranks. ``listen`` first, then ``watch``."""
+    """The sentinel of this process, one of ``size`` ranks. Call ``listen`` first, then ``watch``."""
 
     def __init__(self, store: SharedStore, rank: int, size: int, me: ProcessInfo, *, fail_fast: bool) -> None:
         self._store = store
@@ -66,28 +66,28 @@ class Sentinel:
         self._thread = threading.Thread(target=self._listen, name="allranks-sentinel", daemon=True)
 
     def listen(self) -> None:
-        """Hear of the others' failures from now on, and tell of this rank's."""
+        """Listen for failures of the others from now on, and report those of this rank."""
         self._thread.start()
-        agent.load().listen(self._rank, self._me.host, self._told)
+        agent.load().listen(self._rank, self._me.host, self._on_report)
         self._store.at_end(self._farewell)
         workers.prepare()
         if self._ends_all:
             sigterm.on_sigterm(self._terminated, doomed=self._is_doomed)
 
     def watch(self, everybody: Sequence[ProcessInfo]) -> None:
-        """Watch over the ranks of this machine; ``everybody`` is all ranks' presence, in rank order."""
+        """Watch the ranks of this machine; ``everybody`` has the processes of all ranks, in rank order."""
         self._hosts = {rank: one.host for rank, one in enumerate(everybody)}
         here = self._me.machine
         self.near = {r: one.pid for r, one in enumerate(everybody) if here == one.machine != "" and r != self._rank}
         if here and "ALLRANKS_CONTROL" not in os.environ:
             self._deaths = ExitWatch(self.near, self._died)
 
-    def ring(self) -> None:
-        """Wake what listens on every rank."""
-        self._failure_table.bell.ring()
+    def wake(self) -> None:
+        """Wake the listening threads of every rank."""
+        self._failure_table.wake_up.wake()
 
-    def on_ring(self, heard: Callable[[], None]) -> None:
-        """Have ``heard`` called now and after every ring, in a thread of its own: this one must not miss a failure."""
+    def on_wake(self, heard: Callable[[], None]) -> None:
+        """Call ``heard`` now and after every wake-up, in a thread of its own: this one must not miss a failure."""
         self._listeners.append(_Listener(heard))
 
     def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
@@ -95,7 +95,7 @@ class Sentinel:
         return undo
 
     def end_all(self, failure: Failure) -> None:
-        """End the job, on all ranks, because of what this rank has found: the failure of any rank. Returns at once."""
+        """End the job, on all ranks, because of a failure of any rank. Returns at once."""
         if "ALLRANKS_CONTROL" in os.environ:
             agent.load().report_peer_failure(asdict(failure))
             return
@@ -103,16 +103,16 @@ class Sentinel:
         self._failure_table.post_failure(failure)
 
     def at_end(self, farewell: Callable[[], None]) -> None:
-        """Have ``farewell`` called when the process ends in order, before this thread leaves the store."""
+        """Call ``farewell`` when the process ends in order, before this thread leaves the store."""
         self._store.at_end(farewell)
 
     def locate(self, missing: Sequence[int]) -> Mapping[int, str]:
-        """Return where ranks are, those that are known to have ended or that answer in about two seconds."""
+        """Return where ranks are: those that are known to have ended, or that answer in about two seconds."""
         places = {rank: why for rank, why in departures.read(self._store).items() if rank in missing}
         asked = [rank for rank in missing if rank not in places and rank != self._rank]
         if not asked:
             return places
-        question, deadline = self._failure_table.ask(asked), time.monotonic() + _ANSWER
+        question, deadline = self._failure_table.query(asked), time.monotonic() + _ANSWER
         for rank in asked:
             try:
                 self._failure_table.await_answer(question, rank, max(0.0, deadline - time.monotonic()))
@@ -121,9 +121,9 @@ class Sentinel:
         return {**places, **self._failure_table.answers(question)}
 
     def _listen(self) -> None:
-        """The thread: answer questions, and end this process when a rank has failed."""
+        """Run the thread: answer queries, and end this process when a rank has failed."""
         try:
-            while self._failure_table.bell.hear():
+            while self._failure_table.wake_up.hear():
                 for question in self._failure_table.questions():
                     self._failure_table.answer(question, f"at {whereabouts() or 'its end'}")
                 if failures := self._failure_table.failures():
@@ -133,58 +133,58 @@ class Sentinel:
                     listener.wake()
         except StoreError as error:
             if not self._left:
-                self._lost(error)
+                self._handle_store_loss(error)
 
-    def _told(self, kind: str, **fields: Any) -> None:
-        """Act on what this rank's agent has seen, in the thread where it happened."""
+    def _on_report(self, kind: str, **fields: Any) -> None:
+        """Act on a message of this rank's agent, in the thread where the event happened."""
         try:
             if kind == "failed" or (kind == "leaving" and fields["failure"] is not None):
                 self._fail(Failure(**fields["failure"]))
             elif kind == "exiting":
-                self._tell_of_exit(fields["failure"])
+                self._report_exit(fields["failure"])
             elif kind in ("left", "leaving"):
                 self._leave(fields.get("exit_code", 0))
         except StoreError as error:
             time.sleep(_SETTLE)  # who sees the rank dead that served the store ends this process
-            self._say(f"could not tell the other ranks that it has {kind}: {error}")
+            self._write_stderr(f"could not tell the other ranks that it has {kind}: {error}")
 
     def _leave(self, exit_code: int) -> None:
         if not self._left:
             self._left = True
             departures.mark(self._store, self._rank, f"has left (exit code {exit_code})")
 
-    def _tell_of_exit(self, failure: Mapping[str, Any] | None) -> None:
-        """Tell the others of an os._exit, in a thread: whoever calls that does not expect to wait for ever."""
+    def _report_exit(self, failure: Mapping[str, Any] | None) -> None:
+        """Report an os._exit to the others, in a thread: its caller does not expect to wait."""
 
-        def tell() -> None:
+        def report() -> None:
             with contextlib.suppress(StoreError):
                 if failure is None:
                     self._leave(0)
                 else:
                     self._fail(Failure(**failure))
 
-        thread = threading.Thread(target=tell, name="allranks-exit", daemon=True)
+        thread = threading.Thread(target=report, name="allranks-exit", daemon=True)
         thread.start()
         thread.join(_EXIT_PATIENCE)
 
     def _terminated(self) -> None:
         failure = self._failure(self._rank, "killed by SIGTERM", sigterm.EXIT_CODE)
-        if sigterm.comes_early():
+        if sigterm.is_too_early():
             failure = replace(failure, what=f"{failure.what}; {program.NOT_YET}", exit_code=program.NOTHING_SAVED)
             if self._rank == 0:
-                self._say(f"ends with exit code {failure.exit_code}: {failure.what}")
+                self._write_stderr(f"ends with exit code {failure.exit_code}: {failure.what}")
         self._fail(failure)
         self._exit(failure.exit_code)
 
     def _is_doomed(self) -> bool:
-        """Whether SIGTERM may have come because another rank has failed: torchrun sends it to the survivors."""
+        """Return whether SIGTERM may have come because another rank has failed: torchrun sends it to the survivors."""
         try:
             return self._heard.wait(self._settling(departures.read(self._store)))
         except StoreError:
             return True
 
     def _died(self, rank: int, wait_code: int | None) -> None:
-        """Tell all of a rank of this machine that has ended, if it has not done so itself."""
+        """Report a rank of this machine that has ended, if it has not done so itself."""
         self._dead.add(rank)
         if self._heard.is_set():
             return
@@ -201,16 +201,16 @@ class Sentinel:
             if self._ends_all:
                 self._end(failure)
 
-    def _lost(self, error: StoreError) -> None:
-        """The store is gone: its rank has died (then a rank on its machine knows better), or the network has."""
+    def _handle_store_loss(self, error: StoreError) -> None:
+        """Handle the loss of the store: its rank has died (a rank on its machine knows better), or the network."""
         time.sleep(_SETTLE)
         failure = self._failure(0, f"the store that it serves is gone ({error})", 1)
         if self._ends_all:
             self._end(failure)
-        self._say(f"has lost its world: {failure.headline()}")
+        self._write_stderr(f"has lost its world: {failure.headline()}")
 
     def _fail(self, failure: Failure) -> None:
-        """Tell all ranks of a failure, unless it is this rank's own and only the consequence of another."""
+        """Report a failure to all ranks, unless it is this rank's and only the consequence of another."""
         own, weight = failure.rank == self._rank, weight_of(failure)
         if own and self._ends_all and self._hears_of_another(weight):
             threading.Event().wait()  # the listening thread ends this process
@@ -221,7 +221,7 @@ class Sentinel:
         if own and before:
             left = "; ".join(f"rank {rank} {why}" for rank, why in before.items())
             failure = replace(failure, what=f"{failure.what} (before: {left})")
-            self._say(f"failed after {left}")  # the launcher may end the others before they can say so
+            self._write_stderr(f"failed after {left}")  # the launcher may end the others before they can say so
         if own and weight is not Weight.CAUSE:
             failure = self._cause_of(failure, weight, before)
         self._failure_table.post_failure(failure)
@@ -230,7 +230,7 @@ class Sentinel:
             self._serve()
 
     def _hears_of_another(self, weight: Weight) -> bool:
-        """Wait for another rank's failure; return whether one is heard of. What is no cause waits longer for one."""
+        """Wait for another rank's failure; return whether one is reported. A failure that is no cause waits longer."""
         if self._heard.wait(self._settling(departures.read(self._store))):
             return True
         deadline = time.monotonic() + _SEARCH[weight]
@@ -244,9 +244,9 @@ class Sentinel:
         return _SETTLE_LONG if dying else _SETTLE
 
     def _cause_of(self, failure: Failure, weight: Weight, before: Mapping[int, str]) -> Failure:
-        """Return the end of another rank of which this rank's failure must be a consequence; itself if none is found.
+        """Return the failure of another rank of which this rank's must be a consequence; itself if none is found.
 
-        A rank has left too early; or one of another machine does not answer: what ended that, nobody here could see.
+        A rank has left too early; or one of another machine does not answer: its failure cannot be seen here.
         """
         left = [rank for rank, why in before.items() if why.startswith("has left")]
         if left and weight is not Weight.UNCLEAR:
@@ -270,14 +270,14 @@ class Sentinel:
             time.sleep(_LAST_WORDS)
         else:
             trace = f"\n{first.traceback.rstrip()}" if self._rank == 0 and first.traceback else ""
-            self._say(f"ends with exit code {first.exit_code}, because {first.headline()}{trace}")
+            self._write_stderr(f"ends with exit code {first.exit_code}, because {first.headline()}{trace}")
         with contextlib.suppress(StoreError):
             self._failure_table.confirm()
             self._serve()
         self._exit(first.exit_code)
 
     def _serve(self) -> None:
-        """Keep the store until all ranks have heard."""
+        """Serve the store until all ranks have learnt of the failure."""
         others = set(range(self._size)) - {self._rank}
         deadline = time.monotonic() + _SERVE
         while (
@@ -298,7 +298,7 @@ class Sentinel:
         leave(code)
 
     def _farewell(self) -> None:
-        """Leave in order: the agent ends a rank that has failed, which must not wait for others."""
+        """Leave in order: the agent ends a failed rank, which must not wait for others."""
         if not self._left:
             return
         self._store.leave(self._stop)
@@ -314,13 +314,13 @@ class Sentinel:
         where = whereabouts().partition(" in ")[0] if rank == self._rank else ""
         return Failure(rank, self._hosts.get(rank, "?"), what, time.time(), where=where, exit_code=exit_code)
 
-    def _say(self, text: str) -> None:
-        """Write to stderr past Python's own stream, whose lock the main thread may hold."""
+    def _write_stderr(self, text: str) -> None:
+        """Write to stderr, not through Python's stream, whose lock the main thread may hold."""
         os.write(2, f"allranks: rank {self._rank} {text}\n".encode())
 
 
 class _Listener:
-    """A thread that calls ``heard`` when woken, as often as there was news since it last began to."""
+    """Call ``heard``, in a thread, when woken, as often as there was news since its last call."""
 
     def __init__(self, heard: Callable[[], None]) -> None:
         self._heard = heard

@@ -1,14 +1,14 @@
-"""SIGTERM ends a rank. By itself it would not: jax.distributed swallows it, and waits for a preemption notice's use.
+"""End a rank at SIGTERM, or let one part of allranks act on it (jax.distributed would ignore the signal).
 
-A part of ours that wants to act on it (save the same step on all ranks, and leave) takes it over with ``instead``, and
-ends with ``leave``. But where SIGTERM comes because another rank has failed, nobody is left to act with, and the rank
-ends at once. It also ends where the answer needs a store that nobody serves any more.
+A part that wants to act on it (save the same step on all ranks, and leave) takes it over with ``instead``, and ends
+with ``leave``. But where SIGTERM comes because another rank has failed, no rank is left to act with, and this one ends
+at once. It also ends where the action needs a store that no rank serves any more.
 
 Exit code 143 says that nothing is lost: a save was committed, or the program has nothing that saves. Where a SIGTERM
 comes before the program has made its Checkpointer, the code is 1.
 
-Who wants to act on SIGTERM by himself (JAX's preemption sync point, which Orbax uses) calls ``leave_alone()`` before
-``allranks.init()``, or has a handler of his own installed by then. Under ``allranks run`` the first call of JAX's
+A program that handles SIGTERM itself (JAX's preemption sync point, which Orbax uses) calls ``leave_to_program()``
+before ``allranks.init()``, or has its handler installed by then. Under ``allranks run`` the first call of JAX's
 ``reached_preemption_sync_point`` is enough (`allranks.agent.allranks_agent_preemption`).
 """
 
@@ -34,29 +34,29 @@ EXIT_CODE = 128 + signal.SIGTERM
 UNREACHABLE = 10
 
 
-def _launcher_says_so() -> bool:
-    """Whether ``allranks run`` has left its sign that a rank has failed."""
+def _is_marked_failed() -> bool:
+    """Return whether ``allranks run`` has marked that a rank has failed."""
     control = os.environ.get("ALLRANKS_CONTROL")
     return control is not None and os.path.exists(f"{control}.failed")
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What this process does when SIGTERM comes.
+    """What this process does at SIGTERM.
 
-    ``is_early``: nothing has been made that could save. ``came``: it has come, and is answered by ``instead``.
+    ``is_early``: nothing that could save has been made. ``came``: it has come, and ``instead`` acts on it.
     """
 
     left_alone: bool = False
     is_leaving: bool = False
     end: Callable[[], object] = lambda: agent.load("allranks_agent_exits").leave(EXIT_CODE)
-    doomed: Callable[[], bool] = _launcher_says_so
+    doomed: Callable[[], bool] = _is_marked_failed
     is_early: bool = True
     instead: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
     came: threading.Event = field(default_factory=threading.Event)
 
     def give(self) -> None:
-        """Answer, or end this process where that takes too long."""
+        """Act, or end this process where that takes too long."""
         actions = [action for _, action in self.instead]
         if self.is_leaving:
             return
@@ -79,34 +79,33 @@ class _Answer:
 _answer = _Answer()
 
 
-def leave_alone() -> None:
+def leave_to_program() -> None:
     """Leave SIGTERM to the program (and to JAX). Call before ``allranks.init()``."""
     _answer.left_alone = True
     agent.load("allranks_agent_preemption").leave_to_jax()
 
 
 def on_sigterm(end: Callable[[], object], *, doomed: Callable[[], bool]) -> None:
-    """Have ``end`` called, in a thread, when SIGTERM comes: wherever the main thread is, in C too.
+    """Call ``end``, in a thread, at SIGTERM: wherever the main thread is, in C too.
 
-    ``doomed`` says whether a failure of another rank is known: then ``end`` is called even where ``instead`` is in
-    force. Nothing is done where SIGTERM is somebody else's, or outside the main thread, which alone may say what
-    signals do.
+    ``doomed`` returns whether a failure of another rank is known: then ``end`` is called even where ``instead`` is in
+    force. Does nothing where SIGTERM has another handler, or outside the main thread, which alone may set handlers.
     """
     _answer.end, _answer.doomed = end, doomed
     _listen()
 
 
 def instead(action: Callable[[], object], *, who: str) -> Callable[[], None]:
-    """Have ``action`` called, in a thread, when SIGTERM comes, in place of the rank's end; return what undoes that.
+    """Call ``action``, in a thread, at SIGTERM, instead of ending the rank; return a function that undoes that.
 
-    Call in the main thread. Nothing is done where SIGTERM is somebody else's. ``who`` is for a person: see ``refuse``.
+    Call in the main thread. Does nothing where SIGTERM has another handler. ``who`` is for a person: see ``refuse``.
     Several actions of one ``who`` are all called.
     """
     refuse(who)
     _listen()
     mine = who, action
     _answer.instead.append(mine)
-    _say_whether_answered()
+    _publish_answer()
     _warn_of_other_handler(who)
 
     def undo() -> None:
@@ -114,15 +113,15 @@ def instead(action: Callable[[], object], *, who: str) -> Callable[[], None]:
             return
         _answer.instead.remove(mine)
         if not has_come():  # else the launcher is to know at the end whether it led to a save
-            _say_whether_answered()
+            _publish_answer()
 
     return undo
 
 
 def _warn_of_other_handler(who: str) -> None:
-    """Say that a SIGTERM will not lead to a save where the program has a handler of its own."""
+    """Warn that a SIGTERM will not lead to a save where the program has a handler of its own."""
     handler = signal.getsignal(signal.SIGTERM)
-    if callable(handler) and handler is not _came and not _answer.left_alone and _in_main_thread():
+    if callable(handler) and handler is not _handle and not _answer.left_alone and _in_main_thread():
         name = getattr(handler, "__qualname__", type(handler).__qualname__)
         print(
             f"allranks: SIGTERM leads to no save: the program's own handler {name} has it, and {who} leaves it that. "
@@ -131,17 +130,17 @@ def _warn_of_other_handler(who: str) -> None:
         )
 
 
-def _say_whether_answered() -> None:
+def _publish_answer() -> None:
     """Tell the workers of this rank, and the launcher, whether SIGTERM leads to a save."""
     _answer.is_early = False
-    answers = bool(_answer.instead) and signal.getsignal(signal.SIGTERM) is _came
+    answers = bool(_answer.instead) and signal.getsignal(signal.SIGTERM) is _handle
     workers.prepare()
     workers.answer(answers or _answer.is_leaving)
     agent.load().report("sigterm", saves=answers)
 
 
 def refuse(who: str) -> None:
-    """Raise if another part of ours than ``who`` has SIGTERM: each would have all ranks leave at a call of its own."""
+    """Raise if another part than ``who`` acts on SIGTERM: each would make all ranks leave at a call of its own."""
     others = [other for other, _ in _answer.instead if other != who]
     if others:
         either = f"{who} or {others[-1]}".replace("=True", "=False")
@@ -152,28 +151,28 @@ def refuse(who: str) -> None:
 
 
 def note_saver() -> None:
-    """Take note that the program has made what saves, though that may leave SIGTERM alone (``comes_early``)."""
+    """Record that the program has made a Checkpointer, though that may leave SIGTERM alone (``is_too_early``)."""
     if _answer.is_early:
-        _say_whether_answered()
+        _publish_answer()
 
 
-def comes_early() -> bool:
-    """Return whether a SIGTERM that comes now is too early: the program is to make a Checkpointer, and has not yet."""
+def is_too_early() -> bool:
+    """Return whether a SIGTERM now is too early: the program is to make a Checkpointer, and has not yet."""
     return _answer.is_early and program.main_makes_saver()
 
 
 def has_come() -> bool:
-    """Return whether SIGTERM has come to this rank, and is answered by ``instead``."""
+    """Return whether SIGTERM has come to this rank, and ``instead`` acts on it."""
     return _answer.came.is_set()
 
 
 def take_back() -> Callable[[], None]:
-    """Have SIGTERM be ours, though a framework has put a handler over ours; return what gives it back to that.
+    """Take SIGTERM back from a handler that a framework has set over ours; return a function that undoes that.
 
-    Call in the main thread. Nothing is done after ``leave_alone()``.
+    Call in the main thread. Does nothing after ``leave_to_program()``.
     """
     theirs = signal.getsignal(signal.SIGTERM)
-    if not _in_main_thread() or _answer.left_alone or theirs is _came:
+    if not _in_main_thread() or _answer.left_alone or theirs is _handle:
         return lambda: None
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _listen()
@@ -181,22 +180,22 @@ def take_back() -> Callable[[], None]:
 
 
 def _give_to(theirs: Any) -> None:
-    if signal.getsignal(signal.SIGTERM) is _came:
+    if signal.getsignal(signal.SIGTERM) is _handle:
         signal.signal(signal.SIGTERM, theirs)
 
 
 def leave(world: World, done: str, *, because: str) -> NoReturn:
-    """End this rank, in order, as SIGTERM asks: with exit code 143, which is no failure. **Every rank must call.**
+    """End this rank in order, after a SIGTERM: with exit code 143, which is no failure. **Every rank must call.**
 
     ``done`` and ``because`` are for the person who reads how the job ended: "saved step 7 and left", "SIGTERM on rank
-    2". Without a launcher of ours rank 0 prints it. Raises SystemExit.
+    2". Without our launcher rank 0 prints them. Raises SystemExit.
     """
     expect_end(world, done, because=because)
     raise SystemExit(EXIT_CODE)
 
 
 def expect_end(world: World, done: str, *, because: str) -> None:
-    """Take note that this rank is about to end with exit code 143, in order: from now on it ignores SIGTERM."""
+    """Record that this rank is about to end with exit code 143, in order; from now on it ignores SIGTERM."""
     _answer.is_leaving = True
     workers.answer(True)
     agent.load().leave_in_order(EXIT_CODE, done, because)
@@ -204,8 +203,8 @@ def expect_end(world: World, done: str, *, because: str) -> None:
         print(f"allranks: {done} ({'SIGTERM' if has_come() else because})", file=sys.stderr)
 
 
-def _came(_: int, __: FrameType | None) -> None:
-    """Python runs this when its main thread next has a moment; the byte in the pipe comes at once."""
+def _handle(_: int, __: FrameType | None) -> None:
+    """Handle SIGTERM in Python, when its main thread next can; the byte in the pipe comes at once."""
     if _answer.instead:
         _answer.came.set()
     os.write(_pipe[1], bytes([signal.SIGTERM]))
@@ -226,11 +225,11 @@ def _listen() -> None:
     if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, workers.handler):
         return
     if _pipe != _NO_PIPE:  # the thread is there: only the handler was taken away
-        signal.signal(signal.SIGTERM, _came)
+        signal.signal(signal.SIGTERM, _handle)
         return
     _pipe = os.pipe()
     os.set_blocking(_pipe[1], False)
-    signal.signal(signal.SIGTERM, _came)
+    signal.signal(signal.SIGTERM, _handle)
     theirs = signal.set_wakeup_fd(_pipe[1], warn_on_full_buffer=False)
     if theirs != -1:
         signal.set_wakeup_fd(theirs)
@@ -240,15 +239,15 @@ def _listen() -> None:
 
 def _wait(readable: int) -> None:
     while True:
-        if signal.SIGTERM in os.read(readable, 64) and signal.getsignal(signal.SIGTERM) is _came:
+        if signal.SIGTERM in os.read(readable, 64) and signal.getsignal(signal.SIGTERM) is _handle:
             _answer.give()
 
 
 def _in_child() -> None:
-    """A forked child must not tell this pipe, and dies of its own SIGTERM, unless it is a worker (`workers`)."""
+    """Detach a forked child from this pipe: it dies of its SIGTERM, unless it is a worker (`workers`)."""
     global _pipe
     ours, _pipe = _pipe, _NO_PIPE
     if (fd := signal.set_wakeup_fd(-1)) != ours[1]:
         signal.set_wakeup_fd(fd)
-    if signal.getsignal(signal.SIGTERM) is _came:
+    if signal.getsignal(signal.SIGTERM) is _handle:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,7 +1,7 @@
-"""N ranks in one process on a manual clock: to see what 10,000 ranks do, and what they do when something breaks.
+"""Simulate N ranks in one process on a manual clock: runs of 10,000 ranks, and runs with faults.
 
-Each rank is a greenlet that runs until it touches the store; every store operation takes a seeded random time on the
-manual clock, and the scheduler resumes whoever is next. So a run is a function of (program, size, seed, faults): equal
+Each rank is a greenlet that runs until it uses the store; every store operation takes a seeded random time on the
+manual clock, and the scheduler resumes the next rank. So a run is a function of (program, size, seed, faults): equal
 runs are equal to the last operation.
 """
 
@@ -39,7 +39,7 @@ _LATENCY = (20e-6, 400e-6)
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """What ``SimulatedWorld.run`` saw.
+    """The result of ``SimulatedWorld.run``.
 
     ``results`` and ``errors`` by rank, in the order in which they ended (a crashed rank is in neither, but in
     ``crashed``); ``seconds`` on the manual clock until the last rank had ended; ``operations`` counts the store
@@ -56,7 +56,7 @@ class Outcome(Generic[T]):
     def values(self) -> tuple[T, ...]:
         """Return all ranks' results in rank order. Where ranks failed, raise the error that caused the others.
 
-        An error that would end the caller in silence (SystemExit) is raised as an AllranksError.
+        An error that would end the caller silently (SystemExit) is raised as an AllranksError.
         """
         if not self.errors:
             return tuple(self.results[rank] for rank in sorted(self.results))
@@ -71,15 +71,15 @@ class Outcome(Generic[T]):
 
 
 class SimulatedWorld:
-    """N simulated ranks. ``run(program)`` calls ``program(world)`` on each of them and returns what became of all.
+    """N simulated ranks. ``run(program)`` calls ``program(world)`` on each of them and returns all results.
 
-    A rank that does more than ``max_operations`` store operations fails: it loops for ever.
-    The program talks through its world only: all ranks share one thread, so one that blocks in any other way (a lock
-    that another rank holds, a loop) holds all, which is reported on stderr after a while. Deterministic from ``seed``.
+    A rank that makes more than ``max_operations`` store operations fails: it loops for ever. The program communicates
+    through its world only: all ranks share one thread, so a rank that blocks in any other way (a lock that another rank
+    holds, a loop) blocks all, which is reported on stderr after a while. Deterministic from ``seed``.
 
-    Examples:
-        >>> SimulatedWorld(4).run(lambda world: world.max(world.rank)).values()
-        (3, 3, 3, 3)
+        Examples:
+            >>> SimulatedWorld(4).run(lambda world: world.max(world.rank)).values()
+            (3, 3, 3, 3)
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SimulatedWorld:
 
 
 class _Run(Generic[T]):
-    """One run: the scheduler, and all that the ranks share."""
+    """One run: the scheduler, and the state that the ranks share."""
 
     def __init__(self, of: SimulatedWorld, program: Callable[[World], T]) -> None:
         self.clock = ManualClock()
@@ -146,7 +146,7 @@ class _Run(Generic[T]):
         heapq.heappush(self._agenda, (self.clock.now() + seconds, self.random.random(), action))
 
     def spawn(self, target: Callable[[], None]) -> None:
-        """Start one more greenlet, which may outlive the one that asks for it; it ends with the run."""
+        """Start another greenlet, which may outlive the one that starts it; it ends with the run."""
         self._others.append(greenlet.greenlet(target, parent=self._hub))
         self.later(0.0, self._others[-1].switch)
 
@@ -215,7 +215,7 @@ def _is_raised(error: KeyboardInterrupt) -> bool:
 
 
 class _Sleeper:
-    """A greenlet of a rank that stands still: whoever comes first, a key or the time, wakes it, once."""
+    """A greenlet of a rank that waits: the first of a key and the time wakes it, once."""
 
     def __init__(self, run: _Run[T]) -> None:
         self._run = run
@@ -227,7 +227,7 @@ class _Sleeper:
         self._run.switch_to_hub()
 
     def wake(self) -> None:
-        """Resume one trip later than now."""
+        """Resume one store operation later than now."""
         self._run.later(self._run.latency(), self._resume)
 
     def _resume(self) -> None:
@@ -306,7 +306,7 @@ class _Rank:
         return self._run.state.list(prefix)
 
     def _operate(self, name: str, *, unanswered: bool = False) -> bool:
-        """Take the time of one trip to the store; return False if the operation is lost."""
+        """Spend the time of one store operation; return False if the operation is lost."""
         if self.crashed:
             raise _CrashedError
         if self._run.over:
@@ -355,15 +355,15 @@ class _Ear:
         ended = dict.fromkeys(self._run.results, "has ended")
         return {rank: ended[rank] for rank in ranks if rank in ended}
 
-    def ring(self) -> None:
-        self._bell.ring()
+    def wake(self) -> None:
+        self._bell.wake()
 
     def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
         """Do nothing: a simulated rank ends when all that it started has ended."""
         del finish
         return lambda: None
 
-    def on_ring(self, heard: Callable[[], None]) -> None:
+    def on_wake(self, heard: Callable[[], None]) -> None:
         self._run.spawn(lambda: self._listen(heard))
 
     def _listen(self, heard: Callable[[], None]) -> None:

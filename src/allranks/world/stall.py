@@ -1,4 +1,4 @@
-"""Report a simulated rank that blocks: all ranks of a simulated world share one thread, so it holds them all."""
+"""Report a simulated rank that blocks: all ranks of a simulated world share one thread, so it blocks them all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _monitor: threading.Thread | None = None
 
 @contextmanager
 def watched() -> Iterator[Progress]:
-    """Watch over a run while it counts its turns: a turn of more than ``STALL_SECONDS`` is reported on stderr, once."""
+    """Watch a run while it counts its turns: a turn of more than ``STALL_SECONDS`` is reported on stderr, once."""
     global _monitor
     if _monitor is None or not _monitor.is_alive():  # a forked child has none
         _monitor = threading.Thread(target=_watch, name="allranks-simulated", daemon=True)
@@ -57,7 +57,7 @@ def _watch() -> None:
 
 
 def report(thread: int) -> str:
-    """Return what is said of the rank that runs in a thread just now, with where it is."""
+    """Return the report of the rank that runs in a thread just now, with its line."""
     frame = sys._current_frames().get(thread)
     steps = [] if frame is None else list(traceback.walk_stack(frame))
     lines = [

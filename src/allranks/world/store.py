@@ -1,4 +1,4 @@
-"""The one thing that a backend must bring: a key-value store that all ranks see."""
+"""Define the key-value store, the only thing that a backend must provide: all ranks see it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from allranks.errors import KeyTimeout
 
 
 class KeyValueStore(Protocol):
-    """Keys are ``/``-separated words, values are bytes. Every method may raise StoreError when the store is gone."""
+    """Keys are ``/``-separated words, values are bytes. Every method may raise StoreError when the store has ended."""
 
     def set(self, key: str, value: bytes) -> None:
         """Put the value, whatever was there before."""
@@ -30,7 +30,7 @@ class KeyValueStore(Protocol):
         """Remove the key if it is there."""
 
     def list(self, prefix: str) -> dict[str, bytes]:
-        """Return all keys that start with ``prefix`` (which ends in ``/``), counters not promised."""
+        """Return all keys that start with ``prefix`` (which ends in ``/``); counters may be missing."""
 
 
 class LocalStore:
@@ -80,7 +80,7 @@ class LocalStore:
 
 
 def no_key(key: str, seconds: float) -> KeyTimeout:
-    """Return the error of ``wait`` for a key that nobody has set."""
+    """Return the error of ``wait`` for a key that no rank has set."""
     return KeyTimeout(
         f"key-value store: no rank set the key {key!r} within {seconds:g} s.",
         remedy="Look at the rank that sets it: that rank has failed, or is still at work.",

@@ -1,11 +1,12 @@
-"""Decisions of a training loop that all ranks take together, and that cost no waiting.
+"""Implement ``Together``: decisions of a training loop that all ranks take together, without waiting.
 
-Theory. A rank that skips a step, or ends its loop, by itself slips: from then on its collectives meet those of other
-steps. So what one rank sees is asked of all (``any``, ``all``, ``main``), and ``steps`` ends a loop for all where the
-first rank has no more data. A question is asked as soon as it can be (the loss is there, before the backward pass), and
-answered where it matters (before the optimizer's step): in between a thread meets the other ranks, so that the round
-trip costs the training thread nothing. Questions are numbered and named like all exchanges: ranks whose loops have
-slipped ask different questions, and all of them get a Mismatch that says who is where.
+Theory. A rank that skips a step, or ends its loop, by itself diverges: from then on its collectives pair with those of
+other steps. So what one rank sees becomes a query to all (``any``, ``all``, ``main``), and ``steps`` ends a loop on all
+ranks where the first rank has no more data. A query is sent as soon as it can be (the loss is there, before the
+backward pass), and its answer is used where it matters (before the optimizer's step): in between a thread exchanges it
+with the other ranks, so that the round trip costs the training thread nothing. Queries are numbered and named like all
+exchanges: ranks whose loops have diverged send different queries, and all of them get a Mismatch that says who is
+where.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _END = object()
 
 
 class Answer(Generic[A]):
-    """What all ranks will agree on. ``result()`` waits for it; equal on every rank."""
+    """The answer on which all ranks will agree. ``result()`` waits for it; equal on every rank."""
 
     def __init__(self, future: Future[Value]) -> None:
         self._future = future
@@ -40,19 +41,19 @@ class Answer(Generic[A]):
 
 
 class Together:
-    """Asks all ranks. **Every rank must make one, and ask the same questions in the same order.**
+    """Queries to all ranks. **Every rank must make one, and send the same queries in the same order.**
 
-        together = Together(world)
-        for batch in together.steps(loader):                # ends on all ranks with the shortest data
-            loss = forward(batch)
-            bad = together.any(not math.isfinite(loss))     # asked now,
-            loss.backward()
-            if bad.result():                                # answered here: skipped on all ranks, or on none
-                optimizer.zero_grad()
-                continue
-            optimizer.step()
-            if together.main(patience_is_over).result():    # rank 0 decides for all
-                break
+            together = Together(world)
+            for batch in together.steps(loader):                # ends on all ranks with the shortest data
+                loss = forward(batch)
+                bad = together.any(not math.isfinite(loss))     # sent now,
+                loss.backward()
+                if bad.result():                                # used here: skipped on all ranks, or on none
+                    optimizer.zero_grad()
+                    continue
+                optimizer.step()
+                if together.main(patience_is_over).result():    # rank 0 decides for all
+                    break
 
     One for a world and ``name``. ``close()`` it, or use it in a ``with``; it need not be closed where the program ends.
     """
@@ -72,49 +73,49 @@ class Together:
         self.close()
 
     def any(self, flag: bool, name: str = "any") -> Answer[bool]:
-        """Ask whether ``flag`` is true on any rank."""
-        return Answer(self._ask("any", name, bool(flag), builtins.any))
+        """Query whether ``flag`` is true on any rank."""
+        return Answer(self._query("any", name, bool(flag), builtins.any))
 
     def all(self, flag: bool, name: str = "all") -> Answer[bool]:
-        """Ask whether ``flag`` is true on all ranks."""
-        return Answer(self._ask("all", name, bool(flag), builtins.all))
+        """Query whether ``flag`` is true on all ranks."""
+        return Answer(self._query("all", name, bool(flag), builtins.all))
 
     def main(self, value: Value = None, name: str = "main") -> Answer[Value]:
-        """Ask for rank 0's ``value``, a small JSON value; the other ranks' values are ignored."""
-        return Answer(self._ask("main", name, value if self._world.is_main else None, lambda values: values[0]))
+        """Query rank 0's ``value``, a small JSON value; the other ranks' values are ignored."""
+        return Answer(self._query("main", name, value if self._world.is_main else None, lambda values: values[0]))
 
     def steps(self, data: Iterable[T], name: str = "steps") -> Iterator[T]:
-        """Yield this rank's items until the first rank has no more; what the others have left is not yielded.
+        """Yield this rank's items until the first rank has no more; the others drop the rest of theirs.
 
-        Whether all have a next item is asked one item ahead, while the loop works on this one.
+        Whether all ranks have a next item is queried one item ahead, while the loop works on this one.
         """
         items = iter(data)
         number = 0
-        item, all_have = self._look(items, f"{name} {number}")
+        item, all_have = self._next_item(items, f"{name} {number}")
         while all_have.result():
             now, number = item, number + 1
-            item, all_have = self._look(items, f"{name} {number}")
+            item, all_have = self._next_item(items, f"{name} {number}")
             yield now
 
     def close(self) -> None:
-        """Wait for the questions that were asked, and end the thread."""
+        """Wait for the sent queries, and end the thread."""
         if self._thread is not None:
             self._thread.shutdown()
 
-    def _look(self, items: Iterator[T], name: str) -> tuple[T, Future[Value]]:
-        """Take the next item, if there is one, and ask whether all ranks have one."""
+    def _next_item(self, items: Iterator[T], name: str) -> tuple[T, Future[Value]]:
+        """Take the next item, if there is one, and query whether all ranks have one."""
         item = next(items, _END)
-        return cast(T, item), self._ask("steps", name, item is not _END, builtins.all)
+        return cast(T, item), self._query("steps", name, item is not _END, builtins.all)
 
-    def _ask(self, op: str, name: str, value: Value, decide: Decide) -> Future[Value]:
+    def _query(self, op: str, name: str, value: Value, decide: Decide) -> Future[Value]:
         main_rank_section.refuse(f"{op} {name!r}")
         ticket = Ticket(op, name, call_site())
 
-        def meet() -> Value:
+        def exchange() -> Value:
             return self._exchanger.exchange(ticket, value, decide=decide, timeout=self._timeout)
 
         if self._thread is not None:
-            return self._thread.submit(meet)
-        asked: Future[Value] = Future()
-        asked.set_result(meet())
-        return asked
+            return self._thread.submit(exchange)
+        answered: Future[Value] = Future()
+        answered.set_result(exchange())
+        return answered

@@ -1,4 +1,4 @@
-"""The world over torch.distributed: the Store that the ranks met in is the store."""
+"""Implement the world over torch.distributed: its default Store is the store."""
 
 from __future__ import annotations
 
@@ -38,11 +38,10 @@ _EMPTY = "all_out"
 
 
 class TorchStore:
-    """A KeyValueStore over torch's default Store, on a connection of its own. Safe for threads.
+    """A KeyValueStore over torch's default Store, on its own connection. Safe for threads.
 
-    A wait looks again and again instead of blocking in the Store: a blocked wait would hold up this connection's other
-    threads, each timeout of one is two lines of C++ log on stderr, and one that is woken while Python ends aborts the
-    process.
+    A wait polls instead of blocking in the Store: a blocked wait would block this connection's other threads, each
+    timeout is two lines of C++ log on stderr, and a wait that is woken while Python ends aborts the process.
     """
 
     def __init__(self, prefix: str = "allranks") -> None:
@@ -121,7 +120,7 @@ class TorchStore:
         return False
 
     def serves(self) -> bool:
-        """Rank 0 does, but under torchrun its agent."""
+        """Return whether this rank serves the store: rank 0 does, except under torchrun, whose agent does."""
         return self._serves
 
     def at_end(self, farewell: Callable[[], None]) -> None:
@@ -141,7 +140,7 @@ class TorchStore:
         return self._do("get", key, lambda: bytes(self._store.get(key)) if self._store.check([key]) else None)
 
     def _head(self, key: str, value: bytes) -> bytes:
-        """Return what to put at the key: the value, or where its parts are, once they are in the store."""
+        """Return the value to put at the key: the value itself, or where its parts are, once they are in the store."""
         if len(value) <= _LONGEST:
             return value
         name = f"parts/{self._rank}-{next(self._numbers)}"
@@ -177,8 +176,8 @@ def connect() -> TorchStore:
 def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     """Initialise torch.distributed if it is not yet; return (rank, size). Every rank must call.
 
-    The backend is torch's own default (gloo for CPU tensors, nccl for CUDA ones). ``timeout`` bounds the meeting; the
-    collectives keep torch's own default timeout.
+    The backend is torch's default (gloo for CPU tensors, nccl for CUDA ones). ``timeout`` limits the rendezvous; the
+    collectives keep torch's default timeout.
     """
     there = initialised()
     if there is not None:
@@ -206,5 +205,5 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
 
 
 def _is_store_in_launcher() -> bool:
-    """Say whether torchrun's own process listens at MASTER_PORT, so that rank 0 need not."""
+    """Return whether torchrun's process listens at MASTER_PORT, so that rank 0 need not."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)

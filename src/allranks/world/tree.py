@@ -1,8 +1,8 @@
-"""The tree along which values rise to rank 0: no rank waits for more than ``fanout`` others.
+"""Compute the tree along which values are passed up to rank 0: no rank waits for more than ``fanout`` others.
 
 Rank r's children are r * fanout + 1 ... r * fanout + fanout, as in a heap. With ``fanout >= size - 1`` the tree is
-flat: every rank is a child of rank 0. Flat costs the fewest operations and one level of waiting; its root does
-``size - 1`` waits one after the other, which is what a tree divides by ``size / fanout``.
+flat: every rank is a child of rank 0. A flat tree has the fewest operations and one level; its root makes ``size - 1``
+waits one after the other, which a tree divides by ``size / fanout``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def depth(size: int, fanout: int) -> int:
 
 
 def stalled(risen: Container[int], size: int, fanout: int) -> tuple[int, ...]:
-    """Return the ranks that have all they wait for and have not passed it on; ``risen`` are those that have.
+    """Return the ranks that have all values they wait for and have not passed them on; ``risen`` are those that have.
 
     >>> stalled({3, 4, 2}, size=5, fanout=2)
     (1,)

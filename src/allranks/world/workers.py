@@ -1,15 +1,15 @@
-"""Worker processes of a rank ignore a SIGTERM that was sent to the whole job, while the rank answers it by a save.
+"""Let worker processes of a rank ignore a SIGTERM to the complete job, while the rank saves.
 
 Slurm, systemd and torchrun send SIGTERM to every process of a job. A DataLoader's workers would die of it, and the
 training loop with them, before the rank has saved. So each process that a rank starts by multiprocessing (a
-DataLoader's workers, a Pool, those of Hugging Face datasets and grain), by fork, spawn or forkserver, has a handler of
-ours for SIGTERM. It reads a page of memory that it shares with the rank:
+DataLoader's workers, a Pool, those of Hugging Face datasets and grain), by fork, spawn or forkserver, gets our handler
+for SIGTERM. It reads a page of memory that it shares with the rank:
 
-- the rank does not answer SIGTERM: the worker dies of it, as without us;
+- the rank does not answer SIGTERM by a save: the worker dies of it, as without us;
 - the rank itself has called ``terminate()`` for this worker: it dies of it;
-- else it goes on, and a thread of it waits from then on for the end of the rank, however that ends, to end the worker.
+- else it goes on, and a thread of it waits from then on for the end of the rank, to end the worker.
 
-What a worker execs has no handler of ours.
+A program that a worker execs has no handler of ours.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Page:
         return self._ints[1 + pid % _PLACES] == pid
 
     def enter(self, pid: int) -> None:
-        """Take note of a new worker."""
+        """Record a new worker."""
         self._ints[1 + pid % _PLACES] = 0
         self._ints[1 + _PLACES + pid % _PLACES] = pid
 
@@ -84,7 +84,7 @@ _is_loader = False  # a worker of torch's DataLoader
 
 
 def prepare() -> None:
-    """Have the workers that this rank starts from now on attend to it. Call once a rank, or again."""
+    """Give the workers that this rank starts from now on our handler. Call once a rank, or again."""
     global _page, _hooked
     if _page is None or _page.rank != os.getpid():
         _page = _Page(os.getpid())
@@ -100,13 +100,13 @@ def prepare() -> None:
 
 
 def answer(answers: bool) -> None:
-    """Say whether this rank answers SIGTERM by a save; after ``prepare``."""
+    """Set whether this rank answers SIGTERM by a save; after ``prepare``."""
     if _page is not None:
         _page.answers = answers
 
 
 def attach(rank: int, path: str) -> None:
-    """Have this process, a spawned worker of process ``rank``, attend to the page at ``path``."""
+    """Attach this process, a spawned worker of process ``rank``, to the page at ``path``."""
     global _page, _hooked
     with contextlib.suppress(OSError):  # the rank has gone
         _page, _hooked = _Page(rank, path), True
@@ -115,7 +115,7 @@ def attach(rank: int, path: str) -> None:
 
 
 def _in_child() -> None:
-    """A forked child: a worker, if multiprocessing made it."""
+    """Set up a forked child: a worker, if multiprocessing made it."""
     launcher = sys._getframe(1).f_globals.get("__name__", "")
     if launcher in {f"{library}.popen_fork" for library in LIBRARIES}:
         _become_worker()
@@ -147,7 +147,7 @@ def _die() -> None:
 
 
 def _watch_rank(rank: int) -> None:
-    """Have this worker end with its rank. No lock is taken here: a signal may come while one is held."""
+    """End this worker with its rank. No lock is taken here: a signal may come while one is held."""
     global _watches
     if not _watches:
         _watches = True
@@ -161,7 +161,7 @@ def _end_with(rank: int) -> None:
 
 
 class _Attend:
-    """Travels to a spawned worker with what it runs, and attaches it when it is unpickled there."""
+    """An object that is sent to a spawned worker with its work, and attaches it when it is unpickled there."""
 
     def __reduce__(self) -> tuple[Callable[..., None], tuple[int, str]]:
         assert _page is not None
@@ -207,7 +207,7 @@ def _kill_later(popen: Any) -> None:
 
 
 def _watch_forkserver(forkserver: ModuleType) -> None:
-    """The server that forks workers ignores SIGTERM, by a mask that it inherits: it ends with its rank anyway."""
+    """Let the server that forks workers ignore SIGTERM, by a mask that it inherits: it ends with its rank anyway."""
     ensure = forkserver.ForkServer.ensure_running
 
     @functools.wraps(ensure)
@@ -222,7 +222,7 @@ def _watch_forkserver(forkserver: ModuleType) -> None:
 
 
 def _watch_torch(signals: ModuleType) -> None:
-    """A DataLoader's worker sets handlers of torch's own, which let it die of a SIGTERM; ours goes over that."""
+    """Set our handler in a DataLoader's worker over those of torch, which let it die of a SIGTERM."""
     theirs = signals._set_worker_signal_handlers
 
     @functools.wraps(theirs)

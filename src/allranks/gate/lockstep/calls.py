@@ -14,7 +14,7 @@ from typing import Any
 from allranks.digest import digest, show
 from allranks.errors import CollectiveOnOneRank, Mismatch, name_ranks
 from allranks.gate.lockstep.branches import EQUAL_STEPS, Frames, Reason, guard_of, reason
-from allranks.world.claims import Ticket, by_claim, minority, who_says_what
+from allranks.world.claims import Ticket, by_claim, describe_groups, minority
 
 # How many lines of a call travel where ranks differ: the first difference is most often among the first.
 _MOST_LINES = 2000
@@ -126,7 +126,7 @@ def _first_line(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], key: 
 
 def _each(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], words: Any) -> str:
     reports = by_claim((rank, words(call_words)) for ranks, call_words in groups for rank in ranks)
-    return who_says_what(reports.items())
+    return describe_groups(reports.items())
 
 
 def _line(lines: Sequence[str], index: int) -> str:

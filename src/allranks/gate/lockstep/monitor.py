@@ -69,7 +69,7 @@ class Monitor:
         self.sequence(self._everybody)
         self.set_training_thread()
         self._program_exchanges.on_wait = self._report_places
-        world.listener.on_ring(self._scan)
+        world.listener.on_wake(self._scan)
         atexit.register(self._report_departure)
 
     def sequence(self, members: Sequence[int]) -> CallSequence:
@@ -166,7 +166,7 @@ class Monitor:
         with contextlib.suppress(StoreError):  # then the others have learnt of a failure
             self.world.store.set(f"{_LEFT}{self.world.rank}", dumps(places))
             self.world.store.set(_ANY_LEFT, b"1")
-            self.world.listener.ring()
+            self.world.listener.wake()
 
     def _places(self) -> dict[str, int]:
         return {sequence.name: sequence.place for sequence in self._all() if sequence.place}
@@ -182,7 +182,7 @@ class Monitor:
         ordered = [sequence for sequence in self._all() if not sequence.side_label]
         news = [sequence.report_place() for sequence in ordered if sequence.predictor.expected is not None]
         if any(news):
-            self.world.listener.ring()
+            self.world.listener.wake()
 
     def _scan(self) -> None:
         """Look for queries to this rank and for departures; in the thread that the wake-up key wakes."""

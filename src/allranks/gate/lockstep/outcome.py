@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from allranks.errors import Mismatch
 from allranks.gate.lockstep import steps
 from allranks.gate.lockstep.calls import LEFT_OUT, ONE_ORDER
-from allranks.world.claims import by_claim, minority, mismatch, who_says_what
+from allranks.world.claims import by_claim, describe_groups, minority, mismatch
 from allranks.world.codec import Value
 
 _REPLICATED = (
@@ -149,7 +149,7 @@ def _compare_ends(places: Sequence[Mapping[str, Any]]) -> None:
     for name, members in groups.items():
         made = by_claim((rank, places[rank].get(name, (0,))[0] // 2) for rank in members)
         if len(made) > 1:
-            reported = who_says_what((f"{count} calls", ranks) for count, ranks in made.items())
+            reported = describe_groups((f"{count} calls", ranks) for count, ranks in made.items())
             raise Mismatch(
                 f"the ranks leave after different numbers of calls of {name}: {reported}.",
                 ranks=minority(made.values()),

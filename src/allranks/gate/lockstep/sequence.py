@@ -109,7 +109,7 @@ class CallSequence:
             locate=world.listener.locate,
             line=f"{self._prefix}x",
             on_wait=self._post_query,
-            first_look=_PATIENCE,
+            first_check=_PATIENCE,
         )
 
     @property
@@ -174,7 +174,7 @@ class CallSequence:
             if self.pending_error is not None:
                 self.error_raised = True
                 raise self.pending_error
-            before = None if self.side_label else progress.enter("meeting", f"all ranks before {call}")
+            before = None if self.side_label else progress.enter("exchange", f"all ranks before {call}")
             begin = self._world.clock.now()
             try:
                 steps = [self.steps.loop_progress(now) if now else {}, list(map(list, labels)), list(map(list, values))]
@@ -354,7 +354,7 @@ class CallSequence:
             if there == document:
                 self._mine = key
                 self._announce_group()
-                self._world.listener.ring()
+                self._world.listener.wake()
             if loads(there)["places"].items() >= self._places.items():
                 break
 

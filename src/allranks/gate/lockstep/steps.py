@@ -19,7 +19,7 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from allranks.gate.lockstep.predictor import Predictor
-from allranks.world.claims import by_claim, who_says_what
+from allranks.world.claims import by_claim, describe_groups
 
 # A loop, as it is named on every rank: ``k in the loop at train.py:8``.
 Key = str
@@ -228,7 +228,7 @@ def compare(reported: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]) -> tupl
         stride = max(strides, default=0) or min(loop_progress, default=0)
         if len(set(loop_progress)) > 1 and stride > 0 and not any(by % stride for by in loop_progress):
             variable, _, where = key.partition(" ")
-            words = who_says_what((f"{variable} = {at}, {by} on", those) for (by, at), those in ranks.items())
+            words = describe_groups((f"{variable} = {at}, {by} on", those) for (by, at), those in ranks.items())
             odd = max(loop_progress) if min(loop_progress) > 0 else min(loop_progress)
             return f"{where}: {words}", sorted(rank for (by, _), those in ranks.items() if by == odd for rank in those)
     return None

@@ -142,7 +142,7 @@ class Transfers:
             if self._world.store.claim(f"{_KEYS}{receiver}/{i}", document) == document:
                 self._announced_count[receiver] = i + 1
                 break
-        self._world.listener.ring()
+        self._world.listener.wake()
 
     def _compare(self, channel: Channel, number: int) -> None:
         """Raise Mismatch if another form was announced than is received."""

@@ -1,1 +1,1 @@
-"""What watches a framework's collectives while one rank runs alone."""
+"""Guard a framework's collectives in code that only one rank runs."""

@@ -1,24 +1,24 @@
-"""What only JAX's inside can tell: a computation across processes is seen before it runs.
+"""See computations of JAX across processes before they run, through JAX's internals.
 
 The guard: inside the section, a computation on arrays of several processes raises before it runs.
 
-JAX keeps compiled programs in a C++ cache that never comes back to Python. But that cache is keyed by JAX's
+JAX keeps compiled programs in a C++ cache that never returns to Python. But the key of that cache includes JAX's
 thread-local settings, and ours is one of them: inside the section every program passes Python once
-(``ExecuteReplicated``), without being traced or compiled again, and there its devices are looked at. A program of this
-process' own devices goes into the cache under the new key and is as fast as ever; one that needs other processes never
-gets that far.
+(``ExecuteReplicated``), without being traced or compiled again, and there its devices are checked. A program of this
+process' devices goes into the cache under the new key and is as fast as before; a program that needs other processes is
+refused.
 
-Lockstep looks in the same place, at the first run of every program (``on_programs``), and has what a function runs pass
-Python once more by the same setting (``new_cache``). XLA's text of a compiled program leaves large constants out, and
-depends on trials on a GPU; so what a program was compiled from (StableHLO with its constants) is digested where JAX
+Lockstep uses the same place, at the first run of every program (``on_programs``), and makes the programs of a function
+pass Python once more by the same setting (``new_cache``). XLA's text of a compiled program leaves large constants out,
+and depends on trials on a GPU; so what a program was compiled from (StableHLO with its constants) is digested where JAX
 compiles it.
 
 ``multihost_utils`` ends in such programs. Besides, a section refuses the coordination service's barriers, the start of
-the backend (which waits for all processes), and the reading of a value that lies on other processes.
+the backend (which waits for all processes), and reads of a value that other processes hold.
 
-All this is JAX's private ground: ``_self_test`` proves it in the running version. Where it fails, a warning says so,
-and only the functions of ``multihost_utils`` are refused (lockstep has its own fall-back). Not seen: threads that the
-user starts, and the experimental ``device_put`` between hosts (one sends, one receives).
+All this is private API of JAX: ``_self_test`` checks it in the running version. Where it fails, a warning says so, and
+only the functions of ``multihost_utils`` are refused (lockstep has its own fall-back). Not seen: threads that the user
+starts, and the experimental ``device_put`` between hosts (one sends, one receives).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def guard(section: MainRankSection) -> Iterator[None]:
 
 
 def _spans_processes() -> bool:
-    """Say whether this process is one of several, without starting a backend."""
+    """Return whether this process is one of several, without starting a backend."""
     return jax.distributed.is_initialized() or (_backend_is_up() and jax.process_count() > 1)
 
 
@@ -87,7 +87,7 @@ def _backend_is_up() -> bool:
 
 
 def _setting() -> Any | None:
-    """Return the thread-local setting that marks a section; None, and the fall-back in place, if it has no effect."""
+    """Return the thread-local setting that marks a section; None, with the fall-back in place, if it has no effect."""
     hooked = _hooked()
     # Before the backend is up nothing can be tried, and nothing is cached that could pass us by.
     if hooked is not None and (not _backend_is_up() or _self_test(*hooked)):
@@ -98,7 +98,7 @@ def _setting() -> Any | None:
 
 @functools.cache
 def _hooked() -> tuple[Any, ExitStack] | None:
-    """Hook JAX, once for this process; return our setting and the way back, or None where private names have moved."""
+    """Hook JAX, once for this process; return our setting and the undo, or None where private names have moved."""
     with ExitStack() as undo, suppress(AttributeError, TypeError):
         setting = _jax.config.config_ext.Config("allranks_one_rank", None, include_in_jit_key=True)
         client = _jax.distributed._jax.DistributedRuntimeClient
@@ -111,13 +111,13 @@ def _hooked() -> tuple[Any, ExitStack] | None:
     return None
 
 
-def _ahead_of(undo: ExitStack, owner: Any, name: str, look: Callable[..., object]) -> None:
-    """Have ``look`` called with a function's positional arguments ahead of it, until ``undo`` is closed."""
+def _ahead_of(undo: ExitStack, owner: Any, name: str, callback: Callable[..., object]) -> None:
+    """Call ``look`` with a function's positional arguments before it, until ``undo`` is closed."""
     original: Callable[..., Any] = getattr(owner, name)
 
     @functools.wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        look(*args)
+        callback(*args)
         return original(*args, **kwargs)
 
     setattr(owner, name, watched)
@@ -139,7 +139,7 @@ def _ahead_of_value(undo: ExitStack, array_type: Any) -> None:
 
 
 def _is_local(program: Any) -> bool:
-    """Say whether a compiled program (an ``ExecuteReplicated``) runs on this process' devices only."""
+    """Return whether a compiled program (an ``ExecuteReplicated``) runs on this process' devices only."""
     shardings = (*program.in_handler.in_shardings, *program.out_handler.out_shardings)
     return all(sharding.is_fully_addressable for sharding in shardings)
 
@@ -156,9 +156,9 @@ def _refuse_start() -> None:
 
 @functools.cache
 def _self_test(setting: Any, hooks: ExitStack) -> bool:
-    """Say whether a program that is long in the C++ cache passes Python under the setting, and can be judged there.
+    """Return whether a program in the C++ cache passes Python under the setting, and can be checked there.
 
-    If not, the hooks are taken out again.
+    If not, the hooks are removed again.
     """
     seen: list[Any] = []
     works = False
@@ -172,7 +172,7 @@ def _self_test(setting: Any, hooks: ExitStack) -> bool:
 
 
 def _run_cached(setting: Any, undo: ExitStack, seen: list[Any]) -> None:
-    """Put a local program into the C++ cache and run it under the setting; for a thread without the user's settings."""
+    """Put a local program into the C++ cache and run it under the setting, in a thread without the user's settings."""
     with jax.disable_jit(False):
         program = jax.jit(lambda x: x + 1)
         x = jax.device_put(np.float32(0), jax.local_devices()[0])
@@ -185,7 +185,7 @@ def _run_cached(setting: Any, undo: ExitStack, seen: list[Any]) -> None:
 
 @functools.cache
 def _fall_back() -> None:
-    """Refuse what can be refused by public names, and say that this is all."""
+    """Refuse what can be refused through the public API, and warn that this is all."""
     warnings.warn(
         f"allranks does not know the internals of jax {jax.__version__}: in code that one rank runs, only "
         f"{', '.join(_PUBLIC)} of multihost_utils are refused; a jit on arrays of several processes may hang.",
@@ -225,13 +225,13 @@ _sources: weakref.WeakKeyDictionary[Any, Source] = weakref.WeakKeyDictionary()
 
 
 def source_of(program: Any) -> Source | None:
-    """Return what a compiled program was compiled from; None if that was before ``on_programs``."""
+    """Return the source of a compiled program; None if it was compiled before ``on_programs``."""
     return _sources.get(program)
 
 
 @functools.cache
 def _note_sources() -> bool:
-    """Keep the source of what is compiled for several processes from now on; return whether that works."""
+    """Keep the source of each program that is compiled for several processes from now on; return whether that works."""
     with suppress(AttributeError, TypeError, ValueError):
         compilers = _jax.interpreters.pxla.UnloadedMeshExecutable
         compile_it, is_tried = compilers.from_hlo, True
@@ -257,17 +257,17 @@ def _noted(build: Callable[[], Any], source: Source) -> Any:
     return program
 
 
-def on_programs(look: Callable[..., None]) -> bool:
-    """Have ``look(program, *arguments)`` called ahead of every run that passes Python: the first of each at least.
+def on_programs(callback: Callable[..., None]) -> bool:
+    """Call ``callback(program, *arguments)`` before every run that passes Python: at least its first run.
 
-    Returns False, and does nothing, in a JAX where that, or what is asked of a program below, does not work. Starts the
-    backend, for which all processes are needed.
+    Returns False, and does nothing, in a JAX where this, or a function below, does not work. Starts the backend, for
+    which all processes are needed.
     """
     jax.process_count()
     hooked = _hooked()
     if hooked is None or not _self_test(*hooked) or not _can_be_read(_tried[0]) or not _note_sources():
         return False
-    _ahead_of(hooked[1], _jax.interpreters.pxla.ExecuteReplicated, "__call__", look)
+    _ahead_of(hooked[1], _jax.interpreters.pxla.ExecuteReplicated, "__call__", callback)
     return True
 
 
@@ -281,7 +281,7 @@ def before_programs(callback: Callable[..., None]) -> None:
 
 
 def pass_python_always() -> None:
-    """Have every run of a program across processes pass Python from now on, not only its first; after ``on_programs``.
+    """Make every run of a program across processes pass Python from now on, not only the first; after ``on_programs``.
 
     Such a call then costs what JAX's own Python does, 30 microseconds and more.
     """
@@ -314,9 +314,9 @@ def _devices_of(program: Any) -> Sequence[Any]:
 
 
 def text_of(program: Any) -> str:
-    """Return XLA's text of a compiled program, without the names and source lines that do not change what it does.
+    """Return XLA's text of a compiled program, without names and source lines, which do not change its results.
 
-    Small constants are in it. ``HloPrintOptions.fingerprint`` would leave out all but zero.
+    Small constants are in it. ``HloPrintOptions.fingerprint`` would leave out all except zero.
     """
     options = _hlo.HloPrintOptions.canonical()
     for name in ("print_metadata", "print_ids", "print_percent"):
@@ -326,8 +326,10 @@ def text_of(program: Any) -> str:
 
 
 def form_of(program: Any, text: str) -> str:
-    """Return what must be alike on all processes beside arguments and collectives: devices, results, the source and,
-    where equal programs have equal texts, the text."""
+    """Return what must be equal on all processes beside arguments and collectives, as text.
+
+    These are the devices, the results, the source and, where equal programs have equal texts, the text.
+    """
     source = source_of(program)
     exact = program.xla_executable.client.platform in _DETERMINISTIC
     devices = [device.id for device in _devices_of(program)]
@@ -336,7 +338,7 @@ def form_of(program: Any, text: str) -> str:
 
 
 def static_arguments(fn: Any) -> tuple[int | str, ...] | None:
-    """Return the positions and names of a jitted function's static arguments; None for what does not say (a pmap)."""
+    """Return the positions and names of a jitted function's static arguments; None where they are unknown (a pmap)."""
     info = getattr(fn, "_jit_info", None)
     try:
         return (*info.static_argnums, *info.static_argnames)  # type: ignore[union-attr]
@@ -345,14 +347,15 @@ def static_arguments(fn: Any) -> tuple[int | str, ...] | None:
 
 
 def new_cache() -> int:
-    """Return the number of a cache of JAX's C++ that is empty: what runs with it for the first time passes Python."""
+    """Return the number of an empty cache of JAX's C++: the first run of a program with it passes Python."""
     return next(_numbers)
 
 
 def cache_switch() -> Callable[[Any], Any]:
-    """Return what has this thread use a numbered cache of JAX's C++, and returns the one before, None for JAX's own.
+    """Return a function that makes this thread use a numbered C++ cache of JAX, and returns the one before.
 
-    To be called after ``on_programs`` has returned True. In a section, the cache before is True, and must stay in use.
+    None stands for JAX's own cache. Call after ``on_programs`` has returned True. In a section, the cache before is
+    True, and must stay in use.
     """
     hooked = _hooked()
     assert hooked is not None
@@ -361,7 +364,7 @@ def cache_switch() -> Callable[[Any], Any]:
 
 
 def is_in_compiled_code(thread: int, caller: CodeType) -> bool:
-    """Say whether a thread is in a compiled function that ``caller`` called: it neither traces nor compiles."""
+    """Return whether a thread is in a compiled function that ``caller`` called: it neither traces nor compiles."""
     frame = sys._current_frames().get(thread)
     while frame is not None and frame.f_code.co_filename == _PMAP:
         frame = frame.f_back

@@ -1,9 +1,9 @@
-"""The guard of torch.distributed: inside a section, whatever needs other ranks of a group raises before it starts.
+"""Guard torch.distributed: inside a section, whatever needs other ranks of a group raises before it starts.
 
 All collectives (``torch.distributed``, functional, DTensor, FSDP, DDP's C++ reducer) end as dispatcher operations that
-take a process group; a dispatch mode, active in the section only, sees them all. The making of a group is no operation:
-the function that all makers call first is wrapped, once. Point-to-point calls pass: one sender and one receiver may
-well mean it. So does a group whose only rank is this one.
+take a process group; a dispatch mode, active in the section only, sees them all. The creation of a group is no
+operation: the function that all creators call first is wrapped, once. Point-to-point calls pass: one sender and one
+receiver may be intended. So does a group whose only rank is this one.
 
 The mode follows the backward pass into autograd's threads, but not into threads that the user starts. It costs some
 microseconds for each operation on a tensor.
@@ -41,7 +41,7 @@ def guard(section: MainRankSection) -> Iterator[None]:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operation on tensors, those of compiled code and of autograd's threads too."""
+    """A dispatch mode that sees every operation on tensors, those of compiled code and of autograd's threads too."""
 
     supports_higher_order_operators = True
 
@@ -67,7 +67,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _needs_others(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Say whether an operation is a collective of a group of more than one rank."""
+    """Return whether an operation is a collective of a group of more than one rank."""
     if func._schema.name.partition("::")[2] in _POINT_TO_POINT:
         return False
     for position, argument in enumerate(func._schema.arguments):
@@ -89,7 +89,7 @@ def _size(group: Any) -> int:
 def _wrap_group_making() -> None:
     """Make ``new_group``, ``split_group``, ``init_device_mesh``, ... refuse in a section.
 
-    All of them first take the next group's name, and a name that one rank takes alone would put it out of step.
+    All of them first take the next group's name, and a name that only one rank takes would make its names differ.
     """
     original: Callable[..., Any] | None = getattr(_c10d, "_process_group_name", None)
     if original is None:
