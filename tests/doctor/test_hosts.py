@@ -19,7 +19,7 @@ from allranks.cli import doctor
 from allranks.doctor import host, together
 from allranks.doctor.await_ranks import await_ranks
 from allranks.doctor.devices import Framework
-from allranks.doctor.host import Asked, HostInfo, Looked
+from allranks.doctor.host import HostInfo, HostReport, Request
 from allranks.doctor.machine import GB, Memory, memory
 from allranks.doctor.ranks import alone
 from allranks.errors import BarrierTimeout
@@ -42,20 +42,20 @@ def verdicts(found: Readiness) -> dict[str, tuple[str, tuple[str, ...]]]:
 def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """One has another jax, one less memory, one a clock that is behind; all ranks return the same table."""
 
-    def look(asked: Asked, here: Sequence[HostInfo], hosts: int) -> Looked:
-        del asked
+    def examine(request: Request, here: Sequence[HostInfo], hosts: int) -> HostReport:
+        del request
         assert (len(here), hosts) == (2, 40)
         name = here[0].host
         free = 0.5 if name == "host-31" else 60
         rows = (memory(Memory(64 * GB, int(free * GB)), 1),)
-        return Looked(rows, {"jax": "0.9" if name == "host-7" else "0.10"}, {"cores": "8"}, ("127.0.0.1",))
+        return HostReport(rows, {"jax": "0.9" if name == "host-7" else "0.10"}, {"cores": "8"}, ("127.0.0.1",))
 
-    monkeypatch.setattr(host, "examine", look)
+    monkeypatch.setattr(host, "examine", examine)
 
     def program(world: World) -> Readiness:
         behind = 3.0 if world.host == "host-12" else 0.0
-        asked = Asked((), 0, 10.0, launched=True)
-        return together.examine(world, asked, LAUNCHER, wall=lambda: 1e9 + world.clock.now() - behind)
+        request = Request((), 0, 10.0, launched=True)
+        return together.examine(world, request, LAUNCHER, wall=lambda: 1e9 + world.clock.now() - behind)
 
     outcome = SimulatedWorld(80, ranks_per_host=2, timeout=3000).run(program)
     assert not outcome.errors

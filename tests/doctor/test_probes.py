@@ -16,7 +16,7 @@ import pytest
 
 from allranks.doctor import between, child, detect, disk, host, system
 from allranks.doctor.between import Echo, Marker, Target
-from allranks.doctor.host import Asked
+from allranks.doctor.host import Request
 
 SMALL = 8_000_000
 
@@ -98,16 +98,16 @@ def test_this_machine_is_seen() -> None:
 
 def test_requirements_are_those_of_the_packages_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     found = detect.versions()
-    asked, _ = detect.requirements(found)
-    assert asked is not None
-    assert asked["allranks"] >= 6
+    request, _ = detect.requirements(found)
+    assert request is not None
+    assert request["allranks"] >= 6
     monkeypatch.setattr(detect, "_version", lambda name: "" if name == "greenlet" else "0.1")
     _, unmet = detect.requirements({"allranks": "0.1.0"})
     assert {(one.wants.partition(">")[0], one.there) for one in unmet} >= {("greenlet", ""), ("numpy", "0.1")}
 
 
 def tried(folder: str, patience: float = 60.0) -> disk.Place:
-    return host.place(folder, "x", Asked((folder,), SMALL, patience, launched=False))
+    return host.place(folder, "x", Request((folder,), SMALL, patience, launched=False))
 
 
 def test_a_folder_is_tried_out_and_left_as_it_was(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from allranks.doctor import clocks, devices, disk, machine, network, ranks, software
 from allranks.doctor.devices import Framework, Kernel
-from allranks.doctor.disk import Place, Sight, Tried
+from allranks.doctor.disk import Place, Sight, Trial
 from allranks.doctor.hosts import merged
 from allranks.doctor.machine import Cores, Limits, Memory, Shared
 from allranks.doctor.network import Interface, Lookup, Reached
@@ -167,7 +167,7 @@ def test_limits_of_a_process() -> None:
 
 def gpus(name: str, count: int) -> Framework:
     said = {"version": "2.13", "platform": "gpu" if count else "cpu", "devices": [["H100", 80 * GB]] * count}
-    return Framework(name, "answered", 2.0, said=said)
+    return Framework(name, "answered", 2.0, output=said)
 
 
 @pytest.mark.parametrize(
@@ -297,10 +297,10 @@ def test_what_an_interface_is_told_as() -> None:
     ],
 )
 def test_the_hosts_own_name(found: Lookup, hosts: int, verdict: str, says: str) -> None:
-    row = network.own_name(found, ["10.0.0.1", "127.0.0.1"], hosts, overruled=False)
+    row = network.hostname_row(found, ["10.0.0.1", "127.0.0.1"], hosts, overruled=False)
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
-    overruled = network.own_name(found, ["10.0.0.1", "127.0.0.1"], hosts, overruled=True)
+    overruled = network.hostname_row(found, ["10.0.0.1", "127.0.0.1"], hosts, overruled=True)
     assert overruled.verdict == ("warning" if found.addresses == ("127.0.1.1",) and hosts > 1 else verdict)
 
 
@@ -344,7 +344,7 @@ def test_who_reaches_whom() -> None:
     assert network.store({"a": 0.001, "b": 0.5}, "the store").verdict == "warning"
 
 
-FINE = tuple(Tried(name, True, name) for name in ("rename", "fsync", "exclusive", "link", "O_DIRECT", "flock", "mmap"))
+FINE = tuple(Trial(name, True, name) for name in ("rename", "fsync", "exclusive", "link", "O_DIRECT", "flock", "mmap"))
 PLACE = Place(
     "/runs", "/runs", "nfs4", "server:/runs", 10**13, 10**12, 10**7, tried=FINE, speed={"write": 2e9, "read": 3e9}
 )
@@ -354,8 +354,8 @@ def but(**changes: object) -> list[Row]:
     return list(disk.rows(dataclasses.replace(PLACE, **changes)))  # type: ignore[arg-type]
 
 
-def lacking(name: str) -> tuple[Tried, ...]:
-    return tuple(Tried(one.name, one.name != name, one.told) for one in FINE)
+def lacking(name: str) -> tuple[Trial, ...]:
+    return tuple(Trial(one.name, one.name != name, one.told) for one in FINE)
 
 
 @pytest.mark.parametrize(
@@ -434,11 +434,11 @@ def test_hosts(names: str, boots: str, environ: dict[str, str], verdict: str, sa
 
 
 def test_the_launcher() -> None:
-    assert ranks.alone("", ["srun"]).texts == ("none started this process; here are srun",)
-    assert ranks.alone("allranks says rank 0 of 1", []).verdict == "ok"
-    odd = ranks.contradicting(ContradictingSigns("Slurm says 4 tasks.", remedy="Use srun."))
+    assert ranks.single_process_row("", ["srun"]).texts == ("none started this process; here are srun",)
+    assert ranks.single_process_row("allranks says rank 0 of 1", []).verdict == "ok"
+    odd = ranks.contradiction_row(ContradictingSigns("Slurm says 4 tasks.", remedy="Use srun."))
     assert (odd.verdict, odd.texts[0], odd.remedy) == ("error", "Slurm says 4 tasks.", "Use srun.")
-    assert ranks.met("torchrun says rank 0 of 4", "torch", "a:1").texts[0].endswith("met through torch at a:1")
+    assert ranks.joined_row("torchrun says rank 0 of 4", "torch", "a:1").texts[0].endswith("met through torch at a:1")
     assert ranks.jobs({}).verdict == "not seen"
     assert "allranks doctor 1a2b" in ranks.jobs({"1a2b": "4 ranks here, train.py"}).texts[-1]
 

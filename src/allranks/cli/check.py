@@ -1,4 +1,4 @@
-"""``allranks check``: what goes wrong with several processes, from the code alone."""
+"""Implement ``allranks check``: find what goes wrong with several processes, from the code only."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
         from traceback import print_exc
 
         print_exc()
-        print("allranks check: this is a fault of allranks, not of the code that was read.", file=sys.stderr)
+        print("allranks check: this is a bug of allranks, not a fault of the checked code.", file=sys.stderr)
         return 2
 
 
@@ -123,7 +123,7 @@ def _part(text: str) -> float:
     except ValueError:
         part = -1.0
     if not 0 <= part <= 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text!r}")
     return part
 
 

@@ -1,4 +1,4 @@
-"""Which project is meant, what its pyproject.toml says, and its files."""
+"""Find the project to check, the settings in its pyproject.toml, and its files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ MANY = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """``root`` is what paths are relative to; ``where`` the pyproject.toml that was obeyed, empty without one.
-    ``known``: a pyproject.toml or a .git says that this is a project; else it is just a folder."""
+    """Paths are relative to ``root``; ``where`` is the pyproject.toml that was used, "" without one.
+
+    ``known``: a pyproject.toml or a .git says that this is a project; else it is just a folder.
+    """
 
     root: Path
     config: Config
@@ -33,8 +35,11 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Bytes by path from the root; why others could not be read; whose findings are shown (None: of all). ``whole``:
-    they are all files of the project; ``untold``: who imports them was not looked for, in a project that large."""
+    """Bytes by path from the root; why others could not be read; whose findings are shown (None: of all).
+
+    ``complete``: they are all files of the project; ``importers_skipped``: files that import them were not looked for,
+    in a project that large.
+    """
 
     files: dict[str, bytes]
     failed: dict[str, str]
@@ -44,7 +49,7 @@ class Files:
 
 
 def project_of(paths: Sequence[Path]) -> Project:
-    """Return the project that these paths are of: the closest folder above with [tool.allranks.check].
+    """Return the project of these paths: the closest folder above with [tool.allranks.check].
 
     Without one, the closest with a pyproject.toml or a .git, or else the working folder. Raises ConfigWrong.
     """
@@ -61,7 +66,7 @@ def project_of(paths: Sequence[Path]) -> Project:
 
 
 def overridden(config: Config, arguments: Namespace) -> Config:
-    """Return the configuration with what the command line says: lists that extend are added, others win."""
+    """Return the configuration with the options of the command line: extending lists are added, others win."""
     return config.with_(
         select=arguments.select,
         ignore=(*config.ignore, *arguments.ignore) if arguments.ignore else None,
@@ -81,13 +86,11 @@ def files_of(project: Project, paths: Sequence[Path]) -> Files:
     """Return the files at and below the paths, and the files that the check needs beside them.
 
     If the paths are a part of a project, these are the files that import them, its scripts and pages, and what all of
-    these import.
-
-    Raises ConfigWrong for a path that is not there.
+    these import. Raises ConfigWrong for a path that does not exist.
     """
     for path in paths:
         if not path.exists():
-            raise ConfigWrong(f"no such file or folder: {path}")
+            raise ConfigWrong(f"{path}: no such file or folder")
     walk = walk_of(project)
     found, lost = walk.find(paths)
     files, failed = read_files(project.root, found)
@@ -97,7 +100,7 @@ def files_of(project: Project, paths: Sequence[Path]) -> Files:
 
 
 def part_of(project: Project, files: Mapping[str, bytes], failed: dict[str, str]) -> Files:
-    """Return files that are a part of a project with what is around them there."""
+    """Return a part of a project's files with the files around them."""
     around, untold = surroundings(project, files)
     return Files({**around, **files}, failed, frozenset(files), untold=untold)
 
@@ -109,9 +112,10 @@ def walk_of(project: Project) -> Walk:
 
 
 def surroundings(project: Project, files: Mapping[str, bytes]) -> tuple[dict[str, bytes], bool]:
-    """Return the files of the project, beside ``files``, that import these, directly or not, its scripts and pages, and
-    what all of these import. In a project of more than `MANY` Python files importers are not looked for, and that is
-    returned, too; of a folder that is no project only what ``files`` import.
+    """Return the files of the project, beside ``files``, that import these, and all files that they import.
+
+    Scripts and pages are included. In a project of more than `MANY` Python files importers are not looked for, which is
+    returned too; in a folder that is no project, only what ``files`` import.
     """
     above: dict[str, bytes] = {}
     others = [path for path in walk_of(project).find([project.root])[0] if path not in files] if project.known else []
@@ -126,7 +130,7 @@ def surroundings(project: Project, files: Mapping[str, bytes]) -> tuple[dict[str
 
 
 def importers(files: Mapping[str, bytes], names: Iterable[str]) -> set[str]:
-    """Return those of the files that import one of these names, directly or not."""
+    """Return the files that import one of these names, directly or not."""
     by: dict[str, set[str]] = {}
     for path, raw in files.items():
         for imported in candidates(path, raw) if not is_text(path) else ():
@@ -173,11 +177,13 @@ def _config(file: Path) -> Config | None:
     try:
         table = tomllib.loads(text).get("tool", {}).get("allranks", {})
     except (tomllib.TOMLDecodeError, AttributeError) as error:
-        raise ConfigWrong(f"{file} is no TOML: {error}") from error
+        raise ConfigWrong(f"{file} is not valid TOML: {error}") from error
     if not isinstance(table, dict):
         return None
     if near := get_close_matches("check", [key for key in table if key != "check"], n=1, cutoff=0.8):
-        raise ConfigWrong(f"{file}: there is no [tool.allranks.{near[0]}].", remedy="Is [tool.allranks.check] meant?")
+        raise ConfigWrong(
+            f"{file}: unknown table [tool.allranks.{near[0]}].", remedy="Did you mean [tool.allranks.check]?"
+        )
     if "check" not in table:
         return None
     config = read(table["check"], os.fspath(file))

@@ -1,4 +1,4 @@
-"""One run of ``allranks check``: what is read, judged, mended, and shown."""
+"""Run ``allranks check`` once: read files, judge, fix, and show findings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHOLE = ("json", "sarif", "html")
 
 
 def run(arguments: Namespace) -> int:
-    """Return the exit code of a run. Raises AllranksError for what cannot be run."""
+    """Run, and return the exit code. Raises AllranksError for arguments that cannot be run."""
     paths = [arguments.stdin_filename] if arguments.stdin_filename else arguments.paths or [Path()]
     project = project_of(paths)
     project = replace(project, config=overridden(project.config, arguments))
@@ -55,17 +55,17 @@ def _must_be_there(config: Config, files: Files) -> None:
     for entry in config.entry_points:
         if not any(fnmatch(path, entry) for path in files.files):
             raise ConfigWrong(
-                f"the entry {entry} is none of the files that are read.",
+                f"the entry {entry} is not among the files that are read.",
                 remedy="Name it from the project's root (--show-settings); --show-files lists what is read.",
             )
     if files.untold:
         print(
-            f"allranks check: the project has more than {MANY:,} other Python files, so those that import what was"
-            " named were not looked for; without a PATH all is read.",
+            f"allranks check: the project has more than {MANY:,} other Python files, so files that import the"
+            " named ones were not looked for; without a PATH all files are read.",
             file=sys.stderr,
         )
     if not files.files and not files.failed:
-        print("allranks check: there is no Python file, notebook or script here to be read.", file=sys.stderr)
+        print("allranks check: found no Python file, notebook or script here.", file=sys.stderr)
 
 
 def _seen(project: Project, path: str) -> str:
@@ -150,7 +150,7 @@ def _made(mended: Mended) -> str:
 
 
 def _replace(path: Path, raw: bytes) -> None:
-    """Put the text in place whole, with the mode that the file had; a link stays a link."""
+    """Replace a file atomically, with its mode; a link stays a link."""
     path = Path(os.path.realpath(path))
     passing = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -196,7 +196,7 @@ def _shows_one_process(report: Report) -> bool:
 
 
 def _repository(root: Path) -> Path:
-    """Return the folder that paths of a repository start from: the closest with a .git, or else the project's."""
+    """Return the folder to which paths of a repository are relative: the closest with a .git, or else the project's."""
     return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
 
 
@@ -244,14 +244,14 @@ def _print(report: Report, form: str, arguments: Namespace) -> None:
 
 
 def _statistics(report: Report, form: str) -> str:
-    """Raises ConfigWrong for a form that has no place for counts."""
+    """Print counts by rule. Raises ConfigWrong for a format without them."""
     import json
 
     from allranks.report.base import summary
     from allranks.report.columns import table
 
     if form not in ("full", "concise", "json"):
-        raise ConfigWrong(f"--statistics has no form {form}.", remedy="There are: full, concise, json.")
+        raise ConfigWrong(f"--statistics: expected the form full, concise or json, found {form}.")
 
     fixable = {finding.code for finding in report.findings if finding.fix and finding.fix.safe}
     counted = Counter((finding.code, finding.name) for finding in report.findings)

@@ -1,4 +1,4 @@
-"""Which command is meant: ``help``, a list of what there is, and a nearby name for one that is not."""
+"""Choose the command: ``help``, a list of commands, and a suggestion for a misspelled one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from difflib import get_close_matches
 
 
 def choose(parser: argparse.ArgumentParser, commands: Mapping[str, str], words: Sequence[str]) -> list[str] | None:
-    """Return the words that name a command and its arguments; None where the help was shown: the exit code is 2.
+    """Return the command's name and arguments; None where the help was shown: the exit code is 2.
 
     ``help COMMAND ...`` becomes ``COMMAND ... --help``. Ends the process where ``parser`` does, and with exit code 2
-    and a suggestion for a command that is not there.
+    and a suggestion for a command that does not exist.
     """
     first, *rest = words or [""]
     if first == "help" and rest:

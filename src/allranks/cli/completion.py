@@ -1,4 +1,4 @@
-"""``allranks completion``: what a shell needs to complete commands, their options, and files."""
+"""Implement ``allranks completion``: shell completion of commands, options, and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``allranks data``: what there is to train on, who would read what, and whether a run has read it."""
+"""Implement ``allranks data``: show what there is to train on, who reads what, and whether a run has read it."""
 
 from __future__ import annotations
 

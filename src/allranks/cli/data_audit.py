@@ -1,4 +1,4 @@
-"""``allranks data audit``."""
+"""Implement ``allranks data audit``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Plans = Callable[[ReadPosition], Plan | None]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of a state; ``compared`` with the plan: "yes", "no", or why it cannot be."""
+    """The result for a state; ``compared`` with the plan: "yes", "no", or why it cannot be compared."""
 
     stand: ReadPosition
     faults: tuple[str, ...]
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _plans(arguments: argparse.Namespace) -> Plans:
-    """Return what makes the plan again that a state is of; None where it cannot."""
+    """Return what rebuilds the plan of a state; None where that is not possible."""
     program = of_program(arguments.data)
     if program is not None:
         of_epoch = plans(program)

@@ -1,4 +1,4 @@
-"""``allranks data index``."""
+"""Implement ``allranks data index``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person types for data: a pattern, and what kind of files it names; opened, and indexed with a bar."""
+"""Open the data that a command names: a pattern, its kind of files, and an index with a progress bar."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ KINDS = (*SUFFIXES, "folder")
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """Add PATTERN and what is to be known of it to a command."""
+    """Add PATTERN and its options to a command."""
     parser.add_argument("pattern", metavar="PATTERN", help="a file, a folder, a quoted glob, or s3://bucket/...")
     add_kind(parser)
 
 
 def add_kind(parser: argparse.ArgumentParser) -> None:
-    """Add what a pattern alone does not say."""
+    """Add the options for what a pattern alone does not say."""
     parser.add_argument("--kind", choices=KINDS, help="of the files (default: by their names)")
     parser.add_argument("--block-bytes", type=int, metavar="N", help="of lines, as the program has it (default 64 KiB)")
     parser.add_argument("--cache", metavar="FOLDER", help="where indexes are kept (default: beside the data)")
 
 
 def of_program(text: str) -> Recipe | None:
-    """Return the data set that ``module:name`` is of a program, or that the function of this name returns.
+    """Return the dataset ``module:name`` of a program, or the dataset that the function of this name returns.
 
-    None for what is no such address, but a pattern. Raises DataError where there is no data set of that name.
+    None for a pattern. Raises DataError where there is no dataset of that name.
     """
     if not _PROGRAM.fullmatch(text):
         return None
@@ -65,12 +65,14 @@ def of_program(text: str) -> Recipe | None:
         ) from error
     made = found() if callable(found) else found
     if not isinstance(made, Recipe):
-        raise DataError(f"{text} is a {type(made).__name__}, and no allranks.Dataset or function that returns one.")
+        raise DataError(
+            f"{text}: expected an allranks.Dataset or a function that returns one, found a {type(made).__name__}."
+        )
     return made
 
 
 def kind_of(names: list[str]) -> str | None:
-    """Return the kind that all files with a known name are of; None where there is no single one."""
+    """Return the kind of all files with a known name; None where there is no single one."""
     found = {kind for name in names for kind, suffixes in SUFFIXES.items() if _bare(name).endswith(suffixes)}
     return found.pop() if len(found) == 1 else None
 
@@ -80,12 +82,12 @@ def _bare(name: str) -> str:
 
 
 def opened(arguments: argparse.Namespace, pattern: str) -> Source:
-    """Return the source that is meant. Raises DataError: no such file, or of no kind that its name tells."""
+    """Return the source. Raises DataError: no such file, or the kind is unclear from the names."""
     kind = arguments.kind or _guessed(pattern)
     options = {"cache": arguments.cache, "block_bytes": arguments.block_bytes}
     given = {name: value for name, value in options.items() if value is not None}
     if kind not in _LINES and "block_bytes" in given:
-        raise DataError(f"--block-bytes is of lines, and these files are of the kind {kind}.")
+        raise DataError(f"--block-bytes: expected files of lines, found files of the kind {kind}.")
     if kind == "folder":
         given.pop("cache", None)  # its index is a listing, and not kept
     return source(kind, pattern, **given)
@@ -100,15 +102,15 @@ def _guessed(pattern: str) -> str:
     ends = Counter("." + name.rpartition("/")[2].partition(".")[2] for name in names)
     shown = ", ".join(f"{many} {'without a suffix' if end == '.' else end}" for end, many in ends.most_common(5))
     raise DataError(
-        f"{where.written}: the names do not tell one kind of data: {shown}.",
+        f"{where.written}: expected files of one kind, found {shown}.",
         path=where.written,
-        remedy=f"Say --kind {', '.join(KINDS[:-1])} or {KINDS[-1]}.",
+        remedy=f"Give --kind {', '.join(KINDS[:-1])} or {KINDS[-1]}.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedShard:
-    """An index, and what had to be looked at for it now: files, their bytes, seconds."""
+    """An index, and what had to be indexed for it now: files, their bytes, seconds."""
 
     index: Index
     files: int
@@ -117,7 +119,7 @@ class IndexedShard:
 
 
 def indexed(one: Source) -> IndexedShard:
-    """Return the index, from where it is kept or built now, under a bar. Raises DataError where there is no sample."""
+    """Return the index, cached or built now, under a progress bar. Raises DataError where there is no sample."""
     began = time.monotonic()
     new = _new(one)
     with screen.waiting("index", sum(new)) as bar:
@@ -135,7 +137,7 @@ def indexed(one: Source) -> IndexedShard:
 
 
 def _new(one: Source) -> list[int]:
-    """Return the bytes of each file of which no index is kept."""
+    """Return the bytes of each file without a cached index."""
     if not isinstance(one, FileSource):
         return []
     found = one.found()

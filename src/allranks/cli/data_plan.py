@@ -1,4 +1,4 @@
-"""``allranks data plan``."""
+"""Implement ``allranks data plan``."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, EpochPlan]:
     if program is not None:
         plan = plans(program)(arguments.epoch)
         if not isinstance(plan, EpochPlan):
-            raise DataError(f"{arguments.pattern} is a mixture.", remedy="Look at its parts one by one.")
+            raise DataError(f"{arguments.pattern} is a mixture.", remedy="Plan its parts one by one.")
         return arguments.pattern, plan
     if arguments.batch is None:
-        raise DataError("the global batch is not known.", remedy="Say --batch ROWS.")
+        raise DataError("the size of the global batch is unknown.", remedy="Give --batch ROWS.")
     source = opened(arguments, arguments.pattern)
     index = indexed(source).index
     laid = layout(
@@ -174,6 +174,6 @@ def _row(found: PlanSummary, rank: int) -> list[str]:
 
 
 def bars(shares: Sequence[float]) -> str:
-    """Return a strip of shares from 0 to 1; what is not nothing can be seen."""
+    """Return a strip of bars for shares from 0 to 1; a share above 0 is always visible."""
     full = len(_BARS) - 1
     return "".join(_BARS[0 if share <= 0 else max(1, min(full, round(share * full)))] for share in shares)

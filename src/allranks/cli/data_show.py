@@ -1,4 +1,4 @@
-"""``allranks data show``."""
+"""Implement ``allranks data show``."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _first(reader: Reader, index: Index, count: int) -> list[Any]:
 
 
 def _bad(reader: Reader, index: Index) -> list[tuple[int, str]]:
-    """Return all samples that cannot be used, by their ids. Raises DataError for what cannot even be read."""
+    """Return all samples that cannot be used, by their ids. Raises DataError for files that cannot be read."""
 
     def look(block: int) -> list[tuple[int, str]]:
         rows = np.arange(int(index.rows[block]))
@@ -106,7 +106,7 @@ def _type(value: Any) -> str:
 
 
 def _said(sample: Any) -> Any:
-    """Return a sample for a person: what is long is cut, and says how long it is."""
+    """Return a sample as text; a long value is cut, and its length is added."""
     if isinstance(sample, BadSample):
         return {"bad": sample.why}
     return {name: _short(value) for name, value in fields(sample).items()}

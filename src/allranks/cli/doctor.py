@@ -1,4 +1,4 @@
-"""``allranks doctor``: are the machines of a job fit for it? And who waits for whom in one that runs?"""
+"""Implement ``allranks doctor``: check the machines of a job, and query a running one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _megabytes(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of megabytes, 1 to 100000")
+        raise argparse.ArgumentTypeError(f"expected a number of megabytes, 1 to 100000, found {text!r}")
     return int(text)
 
 
@@ -72,7 +72,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, found {text!r}")
     return seconds
 
 
@@ -85,14 +85,14 @@ def main(argv: Sequence[str]) -> int:
         return doctor_job.main(arguments)
     from allranks.cli.verdicts import show_readiness
     from allranks.doctor import together
-    from allranks.doctor.host import Asked
+    from allranks.doctor.host import Request
     from allranks.errors import AllranksError
 
     world, launcher, launched = _join(arguments)
     folders = tuple(dict.fromkeys(arguments.path or ["."]))
-    asked = Asked(folders, arguments.size * 1_000_000, arguments.timeout, launched)
+    request = Request(folders, arguments.size * 1_000_000, arguments.timeout, launched)
     try:
-        found = together.examine(world, asked, launcher)
+        found = together.examine(world, request, launcher)
     except AllranksError as error:  # a rank has died, or does not come
         print(f"allranks: {error}", file=sys.stderr)
         return 1
@@ -103,8 +103,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:
-    """Return the world, or one of this process alone where the others cannot be met; the row that says why; and
-    whether a launcher started it."""
+    """Return the world, the row that says how it was joined, and whether a launcher started it.
+
+    It is a world of one where the others cannot be joined.
+    """
     from allranks.doctor import host, ranks
     from allranks.doctor.await_ranks import await_ranks
     from allranks.errors import AllranksError, ContradictingSigns
@@ -114,14 +116,14 @@ def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:
     try:
         decision = believe(arguments.backend)
     except ContradictingSigns as error:
-        return single_world(), ranks.contradicting(error), False
+        return single_world(), ranks.contradiction_row(error), False
     if decision.size == 1:
         launched = bool(decision.launcher)
-        return single_world(), ranks.alone(decision.evidence, at_hand), launched
+        return single_world(), ranks.single_process_row(decision.evidence, at_hand), launched
     try:
         if decision.backend == "jax" and decision.launcher != "allranks":
             await_ranks(decision, patience=arguments.timeout)
         world = init(arguments.backend, timeout=arguments.timeout)
     except AllranksError as error:
-        return single_world(), ranks.unmet(error), True
-    return world, ranks.met(decision.evidence, world.backend, decision.address), True
+        return single_world(), ranks.unjoined_row(error), True
+    return world, ranks.joined_row(decision.evidence, world.backend, decision.address), True

@@ -1,4 +1,4 @@
-"""``allranks doctor JOB``: ask a job that runs on this machine, from another terminal, who waits for whom."""
+"""Implement ``allranks doctor JOB``: query a running job of this machine for who waits for whom."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONLY = "job"
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Ask the job ``arguments.job``, the only one where that is "job" or None; return the exit code."""
+    """Query the job ``arguments.job``, the only one where that is "job" or None; return the exit code."""
     while True:
         code = _training_thread(arguments)
         if not arguments.watch or code == 2:

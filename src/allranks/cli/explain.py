@@ -1,4 +1,4 @@
-"""``allranks explain``: what the known messages in a log mean, and what a rule of ``allranks check`` is about."""
+"""Implement ``allranks explain``: explain the known messages in a log, or a rule of ``allranks check``."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
                 _read(finder, name, log)
     except OSError as error:
         print(
-            f"allranks explain: {error.filename}: no rule of this name, and no log: {error.strerror}.", file=sys.stderr
+            f"allranks explain: {error.filename}: neither a rule nor a readable log: {error.strerror}.", file=sys.stderr
         )
         return 2
     found = finder.found()
@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _is_rule(word: str) -> bool:
-    """Whether a word is a rule's code, a family of codes, or a rule's name: a file of that name comes first."""
+    """Return whether a word is a rule's code, a family of codes, or a rule's name; an existing file comes first."""
     return bool(RULE.fullmatch(word)) and not os.path.exists(word)
 
 
@@ -89,7 +89,7 @@ def _read(finder: LogScanner, name: str, log: BinaryIO) -> None:
 
 
 def _blocks(log: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield whole lines, many at once, with the number of the first, from 1."""
+    """Yield blocks of complete lines, with the number of the first, from 1."""
     number, rest = 1, b""
     while data := log.read(BLOCK):
         whole, newline, rest = (rest + data).rpartition(b"\n")

@@ -1,4 +1,4 @@
-"""``allranks explain AR101``: a rule's page, or the table of several."""
+"""Implement ``allranks explain AR101``: a rule's page, or the table of several."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDTH = 90
 
 
 def explain(words: Sequence[str], *, as_json: bool) -> int:
-    """Print the rules of these codes, beginnings of codes and names; all without. Returns the exit code."""
+    """Print the rules of these codes, prefixes of codes and names; without any, all rules. Returns the exit code."""
     chosen: list[Rule] = []
     seen: list[Kind] = []
     asked = [part for word in words for part in word.split(",")]
@@ -33,7 +33,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> int:
             known = [text for rule in all_rules() for text in (rule.code, rule.name)]
             near = get_close_matches(code, known, n=1) or get_close_matches(word, known, n=1)
             hint = f" Is {near[0]} meant?" if near else ""
-            print(f"allranks explain: no file and no rule is called {word}.{hint}", file=sys.stderr)
+            print(f"allranks explain: {word}: no such file or rule.{hint}", file=sys.stderr)
             return 2
         chosen += [rule for rule in found if rule not in chosen]
     for kind in seen:

@@ -16,19 +16,19 @@ from allranks.storage.detect import CLOUDS, open_storage
 
 
 def export_place(text: str) -> Path | str:
-    """Return the path that was typed, or the address of a bucket as it is. For argparse, as ``type=``."""
+    """Return the typed path, or the address of a bucket as it is. For argparse, as ``type=``."""
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in CLOUDS:
         return local_path(text)
     if "/" not in rest.rstrip("/"):
-        raise argparse.ArgumentTypeError(f"{text!r} is a whole bucket: expected {scheme}://bucket/name")
+        raise argparse.ArgumentTypeError(f"expected {scheme}://bucket/name, found {text!r}")
     return text.rstrip("/")
 
 
 def fill(where: Path | str, write: Callable[[Path], tuple[Path, ...]], *, force: bool) -> tuple[str, ...]:
-    """Have ``write`` write to a path; return what there is then. ``write`` returns its files, the last one last.
+    """Let ``write`` write to a path; return the result's place. ``write`` returns its files, the last one last.
 
-    Of a bucket the path is a temporary one, whose files are uploaded. Raises AlreadyThere, StorageError.
+    For a bucket the path is a temporary one, whose files are uploaded. Raises AlreadyThere, StorageError.
     """
     if isinstance(where, Path):
         return tuple(map(str, write(where)))

@@ -1,4 +1,4 @@
-"""Commands that belong together: ``allranks ckpt ...``, ``allranks data ...``; one file a command."""
+"""Run groups of commands, ``allranks ckpt ...``, ``allranks data ...``; one file a command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from allranks.cli.choice import choose
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What ``allranks NAME`` can do: ``commands`` and what they are for; ``allranks/cli/NAME_COMMAND.py`` does it."""
+    """``allranks NAME``: its ``commands`` and what they are for; ``allranks/cli/NAME_COMMAND.py`` runs each."""
 
     name: str
     description: str

@@ -1,4 +1,4 @@
-"""Paths of this machine in command lines: a URL is no such path, and never becomes a folder called ``s3:``."""
+"""Parse paths of this machine in command lines: a URL is refused, so that it never becomes a folder called ``s3:``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from allranks.storage.detect import path_of
 
 
 def local_path(text: str) -> Path:
-    """Return the path that was typed, of ``file://`` too. For argparse, as ``type=``."""
+    """Return the typed path, also of ``file://``. For argparse, as ``type=``."""
     scheme, separator, _ = text.partition("://")
     if not separator or "/" in scheme:
         return Path(text)
@@ -19,9 +19,9 @@ def local_path(text: str) -> Path:
             return Path(path_of(text))
         except StorageError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
-    raise argparse.ArgumentTypeError(f"{text!r} is no path of this machine: only files and folders are taken here")
+    raise argparse.ArgumentTypeError(f"expected a file or folder of this machine, found {text!r}")
 
 
 def local_text(text: str) -> str:
-    """Return the same as text."""
+    """Return the path as text."""
     return str(local_path(text))

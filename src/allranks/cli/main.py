@@ -1,4 +1,4 @@
-"""The command ``allranks``: one file a sub-command, each imported only when it is called."""
+"""Run the command ``allranks``: one file a sub-command, each imported only when it is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of other launchers, and what is written for them in ``allranks run``."""
+"""Recognise options of other launchers, and name their equivalents in ``allranks run``."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Place:
         return self.run if self.step is None else f"{self.run}/{paths.step_folder(self.step)}"
 
     def at(self, step: int) -> Place:
-        """Return this step of the run."""
+        """Return the place with this step of the run."""
         return Place(self.run, self.storage, step)
 
     def manifest(self) -> Manifest:

@@ -1,4 +1,4 @@
-"""``allranks preflight``: what can be checked on every rank before a program starts."""
+"""Implement ``allranks preflight``: check every rank before a program starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``allranks run``: one job of N ranks on this machine."""
+"""Implement ``allranks run``: one job of N ranks on this machine."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def parser() -> argparse.ArgumentParser:
 def at_least_one(text: str) -> int:
     """Return the number that an option is given; raises ArgumentTypeError for what is none, or below 1."""
     if _count(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
     return int(text)
 
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
     return int(text)
 
 
@@ -115,7 +115,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, found {text!r}")
     return seconds
 
 
@@ -182,7 +182,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _options_behind(p: argparse.ArgumentParser, words: Sequence[str], exit_code: int) -> Iterator[str]:
-    """Yield a line about options of ``allranks run`` behind a program that refuses its command line."""
+    """Yield a line about options of ``allranks run`` after a program that refuses its command line."""
     ours = {option for one in p._actions for option in one.option_strings} - {"-h", "--help"}
     behind = [word for word in words[1:] if word.partition("=")[0] in ours]
     if behind and exit_code == _WRONG_COMMAND_LINE:
@@ -200,7 +200,7 @@ def _read(p: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace
 
 
 def _show(size: int) -> RankLocator:
-    """Return what finds out where ranks are. It is imported when it is needed: most jobs never need it."""
+    """Return the function that locates ranks. It is imported when it is needed: most jobs never need it."""
 
     def show(request: LocateRanks, pids: Mapping[int, int]) -> RankLocations:
         from allranks.hang import places
@@ -211,7 +211,7 @@ def _show(size: int) -> RankLocator:
 
 
 def _xla_flags(rendezvous_timeout: float | None) -> tuple[str, ...]:
-    """Return the flags that say so to XLA. A flag that a jaxlib does not know ends every process that imports it."""
+    """Return XLA's flags for the timeout that this jaxlib knows; an unknown one would end each process."""
     if rendezvous_timeout is None:
         return ()
     from allranks.launch.environment import rendezvous_flags
@@ -222,7 +222,7 @@ def _xla_flags(rendezvous_timeout: float | None) -> tuple[str, ...]:
 
 
 def _unread(target: Target) -> str:
-    """Return a line about environment variables that neither a library nor the program reads; "" if there are none."""
+    """Return a line about environment variables that neither a library nor the program reads; "" for none."""
     from allranks.launch.job import Command, Script
     from allranks.readiness.variables import unread_row
 
@@ -254,7 +254,7 @@ def target_from(p: argparse.ArgumentParser, command: list[str], *, module: bool)
 
 
 def _pythons() -> list[str]:
-    """The words by which the interpreter that runs us would be found."""
+    """Return the names under which the interpreter that runs us would be found."""
     names = ("python", "python3", f"python3.{sys.version_info.minor}")
     here = os.path.realpath(sys.executable)
     found = [name for name in names if (path := shutil.which(name)) and _same(path, here)]
@@ -262,5 +262,5 @@ def _pythons() -> list[str]:
 
 
 def _same(path: str, executable: str) -> bool:
-    """Whether a path is our interpreter: the same file in the same environment (a venv is known by its directory)."""
+    """Return whether a path is our interpreter: the same file in the same environment (a venv: its directory)."""
     return os.path.realpath(path) == executable and os.path.dirname(path) == os.path.dirname(sys.executable)

@@ -1,6 +1,6 @@
-"""How commands show things: rich tables for people, one JSON document for programs, progress for who waits.
+"""Show results of commands: rich tables for people, one JSON document for programs, progress bars.
 
-Colours only on a terminal, and without NO_COLOR. What is not a terminal has no width, so that nothing is cut off.
+Colours only on a terminal, and without NO_COLOR. An output that is no terminal has no width, so that nothing is cut.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def show_json(document: dict[str, Any]) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Table:
-    """Return a table; ``right`` names the columns of numbers. Long cells are folded, never cut off."""
+    """Return a table; ``right`` names the columns of numbers. Long cells are folded, never cut."""
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for name in columns:
         number = name in right
@@ -79,7 +79,7 @@ def time_of(created: str) -> str:
 
 
 class Waiting:
-    """A bar on stderr, if that is a terminal and the work takes longer than a second. Safe for threads."""
+    """A progress bar on stderr, if that is a terminal and the work takes longer than a second. Safe for threads."""
 
     def __init__(self, what: str, total: int) -> None:
         self._began = time.monotonic()
@@ -109,7 +109,7 @@ class Waiting:
 
 @contextmanager
 def waiting(what: str, total: int) -> Iterator[Waiting]:
-    """Show how far the work is, while it goes on."""
+    """Show a progress bar while the work goes on."""
     shown = Waiting(what, total)
     try:
         yield shown

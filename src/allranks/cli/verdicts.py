@@ -1,4 +1,4 @@
-"""How ``doctor`` and ``preflight`` show a readiness report: a table on stdout, or one JSON document."""
+"""Print a readiness report of ``doctor`` or ``preflight``: a table on stdout, or one JSON document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allranks.report.readiness import WIDTH, Readiness
 
 
 def show_readiness(found: Readiness, tool: str, *, as_json: bool) -> None:
-    """Print the report, as wide as the terminal at most, in colours on a terminal without NO_COLOR."""
+    """Print the report, at most as wide as the terminal, in colours on a terminal without NO_COLOR."""
     if as_json:
         print(json.dumps(found.document(tool), indent=1))
         return

@@ -1,7 +1,7 @@
 """Wait until all ranks have reached the address of the job, before JAX connects there.
 
-Where some do not, JAX ends those that have, and does not say who is missing. So rank 0 opens the port, the others come
-to it and say their rank, and all of them are told which ranks are missing.
+Where some ranks do not come, JAX ends those that have, and does not say who is missing. So rank 0 opens the port, the
+others connect and send their rank, and all of them learn which ranks are missing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NAP, _LONGEST = 0.1, 1 << 20
 
 
 def await_ranks(decision: Decision, *, patience: float) -> None:
-    """Return once all ranks have come. Raises BarrierTimeout, on every rank that has, with those that have not.
+    """Return once all ranks have come. Raises BarrierTimeout, on every rank that has come, naming those that have not.
 
-    Does nothing where the meeting point is found by JAX itself. **Every rank must call it.**
+    Does nothing where JAX itself finds the rendezvous. **Every rank must call it.**
     """
     if decision.address is None or decision.rank is None or decision.size is None:
         return
@@ -56,12 +56,12 @@ def _call(port: int, size: int, until: float) -> str:
             if (rank := _rank_of(channel, size)) is not None:
                 come[rank] = channel
         missing = [rank for rank in range(1, size) if rank not in come]
-        _tell(come, missing)
+        _send_result(come, missing)
     return f"{name_ranks(missing)} did not come" if missing else ""
 
 
 def _rank_of(channel: socket.socket, size: int) -> int | None:
-    """Return which rank has come; None for a stranger."""
+    """Return the rank that has connected; None for another client."""
     channel.settimeout(5.0)
     try:
         word = channel.recv(32).strip()
@@ -70,8 +70,8 @@ def _rank_of(channel: socket.socket, size: int) -> int | None:
     return int(word) if word.isdigit() and 0 < int(word) < size else None
 
 
-def _tell(come: Mapping[int, socket.socket], missing: list[int]) -> None:
-    """Tell all that have come, and let them leave first: then the port is free at once."""
+def _send_result(come: Mapping[int, socket.socket], missing: list[int]) -> None:
+    """Send the result to all that have connected, and let them close first: then the port is free at once."""
     for channel in come.values():
         with contextlib.suppress(OSError):
             channel.sendall(json.dumps(missing).encode())

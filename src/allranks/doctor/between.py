@@ -1,6 +1,6 @@
 """Probe what only several hosts can find out together: clocks, connections, shared folders.
 
-The first rank of each host speaks for it. Everything here has a deadline; who does not answer is a finding.
+The first rank of each host does this. Everything has a deadline; a host that does not answer is a finding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from allranks.doctor.child import abandon, ask
+from allranks.doctor.child import abandon, run_child
 from allranks.doctor.disk import Sight
 from allranks.doctor.network import Reached
 from allranks.errors import KeyTimeout
@@ -30,22 +30,22 @@ _TURNS, _PINGS, _PUTS = 7, 5, 10
 _LONGEST_NAME = 64
 
 
-def ask_clock(store: KeyValueStore, me: int, *, wall: Wall, patience: float) -> list[tuple[float, float, float]]:
-    """Ask the main host for its time, a few times; return (asked, answered, heard) of each. Empty without an answer."""
+def query_clock(store: KeyValueStore, me: int, *, wall: Wall, patience: float) -> list[tuple[float, float, float]]:
+    """Query the main host's time a few times; return (sent, answered, received) of each, none without an answer."""
     samples = []
     try:
         for turn in range(_TURNS):
-            asked = wall()
+            request = wall()
             store.set(f"doctor/time/{me}/{turn}/asks", b"1")
             answered = float(store.wait(f"doctor/time/{me}/{turn}/says", patience))
-            samples.append((asked, answered, wall()))
+            samples.append((request, answered, wall()))
     except KeyTimeout:
         return samples
     return samples
 
 
-def tell_clock(store: KeyValueStore, others: Sequence[int], *, wall: Wall, patience: float) -> None:
-    """Answer all other hosts, one after the other."""
+def serve_clock(store: KeyValueStore, others: Sequence[int], *, wall: Wall, patience: float) -> None:
+    """Answer the clock queries of all other hosts, one after the other."""
     for other in others:
         for turn in range(_TURNS):
             key = f"doctor/time/{other}/{turn}"
@@ -58,7 +58,7 @@ def tell_clock(store: KeyValueStore, others: Sequence[int], *, wall: Wall, patie
 
 
 def time_store(store: KeyValueStore, me: int) -> float:
-    """Return how long a value takes into the ranks' store and back, in seconds: the median of a few."""
+    """Return the median seconds that a value takes into the ranks' store and back."""
     took = []
     for turn in range(_PUTS):
         began = time.perf_counter()
@@ -70,7 +70,7 @@ def time_store(store: KeyValueStore, me: int) -> float:
 
 
 class Echo:
-    """A port of this host that says the host's name to whoever knows the token, and repeats what it is sent."""
+    """A port of this host that sends the host's name to a client with the token, and echoes what it receives."""
 
     def __init__(self, host: str, token: str) -> None:
         self._host = host.encode()[:_LONGEST_NAME].ljust(_LONGEST_NAME)
@@ -107,7 +107,7 @@ class Echo:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Another host's echo: at any of its addresses, for who knows its token."""
+    """Another host's echo: at any of its addresses, for a client with its token."""
 
     host: str
     addresses: tuple[str, ...]
@@ -116,7 +116,7 @@ class Target:
 
 
 def reach(me: str, targets: Sequence[Target], *, patience: float) -> list[Reached]:
-    """Try all addresses of other hosts, side by side."""
+    """Connect to all addresses of other hosts, concurrently."""
     tries = [(target, address) for target in targets for address in target.addresses]
     if not tries:
         return []
@@ -146,7 +146,7 @@ def _reach(me: str, target: Target, address: str, patience: float) -> Reached:
 
 
 class Marker:
-    """A file that other hosts look for, held by a process of its own until ``answers``."""
+    """A file that other hosts look for, held by a separate process until ``answers``."""
 
     def __init__(self, folder: str, *, patience: float) -> None:
         self.token = secrets.token_hex(8)
@@ -170,7 +170,7 @@ class Marker:
         self.trouble = str(ready.get("trouble", "" if ready.get("ready") else f"no answer within {patience:g} s"))
 
     def answers(self) -> list[str]:
-        """Return the hosts whose answers have come, and take everything away."""
+        """Return the hosts that have answered, and remove all files."""
         try:
             out, _ = self._process.communicate(b"", timeout=self._patience)
         except subprocess.TimeoutExpired:
@@ -180,23 +180,23 @@ class Marker:
         return [name for line in told for name in line.get("answers", [])]
 
     def _line(self, until: float) -> dict[str, object]:
-        """Return its first line that says more than what it does; nothing if it does not come."""
+        """Return the first line of the process that is not about its progress; {} if none comes."""
         out = self._process.stdout
         assert out is not None
         while select.select([out], [], [], max(0.0, until - time.monotonic()))[0]:
             line = out.readline()
             if not line:
                 break
-            if "doing" not in (said := json.loads(line)):
-                return dict(said)
+            if "doing" not in (output := json.loads(line)):
+                return dict(output)
         return {}
 
 
 def find(folder: str, token: str, name: str, *, patience: float) -> Sight:
-    """Look for the marker that another host has left."""
-    said = ask("shared_disk_probe.py", "find", folder, token, name, str(patience), patience=patience + 10)
-    if said.code is None:
-        return Sight(trouble=f"no answer within {said.seconds:.0f} s")
-    if trouble := said.get("trouble"):
+    """Look for the marker of another host."""
+    output = run_child("shared_disk_probe.py", "find", folder, token, name, str(patience), patience=patience + 10)
+    if output.code is None:
+        return Sight(trouble=f"no answer within {output.seconds:.0f} s")
+    if trouble := output.get("trouble"):
         return Sight(trouble=trouble)
-    return Sight(said.get("seconds"), lock=said.get("lock"))
+    return Sight(output.get("seconds"), lock=output.get("lock"))

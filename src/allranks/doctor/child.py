@@ -1,6 +1,7 @@
-"""Ask a question in a process of its own, with a deadline: a broken driver or a dead file server hangs whoever asks.
+"""Run a probe in a separate process, with a deadline: a broken driver or a dead file server would block the caller.
 
-Its lines on stdout are JSON objects; ``{"doing": ...}`` says what it is about to do, so that a silence has a name.
+Its lines on stdout are JSON objects; ``{"doing": ...}`` says what it is about to do, so that a missing answer has a
+name.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import Any
 
 # What a launcher has set is for the program, not for who looks at the machine: it would join the others.
 _LAUNCHED = ("ALLRANKS_", "JAX_COORDINATOR", "JAX_PROCESS_", "JAX_NUM_PROCESSES")
-_A_MOMENT = 0.5
+_KILL_SECONDS = 0.5
 # Those that have not ended: who forgets one is warned of it.
-_left: list[subprocess.Popen[bytes]] = []
+_abandoned: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What it said until it ended, or until it was left: then ``code`` is None and ``doing`` its last word.
+class ProbeOutput:
+    """The output of a probe until it ended, or until the deadline: then ``code`` is None and ``doing`` its last step.
 
     ``trouble`` is the last line of its stderr.
     """
@@ -36,14 +37,14 @@ class Said:
     seconds: float
 
     def get(self, key: str) -> Any:
-        """Return the last value that was said of ``key``; None if nothing was."""
+        """Return the last value of ``key`` in the output; None for none."""
         return next((line[key] for line in reversed(self.lines) if key in line), None)
 
 
-def ask(script: str, *words: str, patience: float, environ: Mapping[str, str] | None = None) -> Said:
+def run_child(script: str, *arguments: str, patience: float, environ: Mapping[str, str] | None = None) -> ProbeOutput:
     """Run a file of this folder with this Python, for ``patience`` seconds at most."""
     # -P: the script's own folder has a jax.py, and the current one may hang.
-    command = [sys.executable, "-P", str(Path(__file__).with_name(script)), *words]
+    command = [sys.executable, "-P", str(Path(__file__).with_name(script)), *arguments]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHED)}
     began = time.monotonic()
     process = subprocess.Popen(
@@ -57,29 +58,29 @@ def ask(script: str, *words: str, patience: float, environ: Mapping[str, str] | 
     try:
         out, err = process.communicate(timeout=patience)
     except subprocess.TimeoutExpired as late:
-        return _said(late.stdout or b"", late.stderr or b"", None, patience)
+        return _probe_output(late.stdout or b"", late.stderr or b"", None, patience)
     finally:
         if process.poll() is None:
             abandon(process)
-    return _said(out, err, process.returncode, time.monotonic() - began)
+    return _probe_output(out, err, process.returncode, time.monotonic() - began)
 
 
-def _said(out: bytes, err: bytes, code: int | None, seconds: float) -> Said:
+def _probe_output(out: bytes, err: bytes, code: int | None, seconds: float) -> ProbeOutput:
     lines = tuple(json.loads(line) for line in out.splitlines() if line.startswith(b"{") and line.endswith(b"}"))
     doing = next((line["doing"] for line in reversed(lines) if "doing" in line), "python")
-    return Said(lines, code, doing, _last(err), seconds)
+    return ProbeOutput(lines, code, doing, _last(err), seconds)
 
 
 def abandon(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process, and do not wait long: what hangs in the kernel does not end."""
+    """Kill a process, and wait only a moment: one that hangs in the kernel does not end."""
     process.kill()
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
     try:
-        process.wait(_A_MOMENT)
+        process.wait(_KILL_SECONDS)
     except subprocess.TimeoutExpired:
-        _left.append(process)
+        _abandoned.append(process)
 
 
 def _last(err: bytes) -> str:

@@ -1,4 +1,4 @@
-"""How far the hosts' clocks are apart: times of questions and answers in, offsets and a row out. Pure."""
+"""Compute how far the hosts' clocks are apart: times of queries and answers in, offsets and a row out. Pure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ _CONFUSING = 1.0
 
 
 def offset(samples: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
-    """Return how many seconds the other clock is ahead of ours, and how far that may be off.
+    """Return how many seconds the other clock is ahead of ours, and the uncertainty of that.
 
-    A sample is (asked, answered, heard): the first and the last by our clock, the middle one by the other's. The answer
-    was given at some moment between; so the shortest way there and back tells most, to half its length. At least one.
+    A sample is (sent, answered, received): the first and the last by our clock, the middle one by the other's. The
+    answer was given at some moment in between; so the shortest round trip is the best, to half its length. At least one
+    sample.
     """
-    asked, answered, heard = min(samples, key=lambda sample: sample[2] - sample[0])
-    return answered - (asked + heard) / 2, (heard - asked) / 2
+    request, answered, heard = min(samples, key=lambda sample: sample[2] - sample[0])
+    return answered - (request + heard) / 2, (heard - request) / 2
 
 
 def row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | None:
     """Return the row of the clocks; None for one host.
 
-    ``found`` is, by other host, by how many seconds the clock of ``main`` is ahead, and the uncertainty; None where
-    there was no answer in time.
+    ``found`` has, by other host, how many seconds the clock of ``main`` is ahead, and the uncertainty; None where no
+    answer came in time.
     """
     if not found:
         return None
@@ -42,16 +43,16 @@ def row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | Non
     sure = max(0.0, abs(ahead) - doubt)
     if sure > _REFUSED:
         told.append("credentials and signed requests are refused")
-        return error("clocks", *told, remedy="Set the clock: chrony, NTP.")
+        return error("clocks", *told, remedy="Set the clock with chrony or NTP.")
     if sure > _CONFUSING:
-        return warning("clocks", *told, "logs and times of files are in the wrong order", remedy="Start chrony or NTP.")
+        return warning("clocks", *told, "logs and file times are in the wrong order", remedy="Start chrony or NTP.")
     if silent or not math.isfinite(ahead):
         return not_determined("clocks", *told)
     return ok("clocks", *told, margin=-sure)
 
 
 def _apart(ahead: float, doubt: float) -> str:
-    """Say where the other host's clock is, as seen from main's; ``ahead`` is how far main's is ahead of it."""
+    """Describe the other host's clock against main's; ``ahead`` is how far main's is ahead of it."""
     if abs(ahead) <= doubt:
         return f"within {short(doubt)} of"
     return f"{short(abs(ahead))} (+- {short(doubt)}) {'behind' if ahead > 0 else 'ahead of'}"

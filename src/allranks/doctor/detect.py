@@ -1,4 +1,4 @@
-"""What is installed, read from the metadata of packages: none is imported."""
+"""Read the installed versions from the metadata of packages; none is imported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def has(framework: str) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of what carries a job, by package."""
+    """Return the versions of Python and of the frameworks and their libraries, by package."""
     found: dict[str, str] = {}
     for one in metadata.distributions():
         name = str(one.metadata["Name"] or "").lower().replace("_", "-")
@@ -32,26 +32,26 @@ def versions() -> dict[str, str]:
 
 
 def requirements(found: dict[str, str]) -> tuple[dict[str, int] | None, list[Unmet]]:
-    """Return how many requirements packages have here, as their own metadata say, and which are not met.
+    """Return how many requirements packages have, by their metadata, and which are not met.
 
-    None for the first where `packaging` is not installed, which reads them.
+    None for the first where `packaging`, which reads them, is not installed.
     """
     if find_spec("packaging") is None:
         return None, []
     from packaging.requirements import Requirement
 
-    asked: dict[str, int] = {}
+    counts: dict[str, int] = {}
     unmet: list[Unmet] = []
     for package in (name for name in found if name.startswith(_ASKING)):
         wanted = [Requirement(text) for text in metadata.requires(package) or ()]
         here = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
-        asked[package] = len(here)
+        counts[package] = len(here)
         unmet += [
             Unmet(package, f"{one.name}{one.specifier}", there)
             for one in here
             if not _fits(one, there := _version(one.name))
         ]
-    return asked, unmet
+    return counts, unmet
 
 
 def _version(package: str) -> str:

@@ -1,4 +1,4 @@
-"""Devices: what the kernel has, what each framework sees, and how many ranks share them. Facts in, rows out. Pure."""
+"""Check devices: what the kernel has, what frameworks see, how many ranks share them. Values in, rows out. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VISIBLE = (
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Devices by maker, as /dev, /proc and the PCI bus have them; ``driver`` is NVIDIA's version."""
+    """Devices by vendor, in /dev, /proc and on the PCI bus; ``driver`` is NVIDIA's version."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     driver: str = ""
@@ -40,10 +40,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """What a child process said that imported a framework and asked it for its devices.
+    """The result of a child process that imported a framework and listed its devices.
 
-    ``state``: "absent" (not installed), "failed", "late" (no answer in time; ``doing`` is what it was at), "answered".
-    ``said`` has version, platform, devices (kind, bytes) and, of torch, how it was built.
+    ``state``: "absent" (not installed), "failed", "late" (no answer in time; ``doing`` was its last step), "answered".
+    ``output`` has version, platform, devices (kind, bytes) and, for torch, how it was built.
     """
 
     name: str
@@ -51,15 +51,15 @@ class Framework:
     seconds: float = 0.0
     trouble: str = ""
     doing: str = ""
-    said: Mapping[str, Any] = field(default_factory=dict)
+    output: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def accelerators(self) -> int:
-        return 0 if self.said.get("platform", "cpu") == "cpu" else len(self.said["devices"])
+        return 0 if self.output.get("platform", "cpu") == "cpu" else len(self.output["devices"])
 
 
 def framework(found: Framework) -> Row:
-    """Return whether a framework can be imported and finds devices."""
+    """Return a row that says whether a framework can be imported and finds devices."""
     if found.state == "absent":
         return not_seen(found.name, f"{found.name} is not installed")
     if found.state == "late":
@@ -71,28 +71,28 @@ def framework(found: Framework) -> Row:
         return error(found.name, why, remedy=remedy)
     if found.state == "failed":
         if "already in use" in found.trouble:
-            return warning(found.name, found.trouble, remedy="End the process that holds it, or leave it at that.")
+            return warning(found.name, found.trouble, remedy="End the process that holds it, or ignore this.")
         repair = f"Repair the installation of {found.name}, or what it names."
         flags = "Correct XLA_FLAGS: see the row XLA flags." if "in XLA_FLAGS" in found.trouble else ""
         return error(found.name, f"`{found.doing}` fails: {found.trouble}", remedy=flags or repair)
-    devices = found.said["devices"]
+    devices = found.output["devices"]
     kinds = Counter((kind, nbytes) for kind, nbytes in devices)
     told = [f"{n} x {kind}" + (f", {size(nbytes)} each" if nbytes else "") for (kind, nbytes), n in kinds.items()]
-    sees = f"{found.name} {found.said['version']} sees {'; '.join(told) or 'the CPU alone'}"
-    more = [f"{word} {value}" for word, value in found.said.get("built", {}).items() if value]
+    sees = f"{found.name} {found.output['version']} sees {'; '.join(told) or 'the CPU alone'}"
+    more = [f"{word} {value}" for word, value in found.output.get("built", {}).items() if value]
     slow = f", after {short(found.seconds)}" if found.seconds > _SLOW else ""
     return ok(found.name, sees + slow, *([", ".join(more)] if more else []), margin=float(len(devices)))
 
 
 def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[str, str]) -> Row:
-    """Return whether a framework sees the devices that the kernel has: the other may be there for other work."""
+    """Return a row that says whether a framework sees the devices of the kernel: the others may be for other work."""
     if not kernel.total:
         return not_seen("accelerators", "no NVIDIA, AMD or TPU device in /dev, /proc or on the PCI bus")
     answered = [one for one in frameworks if one.state == "answered"]
     if not answered:
         return not_determined("accelerators", f"{kernel}; no framework says what it sees")
     visible = {name: environ[name] for name in VISIBLE if name in environ}
-    sees = [f"{one.name} {one.said['version']} sees {one.accelerators or 'none'} of them" for one in answered]
+    sees = [f"{one.name} {one.output['version']} sees {one.accelerators or 'none'} of them" for one in answered]
     told = [str(kernel), *sees, *(f"{name}={value}" for name, value in visible.items())]
     most = max(one.accelerators for one in answered)
     if not most:
@@ -104,10 +104,10 @@ def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[st
 
 
 def shares(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[str, int]) -> Row:
-    """Return whether the ranks of a host have devices of their own.
+    """Return a row that says whether each rank of a host has devices of its own.
 
-    ``accelerators`` is how many the ranks see together; ``virtual`` is, by framework, how many devices of the CPU a
-    process has where there are no others.
+    ``accelerators`` is how many the ranks see together; ``virtual`` is, by framework, how many CPU devices a process
+    has where there are no others.
     """
     topic = "ranks and devices"
     if not launched:
@@ -122,20 +122,22 @@ def shares(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[st
         remedy = "Start one rank a device: more on one have each a part of its memory, and NCCL refuses them."
         return error(topic, told, remedy=remedy)
     if accelerators % ranks:
-        return warning(topic, f"{told}: they cannot be shared out evenly", remedy="One rank a device, or one a host.")
+        return warning(
+            topic, f"{told}: they cannot be divided evenly", remedy="Start one rank per device, or one per host."
+        )
     if ranks == accelerators:
-        return ok(topic, f"{told}: one each")
+        return ok(topic, f"{told}: one per rank")
     each = f"{told}: {accelerators // ranks} each"
-    return ok(topic, each, "as JAX has it; torch uses one a process, and would leave the others idle")
+    return ok(topic, each, "for JAX; torch uses one per process, and leaves the others idle")
 
 
 def together(most: int, visible: Sequence[str]) -> int:
     """Return how many accelerators the ranks of a host see together.
 
-    ``most`` is how many the framework of one of them sees, ``visible`` each rank's CUDA_VISIBLE_DEVICES, or what is
-    like it, "" where it is not set.
+    ``most`` is how many the framework of one of them sees, ``visible`` each rank's CUDA_VISIBLE_DEVICES or its
+    equivalent, "" where it is not set.
     """
-    names = {name for said in visible for name in said.split(",") if name}
+    names = {name for output in visible for name in output.split(",") if name}
     return max(most, len(names)) if most and all(visible) else most
 
 
@@ -147,10 +149,10 @@ def rows(
     visible: Sequence[str],
     launched: bool,
 ) -> Iterator[Row]:
-    """Yield all rows of devices of a host, on which ``visible`` has an entry for each rank (see ``together``)."""
+    """Yield all rows of devices of a host; ``visible`` has an entry for each rank (see ``together``)."""
     yield from map(framework, frameworks)
     yield devices(kernel, frameworks, environ)
     answered = [one for one in frameworks if one.state == "answered"]
     most = max((one.accelerators for one in answered), default=0)
-    virtual = {one.name: len(one.said["devices"]) or 1 for one in answered}
+    virtual = {one.name: len(one.output["devices"]) or 1 for one in answered}
     yield shares(together(most, visible), len(visible), launched=launched, virtual=virtual)

@@ -1,4 +1,4 @@
-"""A place in a file system: what was tried there in, rows out. Pure."""
+"""Judge a folder in a file system: results of trials in, rows out. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _LONGEST = 16
 _LITTLE_SPACE, _FEW_FILES = 10 * GB, 100_000
 # Gone with the machine, or with the container.
 _FLEETING = {
-    "tmpfs": "memory, not a disk: it is gone with the machine",
-    "ramfs": "memory, not a disk: it is gone with the machine",
-    "overlay": "a container's own layer: it is gone with the container",
+    "tmpfs": "memory, not a disk: it is lost with the machine",
+    "ramfs": "memory, not a disk: it is lost with the machine",
+    "overlay": "a layer of the container: it is lost with the container",
 }
 # What checkpoints and caches need of a folder; what follows where it is not there.
 _NEEDED = {
     "write": "nothing can be written",
     "rename": "a reader may see no file, or half of one, when it is replaced",
-    "fsync": "what is written is not known to survive a crash",
+    "fsync": "written data may not survive a crash",
 }
 _WANTED = {
-    "exclusive": "two writers can both believe that they made a file",
+    "exclusive": "two writers can both create a file",
     "link": "a file that must be new is put by a claim and a rename (docs/storage.md)",
     "flock": "two processes can both hold a lock: caches of data sets and compilers",
     "record lock": "two processes can both hold a lock: databases, HDF5",
@@ -34,20 +34,20 @@ _WANTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """One trial: whether it went well, and what was seen."""
+class Trial:
+    """One trial: whether it passed, and what was seen."""
 
     name: str
-    fine: bool
-    told: str = ""
+    passed: bool
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """A folder as one host found it.
 
-    ``label`` is its name in topics, ``where`` its path in full. ``kind`` and ``source`` are of the file system.
-    ``doing`` is what had no answer after ``seconds``, "" if all had. ``trouble`` is why nothing could be tried.
+    ``label`` is its name in topics, ``where`` its complete path. ``kind`` and ``source`` are those of the file system.
+    ``doing`` is the step without an answer after ``seconds``, "" for none. ``trouble`` is why nothing could be tried.
     ``speed`` has bytes a second by "write" and "read", ``cached`` if they went through the page cache; ``durable`` is
     how long a small file takes until it would survive a crash. Sizes are in bytes, times in seconds.
     """
@@ -59,7 +59,7 @@ class Place:
     total: int = 0
     free: int = 0
     inodes: int | None = None
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[Trial, ...] = ()
     trouble: str = ""
     doing: str = ""
     seconds: float = 0.0
@@ -70,13 +70,13 @@ class Place:
 
 
 def rows(found: Place) -> Iterator[Row]:
-    """Yield what one host has to say of a folder: what it is, what it can, how fast."""
+    """Yield one host's rows on a folder: what it is, what it supports, how fast it is."""
     topic = f"files {found.label}"
     source = f" ({found.source})" if found.source not in ("", found.kind) else ""
     where = f"{found.where}, {found.kind}{source}" if found.kind else found.where
     if found.doing:
         told = f"{where}: no answer to `{found.doing}` after {found.seconds:.0f} s"
-        remedy = "The same stands still in your program: is its server up? (mount, df, dmesg)"
+        remedy = "Your program will hang there too. Is its server up? (mount, df, dmesg)"
         yield error(topic, told, remedy=remedy)
         return
     if found.trouble:
@@ -90,7 +90,7 @@ def rows(found: Place) -> Iterator[Row]:
 
 
 def labels(paths: Sequence[str]) -> dict[str, str]:
-    """Return a name for each folder, its end where it is long and no other ends so: topics stand in a narrow column."""
+    """Return a short label for each folder: its end where it is long and no other ends so."""
     ends = {path: path if len(path) <= _LONGEST else f"...{path[3 - _LONGEST :]}" for path in paths}
     return {path: end if list(ends.values()).count(end) == 1 else path for path, end in ends.items()}
 
@@ -104,27 +104,29 @@ def _kind(topic: str, where: str, found: Place) -> Row:
         why = f"little, for checkpoints{f'; {fleeting}' if fleeting else ''}"
         return warning(topic, told, why, remedy="Free some, or name another folder.")
     if found.inodes is not None and found.inodes < _FEW_FILES:
-        return warning(topic, told, "few files more can be made", remedy="Remove small files, or name another folder.")
+        return warning(topic, told, "few more files can be made", remedy="Remove small files, or name another folder.")
     if fleeting:
         return warning(topic, told, fleeting, remedy="Save elsewhere: a mounted volume, or a bucket.")
     if found.kind.startswith("fuse"):
         told_more = "a mount by a program: its fsync promises what that program does"
-        return warning(topic, told, told_more, remedy="Of a bucket, prefer its own address (docs/storage.md).")
+        return warning(topic, told, told_more, remedy="For a bucket, use its own address (docs/storage.md).")
     return ok(topic, told, margin=float(found.free))
 
 
-def _abilities(topic: str, tried: Sequence[Tried]) -> Row:
-    lacks = {one.name: one for one in tried if not one.fine}
-    fine = [one.told or one.name for one in tried if one.fine]
+def _abilities(topic: str, tried: Sequence[Trial]) -> Row:
+    lacks = {one.name: one for one in tried if not one.passed}
+    fine = [one.detail or one.name for one in tried if one.passed]
     told = [f"tried: {'; '.join(fine)}"] if fine else []
     if needed := [name for name in _NEEDED if name in lacks]:
-        why = [f"{name}: {lacks[name].told}: {_NEEDED[name]}" for name in needed]
-        return error(topic, *why, *told, remedy="Save elsewhere: this folder keeps no checkpoint whole.")
+        why = [f"{name}: {lacks[name].detail}: {_NEEDED[name]}" for name in needed]
+        return error(topic, *why, *told, remedy="Save elsewhere: this folder cannot keep a checkpoint intact.")
     if wanted := [name for name in _WANTED if name in lacks]:
-        why = [f"{name}: {lacks[name].told}: {_WANTED[name]}" for name in wanted]
+        why = [f"{name}: {lacks[name].detail}: {_WANTED[name]}" for name in wanted]
         return warning(topic, *why, *told, remedy="Keep caches and locks on another file system (HF_HOME, TMPDIR).")
     if "O_DIRECT" in lacks:
-        told.append(f"no O_DIRECT ({lacks['O_DIRECT'].told}): saves go through the page cache, as durable, but slower")
+        told.append(
+            f"no O_DIRECT ({lacks['O_DIRECT'].detail}): saves go through the page cache, as durable, but slower"
+        )
     return ok(topic, *told)
 
 
@@ -138,12 +140,12 @@ def _speed(topic: str, found: Place) -> Row:
         told.append(f"a small file is durable after {short(found.durable)}")
     if write < 50e6:
         told.append(f"10 GB of a checkpoint take {10 * GB / write / 60:.0f} min")
-        return warning(topic, *told, remedy="A faster volume for checkpoints, or save less often.")
+        return warning(topic, *told, remedy="Use a faster volume for checkpoints, or save less often.")
     return ok(topic, *told, margin=write)
 
 
 def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
-    """Return whether all hosts have the same folder; ``sights`` are of the hosts but ``main``. None for one host."""
+    """Return a row that says whether all hosts have the same folder; ``sights`` are by host. None for one host."""
     if not sights:
         return None
     topic = f"shared {label}"
@@ -158,25 +160,30 @@ def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
         return warning(topic, told, remedy=remedy)
     if blind:
         told = f"what host {main} wrote is there on {name_hosts(seen)}, and not on {name_hosts(blind)}"
-        return error(topic, told, remedy="Mount it everywhere: some ranks would find a checkpoint, and others none.")
+        return error(topic, told, remedy="Mount it on every host: else some ranks find a checkpoint, and others none.")
     deaf = [host for host, sight in sights.items() if not sight.answered]
     longest = max(sight.seconds or 0.0 for sight in sights.values())
     told = f"shared: what host {main} wrote was there on {name_hosts(seen)}, after {short(longest)} at most"
     if deaf:
         unheard = f"what {name_hosts(deaf)} wrote did not come to host {main}"
-        return warning(topic, told, unheard, remedy="It may be read-only there, or its cache late: mount options.")
+        return warning(
+            topic, told, unheard, remedy="It may be read-only there, or its cache stale: check the mount options."
+        )
     locks = [host for host, sight in sights.items() if sight.lock is False]
     if locks:
         why = f"a lock of host {main} does not hold on {name_hosts(locks)} (NFS with nolock, Lustre without flock)"
-        return warning(topic, f"{told}, and back", why, remedy="Keep caches that are locked on each host's own disk.")
+        return warning(topic, f"{told}, and back", why, remedy="Keep caches with locks on a local disk of each host.")
     held = ", and its lock holds there" if all(sight.lock for sight in sights.values()) else ""
     return ok(topic, f"{told}, and back{held}")
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a host found of another's folder: after how many ``seconds`` its file was there (None: never), whether what
-    it wrote itself ``answered``, and whether the other's ``lock`` held (None: not tried)."""
+    """What a host found of another's folder.
+
+    After how many ``seconds`` its file was there (None: never), whether the other host saw its answer (``answered``),
+    and whether the other's ``lock`` held (None: not tried).
+    """
 
     seconds: float | None = None
     answered: bool = False

@@ -1,7 +1,6 @@
-"""Run as a script: probe a folder, print JSON lines, and remove what was written.
+"""Probe a folder, print JSON lines, and remove all written files; run as a script: ``disk_probe.py FOLDER BYTES``.
 
-``disk_probe.py look FOLDER BYTES`` tries what checkpoints and caches need, and how fast it is.
-``disk_probe.py mark FOLDER TOKEN`` leaves a file that other hosts look for, and holds a lock on it until stdin... ends.
+It tries what checkpoints and caches need, and measures how fast the folder is.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _MOST_SECONDS = 1.5
 _REPLACED, _DURABLE = 0.15, 7
 
 
-def say(**words: object) -> None:
+def emit(**words: object) -> None:
     print(json.dumps(words), flush=True)
 
 
@@ -44,9 +43,9 @@ def mounted(folder: Path) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def rename(here: Path) -> str:
-    """Replace a file again and again while a thread reads it."""
-    target, stop, seen = here / "replaced", threading.Event(), [0]
+def rename(folder: Path) -> str:
+    """Replace a file many times while a thread reads it."""
+    target, stop, seen = folder / "replaced", threading.Event(), [0]
     odd: list[str] = []
     target.write_bytes(b"\0" * 8192)
 
@@ -66,8 +65,8 @@ def rename(here: Path) -> str:
     turns, began = 0, time.monotonic()
     while time.monotonic() - began < _REPLACED or turns < 20:
         turns += 1
-        (here / "next").write_bytes(bytes([turns % 256]) * 8192)
-        (here / "next").replace(target)
+        (folder / "next").write_bytes(bytes([turns % 256]) * 8192)
+        (folder / "next").replace(target)
     stop.set()
     reader.join()
     if odd:
@@ -75,37 +74,37 @@ def rename(here: Path) -> str:
     return f"rename replaces a file whole ({turns} times, under {seen[0]} reads)"
 
 
-def exclusive(here: Path) -> str:
-    os.close(os.open(here / "one", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+def exclusive(folder: Path) -> str:
+    os.close(os.open(folder / "one", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     with contextlib.suppress(FileExistsError):
-        os.close(os.open(here / "one", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.close(os.open(folder / "one", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         raise OSError(0, "a file was made twice")
     return "a new file is made once"
 
 
-def link(here: Path) -> str:
-    (here / "linked").write_bytes(b"x")
-    os.link(here / "linked", here / "link")
-    if (here / "link").stat().st_nlink != 2:
+def link(folder: Path) -> str:
+    (folder / "linked").write_bytes(b"x")
+    os.link(folder / "linked", folder / "link")
+    if (folder / "link").stat().st_nlink != 2:
         raise OSError(0, "the link is not counted")
     return "hard links"
 
 
-def fsync(here: Path) -> str:
-    with (here / "synced").open("wb") as file:
+def fsync(folder: Path) -> str:
+    with (folder / "synced").open("wb") as file:
         file.write(b"x" * 4096)
         file.flush()
         os.fsync(file.fileno())
-    folder = os.open(here, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
     return "fsync of files and folders"
 
 
-def direct(here: Path) -> str:
-    fd = os.open(here / "direct", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
+def direct(folder: Path) -> str:
+    fd = os.open(folder / "direct", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
     try:
         with mmap.mmap(-1, 1 << 16) as page:
             os.write(fd, page)
@@ -114,8 +113,8 @@ def direct(here: Path) -> str:
     return "O_DIRECT"
 
 
-def flock(here: Path) -> str:
-    with (here / "flock").open("w") as one, (here / "flock").open("w") as other:
+def flock(folder: Path) -> str:
+    with (folder / "flock").open("w") as one, (folder / "flock").open("w") as other:
         fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,9 +122,9 @@ def flock(here: Path) -> str:
     return "flock"
 
 
-def record_lock(here: Path) -> str:
+def record_lock(folder: Path) -> str:
     lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    with (here / "record").open("w") as one, (here / "record").open("w") as other:
+    with (folder / "record").open("w") as one, (folder / "record").open("w") as other:
         fcntl.fcntl(one, fcntl.F_OFD_SETLK, lock)
         with contextlib.suppress(BlockingIOError):
             fcntl.fcntl(other, fcntl.F_OFD_SETLK, lock)
@@ -133,8 +132,8 @@ def record_lock(here: Path) -> str:
     return "record locks"
 
 
-def mapped(here: Path) -> str:
-    with (here / "mapped").open("w+b") as file:
+def mapped(folder: Path) -> str:
+    with (folder / "mapped").open("w+b") as file:
         file.write(b"x" * 4096)
         file.flush()
         with mmap.mmap(file.fileno(), 4096) as data:
@@ -155,42 +154,42 @@ TRIALS: dict[str, Callable[[Path], str]] = {
 }
 
 
-def attempt(trials: dict[str, Callable[[Path], str]], here: Path) -> None:
+def attempt(trials: dict[str, Callable[[Path], str]], folder: Path) -> None:
     for name, trial in trials.items():
-        say(doing=name)
+        emit(doing=name)
         try:
-            say(tried=[name, True, trial(here)])
+            emit(tried=[name, True, trial(folder)])
         except OSError as error:
-            say(tried=[name, False, error.strerror or str(error)])
+            emit(tried=[name, False, error.strerror or str(error)])
 
 
-def speeds(here: Path, nbytes: int) -> None:
-    """Write and read a file, past the page cache where that can be, for a second or two each at most."""
-    say(doing="write")
+def speeds(folder: Path, nbytes: int) -> None:
+    """Write and read a file, past the page cache where possible, for a second or two each at most."""
+    emit(doing="write")
     with mmap.mmap(-1, _BLOCK) as block:
         block.write(os.urandom(_BLOCK))
         flags = os.O_CREAT | os.O_RDWR
         try:
-            fd, cached = os.open(here / "speed", flags | os.O_DIRECT), False
+            fd, cached = os.open(folder / "speed", flags | os.O_DIRECT), False
             os.pwrite(fd, block, 0)
         except OSError:
-            fd, cached = os.open(here / "speed", flags), True
+            fd, cached = os.open(folder / "speed", flags), True
         try:
             written, seconds = clocked(nbytes, lambda at: os.pwrite(fd, block, at), lambda: os.fdatasync(fd))
             write = written / seconds
             if cached:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            say(doing="read")
+            emit(doing="read")
             read, seconds = clocked(written, lambda at: os.preadv(fd, [block], at), lambda: None)
         finally:
             os.close(fd)
-    say(speed={"write": write, "read": read / seconds}, cached=cached, measured=written)
-    say(doing="small files")
-    say(durable=statistics.median(durable(here, at) for at in range(_DURABLE)))
+    emit(speed={"write": write, "read": read / seconds}, cached=cached, measured=written)
+    emit(doing="small files")
+    emit(durable=statistics.median(durable(folder, at) for at in range(_DURABLE)))
 
 
 def clocked(nbytes: int, move: Callable[[int], int], end: Callable[[], None]) -> tuple[int, float]:
-    """Return how many bytes were moved, in how many seconds."""
+    """Return how many bytes were moved, and in how many seconds."""
     began, at = time.perf_counter(), 0
     while at < nbytes and time.perf_counter() - began < _MOST_SECONDS:
         at += move(at)
@@ -198,56 +197,56 @@ def clocked(nbytes: int, move: Callable[[int], int], end: Callable[[], None]) ->
     return at, time.perf_counter() - began
 
 
-def durable(here: Path, at: int) -> float:
-    """Return how long a small file takes until it is under its name for good."""
+def durable(folder: Path, at: int) -> float:
+    """Return how long a small file takes until it is durable under its name."""
     began = time.perf_counter()
-    with (here / f"small-{at}.tmp").open("wb") as file:
+    with (folder / f"small-{at}.tmp").open("wb") as file:
         file.write(b"x" * 4096)
         file.flush()
         os.fsync(file.fileno())
-    (here / f"small-{at}.tmp").replace(here / f"small-{at}")
-    folder = os.open(here, os.O_RDONLY | os.O_DIRECTORY)
+    (folder / f"small-{at}.tmp").replace(folder / f"small-{at}")
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
     return time.perf_counter() - began
 
 
 @contextlib.contextmanager
 def folder_in(place: Path) -> Iterator[Path]:
-    here = Path(tempfile.mkdtemp(prefix=".allranks-doctor-", dir=place))
+    folder = Path(tempfile.mkdtemp(prefix=".allranks-doctor-", dir=place))
     try:
-        yield here
+        yield folder
     finally:
-        shutil.rmtree(here, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def look(place: Path, nbytes: int) -> None:
-    say(doing="stat")
+def examine(place: Path, nbytes: int) -> None:
+    emit(doing="stat")
     place = place.resolve(strict=True)
     kind, source = mounted(place)
     found = os.statvfs(place)
     inodes = found.f_favail if found.f_files else None
-    say(
+    emit(
         where=str(place),
         kind=kind,
         source=source,
         total=found.f_frsize * found.f_blocks,
         free=found.f_frsize * found.f_bavail,
     )
-    say(inodes=inodes, doing="mkdir")
-    with folder_in(place) as here:
-        attempt(TRIALS, here)
+    emit(inodes=inodes, doing="mkdir")
+    with folder_in(place) as folder:
+        attempt(TRIALS, folder)
         if found.f_frsize * found.f_bavail > 4 * nbytes:
-            speeds(here, nbytes)
+            speeds(folder, nbytes)
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     try:
-        look(Path(words[0]), int(words[1]))
+        examine(Path(arguments[0]), int(arguments[1]))
     except OSError as error:
-        say(trouble=error.strerror or str(error))
+        emit(trouble=error.strerror or str(error))
     return 0
 
 

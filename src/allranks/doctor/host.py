@@ -1,4 +1,4 @@
-"""The rows of one host."""
+"""Examine one host: collect all its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from allranks.doctor import detect, devices, disk, machine, network, ranks, software, system
-from allranks.doctor.child import ask
+from allranks.doctor.child import run_child
 from allranks.doctor.devices import Framework
 from allranks.doctor.network import Lookup
 from allranks.errors import AllranksError
@@ -27,14 +27,14 @@ from allranks.readiness.name_search import contains
 _FRAMEWORKS = ("jax", "torch")
 # A child must not take the memory of a GPU, nor open the driver just to count.
 _GENTLY = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-_ONE_RANKS_OWN = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS")
+_VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What to look at: ``folders`` as the user names them, with files of ``nbytes``; ``patience`` for each answer.
+class Request:
+    """What to examine: ``folders`` as the user names them, with files of ``nbytes``; ``patience`` for each answer.
 
-    ``launched`` is whether this is a job of ranks, and not one process that was started by hand.
+    ``launched``: this is a job of ranks, not one process that was started by hand.
     """
 
     folders: tuple[str, ...]
@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """What a rank says of itself before anything is looked at. ``boot`` tells kernels apart."""
+    """What a rank reports of itself before the examination. ``boot`` identifies the running kernel."""
 
     host: str
     boot: str
@@ -54,13 +54,13 @@ class HostInfo:
 
 
 def host_info(host: str) -> HostInfo:
-    visible = next((os.environ[name] for name in _ONE_RANKS_OWN if name in os.environ), "")
+    visible = next((os.environ[name] for name in _VISIBLE_DEVICES if name in os.environ), "")
     return HostInfo(host, system.boot(), system.allowed(), visible)
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What a host has found: its rows, what must be alike on all hosts, and where others can reach it."""
+class HostReport:
+    """The result of a host: its rows, the values that must be equal on all hosts, and its addresses."""
 
     rows: tuple[Row, ...]
     versions: Mapping[str, str]
@@ -68,31 +68,33 @@ class Looked:
     addresses: tuple[str, ...]
 
 
-def examine(asked: Asked, here: Sequence[HostInfo], hosts: int) -> Looked:
-    """Look at this host, on which ``here`` are the ranks, among ``hosts`` hosts. Takes seconds; bounded."""
-    labels = disk.labels(asked.folders)
-    places = [row for folder in asked.folders for row in disk.rows(place(folder, labels[folder], asked))]
+def examine(request: Request, local_ranks: Sequence[HostInfo], hosts: int) -> HostReport:
+    """Examine this host, whose ranks are ``local_ranks``, among ``hosts`` hosts. Takes seconds; bounded."""
+    labels = disk.labels(request.folders)
+    places = [row for folder in request.folders for row in disk.rows(place(folder, labels[folder], request))]
     with ThreadPoolExecutor() as pool:
-        named = pool.submit(lookup, socket.gethostname(), asked.patience)
-        frameworks = list(pool.map(lambda name: framework(name, asked.patience), _FRAMEWORKS))
+        named = pool.submit(lookup, socket.gethostname(), request.patience)
+        frameworks = list(pool.map(lambda name: framework(name, request.patience), _FRAMEWORKS))
     found, kernel, interfaces = detect.versions(), system.kernel(), system.interfaces()
-    cores = system.cores([one.cores for one in here], os.environ.get("OMP_NUM_THREADS", ""))
+    cores = system.cores([one.cores for one in local_ranks], os.environ.get("OMP_NUM_THREADS", ""))
     memory, limits = system.memory(), system.limits()
     fabric = system.fabric()
     rows = [
         jobs(),
         software.versions(found),
         software.packages(*detect.requirements(found)),
-        *devices.rows(kernel, frameworks, os.environ, visible=[one.visible for one in here], launched=asked.launched),
-        machine.cores(cores, len(here)),
-        machine.memory(memory, len(here)),
+        *devices.rows(
+            kernel, frameworks, os.environ, visible=[one.visible for one in local_ranks], launched=request.launched
+        ),
+        machine.cores(cores, len(local_ranks)),
+        machine.memory(memory, len(local_ranks)),
         machine.shared_memory(system.shared_memory()),
         *machine.limits(limits),
         machine.locked_memory(limits, list(fabric)),
         machine.huge_pages(system.huge_pages(), kernel.counts.get("tpu", 0)),
         *network.interfaces(interfaces, os.environ, hosts),
         network.fabric(fabric),
-        network.own_name(
+        network.hostname_row(
             named.result(),
             [address for one in interfaces for address in one.addresses],
             hosts,
@@ -107,49 +109,51 @@ def examine(asked: Asked, here: Sequence[HostInfo], hosts: int) -> Looked:
         "cores": str(cores.counted),
         "memory": f"{memory.total / machine.GB:.0f} GB",
     }
-    return Looked(tuple(row for row in rows if row is not None), found, hardware, network.offered(interfaces))
+    return HostReport(tuple(row for row in rows if row is not None), found, hardware, network.offered(interfaces))
 
 
 def framework(name: str, patience: float) -> Framework:
-    """Ask a process of its own, in which this framework starts, what it sees."""
+    """Return what a framework sees in a separate process."""
     if not detect.has(name):
         return Framework(name, "absent")
-    said = ask(f"{name}.py", patience=patience, environ=_GENTLY)
-    if said.code is None:
-        return Framework(name, "late", said.seconds, doing=said.doing)
-    if said.code or said.get("devices") is None:
-        trouble = said.trouble or f"exit code {said.code}"
-        return Framework(name, "failed", said.seconds, trouble, said.doing)
-    known = {key: value for line in said.lines for key, value in line.items()}
-    return Framework(name, "answered", said.seconds, said=known)
+    output = run_child(f"{name}.py", patience=patience, environ=_GENTLY)
+    if output.code is None:
+        return Framework(name, "late", output.seconds, doing=output.doing)
+    if output.code or output.get("devices") is None:
+        trouble = output.trouble or f"exit code {output.code}"
+        return Framework(name, "failed", output.seconds, trouble, output.doing)
+    known = {key: value for line in output.lines for key, value in line.items()}
+    return Framework(name, "answered", output.seconds, output=known)
 
 
-def place(folder: str, label: str, asked: Asked) -> disk.Place:
-    """Try out a folder in a process of its own."""
-    said = ask("disk_probe.py", folder, str(asked.nbytes), patience=asked.patience)
-    tried = tuple(disk.Tried(*line["tried"]) for line in said.lines if "tried" in line)
-    trouble = said.get("trouble") or ("" if said.code in (0, None) else said.trouble or f"exit code {said.code}")
+def place(folder: str, label: str, request: Request) -> disk.Place:
+    """Probe a folder in a separate process."""
+    output = run_child("disk_probe.py", folder, str(request.nbytes), patience=request.patience)
+    tried = tuple(disk.Trial(*line["tried"]) for line in output.lines if "tried" in line)
+    trouble = output.get("trouble") or (
+        "" if output.code in (0, None) else output.trouble or f"exit code {output.code}"
+    )
     return disk.Place(
         label,
-        where=said.get("where") or folder,
-        kind=said.get("kind") or "",
-        source=said.get("source") or "",
-        total=said.get("total") or 0,
-        free=said.get("free") or 0,
-        inodes=said.get("inodes"),
+        where=output.get("where") or folder,
+        kind=output.get("kind") or "",
+        source=output.get("source") or "",
+        total=output.get("total") or 0,
+        free=output.get("free") or 0,
+        inodes=output.get("inodes"),
         tried=tried,
         trouble=trouble,
-        doing=said.doing if said.code is None else "",
-        seconds=said.seconds,
-        speed=said.get("speed") or {},
-        durable=said.get("durable"),
-        cached=bool(said.get("cached")),
-        measured=said.get("measured") or 0,
+        doing=output.doing if output.code is None else "",
+        seconds=output.seconds,
+        speed=output.get("speed") or {},
+        durable=output.get("durable"),
+        cached=bool(output.get("cached")),
+        measured=output.get("measured") or 0,
     )
 
 
 def lookup(name: str, patience: float) -> Lookup:
-    """Return what a name resolves to. A resolver that does not answer is left behind."""
+    """Return the addresses of a name. A resolver that does not answer is abandoned."""
     found: list[Lookup] = []
 
     def resolve() -> None:
@@ -180,34 +184,34 @@ def launchers_here() -> list[str]:
 
 
 def environment(frameworks: Sequence[Framework]) -> Iterator[Row]:
-    """Yield whether each variable is read by something, and each flag is known to XLA."""
+    """Yield rows that say whether each variable is read by something, and XLA knows each flag."""
     if late := [one.name for one in frameworks if one.state == "late"]:
-        yield not_determined("variables", f"the files of {', '.join(late)} are not read: they may hang, too")
+        yield not_determined("variables", f"the files of {', '.join(late)} were not read: they may hang, too")
         return
     yield named_variables()
     yield xla_flags(os.environ.get("XLA_FLAGS", ""))
 
 
 def named_variables() -> Row:
-    looked = [name for name in sorted(os.environ) if name.startswith(tuple(NAMES))]
-    if not looked:
+    report = [name for name in sorted(os.environ) if name.startswith(tuple(NAMES))]
+    if not report:
         return not_seen("variables", f"none that begins with {', '.join(NAMES)}")
     found = variables.unread_row(os.environ, lambda name: contains(name, ()))
     if found.verdict == "ok":
-        return ok("variables", f"known, or named in what is installed: {', '.join(looked)}")
-    return warning("variables", f"{found.texts[0]}, of what is installed; your program may", remedy=found.remedy)
+        return ok("variables", f"known, or named in what is installed: {', '.join(report)}")
+    return warning("variables", f"{found.texts[0]} among the installed packages; your program may", remedy=found.remedy)
 
 
 def xla_flags(flags: str) -> Row:
     if not flags:
         return not_seen("XLA flags", "XLA_FLAGS is not set")
     if not detect.has("jaxlib"):
-        return not_determined("XLA flags", f"{flags}: there is no jaxlib to read them")
+        return not_determined("XLA flags", f"{flags}: jaxlib, which reads them, is not installed")
     try:
         read = read_in_child(flags)
     except subprocess.TimeoutExpired as late:
         return not_determined("XLA flags", f"jaxlib did not read them within {late.timeout:.0f} s")
     if read.refused:
-        remedy = "Take it out of XLA_FLAGS: every process that starts JAX ends there."
+        remedy = "Remove it from XLA_FLAGS: every process that starts JAX ends there."
         return error("XLA flags", read.refused, remedy=remedy)
     return ok("XLA flags", f"a process of this jaxlib has read them: {flags}")

@@ -1,4 +1,4 @@
-"""Rows of many hosts as one row, and how hosts, sizes and times are shown. Pure."""
+"""Merge the rows of many hosts into one row, and format hosts, sizes and times. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MOST_GROUPS, _MOST_HOSTS = 4, 6
 
 
 def merged(rows: Sequence[tuple[str, Row]], hosts: int) -> Row:
-    """Return what ``hosts`` hosts say of one topic as one row: the worst verdict, and which of them say so.
+    """Return the rows of ``hosts`` hosts on one topic as one row: the worst verdict, and which of them report it.
 
-    ``rows`` are (host, row), at least one. Of hosts that are well, but with other words, the one with the least margin.
+    ``rows`` are (host, row), at least one. Of ok rows with different texts, the one with the smallest margin.
     """
     worst = min((row.verdict for _, row in rows), key=VERDICTS.index)
     chosen = [(host, row) for host, row in rows if row.verdict == worst]

@@ -1,4 +1,4 @@
-"""Run as a script, in a process of its own: JAX's version and devices, as JSON lines."""
+"""Print JAX's version and devices as JSON lines; run as a script, in a separate process."""
 
 from __future__ import annotations
 

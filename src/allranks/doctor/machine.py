@@ -1,4 +1,4 @@
-"""One machine's cores, memory and limits: what was read of them in, rows out. Pure."""
+"""Judge one machine's cores, memory and limits: values in, rows out. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FEW_FILES, _ENOUGH_FILES, _FEW_PROCESSES = 4096, 65536, 1000
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """``counted`` of the machine, ``allowed`` to all ranks of this host together, ``quota`` of the cgroup.
+    """``counted`` cores of the machine, ``allowed`` to all ranks of this host together, ``quota`` of the cgroup.
 
     ``of_a_rank`` is the fewest that one rank may use; ``threads`` is OMP_NUM_THREADS, 0 where it is not set.
     """
@@ -48,7 +48,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Shared memory, in bytes; ``trouble`` is what was raised when something was put there."""
+    """Shared memory, in bytes; ``trouble`` is the error of writing a file there."""
 
     total: int = 0
     free: int = 0
@@ -59,8 +59,8 @@ class Shared:
 class Limits:
     """Limits of a process, ``inf`` for none, as (soft, hard) where there are two; and what is in use.
 
-    ``processes`` is the limit that is nearest (RLIMIT_NPROC, the cgroup's, the kernel's), with its name; ``running`` is
-    what counts against it.
+    ``processes`` is the lowest limit (RLIMIT_NPROC, the cgroup's, the kernel's), with its name; ``running`` is what
+    counts against it.
     """
 
     files: tuple[float, float]
@@ -72,7 +72,7 @@ class Limits:
 
 
 def cores(found: Cores, ranks: int) -> Row:
-    """Return whether the ranks of this host have the cores that libraries count."""
+    """Return a row that says whether the ranks of this host have the cores that libraries count."""
     usable = min(found.allowed, found.quota or math.inf)
     told = [f"{found.counted} in the machine, {found.allowed} allowed"]
     if found.quota is not None:
@@ -83,18 +83,20 @@ def cores(found: Cores, ranks: int) -> Row:
     if ranks > usable:
         told.append(f"{ranks} ranks take turns on {usable:g}")
         return warning(
-            "cores", *told, remedy="Fewer ranks, or more cores: times and timeouts will be those of a crowd."
+            "cores", *told, remedy="Use fewer ranks, or more cores: steps will be slow, and timeouts may expire."
         )
     if found.of_a_rank == 1 and found.counted > ranks:
         told.append("a rank is bound to 1 core, and the workers that load its data with it")
-        return warning("cores", *told, remedy="srun --cpus-per-task=K (Slurm binds a task to that many), or taskset.")
+        return warning(
+            "cores", *told, remedy="Use srun --cpus-per-task=K (Slurm binds a task to that many), or taskset."
+        )
     if found.threads * ranks > usable:
         told.append(f"{ranks} ranks x {found.threads} threads are more than {usable:g} cores")
-        return warning("cores", *told, remedy=f"OMP_NUM_THREADS={share}.")
+        return warning("cores", *told, remedy=f"Set OMP_NUM_THREADS={share}.")
     if found.quota is not None and found.quota < found.allowed and not found.threads:
         told.append(f"libraries start a thread for each of {found.allowed}, and are then throttled to {found.quota:g}")
         return warning(
-            "cores", *told, remedy=f"OMP_NUM_THREADS={share}; as many DataLoader workers, not os.cpu_count()."
+            "cores", *told, remedy=f"Set OMP_NUM_THREADS={share}, and as many DataLoader workers, not os.cpu_count()."
         )
     return ok("cores", *told, margin=usable / ranks)
 
@@ -108,7 +110,7 @@ def memory(found: Memory, ranks: int) -> Row:
     if found.left < GB * ranks:
         a_rank = f"{size(found.left / ranks)} for each of {ranks} ranks" if ranks > 1 else "less than a framework takes"
         return warning(
-            "memory", told, a_rank, remedy="End what else runs here, or ask for more (srun --mem, a larger pod)."
+            "memory", told, a_rank, remedy="End other processes here, or request more (srun --mem, a larger pod)."
         )
     return ok("memory", told, margin=found.left / ranks)
 
@@ -116,13 +118,13 @@ def memory(found: Memory, ranks: int) -> Row:
 def shared_memory(found: Shared) -> Row:
     if found.trouble:
         remedy = f"NCCL and DataLoader workers need {_SHARED}: mount a tmpfs there."
-        return error("shared memory", f"nothing can be put into {_SHARED}: {found.trouble}", remedy=remedy)
+        return error("shared memory", f"no file can be written to {_SHARED}: {found.trouble}", remedy=remedy)
     told = f"{_SHARED}: {size(found.total)}, {size(found.free)} free; a file was written and mapped there"
     if found.free < _LITTLE_SHARED:
         why = "a DataLoader's worker that finds it full dies of a bus error"
         small = found.total < _LITTLE_SHARED
         remedy = "docker run --ipc=host, or --shm-size=8g; in Kubernetes an emptyDir with medium: Memory at /dev/shm."
-        return warning("shared memory", told, why, remedy=remedy if small else "Remove what dead jobs left there.")
+        return warning("shared memory", told, why, remedy=remedy if small else "Remove the files of dead jobs there.")
     return ok("shared memory", told, margin=found.free)
 
 
@@ -141,7 +143,7 @@ def limits(found: Limits) -> Iterator[Row]:
     told = f"{found.running:,} run of {_number(most)} ({name})"
     if most - found.running < _FEW_PROCESSES:
         why = "threads count too: a rank of JAX or torch has a hundred, and more with NCCL"
-        yield warning("processes", told, why, remedy=f"Raise {name}, or end what is left of other jobs.")
+        yield warning("processes", told, why, remedy=f"Raise {name}, or end leftover processes of other jobs.")
     else:
         yield ok("processes", told, margin=most - found.running)
     if found.core:
@@ -151,7 +153,7 @@ def limits(found: Limits) -> Iterator[Row]:
 
 
 def locked_memory(found: Limits, fabric: Sequence[str]) -> Row | None:
-    """Return whether memory can be locked for RDMA; None where there is no InfiniBand."""
+    """Return a row that says whether memory can be locked for RDMA; None without InfiniBand."""
     if not fabric:
         return None
     told = f"{_number(found.locked)} bytes (ulimit -l), for {', '.join(fabric)}"
@@ -162,7 +164,7 @@ def locked_memory(found: Limits, fabric: Sequence[str]) -> Row | None:
 
 
 def huge_pages(setting: str, tpus: int) -> Row | None:
-    """Return whether transparent huge pages are as TPUs want them; None without a TPU.
+    """Return a row that says whether transparent huge pages are set as TPUs need them; None without a TPU.
 
     Source: jax/_src/cloud_tpu_init.py, which warns of this.
     """
@@ -171,7 +173,7 @@ def huge_pages(setting: str, tpus: int) -> Row | None:
     if not setting:
         return not_determined("huge pages", "/sys/kernel/mm/transparent_hugepage/enabled cannot be read")
     if setting == "always":
-        return ok("huge pages", "always, as the TPU's runtime wants them")
+        return ok("huge pages", "always, as the TPU's runtime needs them")
     remedy = 'sudo sh -c "echo always > /sys/kernel/mm/transparent_hugepage/enabled".'
     return warning(
         "huge pages", f"{setting}: JAX says that the TPU's runtime starts and stops more slowly", remedy=remedy

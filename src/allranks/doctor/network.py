@@ -1,4 +1,4 @@
-"""Network: interfaces, the host's own name, proxies, and who reaches whom. Facts in, rows out. Pure."""
+"""Judge the network: interfaces, the host's name, proxies, connections between hosts. Values in, rows out. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """``speed`` is in Mbit/s, 0 where the driver does not say."""
+    """A network interface. ``speed`` is in Mbit/s, 0 where the driver does not report it."""
 
     name: str
     up: bool
@@ -31,7 +31,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What a name resolves to: ``addresses``, or why not (``trouble``); ``late`` if there was no answer."""
+    """The addresses of a name, or why there are none (``trouble``); ``late`` if no answer came."""
 
     name: str
     addresses: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """One host's try to reach another at an address: seconds there and back, or what went wrong."""
+    """One host's attempt to reach another at an address: seconds of the round trip, or the error."""
 
     source: str
     target: str
@@ -56,7 +56,7 @@ def is_loopback(address: str) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Whether an address is of this link or machine only: nobody routes to it."""
+    """Return whether an address is of this link or machine only, so that it is not routed."""
     one = ipaddress.ip_address(address.partition("%")[0])
     return one.is_loopback or one.is_link_local
 
@@ -72,7 +72,7 @@ def interfaces(found: Sequence[Interface], environ: Mapping[str, str], hosts: in
         yield ok("interfaces", *map(str, used[:_MOST]), *_more(len(used)))
     elif hosts > 1:
         remedy = "Other hosts cannot reach this one: see `ip address`, and the network of the container."
-        yield error("interfaces", "none is up with an address but the loopback", remedy=remedy)
+        yield error("interfaces", "none is up with an address, except the loopback", remedy=remedy)
     else:
         yield not_seen("interfaces", "none but the loopback: ranks of this machine can talk, other machines cannot")
     for variable in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
@@ -81,7 +81,7 @@ def interfaces(found: Sequence[Interface], environ: Mapping[str, str], hosts: in
 
 
 def _named(variable: str, value: str, names: Sequence[str]) -> Row:
-    """Return whether the interfaces that a variable names are there: NCCL's are prefixes, with ^ and = before them."""
+    """Return a row that says whether the interfaces in a variable exist: NCCL's are prefixes, after ^ or =."""
     topic = variable
     exact = not variable.startswith("NCCL") or value.lstrip("^").startswith("=")
     words = value.lstrip("^").lstrip("=").split(",") if variable.startswith("NCCL") else value.split(",")
@@ -90,7 +90,7 @@ def _named(variable: str, value: str, names: Sequence[str]) -> Row:
     if left:
         return ok(topic, f"{value}: leaves {', '.join(left)}")
     return error(
-        topic, f"{value}: no such interface is up; there are {', '.join(names)}", remedy="Correct it, or unset it."
+        topic, f"{value}: no such interface is up; found {', '.join(names)}", remedy="Correct it, or unset it."
     )
 
 
@@ -98,12 +98,11 @@ def _more(number: int) -> list[str]:
     return [f"and {number - _MOST} more"] if number > _MOST else []
 
 
-def own_name(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: bool) -> Row:
-    """Return whether the host's name leads to it: gloo, and torch's rendezvous, go by that.
+def hostname_row(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: bool) -> Row:
+    """Return a row that says whether the host's name resolves to it: gloo, and torch's rendezvous, use that.
 
-    ``mine`` are its addresses; ``overruled`` is whether GLOO_SOCKET_IFNAME says where else to listen.
-
-    The trap: /etc/hosts gives one's own name to the loopback, and the others are told to come to 127.0.1.1.
+    ``mine`` are its addresses; ``overruled``: GLOO_SOCKET_IFNAME says where to listen instead. The common fault:
+    /etc/hosts maps the host's name to the loopback, and the other hosts connect to 127.0.1.1.
     """
     topic, name = "host name", found.name
     remedy = (
@@ -111,7 +110,7 @@ def own_name(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: bool)
     )
     if found.late:
         told = f"looking up {name} took more than {found.seconds:.0f} s"
-        return error(topic, told, remedy="Look at /etc/resolv.conf.")
+        return error(topic, told, remedy="Check /etc/resolv.conf.")
     if not found.addresses:
         told = f"{name} does not resolve: {found.trouble}"
         return error(topic, told, remedy=remedy) if hosts > 1 else warning(topic, told, "gloo needs it", remedy=remedy)
@@ -120,17 +119,17 @@ def own_name(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: bool)
         told += f", which took {short(found.seconds)}"
     if all(map(is_loopback, found.addresses)):
         if hosts > 1 and overruled:
-            return warning(topic, f"{told}: other hosts would be sent to themselves, but by torch", remedy=remedy)
+            return warning(topic, f"{told}: other hosts would connect to themselves, except with torch", remedy=remedy)
         if hosts > 1:
-            return error(topic, f"{told}: other hosts would be sent to themselves", remedy=remedy)
-        return ok(topic, f"{told}, the loopback: ranks of this machine meet; other hosts would be sent to themselves")
+            return error(topic, f"{told}: other hosts would connect to themselves", remedy=remedy)
+        return ok(topic, f"{told}, the loopback: it works on this machine; other hosts would connect to themselves")
     if not set(found.addresses) & set(mine):
         return warning(topic, f"{told}, which is no address of this machine", remedy=remedy)
     return ok(topic, told, margin=-found.seconds)
 
 
 def proxies(environ: Mapping[str, str]) -> Row:
-    """Return whether a proxy is between the ranks: gRPC, and so JAX's coordination service, goes by these variables.
+    """Return a row that says whether a proxy is between the ranks: gRPC, and so JAX's coordination service, uses it.
 
     Source: jax/_src/distributed.py, which warns that initialize() may hang.
     """
@@ -156,7 +155,7 @@ def fabric(ports: Mapping[str, str]) -> Row:
 
 
 def peers(at: int, size: int, most: int = 16) -> tuple[int, ...]:
-    """Return the hosts that host ``at`` of ``size`` tries to reach: all others, or those 1, 2, 4, 8 ... further on."""
+    """Return the hosts that host ``at`` of ``size`` tries to reach: all others, or those 1, 2, 4, 8 ... after it."""
     if size <= most:
         return tuple(other for other in range(size) if other != at)
     steps = [1 << bit for bit in range(size.bit_length()) if 1 << bit < size]
@@ -164,7 +163,7 @@ def peers(at: int, size: int, most: int = 16) -> tuple[int, ...]:
 
 
 def reach(found: Sequence[Reached], hosts: int) -> Row | None:
-    """Return who reaches whom by TCP, at any of the other's addresses; None for one host."""
+    """Return the row of which hosts reach which by TCP, at any of the other's addresses; None for one host."""
     if hosts < 2:
         return None
     pairs: dict[tuple[str, str], list[Reached]] = {}
@@ -193,13 +192,13 @@ def reach(found: Sequence[Reached], hosts: int) -> Row | None:
 
 
 def store(found: Mapping[str, float], what: str) -> Row:
-    """Return how long the ranks' store takes to keep a value and give it back, by host."""
+    """Return the row of how long the ranks' store takes to write and read a value, by host."""
     host = max(found, key=lambda name: found[name])
     seconds = found[host]
     told = f"{what}: a value is put and read back in {short(seconds)}"
     told += f" on host {host}, the slowest of {len(found)}" if len(found) > 1 else ""
     if seconds > 0.2:
         return warning(
-            "store", told, remedy="Every call of the world takes a few of these: put rank 0 closer to the others."
+            "store", told, remedy="Every call of the world takes a few round trips: put rank 0 closer to the others."
         )
     return ok("store", told)

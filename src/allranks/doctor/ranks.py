@@ -1,4 +1,4 @@
-"""Who was started where: the launcher, the hosts, the ranks on them. Facts in, rows out. Pure."""
+"""Judge how the ranks were started: the launcher, the hosts, the ranks on them. Values in, rows out. Pure."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ _ALONE = "all that follows is of this process' machine alone"
 LAUNCHERS = ("srun", "torchrun", "mpirun")
 
 
-def alone(says: str, at_hand: Sequence[str]) -> Row:
-    """Return the row of a process that is a world of one; ``at_hand`` are launchers that are installed."""
+def single_process_row(says: str, at_hand: Sequence[str]) -> Row:
+    """Return the row of a process that is a world of one; ``at_hand`` are the installed launchers."""
     if says:
         return ok("launcher", says)
     here = f"; here are {', '.join(at_hand)}" if at_hand else ""
     return not_seen("launcher", f"none started this process{here}")
 
 
-def contradicting(raised: AllranksError) -> Row:
-    """Return the row of a process whose launchers say what cannot be true."""
+def contradiction_row(raised: AllranksError) -> Row:
+    """Return the row of a process whose launchers contradict each other."""
     return error("launcher", _without_remedy(raised), _ALONE, remedy=raised.remedy or "Start it with one launcher.")
 
 
-def unmet(raised: AllranksError) -> Row:
-    """Return the row of a rank that has not met the others."""
+def unjoined_row(raised: AllranksError) -> Row:
+    """Return the row of a rank that has not joined the others."""
     return error(
-        "launcher", _without_remedy(raised), _ALONE, remedy=raised.remedy or "Look at the other ranks' output."
+        "launcher", _without_remedy(raised), _ALONE, remedy=raised.remedy or "Check the output of the other ranks."
     )
 
 
-def met(says: str, backend: str, address: str | None) -> Row:
-    """Return the row of ranks that have met."""
+def joined_row(says: str, backend: str, address: str | None) -> Row:
+    """Return the row of ranks that have joined."""
     where = f" at {address}" if address else ""
-    return ok("launcher", f"{says}; all ranks have met through {backend}{where}")
+    return ok("launcher", f"{says}; all ranks have joined through {backend}{where}")
 
 
 def _without_remedy(raised: AllranksError) -> str:
@@ -46,7 +46,7 @@ def _without_remedy(raised: AllranksError) -> str:
 
 
 def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]) -> Iterator[Row]:
-    """Yield the row of hosts: ``names`` and ``boots`` (which kernel that is) are each rank's, in rank order."""
+    """Yield the row of hosts: ``names`` and ``boots`` (the running kernel) are those of each rank, in rank order."""
     ranks = by_claim(enumerate(names))
     counts = Counter(map(len, ranks.values()))
     told = [f"{name}: {name_ranks(there)}" for name, there in list(ranks.items())[:_MOST]]
@@ -58,7 +58,9 @@ def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]
         kernels.setdefault(name, set()).add(boot)
     if twice := [name for name, there in kernels.items() if len(there) > 1]:
         why = f"{len(kernels[twice[0]])} machines are called {twice[0]!r}: local ranks are counted over both"
-        yield error("hosts", evidence, why, remedy="Name them apart: hostnamectl, or ALLRANKS_HOST on each.")
+        yield error(
+            "hosts", evidence, why, remedy="Give each a name of its own: hostnamectl, or ALLRANKS_HOST on each."
+        )
         return
     expected = {name: environ[name] for name in ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES") if name in environ}
     if workers := environ.get("TPU_WORKER_HOSTNAMES"):
@@ -66,23 +68,23 @@ def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]
     for name, number in expected.items():
         if number.isdecimal() and int(number) > len(ranks):
             why = f"{name} speaks of {number}"
-            yield warning("hosts", evidence, why, remedy="Start it on all of them: srun -N, --ntasks-per-node.")
+            yield warning("hosts", evidence, why, remedy="Start it on all hosts: srun -N, --ntasks-per-node.")
             return
     if len(counts) > 1:
         odd = [name for name, there in ranks.items() if len(there) != counts.most_common(1)[0][0]]
         why = f"not as many on each: {name_hosts(odd)} differ from most"
-        yield warning("hosts", evidence, why, remedy="The same number of ranks on every host: meshes are cut so.")
+        yield warning("hosts", evidence, why, remedy="Start equally many ranks on every host: meshes need that.")
         return
     yield ok("hosts", evidence)
 
 
 def jobs(found: Mapping[str, str]) -> Row:
-    """Return the jobs of this user that run here and can be asked, by name and what they are."""
+    """Return the row of this user's running jobs that can be queried, by name and description."""
     if not found:
         return not_seen("running jobs", "none of this user that called allranks.init()")
     told = [f"{name}: {_short(what)}" for name, what in list(found.items())[:_MOST]]
     more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
-    return ok("running jobs", *told, *more, f"to ask one who waits for whom: allranks doctor {next(iter(found))}")
+    return ok("running jobs", *told, *more, f"to query one for who waits for whom: allranks doctor {next(iter(found))}")
 
 
 def _short(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Run as a script: find whether a folder is the same on two hosts; JSON lines.
+"""Find out whether two hosts have the same folder; run as a script, prints JSON lines.
 
-``hold FOLDER TOKEN`` leaves a marker there and a lock on it, until its stdin ends; then it tells whose answers have
-come, and takes all away. ``find FOLDER TOKEN NAME SECONDS`` looks for the marker, answers, and tries the lock.
+``hold FOLDER TOKEN`` writes a marker there and locks it, until its stdin ends; then it prints whose answers have come,
+and removes all files. ``find FOLDER TOKEN NAME SECONDS`` looks for the marker, answers, and tries the lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 _NAP = 0.05
 
 
-def say(**words: object) -> None:
+def emit(**words: object) -> None:
     print(json.dumps(words), flush=True)
 
 
@@ -28,66 +28,68 @@ def put(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def hold(here: Path, token: str) -> None:
-    here.mkdir()
+def hold(folder: Path, token: str) -> None:
+    folder.mkdir()
     try:
-        put(here / "lock", "")
-        with (here / "lock").open("r+") as lock:
+        put(folder / "lock", "")
+        with (folder / "lock").open("r+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 locks = True
             except OSError:
                 locks = False
-            put(here / "marker", token)
-            say(ready=True, locks=locks)
+            put(folder / "marker", token)
+            emit(ready=True, locks=locks)
             sys.stdin.read()
-        say(answers=[path.name.removeprefix("answer-") for path in here.glob("answer-*") if path.read_text() == token])
+        emit(
+            answers=[path.name.removeprefix("answer-") for path in folder.glob("answer-*") if path.read_text() == token]
+        )
     finally:
-        shutil.rmtree(here, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def find(here: Path, token: str, name: str, seconds: float) -> None:
+def find(folder: Path, token: str, name: str, seconds: float) -> None:
     began = time.monotonic()
-    while not there(here, token):
+    while not has_marker(folder, token):
         if time.monotonic() - began > seconds:
-            say(seconds=None)
+            emit(seconds=None)
             return
         time.sleep(_NAP)
-    say(seconds=time.monotonic() - began)
+    emit(seconds=time.monotonic() - began)
     try:
-        put(here / f"answer-{name}", token)
+        put(folder / f"answer-{name}", token)
     except OSError as error:
-        say(mute=error.strerror)
+        emit(mute=error.strerror)
         return
-    with (here / "lock").open("r+") as lock:
+    with (folder / "lock").open("r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(lock=True)
+            emit(lock=True)
         except OSError:
             return
         else:
-            say(lock=False)
+            emit(lock=False)
 
 
-def there(here: Path, token: str) -> bool:
+def has_marker(folder: Path, token: str) -> bool:
     try:
-        return (here / "marker").read_text() == token
+        return (folder / "marker").read_text() == token
     except OSError:
         return False
 
 
-def main(words: list[str]) -> int:
-    what, folder, token, *more = words
-    here = Path(folder) / f".allranks-doctor-{token}"
-    say(doing=what)
+def main(arguments: list[str]) -> int:
+    what, parent, token, *more = arguments
+    folder = Path(parent) / f".allranks-doctor-{token}"
+    emit(doing=what)
     try:
         if what == "hold":
-            hold(here, token)
+            hold(folder, token)
         else:
-            find(here, token, more[0], float(more[1]))
+            find(folder, token, more[0], float(more[1]))
     except OSError as error:
-        say(trouble=error.strerror or str(error))
+        emit(trouble=error.strerror or str(error))
     return 0
 
 

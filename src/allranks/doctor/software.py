@@ -1,4 +1,4 @@
-"""Versions, and whether hosts are alike: what is installed in, rows out. Pure."""
+"""Judge installed versions, and whether they are equal on all hosts: versions in, rows out. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MOST = 4
 
 @dataclass(frozen=True, slots=True)
 class Unmet:
-    """``package`` asks for ``wants``, as its own metadata say, and ``there`` is installed ("" for nothing)."""
+    """``package`` requires ``wants``, by its metadata, and ``installed`` is installed ("" for nothing)."""
 
     package: str
     wants: str
-    there: str
+    installed: str
 
 
 def versions(found: Mapping[str, str]) -> Row:
@@ -28,29 +28,27 @@ def versions(found: Mapping[str, str]) -> Row:
     return ok("versions", ", ".join(first), *([", ".join(others)] if others else []))
 
 
-def packages(asked: Mapping[str, int] | None, unmet: Sequence[Unmet]) -> Row:
-    """Return whether what is installed is what the frameworks ask for.
+def packages(counts: Mapping[str, int] | None, unmet: Sequence[Unmet]) -> Row:
+    """Return a row that says whether the installed packages meet the frameworks' requirements.
 
-    ``asked`` is how many requirements each package has here, None if they cannot be read.
+    ``counts`` is how many requirements each package has, None if they cannot be read.
     """
-    if asked is None:
+    if counts is None:
         why = "`packaging` is not installed, which reads what packages ask for"
         return not_determined("packages fit", why, remedy="pip install packaging.")
     if not unmet:
-        each = ", ".join(f"{name} {number}" for name, number in asked.items())
-        return ok("packages fit", f"all requirements are met that packages have by their own metadata: {each}")
+        each = ", ".join(f"{name} {number}" for name, number in counts.items())
+        return ok("packages fit", f"all requirements in the metadata of packages are met: {each}")
     told = [
-        f"{one.package} asks for {one.wants}; {one.there or 'it'} is {'' if one.there else 'not '}installed"
+        f"{one.package} asks for {one.wants}; {one.installed or 'it'} is {'' if one.installed else 'not '}installed"
         for one in unmet
     ]
     more = [f"and {len(told) - _MOST} more (pip check)"] if len(told) > _MOST else []
-    return warning(
-        "packages fit", *told[:_MOST], *more, remedy="Install one with the other: pip install -U jax, or torch."
-    )
+    return warning("packages fit", *told[:_MOST], *more, remedy="Install them together: pip install -U jax, or torch.")
 
 
 def alike(by_host: Mapping[str, Mapping[str, str]], topic: str, *, remedy: str, wrong: bool) -> Row | None:
-    """Return whether all hosts say the same; ``wrong`` is whether it is bad if not. None for one host."""
+    """Return the row of whether all hosts have equal values; ``wrong``: it is an error if not. None for one host."""
     if len(by_host) < 2:
         return None
     said: dict[str, dict[str, list[str]]] = {}

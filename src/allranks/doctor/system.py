@@ -1,4 +1,4 @@
-"""Read what this machine reports in /proc, /sys and limits of processes. Nothing here can hang."""
+"""Read this machine's values from /proc, /sys and the limits of processes. Nothing here can hang."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IF_UP = 1
 
 
 def _read(path: Path) -> str:
-    """Return what a file of the kernel says, "" where it is not there or says nothing to us."""
+    """Return the content of a kernel file, "" where it is missing or not readable."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):
@@ -37,19 +37,19 @@ def _read(path: Path) -> str:
 
 
 def boot() -> str:
-    """Return what tells this running kernel from others."""
+    """Return the identity of this running kernel."""
     return _read(Path("/proc/sys/kernel/random/boot_id"))
 
 
 def _number(text: str) -> int | None:
-    """Return the number; None for "max", for nothing, and for what version 1 of cgroups has for no limit."""
+    """Return the number; None for "max", for nothing, and for the value with which cgroups v1 mean no limit."""
     return int(text) if text.isdecimal() and int(text) < 1 << 60 else None
 
 
 def _folders(controller: str, root: Path) -> Iterator[Path]:
-    """Yield the folders of this process' cgroup that a controller has, the innermost first, up to the mount.
+    """Yield the folders of this process' cgroup that have a controller, the innermost first, up to the mount.
 
-    In a container the path may be the host's, and only the mount itself be there.
+    In a container the path may be the host's, and only the mount itself exists.
     """
     mounts = []
     for line in _read(root / "proc/self/mountinfo").splitlines():
@@ -67,7 +67,7 @@ def _folders(controller: str, root: Path) -> Iterator[Path]:
 
 
 def allowed(root: Path = Path("/")) -> str:
-    """Return the cores that this process may use, as the kernel writes it: ``0-3,8``."""
+    """Return the cores that this process may use, in the kernel's format: ``0-3,8``."""
     found = re.search(r"Cpus_allowed_list:\s*(\S+)", _read(root / "proc/self/status"))
     return found[1] if found else f"0-{(os.cpu_count() or 1) - 1}"
 
@@ -79,7 +79,7 @@ def named(cores: str) -> set[int]:
 
 
 def cores(of_ranks: list[str], threads: str, root: Path = Path("/")) -> Cores:
-    """Return what the ranks of this host, each with its allowed cores, may use together."""
+    """Return the cores that the ranks of this host, each with its allowed cores, may use together."""
     sets = [named(one) for one in of_ranks]
     quotas = []
     for folder in _folders("cpu", root):
@@ -114,7 +114,7 @@ def memory(root: Path = Path("/")) -> Memory:
 
 
 def shared_memory() -> Shared:
-    """Look at /dev/shm, and put a file there for a moment."""
+    """Return the state of /dev/shm, after writing a file there for a moment."""
     try:
         found = os.statvfs(_SHARED)
         with tempfile.TemporaryFile(dir=_SHARED) as file:
@@ -152,7 +152,7 @@ def limits(root: Path = Path("/")) -> Limits:
 
 
 def kernel(root: Path = Path("/")) -> Kernel:
-    """Count accelerators by what the kernel shows of them; no driver is asked."""
+    """Count accelerators in what the kernel shows; no driver is called."""
     nodes = [path.name for path in (root / "dev").glob("nvidia*")]
     nvidia = sum(re.fullmatch(r"nvidia\d+", name) is not None for name in nodes)
     nvidia = nvidia or len(list((root / "proc/driver/nvidia/gpus").glob("*")))

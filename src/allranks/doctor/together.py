@@ -13,7 +13,7 @@ from typing import Any
 from allranks.doctor import between, clocks, disk, host, network, ranks, software
 from allranks.doctor.between import Echo, Marker, Target, Wall
 from allranks.doctor.disk import Sight
-from allranks.doctor.host import Asked, HostInfo, Looked
+from allranks.doctor.host import HostInfo, HostReport, Request
 from allranks.doctor.hosts import merged
 from allranks.doctor.network import Reached
 from allranks.findings import Row
@@ -32,34 +32,34 @@ _TABLE = (
 _OF_A_FOLDER = ("files", "abilities", "speed", "shared")
 
 
-def examine(world: World, asked: Asked, launcher: Row, *, wall: Wall = time.time) -> Readiness:
-    """Look at all hosts of the world, and at what is between them. **Every rank must call it.**
+def examine(world: World, request: Request, launcher: Row, *, wall: Wall = time.time) -> Readiness:
+    """Examine all hosts of the world, and the connections between them. **Every rank must call it.**
 
-    ``wall`` is this host's clock, as compared with the others'.
+    ``wall`` is this host's clock, which is compared with the others'.
     """
-    limit = asked.patience * (len(asked.folders) + 2) + 60
-    said = world.all_gather(asdict(host.host_info(world.host)), name="doctor: who is here")
-    everybody = [HostInfo(**one) for one in said]
+    limit = request.patience * (len(request.folders) + 2) + 60
+    infos = world.all_gather(asdict(host.host_info(world.host)), name="doctor: who is here")
+    everybody = [HostInfo(**one) for one in infos]
     names = tuple(dict.fromkeys(one.host for one in everybody))
     leads = next(rank for rank, one in enumerate(everybody) if one.host == world.host) == world.rank
-    visit = _Visit(world, asked, names, names.index(world.host), wall) if leads else None
-    looked = visit.look([one for one in everybody if one.host == world.host]) if visit else None
+    visit = _Visit(world, request, names, names.index(world.host), wall) if leads else None
+    examined = visit.examine([one for one in everybody if one.host == world.host]) if visit else None
     offers = world.all_gather(
-        visit.offer(looked) if visit and looked else None, name="doctor: addresses", timeout=limit
+        visit.offer(examined) if visit and examined else None, name="doctor: addresses", timeout=limit
     )
-    met = visit.meet([one for one in offers if one is not None]) if visit else None
-    report = None if looked is None else {"looked": _packed(looked), "met": met}
-    told = world.gather(report, name="doctor: what was found", timeout=limit)
+    measured = visit.measure([one for one in offers if one is not None]) if visit else None
+    report = None if examined is None else {"examined": _packed(examined), "measured": measured}
+    gathered = world.gather(report, name="doctor: what was found", timeout=limit)
     if visit is not None and visit.echo is not None:
         visit.echo.close()
     rows: list[Any] = []
-    if told is not None and visit is not None:
+    if gathered is not None and visit is not None:
         of_ranks = [
             launcher,
             *ranks.hosts([one.host for one in everybody], [one.boot for one in everybody], os.environ),
         ]
-        found = visit.judge([one for one in told if one is not None])
-        rows = [row.to_json() for row in _in_order([*of_ranks, *found], asked.folders)]
+        found = visit.judge([one for one in gathered if one is not None])
+        rows = [row.to_json() for row in _in_order([*of_ranks, *found], request.folders)]
     agreed = world.broadcast(rows, name="doctor: the table", timeout=limit)
     return Readiness(tuple(Row.from_json(row) for row in agreed), names, world.size)
 
@@ -77,10 +77,10 @@ def _in_order(rows: Sequence[Row], folders: Sequence[str]) -> list[Row]:
 
 
 class _Visit:
-    """The part of the rank that speaks for its host, host number ``at`` of ``names``."""
+    """The probes of one host, number ``at`` of ``names``, which its first rank makes."""
 
-    def __init__(self, world: World, asked: Asked, names: Sequence[str], at: int, wall: Wall) -> None:
-        self.world, self.asked, self.names, self.at, self.wall = world, asked, names, at, wall
+    def __init__(self, world: World, request: Request, names: Sequence[str], at: int, wall: Wall) -> None:
+        self.world, self.request, self.names, self.at, self.wall = world, request, names, at, wall
         self.markers: list[Marker] = []
         self.echo: Echo | None = None
 
@@ -88,34 +88,34 @@ class _Visit:
     def name(self) -> str:
         return self.names[self.at]
 
-    def look(self, here: Sequence[HostInfo]) -> Looked:
-        return host.examine(self.asked, here, len(self.names))
+    def examine(self, here: Sequence[HostInfo]) -> HostReport:
+        return host.examine(self.request, here, len(self.names))
 
-    def offer(self, looked: Looked) -> dict[str, Any]:
-        """Open a port for the other hosts, on the main host leave files too; say where."""
+    def offer(self, report: HostReport) -> dict[str, Any]:
+        """Open a port for the other hosts, on the main host write markers too; return where they are."""
         if len(self.names) == 1:
             return {}
         token = secrets.token_hex(16)
         self.echo = Echo(self.name, token)
         if self.at == 0:
-            self.markers = [Marker(folder, patience=_SHORTLY) for folder in self.asked.folders]
+            self.markers = [Marker(folder, patience=_SHORTLY) for folder in self.request.folders]
         marks = [[marker.token, marker.locks, marker.trouble] for marker in self.markers]
-        return {"addresses": looked.addresses, "port": self.echo.port, "token": token, "marks": marks}
+        return {"addresses": report.addresses, "port": self.echo.port, "token": token, "marks": marks}
 
-    def meet(self, offers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Compare clocks, try ports and look for files: what was found, as JSON values."""
+    def measure(self, offers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Compare clocks, connect to ports and look for markers; return the results as JSON values."""
         store, others = self.world.store, range(1, len(self.names))
         if not others:
             return {"store": between.time_store(store, self.at)}
         samples: list[tuple[float, float, float]] = []
         if self.at == 0:
-            between.tell_clock(store, others, wall=self.wall, patience=_SHORTLY)
+            between.serve_clock(store, others, wall=self.wall, patience=_SHORTLY)
         else:
-            samples = between.ask_clock(store, self.at, wall=self.wall, patience=_SHORTLY * len(self.names))
+            samples = between.query_clock(store, self.at, wall=self.wall, patience=_SHORTLY * len(self.names))
         reached = self._reach(offers)
         marks = offers[0]["marks"] if self.at else []
         with ThreadPoolExecutor() as pool:
-            sights = list(pool.map(self._find, self.asked.folders, marks))
+            sights = list(pool.map(self._find, self.request.folders, marks))
         return {
             "store": between.time_store(store, self.at),
             "samples": samples,
@@ -135,52 +135,52 @@ class _Visit:
         sight = between.find(folder, token, str(self.at), patience=_SHORTLY / 2)
         return sight if locks else replace(sight, lock=None)
 
-    def judge(self, told: Sequence[Mapping[str, Any]]) -> list[Row]:
-        """Return the rows of all hosts; ``told`` are in the order of the hosts. On the main host alone."""
+    def judge(self, reports: Sequence[Mapping[str, Any]]) -> list[Row]:
+        """Return the rows of all hosts, on the main host; ``reports`` are in the order of the hosts."""
         rows = list(
-            _of_all([(name, [Row.from_json(r) for r in one["looked"]["rows"]]) for name, one in self._by(told)])
+            _of_all([(name, [Row.from_json(r) for r in one["examined"]["rows"]]) for name, one in self._by(reports)])
         )
         advice = "Install the same versions on every host."
-        versions = {name: one["looked"]["versions"] for name, one in self._by(told)}
-        hardware = {name: one["looked"]["hardware"] for name, one in self._by(told)}
+        versions = {name: one["examined"]["versions"] for name, one in self._by(reports)}
+        hardware = {name: one["examined"]["hardware"] for name, one in self._by(reports)}
         offsets = {
-            name: clocks.offset(one["met"]["samples"]) if one["met"]["samples"] else None
-            for name, one in list(self._by(told))[1:]
+            name: clocks.offset(one["measured"]["samples"]) if one["measured"]["samples"] else None
+            for name, one in list(self._by(reports))[1:]
         }
-        reached = [Reached(**one) for met in told for one in met["met"].get("reached", ())]
-        stores = {name: one["met"]["store"] for name, one in self._by(told)}
+        reached = [Reached(**one) for met in reports for one in met["measured"].get("reached", ())]
+        stores = {name: one["measured"]["store"] for name, one in self._by(reports)}
         between_hosts = [
             software.alike(versions, "same versions", remedy=advice, wrong=True),
             software.alike(hardware, "same hardware", remedy="The slowest sets the pace of all.", wrong=False),
             network.reach(reached, len(self.names)),
             network.store(stores, _carrier(self.world.backend)) if self.world.size > 1 else None,
             clocks.row(self.names[0], offsets),
-            *self._shared(told),
+            *self._shared(reports),
         ]
         return rows + [row for row in between_hosts if row is not None]
 
-    def _by(self, told: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
-        return list(zip(self.names, told, strict=True))
+    def _by(self, reports: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+        return list(zip(self.names, reports, strict=True))
 
-    def _shared(self, told: Sequence[Mapping[str, Any]]) -> list[Row | None]:
+    def _shared(self, reports: Sequence[Mapping[str, Any]]) -> list[Row | None]:
         rows = []
-        labels = disk.labels(self.asked.folders)
-        for at, (folder, marker) in enumerate(zip(self.asked.folders, self.markers, strict=False)):
+        labels = disk.labels(self.request.folders)
+        for at, (folder, marker) in enumerate(zip(self.request.folders, self.markers, strict=False)):
             answers = marker.answers()
             sights = {
-                name: Sight(**{**one["met"]["sights"][at], "answered": str(number) in answers})
-                for number, (name, one) in enumerate(self._by(told))
+                name: Sight(**{**one["measured"]["sights"][at], "answered": str(number) in answers})
+                for number, (name, one) in enumerate(self._by(reports))
                 if number
             }
             rows.append(disk.shared(labels[folder], self.names[0], sights))
         return rows
 
 
-def _packed(looked: Looked) -> dict[str, Any]:
+def _packed(report: HostReport) -> dict[str, Any]:
     return {
-        "rows": [row.to_json() for row in looked.rows],
-        "versions": dict(looked.versions),
-        "hardware": dict(looked.hardware),
+        "rows": [row.to_json() for row in report.rows],
+        "versions": dict(report.versions),
+        "hardware": dict(report.hardware),
     }
 
 
@@ -189,7 +189,7 @@ def _of_all(by_host: Sequence[tuple[str, Sequence[Row]]]) -> list[Row]:
     for name, rows in by_host:
         for row in rows:
             topics.setdefault(row.topic, []).append((name, row))
-    return [merged(said, len(by_host)) for said in topics.values()]
+    return [merged(rows, len(by_host)) for rows in topics.values()]
 
 
 def _carrier(backend: str) -> str:

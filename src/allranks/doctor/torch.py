@@ -1,4 +1,4 @@
-"""Run as a script, in a process of its own: torch's version, how it was built, and its devices, as JSON lines."""
+"""Print torch's version, build and devices as JSON lines; run as a script, in a separate process."""
 
 from __future__ import annotations
 
