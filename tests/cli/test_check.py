@@ -64,13 +64,16 @@ def test_modules_may_import_each_other_in_a_long_row(project: Path, capsys) -> N
     [
         (["--select", "AQ1"], "no rule's code is or begins with 'AQ1'"),
         (["--select", "AR999"], "AR999"),
-        (["nowhere"], "no such file or folder: nowhere"),
+        (["nowhere"], "nowhere: no such file or folder"),
         (["--baseline", "none.json"], "none.json"),
-        (["--entry", "nosuch.py"], "the entry nosuch.py is none of the files that are read"),
+        (["--entry", "nosuch.py"], "the entry nosuch.py is not among the files that are read"),
         (["--select", ""], "no rule is selected"),
         (["--output-file", "nowhere/r.json"], "nowhere/r.json cannot be written"),
         (["--output-file", "."], ". cannot be written"),
-        (["--statistics", "--output-format", "html"], "--statistics has no form html"),
+        (
+            ["--statistics", "--output-format", "html"],
+            "--statistics: expected the form full, concise or json, found html",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_and_is_2(capsys, words: list[str], says: str) -> None:
@@ -311,7 +314,7 @@ def test_who_imports_a_part_of_a_project_is_read_too(path: str, project: Path, c
     ]
     monkeypatch.setattr("allranks.cli.check_project.MANY", 2)
     assert check.main(command) == 0
-    assert "so those that import what was named were not looked for" in capsys.readouterr().err
+    assert "so files that import the named ones were not looked for" in capsys.readouterr().err
 
 
 def test_around_a_part_of_a_folder_that_is_no_project_nothing_is_looked_for(project: Path, capsys) -> None:

@@ -32,7 +32,7 @@ def test_a_url_is_refused(
     with pytest.raises(SystemExit) as end:
         main([word.format(f"{scheme}://bucket/out") for word in words])
     assert end.value.code == 2
-    assert f"'{scheme}://bucket/out' is no path of this machine" in capsys.readouterr().err
+    assert f"expected a file or folder of this machine, found '{scheme}://bucket/out'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -42,7 +42,7 @@ def test_an_export_takes_addresses_of_the_cloud_alone(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         main(["ckpt", "export", "run", "hf://bucket/out"])
-    assert "'hf://bucket/out' is no path of this machine" in capsys.readouterr().err
+    assert "expected a file or folder of this machine, found 'hf://bucket/out'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

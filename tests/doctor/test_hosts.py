@@ -21,14 +21,14 @@ from allranks.doctor.await_ranks import await_ranks
 from allranks.doctor.devices import Framework
 from allranks.doctor.host import HostInfo, HostReport, Request
 from allranks.doctor.machine import GB, Memory, memory
-from allranks.doctor.ranks import alone
+from allranks.doctor.ranks import single_process_row
 from allranks.errors import BarrierTimeout
 from allranks.report.readiness import Readiness
 from allranks.world.base import World
 from allranks.world.launcher_environment import Decision
 from allranks.world.simulated import SimulatedWorld
 
-LAUNCHER = alone("simulated", [])
+LAUNCHER = single_process_row("simulated", [])
 
 
 def texts(row: dict[str, Any]) -> list[str]:
@@ -220,7 +220,7 @@ def test_a_rank_that_is_left_alone_still_looks_at_its_machine(tmp_path: Path) ->
     assert ended.returncode == 1, ended
     row = json.loads(ended.stdout)["readiness"][0]
     assert (row["topic"], row["verdict"]) == ("launcher", "error")
-    assert re.match(r"rank 0: not all 2 ranks met at 127.0.0.1:\d+ within 1 s: rank 1 did not come", texts(row)[0])
+    assert re.match(r"rank 0: not all 2 ranks joined at 127.0.0.1:\d+ within 1 s: rank 1 did not come", texts(row)[0])
     assert texts(row)[1] == "all that follows is of this process' machine alone"
 
 

@@ -59,7 +59,7 @@ def test_limits_of_a_cgroup_are_found_in_both_versions(version: dict[str, str], 
     meminfo = "MemTotal:       32000000 kB\nMemAvailable:   30000000 kB\n"
     files(tmp_path, proc__meminfo=meminfo, **version)
     found = system.memory(tmp_path)
-    assert (found.limit, found.used, found.left) == (8_000_000_000, 2_000_000_000, 6_000_000_000)
+    assert (found.limit, found.used, found.usable) == (8_000_000_000, 2_000_000_000, 6_000_000_000)
     assert system.cores(["0-3,8", "0,9"], "2", tmp_path).quota == 4
     assert system.cores(["0-3,8", "0,9"], "2", tmp_path).allowed == 6
     if version is V2:
@@ -90,7 +90,7 @@ def test_this_machine_is_seen() -> None:
     mine = system.cores([system.allowed()], "")
     assert mine.allowed == len(os.sched_getaffinity(0))
     memory = system.memory()
-    assert 0 < memory.left <= memory.total
+    assert 0 < memory.usable <= memory.total
     assert any("127.0.0.1" in one.addresses for one in system.interfaces())
     assert system.limits().open > 2
     assert system.shared_memory().trouble == ""
@@ -103,7 +103,7 @@ def test_requirements_are_those_of_the_packages_themselves(monkeypatch: pytest.M
     assert request["allranks"] >= 6
     monkeypatch.setattr(detect, "_version", lambda name: "" if name == "greenlet" else "0.1")
     _, unmet = detect.requirements({"allranks": "0.1.0"})
-    assert {(one.wants.partition(">")[0], one.there) for one in unmet} >= {("greenlet", ""), ("numpy", "0.1")}
+    assert {(one.wants.partition(">")[0], one.installed) for one in unmet} >= {("greenlet", ""), ("numpy", "0.1")}
 
 
 def tried(folder: str, patience: float = 60.0) -> disk.Place:
@@ -116,7 +116,7 @@ def test_a_folder_is_tried_out_and_left_as_it_was(tmp_path: Path) -> None:
     for folder in (str(tmp_path), "/dev/shm"):
         before = sorted(os.listdir(folder))
         found = tried(folder)
-        assert {one.name for one in found.tried if one.fine} >= {
+        assert {one.name for one in found.tried if one.passed} >= {
             "rename",
             "fsync",
             "exclusive",
@@ -155,8 +155,8 @@ def frozen(tmp_path: Path) -> Iterator[Path]:
         yield root
     finally:
         works("fsfreeze", "-u", root)
-        while child._left:
-            child._left.pop().wait()
+        while child._abandoned:
+            child._abandoned.pop().wait()
         works("umount", root)
 
 

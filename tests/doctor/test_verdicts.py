@@ -355,7 +355,7 @@ def but(**changes: object) -> list[Row]:
 
 
 def lacking(name: str) -> tuple[Trial, ...]:
-    return tuple(Trial(one.name, one.name != name, one.told) for one in FINE)
+    return tuple(Trial(one.name, one.name != name, one.detail) for one in FINE)
 
 
 @pytest.mark.parametrize(

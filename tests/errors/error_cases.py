@@ -23,7 +23,7 @@ from allranks.data.workers.pool import _Piece
 from allranks.readiness import preflight as preflighting
 from allranks.storage import MemoryStorage
 from allranks.world.detect import single_world
-from allranks.world.launcher_environment import Decision, Framework, LauncherEnvironment, read
+from allranks.world.launcher_environment import Decision, Framework, LauncherEnvironment, decide
 
 Case = Callable[[Path], object]
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "node-1", "MASTER_PORT": "29500"}
@@ -52,7 +52,7 @@ def text_file(folder: Path, samples: int = 8) -> Path:
 
 
 def decision(**environ: str) -> Decision:
-    return read(LauncherEnvironment(environ, torch=Framework(installed=True)))
+    return decide(LauncherEnvironment(environ, torch=Framework(installed=True)))
 
 
 def contradicting_signs(_: Path) -> None:

@@ -28,12 +28,12 @@ step 1
 
 
 @pytest.mark.parametrize("known", BOOK.known, ids=lambda known: known.name)
-def test_a_message_is_found_by_each_of_its_signs_and_taken_for_no_other(known: Known) -> None:
+def test_a_message_is_found_by_each_of_its_texts_and_taken_for_no_other(known: Known) -> None:
     """The example is what was printed; its facts are read, and its words are fit to be shown."""
     assert BOOK.find(known.example.encode()) is known
-    assert any(sign in known.example for sign in known.signs)
-    for sign in known.signs:
-        assert BOOK.find(f"x {sign} y".encode()) is known
+    assert any(text in known.example for text in known.texts)
+    for text in known.texts:
+        assert BOOK.find(f"x {text} y".encode()) is known
     assert bool(facts_text(known, known.example.encode())) == bool(known.facts)
     assert known.kind in KINDS
     for words in (known.means, known.do):
@@ -59,7 +59,7 @@ def test_ordinary_lines_are_no_messages(line: str) -> None:
     assert BOOK.find(line.encode()) is None
 
 
-def test_two_messages_with_signs_in_common_are_told_apart() -> None:
+def test_two_messages_with_texts_in_common_are_told_apart() -> None:
     """The first one in the table is meant: a barrier called Shutdown is not just any barrier."""
     other = Known("a", "cause", "t", ("xy",), "M.", "D.", "s", "xy")
     book = Book([RENDEZVOUS, other])
@@ -81,7 +81,7 @@ def test_a_reset_connection_is_no_timeout(what: str, name: str) -> None:
 def test_a_line_that_ends_with_a_colon_is_read_with_the_next_one() -> None:
     """JAX names the lost tasks there."""
     log = b"UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n3\nThe tasks have crashed."
-    ((number, line, known),) = BOOK.look(log)
+    ((number, line, known),) = BOOK.matches(log)
     assert (number, known.name) == (0, "jax-heartbeat")
     assert facts_text(known, line) == "tasks 3"
 

@@ -153,6 +153,6 @@ def test_ranks_that_never_come_are_waited_for_until_the_deadline(
     job = harness.run_commands(commands)
     assert job.codes == [0] * len(ranks), job
     for rank, ended in zip(ranks, job.ranks, strict=True):
-        assert ended.out.startswith(f"rank {rank}: not all 3 ranks met at 127.0.0.1:{port} within 3 s"), job
+        assert ended.out.startswith(f"rank {rank}: not all 3 ranks joined at 127.0.0.1:{port} within 3 s"), job
         assert "torchrun says rank" in ended.out
     assert any(says in ended.out for ended in job.ranks), job

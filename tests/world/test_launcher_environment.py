@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from allranks.errors import AllranksError, ContradictingSigns
-from allranks.world.launcher_environment import Framework, LauncherEnvironment, read
+from allranks.world.launcher_environment import Framework, LauncherEnvironment, decide
 
 ABSENT, INSTALLED, IMPORTED = Framework(), Framework(True), Framework(True, True)
 STARTED = Framework(True, True, started=True)
@@ -70,7 +70,7 @@ CONTRADICTIONS: dict[str, tuple[Mapping[str, str], dict[str, Any], tuple[str, st
     ),
     "the framework asked for is not the one installed": (
         slurm(1, 4),
-        {"torch": INSTALLED, "asked": "jax"},
+        {"torch": INSTALLED, "backend": "jax"},
         ("Slurm says rank 1 of 4", "jax is not installed", 'pip install "allranks[jax]"'),
     ),
     "a TPU pod without jax": (
@@ -129,12 +129,12 @@ CONTRADICTIONS: dict[str, tuple[Mapping[str, str], dict[str, Any], tuple[str, st
     ),
     "the other framework was asked for": (
         {},
-        {"jax": INSTALLED, "torch": met(0, 2), "asked": "jax"},
+        {"jax": INSTALLED, "torch": met(0, 2), "backend": "jax"},
         ("backend='jax'", "torch.distributed is initialised as rank 0 of 2", "Leave backend out"),
     ),
     "alone was asked for, but a framework has met others": (
         {},
-        {"jax": met(0, 2), "asked": "single"},
+        {"jax": met(0, 2), "backend": "single"},
         ("backend='single'", "jax.distributed is initialised as rank 0 of 2", "do not initialise jax.distributed"),
     ),
     "mp.spawn has started the ranks": (
@@ -149,7 +149,7 @@ CONTRADICTIONS: dict[str, tuple[Mapping[str, str], dict[str, Any], tuple[str, st
     ),
     "torch was asked for and is not installed": (
         {},
-        {"jax": INSTALLED, "asked": "torch"},
+        {"jax": INSTALLED, "backend": "torch"},
         ("backend='torch'", "torch is not installed", 'pip install "allranks[torch]"'),
     ),
     "a batch script that was to be many": (
@@ -184,7 +184,7 @@ CONTRADICTIONS: dict[str, tuple[Mapping[str, str], dict[str, Any], tuple[str, st
 def test_contradicting_signs_are_both_named_with_the_cure(case: str) -> None:
     environ, rest, parts = CONTRADICTIONS[case]
     with pytest.raises(ContradictingSigns) as caught:
-        read(LauncherEnvironment(environ=environ, **rest))
+        decide(LauncherEnvironment(environ=environ, **rest))
     for part in parts:
         assert part in str(caught.value)
     assert parts[2] in caught.value.remedy
@@ -198,17 +198,17 @@ def test_contradicting_signs_are_both_named_with_the_cure(case: str) -> None:
         (torchrun(0, 1), {}, ("single", 0, 1, "torchrun", None)),
         (torchrun(0, 1), {"torch": IMPORTED}, ("torch", 0, 1, "torchrun", None)),
         (ours(0, 1), {"torch": INSTALLED, "jax": IMPORTED}, ("single", 0, 1, "allranks", None)),
-        (ours(0, 1), {"torch": INSTALLED, "asked": "torch"}, ("torch", 0, 1, "allranks", None)),
-        ({}, {"torch": INSTALLED, "asked": "torch"}, ("torch", 0, 1, "", None)),
-        ({}, {"jax": INSTALLED, "asked": "jax"}, ("single", 0, 1, "", None)),
+        (ours(0, 1), {"torch": INSTALLED, "backend": "torch"}, ("torch", 0, 1, "allranks", None)),
+        ({}, {"torch": INSTALLED, "backend": "torch"}, ("torch", 0, 1, "", None)),
+        ({}, {"jax": INSTALLED, "backend": "jax"}, ("single", 0, 1, "", None)),
         ({}, {"is_child": True, "is_importing": True}, ("single", 0, 1, "", None)),
-        ({}, {"is_child": True, "asked": "single"}, ("single", 0, 1, "", None)),
+        ({}, {"is_child": True, "backend": "single"}, ("single", 0, 1, "", None)),
         ({}, {"is_child": True, "torch": met(1, 2)}, ("torch", 1, 2, "", None)),
         (torchrun(3, 4), {"jax": INSTALLED, "torch": INSTALLED}, ("torch", 3, 4, "torchrun", "h:5")),
         (torchrun(3, 4), {"jax": IMPORTED, "torch": INSTALLED}, ("jax", 3, 4, "torchrun", "h:6")),
-        (torchrun(3, 4), {"jax": IMPORTED, "torch": IMPORTED, "asked": "jax"}, ("jax", 3, 4, "torchrun", "h:6")),
+        (torchrun(3, 4), {"jax": IMPORTED, "torch": IMPORTED, "backend": "jax"}, ("jax", 3, 4, "torchrun", "h:6")),
         (torchrun(3, 4), {"jax": INSTALLED}, ("jax", 3, 4, "torchrun", "h:6")),
-        (torchrun(3, 4), {"asked": "single"}, ("single", 0, 1, "", None)),
+        (torchrun(3, 4), {"backend": "single"}, ("single", 0, 1, "", None)),
         (ours(3, 4), {"jax": INSTALLED, "torch": INSTALLED}, ("jax", 3, 4, "allranks", "h:1")),
         (ours(3, 4), {"jax": INSTALLED, "torch": IMPORTED}, ("torch", 3, 4, "allranks", "h:5")),
         (slurm(3, 4), {"jax": INSTALLED, "torch": INSTALLED}, ("jax", 3, 4, "Slurm", None)),
@@ -222,7 +222,7 @@ def test_contradicting_signs_are_both_named_with_the_cure(case: str) -> None:
         ({**slurm(1, 2), **torchrun(5, 8)}, {"torch": INSTALLED}, ("torch", 5, 8, "torchrun", "h:5")),
         # A script that forks more ranks than the launcher started, and has initialised them.
         (torchrun(0, 2), {"torch": met(3, 4)}, ("torch", 3, 4, "torchrun", None)),
-        ({}, {"jax": met(1, 2), "torch": met(1, 2), "asked": "torch"}, ("torch", 1, 2, "", None)),
+        ({}, {"jax": met(1, 2), "torch": met(1, 2), "backend": "torch"}, ("torch", 1, 2, "", None)),
         ({}, {"torch": met(0, 1)}, ("torch", 0, 1, "", None)),
         # An interactive shell, an allocation without a process of its own, a leftover RANK: nobody was launched.
         ({**BATCH, "SLURM_STEP_ID": str(0xFFFFFFFA)}, {}, ("single", 0, 1, "", None)),
@@ -231,13 +231,13 @@ def test_contradicting_signs_are_both_named_with_the_cure(case: str) -> None:
     ],
 )
 def test_signs_that_agree_are_believed(environ: Mapping[str, str], rest: dict[str, Any], expected: Any) -> None:
-    decision = read(LauncherEnvironment(environ=environ, **rest))
+    decision = decide(LauncherEnvironment(environ=environ, **rest))
     assert (decision.backend, decision.rank, decision.size, decision.launcher, decision.address) == expected
 
 
 def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(AllranksError, match=r"backend='mpi'.*None, 'single', 'jax' or 'torch'"):
-        read(LauncherEnvironment(environ={}, asked="mpi"))
+        decide(LauncherEnvironment(environ={}, backend="mpi"))
 
 
 def test_no_rank_is_lost_whatever_is_said() -> None:
@@ -252,7 +252,7 @@ def test_no_rank_is_lost_whatever_is_said() -> None:
         said = [size if one.items() <= {**one, **two}.items() else 1, other]
         initialised = [framework.initialised[1] for framework in (jax, torch) if framework.initialised]
         try:
-            decision = read(LauncherEnvironment(environ={**one, **two}, jax=jax, torch=torch))
+            decision = decide(LauncherEnvironment(environ={**one, **two}, jax=jax, torch=torch))
         except ContradictingSigns:
             continue
         read_well += 1

@@ -44,8 +44,8 @@ class Files:
     files: dict[str, bytes]
     failed: dict[str, str]
     shown: frozenset[str] | None = None
-    whole: bool = False
-    untold: bool = False
+    complete: bool = False
+    importers_skipped: bool = False
 
 
 def project_of(paths: Sequence[Path]) -> Project:
@@ -95,14 +95,14 @@ def files_of(project: Project, paths: Sequence[Path]) -> Files:
     found, lost = walk.find(paths)
     files, failed = read_files(project.root, found)
     if any(project.root.is_relative_to(os.path.abspath(path)) for path in paths):
-        return Files(files, {**lost, **failed}, whole=True)
+        return Files(files, {**lost, **failed}, complete=True)
     return part_of(project, files, {**lost, **failed})
 
 
 def part_of(project: Project, files: Mapping[str, bytes], failed: dict[str, str]) -> Files:
     """Return a part of a project's files with the files around them."""
-    around, untold = surroundings(project, files)
-    return Files({**around, **files}, failed, frozenset(files), untold=untold)
+    around, skipped = surroundings(project, files)
+    return Files({**around, **files}, failed, frozenset(files), importers_skipped=skipped)
 
 
 def walk_of(project: Project) -> Walk:
@@ -119,14 +119,14 @@ def surroundings(project: Project, files: Mapping[str, bytes]) -> tuple[dict[str
     """
     above: dict[str, bytes] = {}
     others = [path for path in walk_of(project).find([project.root])[0] if path not in files] if project.known else []
-    untold = sum(not is_text(path) for path in others) > MANY
-    if not untold:
+    skipped = sum(not is_text(path) for path in others) > MANY
+    if not skipped:
         texts, _ = read_files(project.root, others)
         above = {
             path: texts[path] for path in {*importers({**texts, **files}, files), *filter(is_text, texts)} - {*files}
         }
     near = {**above, **files}
-    return {**reached(project, near, near), **above}, untold
+    return {**reached(project, near, near), **above}, skipped
 
 
 def importers(files: Mapping[str, bytes], names: Iterable[str]) -> set[str]:

@@ -58,7 +58,7 @@ def _must_be_there(config: Config, files: Files) -> None:
                 f"the entry {entry} is not among the files that are read.",
                 remedy="Name it from the project's root (--show-settings); --show-files lists what is read.",
             )
-    if files.untold:
+    if files.importers_skipped:
         print(
             f"allranks check: the project has more than {MANY:,} other Python files, so files that import the"
             " named ones were not looked for; without a PATH all files are read.",
@@ -87,7 +87,7 @@ def _judged(project: Project, files: Files, *, keep: bool) -> Judged:
     folder = Folder(project.root / config.cache_dir, version(), secret())
     shown = sorted(files.shown) if files.shown is not None else None
     told = replace(config, fail_on="", output_format="", baseline="", cache_dir="")
-    key = key_of(files.files, sorted(files.failed.items()), (shown, files.whole), told)
+    key = key_of(files.files, sorted(files.failed.items()), (shown, files.complete), told)
     kept = folder.judged(key)
     judged = read(kept) if kept is not None else None
     if judged is None:
@@ -108,7 +108,7 @@ def _judge(config: Config, files: Files, cache: Cache | None) -> Judged:
             config,
             failed=files.failed,
             shown=files.shown,
-            whole=files.whole,
+            whole=files.complete,
             cache=cache,
             ahead=read_ahead,
         )
@@ -209,7 +209,7 @@ def _not_looked_for(target: Path, config: Config, files: Files) -> list[Mapping[
     ran = settings_of(config).codes()
     asked = files.files if files.shown is None else files.shown
     entries = _baseline(replace(config, baseline=os.fspath(target))).entries
-    return [one for one in entries if one["code"] not in ran or (one["path"] not in asked and not files.whole)]
+    return [one for one in entries if one["code"] not in ran or (one["path"] not in asked and not files.complete)]
 
 
 def _write(target: Path, text: str) -> None:

@@ -8,26 +8,26 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 
-def choose(parser: argparse.ArgumentParser, commands: Mapping[str, str], words: Sequence[str]) -> list[str] | None:
+def choose(parser: argparse.ArgumentParser, commands: Mapping[str, str], arguments: Sequence[str]) -> list[str] | None:
     """Return the command's name and arguments; None where the help was shown: the exit code is 2.
 
     ``help COMMAND ...`` becomes ``COMMAND ... --help``. Ends the process where ``parser`` does, and with exit code 2
     and a suggestion for a command that does not exist.
     """
-    first, *rest = words or [""]
+    first, *rest = arguments or [""]
     if first == "help" and rest:
         return choose(parser, commands, [*rest, "--help"])
     if first in commands:
-        return list(words)
+        return list(arguments)
     width = max(map(len, commands))
     listed = "\n".join(f"  {name:<{width}}  {what}" for name, what in commands.items())
     parser.epilog = "\n\n".join(filter(None, [f"commands:\n{listed}", parser.epilog]))
     if first.startswith("-"):
-        parser.parse_args(words)
-    if words and first != "help":
+        parser.parse_args(arguments)
+    if arguments and first != "help":
         parser.error(f"no command {first!r}: {_suggestion(parser.prog, commands, first, rest)}")
-    parser.print_help(None if words else sys.stderr)
-    if words:
+    parser.print_help(None if arguments else sys.stderr)
+    if arguments:
         parser.exit()
     return None
 

@@ -26,15 +26,15 @@ Plans = Callable[[ReadPosition], Plan | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StateCheck:
     """The result for a state; ``compared`` with the plan: "yes", "no", or why it cannot be compared."""
 
-    stand: ReadPosition
+    position: ReadPosition
     faults: tuple[str, ...]
     compared: str
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         if self.faults:
             return "WRONG"
         return {"yes": "are the plan's", "no": "as many as planned"}.get(self.compared, self.compared)
@@ -68,17 +68,17 @@ def _plans(arguments: argparse.Namespace) -> Plans:
     program = of_program(arguments.data)
     if program is not None:
         of_epoch = plans(program)
-        return lambda stand: of_epoch(stand.epoch)
+        return lambda position: of_epoch(position.epoch)
     whole = indexed(opened(arguments, arguments.data)).index
     index = whole.slice(arguments.skip, whole.samples if arguments.take is None else arguments.skip + arguments.take)
 
-    def plan(stand: ReadPosition) -> Plan | None:
-        if "quotas" in stand.of:
+    def plan(position: ReadPosition) -> Plan | None:
+        if "quotas" in position.of:
             return None
         streams, window, seed, shuffle = (
-            int(stand.of.get(word, 1)) for word in ("streams", "window", "seed", "shuffle")
+            int(position.of.get(word, 1)) for word in ("streams", "window", "seed", "shuffle")
         )
-        return EpochPlan(index, Layout(streams, streams, window, seed, bool(shuffle)), stand.epoch)
+        return EpochPlan(index, Layout(streams, streams, window, seed, bool(shuffle)), position.epoch)
 
     return plan
 
@@ -90,8 +90,8 @@ def _read(at: Place) -> tuple[dict[str, list[ReadPosition]], dict[str, list[int]
         raise NotThere(f"{at} has no checkpoint.", remedy="`allranks ckpt ls` shows the content of the folder.")
     by_key: dict[str, list[ReadPosition]] = {}
     for one in whole:
-        for stand in read_positions(one.step, one.manifest.extra if one.manifest else None):
-            by_key.setdefault(stand.key, []).append(stand)
+        for position in read_positions(one.step, one.manifest.extra if one.manifest else None):
+            by_key.setdefault(position.key, []).append(position)
     if not by_key:
         raise NotThere(
             f"no checkpoint in {at} has the state of a loader.",
@@ -101,45 +101,45 @@ def _read(at: Place) -> tuple[dict[str, list[ReadPosition]], dict[str, list[int]
     return by_key, {key: sorted(set(steps) - {one.step for one in found}) for key, found in by_key.items()}
 
 
-def _judged(found: Sequence[ReadPosition], again: Plans | None) -> list[Verdict]:
-    verdicts = []
-    for before, stand in zip([None, *found], found, strict=False):
-        wrong, compared = faults(stand, before), "no"
-        if "packing" in stand.of:
+def _judged(found: Sequence[ReadPosition], again: Plans | None) -> list[StateCheck]:
+    checks = []
+    for before, position in zip([None, *found], found, strict=False):
+        wrong, compared = faults(position, before), "no"
+        if "packing" in position.of:
             compared = "packed: not compared"
-        elif again is not None and stand.whole:
-            plan = again(stand)
+        elif again is not None and position.whole:
+            plan = again(position)
             compared = "of a mixture: not compared" if plan is None else "yes"
-            if plan is not None and (told := differs(stand, plan)):
+            if plan is not None and (told := differs(position, plan)):
                 wrong.append(told)
-        verdicts.append(Verdict(stand, tuple(wrong), compared))
-    return verdicts
+        checks.append(StateCheck(position, tuple(wrong), compared))
+    return checks
 
 
-def _document(one: Verdict) -> dict[str, Any]:
-    stand = one.stand
+def _document(one: StateCheck) -> dict[str, Any]:
+    position = one.position
     return {
-        "step": stand.step,
-        "key": stand.key,
-        "epoch": stand.epoch,
-        "depth": stand.depth,
-        "samples": stand.seen.samples,
-        "unusable": stand.seen.bad,
-        "sum": f"{stand.seen.mixed:016x}",
-        "plan": stand.plan,
+        "step": position.step,
+        "key": position.key,
+        "epoch": position.epoch,
+        "depth": position.depth,
+        "samples": position.seen.samples,
+        "unusable": position.seen.bad,
+        "sum": f"{position.seen.mixed:016x}",
+        "plan": position.plan,
         "compared": one.compared,
         "faults": list(one.faults),
     }
 
 
-def _show(at: Place, runs: dict[str, list[Verdict]], bare: list[str], *, good: bool) -> None:
+def _show(at: Place, runs: dict[str, list[StateCheck]], bare: list[str], *, good: bool) -> None:
     columns = ["step", "epoch", "depth", "samples", "unusable", "plan", "the samples"]
     for key, found in runs.items():
         screen.show(f"{at}: {key}", style="bold")
         screen.show(screen.table(columns, [_row(one) for one in found], right=["step", *columns[1:5]]))
         for one in found:
             for fault in one.faults:
-                screen.show(f"step {one.stand.step}: {fault}", style="bold red")
+                screen.show(f"step {one.position.step}: {fault}", style="bold red")
         _note(found)
     for told in bare:
         screen.show(told, style="bold red")
@@ -154,20 +154,20 @@ def _show(at: Place, runs: dict[str, list[Verdict]], bare: list[str], *, good: b
         screen.show("What can be seen holds; --data PATTERN proves that the samples are those of the plan.")
 
 
-def _row(one: Verdict) -> list[str]:
-    stand = one.stand
-    numbers = (stand.step, stand.epoch, stand.depth, stand.seen.samples, stand.seen.bad)
-    return [*(f"{number:,}" for number in numbers), stand.plan, one.words]
+def _row(one: StateCheck) -> list[str]:
+    position = one.position
+    numbers = (position.step, position.epoch, position.depth, position.seen.samples, position.seen.bad)
+    return [*(f"{number:,}" for number in numbers), position.plan, one.summary]
 
 
-def _note(found: Sequence[Verdict]) -> None:
-    speeds = rows_per_step([one.stand for one in found])
+def _note(found: Sequence[StateCheck]) -> None:
+    speeds = rows_per_step([one.position for one in found])
     if len(speeds) == 1:
         screen.show(f"Each step of the training took {speeds[0]:,.6g} rows.")
     elif speeds:
         told = f"{speeds[0]:,.6g} to {speeds[-1]:,.6g}"
         screen.show(f"note: a step of the training took {told} rows, not always as many.")
-    epochs = [one.stand.epoch for one in found]
+    epochs = [one.position.epoch for one in found]
     first, last = min(epochs), max(epochs) - 1
     if first <= last:
         which = f"Epoch {first}" if first == last else f"Epochs {first} to {last}"

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         "blocks": len(index),
         "files": _files(index),
         "columns": _columns(samples),
-        "first": [_said(sample) for sample in samples[: arguments.sample]],
+        "first": [_to_json(sample) for sample in samples[: arguments.sample]],
         "bad": None if bad is None else [{"sample": one, "why": why} for one, why in bad],
     }
     if arguments.json:
@@ -76,7 +76,7 @@ def _first(reader: Reader, index: Index, count: int) -> list[Any]:
 def _bad(reader: Reader, index: Index) -> list[tuple[int, str]]:
     """Return all samples that cannot be used, by their ids. Raises DataError for files that cannot be read."""
 
-    def look(block: int) -> list[tuple[int, str]]:
+    def bad_samples(block: int) -> list[tuple[int, str]]:
         rows = np.arange(int(index.rows[block]))
         samples = reader.read(block).take(rows + int(index.skip[block]))
         first = int(index.first[block])
@@ -86,7 +86,7 @@ def _bad(reader: Reader, index: Index) -> list[tuple[int, str]]:
     pool = ThreadPoolExecutor(_READERS)
     try:
         with screen.waiting("check", index.nbytes) as bar:
-            for some in pool.map(look, range(len(index))):
+            for some in pool.map(bad_samples, range(len(index))):
                 found += some
                 bar.advance(index.nbytes // len(index))
     finally:
@@ -105,7 +105,7 @@ def _type(value: Any) -> str:
     return type(value).__name__
 
 
-def _said(sample: Any) -> Any:
+def _to_json(sample: Any) -> Any:
     """Return a sample as text; a long value is cut, and its length is added."""
     if isinstance(sample, BadSample):
         return {"bad": sample.why}

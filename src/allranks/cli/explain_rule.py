@@ -18,12 +18,12 @@ from allranks.report.columns import table
 WIDTH = 90
 
 
-def explain(words: Sequence[str], *, as_json: bool) -> int:
+def explain(names: Sequence[str], *, as_json: bool) -> int:
     """Print the rules of these codes, prefixes of codes and names; without any, all rules. Returns the exit code."""
     chosen: list[Rule] = []
     seen: list[Kind] = []
-    asked = [part for word in words for part in word.split(",")]
-    for word in asked or ("AR",):
+    words = [part for name in names for part in name.split(",")]
+    for word in words or ("AR",):
         code = word.upper()
         if kind := next((one for one in KINDS if word in (one.name, one.code) or code == one.code), None):
             seen.append(kind)
@@ -42,7 +42,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> int:
         return 0
     if as_json:
         print(json.dumps([_document(rule) for rule in chosen], indent=1))
-    elif len(chosen) <= len(asked):
+    elif len(chosen) <= len(words):
         print("\n\n".join(page(rule).rstrip() for rule in chosen))
     else:
         rows = [(rule.code, rule.severity, "" if rule.default else "off", rule.name) for rule in chosen]

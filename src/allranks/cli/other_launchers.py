@@ -38,13 +38,13 @@ ANSWERS = {
 }
 
 
-def answer(words: Sequence[str], takes_value: Mapping[str, bool]) -> str:
+def answer(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> str:
     """Return what to write for the first option of another launcher, or close to one of ours; "" for none.
 
-    ``words`` are those of ``allranks run``, ``takes_value`` its options. Words after the script belong to the script.
+    ``arguments`` are those of ``allranks run``, ``takes_value`` its options. Words after the script belong to the script.
     """
     skip = False
-    for word, following in zip(words, [*words[1:], ""], strict=False):
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, _, value = word.partition("=")
         if skip:
             skip = False

@@ -40,7 +40,7 @@ class Memory:
     used: int | None = None
 
     @property
-    def left(self) -> int:
+    def usable(self) -> int:
         if self.limit is None or self.used is None:
             return self.available
         return min(self.available, self.limit - self.used)
@@ -102,17 +102,19 @@ def cores(found: Cores, ranks: int) -> Row:
 
 
 def memory(found: Memory, ranks: int) -> Row:
-    told = f"{size(found.total)}, {size(found.left)} to be had"
+    told = f"{size(found.total)}, {size(found.usable)} to be had"
     if found.limit is not None and found.limit < found.total:
         told = (
-            f"{size(found.total)}, but the cgroup ends a process at {size(found.limit)}; {size(found.left)} to be had"
+            f"{size(found.total)}, but the cgroup ends a process at {size(found.limit)}; {size(found.usable)} to be had"
         )
-    if found.left < GB * ranks:
-        a_rank = f"{size(found.left / ranks)} for each of {ranks} ranks" if ranks > 1 else "less than a framework takes"
+    if found.usable < GB * ranks:
+        a_rank = (
+            f"{size(found.usable / ranks)} for each of {ranks} ranks" if ranks > 1 else "less than a framework takes"
+        )
         return warning(
             "memory", told, a_rank, remedy="End other processes here, or request more (srun --mem, a larger pod)."
         )
-    return ok("memory", told, margin=found.left / ranks)
+    return ok("memory", told, margin=found.usable / ranks)
 
 
 def shared_memory(found: Shared) -> Row:

@@ -88,8 +88,8 @@ class _Visit:
     def name(self) -> str:
         return self.names[self.at]
 
-    def examine(self, here: Sequence[HostInfo]) -> HostReport:
-        return host.examine(self.request, here, len(self.names))
+    def examine(self, local_ranks: Sequence[HostInfo]) -> HostReport:
+        return host.examine(self.request, local_ranks, len(self.names))
 
     def offer(self, report: HostReport) -> dict[str, Any]:
         """Open a port for the other hosts, on the main host write markers too; return where they are."""

@@ -43,7 +43,7 @@ def compare_arguments(world: World) -> None:
     """Raise Mismatch, on every rank, where an array that is replicated over all ranks is not equal on all."""
     seen: set[int] = set()
 
-    def look(program: Any, *arguments: Any) -> None:
+    def compare_program(program: Any, *arguments: Any) -> None:
         if id(program) in seen or len(seen) >= _PROGRAMS or len(inside.processes_of(program)) < world.size:
             return
         seen.add(id(program))
@@ -53,7 +53,7 @@ def compare_arguments(world: World) -> None:
             verify({program.name: replicas}, world=world)
 
     kept: list[Any] = []  # so that no other program gets the identity of one of them
-    inside.on_programs(look)
+    inside.on_programs(compare_program)
 
 
 def _is_replica(argument: Any) -> bool:

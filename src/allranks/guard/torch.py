@@ -44,7 +44,7 @@ def compare_parameters(world: World) -> None:
     # By identity: the optimizer's number, and its steps so far.
     seen: dict[int, list[int]] = {}
 
-    def look(optimizer: Any, *_: Any) -> None:
+    def compare_step(optimizer: Any, *_: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
         if id(optimizer) not in seen:
@@ -60,11 +60,11 @@ def compare_parameters(world: World) -> None:
         key, where = f"guard/{number}/{step}", call_site()
         world.store.set(f"{key}/{world.rank}", dumps([asdict(claim) for claim in claims]))
         if world.is_main:
-            words = (world, key, where, step, is_over)
-            judges.append(threading.Thread(target=_judge, args=words, name="allranks-guard", daemon=True))
+            arguments = (world, key, where, step, is_over)
+            judges.append(threading.Thread(target=_judge, args=arguments, name="allranks-guard", daemon=True))
             judges[-1].start()
 
-    _kept.append(register_optimizer_step_pre_hook(look))
+    _kept.append(register_optimizer_step_pre_hook(compare_step))
 
 
 def _is_matrix(parameter: Any) -> bool:

@@ -62,7 +62,7 @@ class InlineExplainer:
             return
         text = b"\n".join(lines)
         self._allowance -= len(text)
-        for _, line, known in BOOK.look(text):
+        for _, line, known in BOOK.matches(text):
             if known.name in self._kinds:
                 seen = self._seen.get(known.name)
                 if seen is None:

@@ -46,7 +46,7 @@ class LogScanner:
 
     def read(self, log: str, first: int, block: bytes) -> None:
         """Scan lines of ``log``; the first has the number ``first``."""
-        for number, line, known in BOOK.look(block):
+        for number, line, known in BOOK.matches(block):
             found = self._found.get(known.name)
             if found is None:
                 text = clean(line, color=False)[:_MOST_SHOWN].decode(errors="replace").strip()

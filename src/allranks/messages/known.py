@@ -1,7 +1,7 @@
-"""What known messages of the libraries mean, and what to do about them. Pure: a line in, an explanation out.
+"""Recognize well-known messages of libraries in logs. Pure.
 
-A message is recognised by a ``sign``, a text that is in no other message. There is one table per library: XLA and JAX,
-Gloo, torch and NCCL, the system.
+Each message has a text that is in no other message. The tables are in files of their own, one for each library: XLA and
+JAX, torch with NCCL, Gloo, the system.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ KINDS: Mapping[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A message that is known.
+    """A known message: what it means, and what to do about it.
 
-    ``signs``: any of them in a line makes it this message. ``facts`` is a regular expression whose named groups are
-    what the message says that matters (``waited`` = "20 s"). ``timeout`` is what governs how long until it comes, with
-    the default. ``source`` is who prints it, ``example`` a line as it was printed.
+    ``texts``: a line with any of them is this message. ``facts`` is a regular expression whose named groups are
+    the values to show (``waited`` = "20 s"). ``timeout`` names the setting of the time until the message is printed,
+    with its default. ``source`` is the library that prints it, ``example`` a line as it was printed.
     """
 
     name: str
     kind: Kind
     title: str
-    signs: tuple[str, ...]
+    texts: tuple[str, ...]
     means: str
     do: str
     source: str
@@ -42,35 +42,35 @@ class Known:
     facts: str = ""
 
     def facts_in(self, line: bytes) -> dict[str, str]:
-        """Return what the line says that matters, in its order."""
+        """Return the values in the line, in their order."""
         found = re.search(self.facts.encode(), line) if self.facts else None
         told = found.groupdict() if found else {}
         return {name: text.decode(errors="replace") for name, text in told.items() if text}
 
 
 class Book:
-    """Known messages, to be found in the bytes of a log. Where a line has the signs of two, the first one is meant."""
+    """Find known messages in the bytes of a log. A line with the texts of two messages is the first one."""
 
     def __init__(self, known: Sequence[Known]) -> None:
         self.known = tuple(known)
-        self._signs = [(sign.encode(), one) for one in known for sign in one.signs]
+        self._texts = [(text.encode(), one) for one in known for text in one.texts]
 
-    def look(self, output: bytes) -> Iterator[tuple[int, bytes, Known]]:
+    def matches(self, output: bytes) -> Iterator[tuple[int, bytes, Known]]:
         """Yield the lines of ``output`` that are known messages, with their number, from 0.
 
         A line that ends with a colon comes with the next one: ``stopped sending heartbeats): 3``. Output without any
-        message is passed at about the speed of memory: each sign is looked for in the whole of it.
+        message costs little: each text is searched in all of the output at once.
         """
-        here = [(sign, one) for sign, one in self._signs if sign in output]
+        here = [(text, one) for text, one in self._texts if text in output]
         if not here:
             return
         lines = output.split(b"\n")
         for number, line in enumerate(lines):
-            for sign, one in here:
-                if sign in line:
+            for text, one in here:
+                if text in line:
                     yield number, b" ".join(lines[number : number + 1 + line.endswith(b":")]), one
                     break
 
     def find(self, line: bytes) -> Known | None:
-        """Return the message that a line is."""
-        return next((one for _, _, one in self.look(line)), None)
+        """Return the known message of a line; None for no known one."""
+        return next((one for _, _, one in self.matches(line)), None)

@@ -25,7 +25,7 @@ KNOWN = (
         name="gloo-size-mismatch",
         kind="cause",
         title="the ranks made a collective with different sizes, or different operations",
-        signs=("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size"),
+        texts=("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size"),
         means="The ranks are in different collectives at the same time, or in the same one with different shapes. The "
         "process ends by SIGABRT (gloo::EnforceNotMet). If the sizes fit by chance, the result is wrong without a "
         "message.",
@@ -40,7 +40,7 @@ KNOWN = (
         name="gloo-connect",
         kind="waiting",
         title="the ranks cannot reach each other",
-        signs=("Gloo connectFullMesh failed", "Gloo context initialization failed"),
+        texts=("Gloo connectFullMesh failed", "Gloo context initialization failed"),
         means="Every rank connects to every other. One rank has ended already, or has announced an address that the "
         "others cannot reach (a host name that resolves to 127.0.0.1, a second network). Under JAX (GetKeyValue timed "
         "out), a rank reached its first collective more than 30 s after the first rank: it still compiled, or its "
@@ -55,7 +55,7 @@ KNOWN = (
         name="gloo-timeout",
         kind="waiting",
         title="a collective did not end in time",
-        signs=(
+        texts=(
             "ms for recv",
             "ms for send",
             "Read timeout [",
@@ -76,7 +76,7 @@ KNOWN = (
         name="gloo-peer-gone",
         kind="consequence",
         title="a peer closed its connection",
-        signs=(
+        texts=(
             "Connection closed by peer",
             "typically caused by a remote worker crashing",
             "Read error [",
@@ -96,7 +96,7 @@ KNOWN = (
         name="gloo-other",
         kind="unclear",
         title="an operation of Gloo failed",
-        signs=(
+        texts=(
             "gloo/transport/",
             "Gloo all-reduce failed",
             "Gloo AllGather failed",

@@ -28,7 +28,7 @@ KNOWN = (
         name="jax-callback-failed",
         kind="cause",
         title="a Python function that a device's program calls has raised",
-        signs=("jax.pure_callback failed", "jax.io_callback failed", "jax.debug.callback failed"),
+        texts=("jax.pure_callback failed", "jax.io_callback failed", "jax.debug.callback failed"),
         means="Its error is below that line. The function is a pure_callback, io_callback or debug.callback, or a "
         "check that uses one (eqx.error_if). The program of that device has ended. The other devices of the process, "
         "and other processes, wait for it in the next collective, and XLA then reports a rendezvous.",
@@ -41,7 +41,7 @@ KNOWN = (
         name="xla-leader-stuck",
         kind="waiting",
         title="all device threads have reached a collective, and it does not end",
-        signs=("has not marked the rendezvous as completed",),
+        texts=("has not marked the rendezvous as completed",),
         means="All devices are in the collective. The thread that does the work for them (sets up NCCL, calls Python) "
         "does not return.",
         do="Check that work: a callback that waits for a lock or for another rank, or NCCL that cannot reach a peer "
@@ -57,7 +57,7 @@ KNOWN = (
         name="xla-rendezvous-abort",
         kind="waiting",
         title="XLA ends the process: not all device threads reached a collective",
-        signs=("seconds exceeded. Exiting to ensure a consistent program state",),
+        texts=("seconds exceeded. Exiting to ensure a consistent program state",),
         means=_DEVICES + " XLA then aborts the process (SIGABRT), and names no device.",
         do=_WHAT_TO_DO,
         timeout=_TIMEOUT,
@@ -72,7 +72,7 @@ KNOWN = (
         name="xla-rendezvous",
         kind="waiting",
         title="not all device threads of this process reached a collective",
-        signs=("and may be stuck",),
+        texts=("and may be stuck",),
         means="All devices of one process must reach every collective. " + _DEVICES,
         do=_WHAT_TO_DO,
         timeout=_TIMEOUT,
@@ -86,7 +86,7 @@ KNOWN = (
         name="xla-rendezvous-late",
         kind="harmless",
         title="the device threads all reached the collective, late",
-        signs=("This thread is unstuck waiting for",),
+        texts=("This thread is unstuck waiting for",),
         means="The warning above it was a false alarm: one device was late, and the program continued.",
         do="Nothing, if the machine was busy or a step is uneven by nature. Otherwise find out what makes a device "
         "late.",
@@ -99,7 +99,7 @@ KNOWN = (
         name="xla-unknown-flag",
         kind="cause",
         title="XLA_FLAGS holds a flag that this jaxlib does not know",
-        signs=("Unknown flag in XLA_FLAGS", "Unknown flags in XLA_FLAGS"),
+        texts=("Unknown flag in XLA_FLAGS", "Unknown flags in XLA_FLAGS"),
         means="XLA ends the process at an unknown flag. (It ignores unknown environment variables.) The flags differ "
         "between versions of jaxlib.",
         do="Remove the flag, or spell it as this jaxlib does. allranks preflight reports it before the start.",
@@ -111,7 +111,7 @@ KNOWN = (
         name="xla-flag-value",
         kind="cause",
         title="a flag of XLA_FLAGS has a value that XLA cannot read",
-        signs=("Couldn't interpret value",),
+        texts=("Couldn't interpret value",),
         means="XLA ends the process.",
         do="Correct the value; XLA prints all flags and their types below.",
         source="XLA, command_line_flags.cc",
@@ -123,7 +123,7 @@ KNOWN = (
         name="xla-flags-file",
         kind="cause",
         title="XLA_FLAGS was read as the name of a file",
-        signs=('to read flags for environment variable "XLA_FLAGS"',),
+        texts=('to read flags for environment variable "XLA_FLAGS"',),
         means="A value that does not begin with -- names a file of flags, and there is none.",
         do="Begin every flag with two hyphens.",
         source="XLA, xla/parse_flags_from_env.cc",
@@ -135,7 +135,7 @@ KNOWN = (
         name="xla-out-of-memory",
         kind="cause",
         title="a device has no memory left",
-        signs=("RESOURCE_EXHAUSTED: Out of memory", "RESOURCE_EXHAUSTED: Failed to allocate"),
+        texts=("RESOURCE_EXHAUSTED: Out of memory", "RESOURCE_EXHAUSTED: Failed to allocate"),
         means="The arrays and the program's own buffers do not fit. The other ranks now wait for this one.",
         do="Use a smaller batch, more accumulation, donated arguments, or parameters sharded over more devices. Check "
         "for another process on the same GPU: XLA takes 75 % of it at the start (XLA_PYTHON_CLIENT_MEM_FRACTION).",
@@ -147,7 +147,7 @@ KNOWN = (
         name="xla-slow-compile",
         kind="harmless",
         title="a compilation takes minutes",
-        signs=("Very slow compile?",),
+        texts=("Very slow compile?",),
         means="This rank compiles; the others wait for it at the first collective.",
         do="Set timeouts that are longer than the compilation. A persistent compilation cache helps at restarts "
         "(JAX_COMPILATION_CACHE_DIR).",
@@ -159,7 +159,7 @@ KNOWN = (
         name="jax-not-all-came",
         kind="waiting",
         title="jax.distributed.initialize timed out: not all processes called it",
-        signs=(
+        texts=(
             "CoordinationService/RegisterTask",
             "Coordination service agent failed to register",
             "waited too long for some tasks to show up",
@@ -176,7 +176,7 @@ KNOWN = (
         name="jax-port-in-use",
         kind="cause",
         title="the coordinator's port is in use",
-        signs=("Failed to add port to server", "Failed to start RPC server"),
+        texts=("Failed to add port to server", "Failed to start RPC server"),
         means="Another job, or a process that an earlier job left behind, listens at the coordinator's port.",
         do="`ss -ltnp` shows the process. Choose another port (JAX_COORDINATOR_PORT or coordinator_address, the same "
         "for every rank), or use allranks run, which chooses free ones.",
@@ -189,7 +189,7 @@ KNOWN = (
         name="jax-heartbeat",
         kind="waiting",
         title="a process sent no more heartbeats",
-        signs=("unhealthy (stopped sending heartbeats)", "heartbeat timeout. This indicates that the remote task"),
+        texts=("unhealthy (stopped sending heartbeats)", "heartbeat timeout. This indicates that the remote task"),
         means="The process named on the next line (or in task:N) was killed, or its host was lost or preempted. Or it "
         "is stopped, or holds the GIL, for longer than the timeout. A process that is alive and stuck sends "
         "heartbeats.",
@@ -205,7 +205,7 @@ KNOWN = (
         name="jax-shutdown-barrier",
         kind="waiting",
         title="the processes did not end together",
-        signs=("Barrier timed out. Id: Shutdown", "Shutdown barrier in coordination service has failed"),
+        texts=("Barrier timed out. Id: Shutdown", "Shutdown barrier in coordination service has failed"),
         means="Some processes had ended and waited for the others to end. One process left early, has failed (its "
         "traceback is in its log), or makes more steps than the others.",
         do="Find the rank that is not among those that reached the barrier. If data has unequal length, or one rank "
@@ -219,7 +219,7 @@ KNOWN = (
         name="jax-barrier",
         kind="waiting",
         title="not every process reached a barrier in time",
-        signs=("Barrier timed out. Id:",),
+        texts=("Barrier timed out. Id:",),
         means="The lines below say how many processes reached it, and name some that did not.",
         do="Find where those processes are. A barrier that only some ranks reach (if process_index() == 0) never "
         "completes.",
@@ -232,7 +232,7 @@ KNOWN = (
         name="jax-key",
         kind="waiting",
         title="a key was not set in JAX's coordination service",
-        signs=("GetKeyValue() timed out with key",),
+        texts=("GetKeyValue() timed out with key",),
         means="A process waits for a value of another process: the description of its devices, the address of its "
         "collectives, or a value of the program.",
         do="Find the process that did not set it, and where it is: its log, or allranks doctor job.",
@@ -244,7 +244,7 @@ KNOWN = (
         name="jax-restarted",
         kind="cause",
         title="a process joined a running job again",
-        signs=(
+        texts=(
             "The task has restarted and likely crashed earlier",
             "Leader incarnation ID mismatch",
             "Heartbeat: Incarnation ID mismatch",
@@ -261,7 +261,7 @@ KNOWN = (
         name="jax-leader-gone",
         kind="consequence",
         title="process 0, which serves JAX's coordination, has ended",
-        signs=(
+        texts=(
             "Failed to send RPC to coordination service",
             "Coordination service has stopped",
             "coordination service is shutting down",
@@ -279,7 +279,7 @@ KNOWN = (
         name="jax-other-task-died",
         kind="consequence",
         title="JAX ends this process because another one failed",
-        signs=(
+        texts=(
             "JAX distributed service detected fatal errors",
             "Polled an error from coordination service",
             "All tasks were set to error because coordination service encountered an error",
@@ -295,7 +295,7 @@ KNOWN = (
         name="jax-late-init",
         kind="cause",
         title="jax.distributed.initialize was called too late",
-        signs=("initialize() must be called before",),
+        texts=("initialize() must be called before",),
         means="JAX was used (jax.devices(), an array) before the processes had joined, so each is a separate job.",
         do="Call it (or allranks.init()) first. No array may be made while modules are imported.",
         source="jax/_src/distributed.py",
@@ -306,7 +306,7 @@ KNOWN = (
         name="jax-not-addressable",
         kind="cause",
         title="an array that is sharded over several processes was fetched on one",
-        signs=("spans non-addressable",),
+        texts=("spans non-addressable",),
         means="float(x), print(x) or np.asarray(x) of a global array needs the parts of the other processes.",
         do="On all ranks: jax.experimental.multihost_utils.process_allgather(x), or make the value replicated (a loss "
         "is). Never on rank 0 only.",
@@ -318,7 +318,7 @@ KNOWN = (
         name="jax-indivisible",
         kind="cause",
         title="a dimension does not divide over the devices",
-        signs=(
+        texts=(
             "implies that array axis",
             "implies that the global size of its dimension",
             "not evenly divisible by the corresponding mesh axis",
@@ -335,7 +335,7 @@ KNOWN = (
         name="jax-fork",
         kind="cause",
         title="a process in which JAX runs was forked",
-        signs=("os.fork() is incompatible with multithreaded code",),
+        texts=("os.fork() is incompatible with multithreaded code",),
         means="A DataLoader with num_workers > 0, or subprocess code, forks. The child may inherit a lock that is "
         "never released, and hang.",
         do='Use multiprocessing_context="spawn" (or "forkserver") for the DataLoader, or num_workers=0.',
@@ -347,7 +347,7 @@ KNOWN = (
         name="jax-no-backend",
         kind="cause",
         title="JAX cannot use the accelerator that was requested",
-        signs=("Unable to initialize backend", "The TPU is already in use by process"),
+        texts=("Unable to initialize backend", "The TPU is already in use by process"),
         means="Its driver or plugin is missing or does not fit, or another process holds it.",
         do="Read the rest of the line. nvidia-smi or the named process id shows which process holds the device.",
         source="jax/_src/xla_bridge.py",

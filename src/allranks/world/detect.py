@@ -13,7 +13,7 @@ from types import ModuleType
 
 from allranks.errors import AllranksError, ContradictingSigns
 from allranks.world.base import DEFAULT_TIMEOUT, Identity, World
-from allranks.world.launcher_environment import Decision, Framework, LauncherEnvironment, launcher_of, read
+from allranks.world.launcher_environment import Decision, Framework, LauncherEnvironment, decide, launcher_of
 from allranks.world.processes import ProcessInfo, local_rank_of, of_this_process
 from allranks.world.sentinel import Sentinel
 from allranks.world.store import LocalStore
@@ -21,7 +21,7 @@ from allranks.world.store import LocalStore
 _ALONE = (
     "allranks: no launcher and no initialised framework: a world of one. For four ranks: allranks run -n 4 train.py"
 )
-# JAX's names for launchers that ``signs`` reads by itself.
+# JAX's names for launchers that ``launcher_environment`` reads by itself.
 _READ_BY_SIGNS = ("slurm", "ompi", "allranks")
 # Variables of places where asking JAX is worth its import.
 _JAX_KNOWS = ("TPU_WORKER_HOSTNAMES", "MEGASCALE_NUM_SLICES", "JOB_COMPLETION_INDEX")
@@ -44,7 +44,7 @@ def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_f
     _refuse_in_simulated_world()
     with _lock:
         if _made is None:
-            _made = _join(read(_launcher_environment(backend)), _Arguments(backend, timeout, fail_fast))
+            _made = _join(decide(_launcher_environment(backend)), _Arguments(backend, timeout, fail_fast))
         elif backend not in (None, _made.backend) and (_made.size > 1 or backend == "torch"):
             raise AllranksError(
                 f"rank {_made.rank}: allranks.init(backend={backend!r}): the world is made already, and its backend is "
@@ -75,17 +75,17 @@ def _refuse_in_simulated_world() -> None:
 
 def believe(backend: str | None = None) -> Decision:
     """Return what ``init`` would decide for this process, without joining. Raises ContradictingSigns."""
-    return read(_launcher_environment(backend))
+    return decide(_launcher_environment(backend))
 
 
-def _launcher_environment(asked: str | None) -> LauncherEnvironment:
+def _launcher_environment(backend: str | None) -> LauncherEnvironment:
     processes = sys.modules.get("multiprocessing.process")  # a child has it; nobody else need import it
     return LauncherEnvironment(
         environ=os.environ,
         jax=_framework("jax"),
         torch=_framework("torch"),
-        asked=asked,
-        cluster=_cluster() if asked != "single" else None,
+        backend=backend,
+        cluster=_cluster() if backend != "single" else None,
         is_child=processes is not None and processes.parent_process() is not None,
         is_importing=processes is not None and hasattr(processes.current_process(), "_inheriting"),
     )

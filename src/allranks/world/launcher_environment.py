@@ -40,18 +40,18 @@ class Framework:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """What one launcher says; rank and size are None where only JAX's own detection knows them."""
+    """What the variables of one launcher say; rank and size are None where only JAX's own detection knows them."""
 
     name: str
     rank: int | None
     size: int | None
-    says: str
+    evidence: str
     local_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LauncherEnvironment:
-    """All inputs of the decision. ``asked`` is ``init``'s backend argument, ``cluster`` the cluster that JAX detects.
+    """All inputs of the decision. ``backend`` is the argument of ``init``, ``cluster`` the cluster that JAX detects.
 
     ``is_child``: multiprocessing started this process (``mp.spawn``, a worker of a loader); ``is_importing``: such a
     child is still importing its parent's main module.
@@ -60,7 +60,7 @@ class LauncherEnvironment:
     environ: Mapping[str, str]
     jax: Framework = Framework()
     torch: Framework = Framework()
-    asked: str | None = None
+    backend: str | None = None
     cluster: str | None = None
     is_child: bool = False
     is_importing: bool = False
@@ -89,7 +89,7 @@ class Decision:
     def unmet(self, seconds: float, why: str) -> BarrierTimeout:
         """Return the error of a rank that waited for the others in vain; no store says yet who is missing."""
         return BarrierTimeout(
-            f"rank {self.rank}: not all {self.size} ranks met at {self.address} within {seconds:g} s: {why}",
+            f"rank {self.rank}: not all {self.size} ranks joined at {self.address} within {seconds:g} s: {why}",
             remedy=f"Were all started, and can they reach that address? ({self.evidence})",
         )
 
@@ -102,43 +102,47 @@ class Decision:
         )
 
 
-def read(signs: LauncherEnvironment) -> Decision:
+def decide(environment: LauncherEnvironment) -> Decision:
     """Return the decision. Raises ContradictingSigns, naming both signs and what to do."""
-    if signs.asked not in (None, "single", *FRAMEWORKS):
-        raise AllranksError(f"allranks.init(backend={signs.asked!r}): a backend is None, 'single', 'jax' or 'torch'.")
-    launcher = launcher_of(signs.environ, cluster=signs.cluster)
-    met = _initialised(signs)
+    if environment.backend not in (None, "single", *FRAMEWORKS):
+        raise AllranksError(
+            f"allranks.init(backend={environment.backend!r}): a backend is None, 'single', 'jax' or 'torch'."
+        )
+    launcher = launcher_of(environment.environ, cluster=environment.cluster)
+    met = _initialised(environment)
     if met is not None and met[2] > 1:
-        return _join_initialised(signs, launcher, met)
-    if signs.asked == "single":
+        return _join_initialised(environment, launcher, met)
+    if environment.backend == "single":
         return Decision("single", 0, 1, "", "asked for")
-    if signs.is_child and met is None:
-        _refuse_child(launcher, is_importing=signs.is_importing)
+    if environment.is_child and met is None:
+        _refuse_child(launcher, is_importing=environment.is_importing)
     if launcher is not None:
-        _refuse_lost_processes(launcher, launchers_of(signs.environ)[1:])
+        _refuse_lost_processes(launcher, launchers_of(environment.environ)[1:])
     if launcher is not None and launcher.size != 1 and not (met and launcher.size is None):
-        return _join_launched(signs, launcher, met)
+        return _join_launched(environment, launcher, met)
     if launcher is None:
-        _refuse_batch_script(signs.environ)
+        _refuse_batch_script(environment.environ)
     if met is not None:
         return Decision(met[0], 0, 1, "", _describe_initialised(met))
-    name, says = (launcher.name, launcher.says) if launcher is not None else ("", "asked for" if signs.asked else "")
-    if signs.asked in FRAMEWORKS and not signs.framework(signs.asked).installed:
+    name, evidence = (
+        (launcher.name, launcher.evidence) if launcher is not None else ("", "asked for" if environment.backend else "")
+    )
+    if environment.backend in FRAMEWORKS and not environment.framework(environment.backend).installed:
         raise ContradictingSigns(
-            f"allranks.init(backend={signs.asked!r}) was asked for, but {signs.asked} is not installed here.",
-            remedy=f'Install it (pip install "allranks[{signs.asked}]"), or leave backend out.',
+            f"allranks.init(backend={environment.backend!r}): {environment.backend} is not installed here.",
+            remedy=f'Install it (pip install "allranks[{environment.backend}]"), or leave backend out.',
         )
-    is_torch = signs.asked == "torch" or (launcher is not None and _imports_only_torch(signs))
-    return Decision("torch" if is_torch else "single", 0, 1, name, says)
+    is_torch = environment.backend == "torch" or (launcher is not None and _imports_only_torch(environment))
+    return Decision("torch" if is_torch else "single", 0, 1, name, evidence)
 
 
-def _imports_only_torch(signs: LauncherEnvironment) -> bool:
+def _imports_only_torch(environment: LauncherEnvironment) -> bool:
     """Return whether torch would carry a larger world here: then a world of one initialises a process group, too."""
-    return signs.asked is None and signs.torch.imported and not signs.jax.imported
+    return environment.backend is None and environment.torch.imported and not environment.jax.imported
 
 
 def launcher_of(environ: Mapping[str, str], *, cluster: str | None = None) -> Launcher | None:
-    """Return what the innermost launcher says; None if there is no sign of one."""
+    """Return the innermost launcher by its variables; None where no launcher has set any."""
     if launchers := launchers_of(environ):
         return launchers[0]
     hosts = environ.get("TPU_WORKER_HOSTNAMES", "")
@@ -167,14 +171,14 @@ def launchers_of(environ: Mapping[str, str]) -> tuple[Launcher, ...]:
 
 
 def _launcher(environ: Mapping[str, str], name: str, rank: str, size: str, local: str) -> Launcher:
-    says = f"{name} says rank {environ[rank]} of {environ[size]} ({rank}, {size})"
+    evidence = f"{name} says rank {environ[rank]} of {environ[size]} ({rank}, {size})"
     r, s = _number(environ, rank), _number(environ, size)
     if not 0 <= r < s:
         raise ContradictingSigns(
-            f"{says}, but there is no such rank: ranks count from 0 to the size minus 1.",
+            f"{evidence}, but there is no such rank: ranks count from 0 to the size minus 1.",
             remedy=f"Correct or unset {rank} and {size}.",
         )
-    return Launcher(name, r, s, says, _number(environ, local) if local in environ else None)
+    return Launcher(name, r, s, evidence, _number(environ, local) if local in environ else None)
 
 
 def _in_slurm_step(environ: Mapping[str, str]) -> bool:
@@ -190,13 +194,13 @@ def _refuse_lost_processes(inner: Launcher, others: Iterable[Launcher]) -> None:
     for other in others:
         if inner.name == "allranks" and (inner.rank, inner.size) != (other.rank, other.size):
             raise ContradictingSigns(
-                f"{inner.says}, but {other.says}: several processes would take themselves for one rank.",
+                f"{inner.evidence}, but {other.evidence}: several processes would take themselves for one rank.",
                 remedy=f"Start the program with `allranks run` or with {other.name}, not with one inside the other.",
             )
         if (inner.size or 1) < (other.size or 1):
             raise ContradictingSigns(
-                f"{other.says}, but {inner.says}: {other.size} processes would be {inner.size}-rank worlds, each of "
-                "which takes itself for all.",
+                f"{other.evidence}, but {inner.evidence}: {other.size} processes would be {inner.size}-rank worlds, "
+                "each of which takes itself for all.",
                 remedy=f"Have {inner.name} start all {other.size}, or unset the variables of the one you do not mean.",
             )
 
@@ -208,7 +212,7 @@ def _refuse_child(launcher: Launcher | None, *, is_importing: bool) -> None:
     """
     if launcher is not None and launcher.name == "allranks":
         raise ContradictingSigns(
-            f"{launcher.says}, but this process is a child of that rank, started by multiprocessing.",
+            f"{launcher.evidence}, but this process is a child of that rank, started by multiprocessing.",
             remedy='Call allranks.init() in the rank itself, below `if __name__ == "__main__":`.',
         )
     if launcher is None and not is_importing:
@@ -232,23 +236,25 @@ def _refuse_batch_script(environ: Mapping[str, str]) -> None:
     )
 
 
-def _initialised(signs: LauncherEnvironment) -> tuple[str, int, int] | None:
+def _initialised(environment: LauncherEnvironment) -> tuple[str, int, int] | None:
     """Return (framework, rank, size) of the initialised frameworks."""
-    said = {name: met for name in FRAMEWORKS if (met := signs.framework(name).initialised) is not None}
+    said = {name: met for name in FRAMEWORKS if (met := environment.framework(name).initialised) is not None}
     if not said:
         return None
     if len(set(said.values())) > 1:
         both = " but ".join(_describe_initialised((name, *met)) for name, met in said.items())
         raise ContradictingSigns(f"{both}.", remedy="Initialise both with the same rank and size, or only one of them.")
-    name = signs.asked if signs.asked in said else next(iter(said))
+    name = environment.backend if environment.backend in said else next(iter(said))
     return (name, *said[name])
 
 
-def _join_initialised(signs: LauncherEnvironment, launcher: Launcher | None, met: tuple[str, int, int]) -> Decision:
+def _join_initialised(
+    environment: LauncherEnvironment, launcher: Launcher | None, met: tuple[str, int, int]
+) -> Decision:
     name, rank, size = met
-    if signs.asked not in (None, name):
+    if environment.backend not in (None, name):
         raise ContradictingSigns(
-            f"allranks.init(backend={signs.asked!r}) was asked for, but {_describe_initialised(met)}.",
+            f"allranks.init(backend={environment.backend!r}) was asked for, but {_describe_initialised(met)}.",
             remedy=f"Leave backend out, or do not initialise {_distributed(name)}.",
         )
     if launcher is not None and launcher.size is not None and launcher.size > size:
@@ -258,55 +264,55 @@ def _join_initialised(signs: LauncherEnvironment, launcher: Launcher | None, met
     return Decision(name, rank, size, where, _describe_initialised(met), local_rank=local)
 
 
-def _join_launched(signs: LauncherEnvironment, launcher: Launcher, met: tuple[str, int, int] | None) -> Decision:
+def _join_launched(environment: LauncherEnvironment, launcher: Launcher, met: tuple[str, int, int] | None) -> Decision:
     if met is not None:
         _fewer_than_launched(launcher, met)
-    backend = _carrier(signs, launcher)
-    if backend == "jax" and signs.jax.started:
+    backend = _carrier(environment, launcher)
+    if backend == "jax" and environment.jax.started:
         raise ContradictingSigns(
-            f"{launcher.says}, but JAX has already used its devices as a world of one, and cannot join any more.",
+            f"{launcher.evidence}, but JAX has already used its devices as a world of one, and cannot join any more.",
             remedy="Call allranks.init() before the first jax.devices(), jax.numpy call or jit.",
         )
-    address, local_devices = rendezvous(signs.environ, launcher.name, launcher.size, backend=backend), None
+    address, local_devices = rendezvous(environment.environ, launcher.name, launcher.size, backend=backend), None
     if address is None and (backend == "torch" or launcher.name == "PMI"):
         raise ContradictingSigns(
-            f"{launcher.says}, but nothing says where the ranks can meet.",
+            f"{launcher.evidence}, but nothing says where the ranks can meet.",
             remedy="Set MASTER_ADDR (the host of rank 0) and MASTER_PORT (a free port there) for every rank.",
         )
-    if address is not None and _number(signs.environ, "LOCAL_WORLD_SIZE", 1) > 1:
+    if address is not None and _number(environment.environ, "LOCAL_WORLD_SIZE", 1) > 1:
         local_devices = launcher.local_rank
     return Decision(
         backend,
         launcher.rank,
         launcher.size,
         launcher.name,
-        launcher.says,
+        launcher.evidence,
         address=address,
         local_rank=launcher.local_rank,
         local_devices=local_devices,
     )
 
 
-def _carrier(signs: LauncherEnvironment, launcher: Launcher) -> str:
+def _carrier(environment: LauncherEnvironment, launcher: Launcher) -> str:
     """Return the framework whose store carries the world; rank and size are known already.
 
     The requested one; else the imported one; else (both or none) torch under torchrun; else jax.
     """
-    installed = [name for name in FRAMEWORKS if signs.framework(name).installed]
-    wanted = signs.asked or ("jax" if launcher.size is None else None)
+    installed = [name for name in FRAMEWORKS if environment.framework(name).installed]
+    wanted = environment.backend or ("jax" if launcher.size is None else None)
     if wanted is not None and wanted not in installed:
         raise ContradictingSigns(
-            f"{launcher.says}, but {wanted} is not installed here, which would have to carry the world.",
+            f"{launcher.evidence}, but {wanted} is not installed here, which would have to carry the world.",
             remedy=f'Install it (pip install "allranks[{wanted}]"), {_ALONE}.',
         )
     if not installed:
         raise ContradictingSigns(
-            f"{launcher.says}, but neither jax nor torch is installed here, so the ranks cannot talk.",
+            f"{launcher.evidence}, but neither jax nor torch is installed here, so the ranks cannot talk.",
             remedy=f"{_NO_FRAMEWORK[:-1]}, {_ALONE}.",
         )
     if wanted is not None:
         return wanted
-    imported = [name for name in installed if signs.framework(name).imported]
+    imported = [name for name in installed if environment.framework(name).imported]
     if len(imported) == 1:
         return imported[0]
     first = "torch" if launcher.name == "torchrun" else "jax"
@@ -316,8 +322,8 @@ def _carrier(signs: LauncherEnvironment, launcher: Launcher) -> str:
 def _fewer_than_launched(launcher: Launcher, met: tuple[str, int, int]) -> NoReturn:
     name, _, size = met
     raise ContradictingSigns(
-        f"{launcher.says}, but {_describe_initialised(met)}: {launcher.size} processes would be {size}-rank worlds, "
-        "each of which takes itself for all.",
+        f"{launcher.evidence}, but {_describe_initialised(met)}: {launcher.size} processes would be {size}-rank "
+        "worlds, each of which takes itself for all.",
         remedy=f"Call allranks.init() first and leave out your own {_distributed(name)} call, or give it all ranks.",
     )
 
