@@ -58,7 +58,7 @@ def ledger(documents: int, faults: int) -> dict[str, Any]:
     noted, begin = Ledger(planned.steps, rows), time.perf_counter()
     for step in range(planned.steps):
         counts, mixed = sums(ids[step : step + 1])
-        noted.take(step, counts[0], mixed[0])
+        noted.record(step, counts[0], mixed[0])
     seconds = time.perf_counter() - begin
     noise, found, wrong = np.random.default_rng(0), 0, 0
     begin, rounds = time.perf_counter(), 10
@@ -93,7 +93,7 @@ def _damaged(planned: EpochPlan, ids: Ids, at: Ids, noise: np.random.Generator) 
             taken[step] = ids[step + 1]  # the next batch
     noted = Ledger(planned.steps, rows_of_rank(0, 4, 96))
     for step, (count, mixed) in enumerate(zip(*sums(taken), strict=True)):
-        noted.take(step, count, mixed)
+        noted.record(step, count, mixed)
     return noted
 
 

@@ -37,4 +37,4 @@ def go_on(one: plan.EpochPlan, ledger: Ledger, begin: int, end: int) -> None:
     """Take further steps, as planned."""
     ids = one.row_ids(ledger.rows, begin, end)
     for step, count, mixed in zip(range(begin, end), *sums(ids), strict=True):
-        ledger.take(step, count, mixed)
+        ledger.record(step, count, mixed)

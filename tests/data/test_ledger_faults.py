@@ -14,7 +14,7 @@ from allranks import SimulatedWorld, World
 from allranks.data import plan as plans
 from allranks.data.audit import verify
 from allranks.data.gaps import Gap, gaps
-from allranks.data.ledger import Ledger, Sum, dropped, mix, planned, sum_of, sums, unmix, whole
+from allranks.data.ledger import Ledger, Sum, dropped, mix, planned, sum_of, sum_of_range, sums, unmix
 from allranks.errors import LedgerMismatch, Mismatch
 
 FAULTS = ("lost", "twice", "replaced", "neighbour")
@@ -49,7 +49,7 @@ def test_ten_thousand_faults_are_all_found_and_placed() -> None:
     The ids are known without any record of what was taken where one sample is lost, read twice or replaced.
     """
     draw = random.Random(0)
-    taken, right = planned_ids.copy(), whole(0, big.samples)
+    taken, right = planned_ids.copy(), sum_of_range(0, big.samples)
     assert sum_of(taken.ravel()) == right
     injected: dict[int, tuple[str, list[int], list[int]]] = {}
     for step in range(STEPS - 1):
@@ -60,20 +60,20 @@ def test_ten_thousand_faults_are_all_found_and_placed() -> None:
     for kept in (False, True):
         ledger = Ledger(big.steps, range(ROWS))
         for step, count, mixed in zip(range(STEPS), *sums(taken), strict=True):
-            ledger.take(step, count, mixed, ids=taken[step] if kept else None)
+            ledger.record(step, count, mixed, ids=taken[step] if kept else None)
         found = {gap.begin: gap for gap in gaps(big, ledger, 3)}
         assert found.keys() == injected.keys()
         for step, (kind, lost, extra) in injected.items():
             gap = found[step]
             assert (gap.rank, gap.end) == (3, step + 1)
             if kind != "neighbour" or (kept and step > STEPS // 2):
-                assert (sorted(gap.lost), sorted(gap.extra)) == (sorted(lost), sorted(extra)), (step, kind, kept)
+                assert (sorted(gap.missing), sorted(gap.extra)) == (sorted(lost), sorted(extra)), (step, kind, kept)
 
 
 def test_a_sample_read_once_more_is_named() -> None:
     """A batch of one sample more than planned."""
     ledger = read(big, range(ROWS), 0, 50)
-    ledger.take(49, 1, int(mix(np.array([77]))[0]))
+    ledger.record(49, 1, int(mix(np.array([77]))[0]))
     assert gaps(big, ledger, 0) == [Gap(0, 49, 50, extra=(77,))]
 
 
@@ -84,9 +84,9 @@ def test_intervals_of_long_epochs_are_of_several_steps(monkeypatch: pytest.Monke
     assert ledger.interval == 101
     assert gaps(big, ledger, 0) == []
     lost = int(planned_ids[4000, 5])
-    ledger.take(4000, -1, -int(mix(np.array([lost]))[0]))
-    ledger.take(4999, 0, 0)
-    assert gaps(big, ledger, 0) == [Gap(0, 3939, 4040, lost=(lost,))]
+    ledger.record(4000, -1, -int(mix(np.array([lost]))[0]))
+    ledger.record(4999, 0, 0)
+    assert gaps(big, ledger, 0) == [Gap(0, 3939, 4040, missing=(lost,))]
 
 
 @given(st.lists(st.integers(0, 2**62), min_size=1))
@@ -106,7 +106,7 @@ def test_the_sums_of_a_plan_are_those_of_all_ids(samples: int, streams: int, man
     one = plan_of(samples, streams * many, streams=streams, tail=tail)
     rows, middle = range(streams * many), int(cut * one.steps)
     parts = planned(one, rows, 0, middle).plus(planned(one, rows, middle, one.steps))
-    assert parts.plus(dropped(one, range(streams))) == whole(0, samples)
+    assert parts.plus(dropped(one, range(streams))) == sum_of_range(0, samples)
 
 
 plan = plan_of(1003, 24, streams=8)
@@ -130,7 +130,7 @@ def test_the_ranks_prove_an_epoch(size: int, one: plans.EpochPlan) -> None:
     missing = 0 if one is plan else 1003 - one.steps * 24
     for before, end in SimulatedWorld(size).run(prove).values():
         assert before.samples == one.steps // 2 * 24
-        assert end == whole(0, 1003).minus(dropped(one, range(8)))
+        assert end == sum_of_range(0, 1003).minus(dropped(one, range(8)))
         assert end.samples == 1003 - missing
 
 
@@ -144,16 +144,16 @@ def odd(kind: str, world: World) -> None:
     if world.rank == 2 and kind == "lost":
         ids = plan.row_ids(rows, 29, 30)
         ids[0, 3] = -1
-        ledger.take(29, *(one[0] for one in sums(ids)))
+        ledger.record(29, *(one[0] for one in sums(ids)))
     elif world.rank == 2 and kind == "slipped":
-        ledger.take(29, *(one[0] for one in sums(plan.row_ids(rows, 30, 31))))
+        ledger.record(29, *(one[0] for one in sums(plan.row_ids(rows, 30, 31))))
     elif world.rank != 2 or kind != "late":
         go_on(plan, ledger, 29, 30)
     if world.rank == 2 and kind == "rows":
         ledger = read(plan, plans.rows_of_rank(1, 4, 24), 10, 30, seen=seen)
     if world.rank == 3 and kind == "copies":
         copies = read(plan, plans.rows_of_rank(0, 4, 24), 10, 29)
-        copies.take(29, 0, 0)
+        copies.record(29, 0, 0)
     verify(world, plan, ledger, copies=copies)
 
 

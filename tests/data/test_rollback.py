@@ -12,7 +12,7 @@ from samples import go_on, plan_of
 
 from allranks import Checkpointer, World
 from allranks.data.audit import verify
-from allranks.data.ledger import Ledger, whole
+from allranks.data.ledger import Ledger, sum_of_range
 from allranks.data.plan import rows_of_rank
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.errors import AllranksError, LedgerMismatch, Mismatch, StepExists
@@ -70,7 +70,7 @@ def test_a_rollback_takes_the_ledger_back_with_the_weights(world: World, shared_
         for step in range(11, plan.steps + 1):
             loader.to(step)
             ckpt.maybe_save(step, weights(step), extra={"data": loader.state()})
-        assert verify(world, plan, loader.ledger) == whole(0, SAMPLES)
+        assert verify(world, plan, loader.ledger) == sum_of_range(0, SAMPLES)
 
     for wrong, skip, samples in ((state, 1, SAMPLES - BATCH), ({**newer, "depth": 30}, 0, SAMPLES + 15 * BATCH)):
         loader = Loader(world, wrong, skip=skip)

@@ -227,12 +227,12 @@ def test_where_nothing_can_be_kept_that_is_said(tree: Path, watched: Watched, ca
 def test_an_index_may_be_made_in_parts(tree: Path) -> None:
     """Some files each, merged: the same index as that of all at once."""
     source = text(f"{tree}/**/*.txt")
-    found = source.found()
+    found = source.list_files()
     indexes = [source.scan(found[at::2]) for at in (1, 0)]
     whole = parts.merge("text", [Index.decode(index.encode()) for index in indexes])
-    source.keep(whole, found)
+    source.store(whole, found)
     assert whole.digest == text(f"{tree}/**/*.txt", cache=f"{tree}/other").index().digest
-    assert source.known(found).digest == whole.digest
+    assert source.cached_index(found).digest == whole.digest
     with pytest.raises(DataError, match="is in two parts"):
         parts.merge("text", [whole, whole])
     with pytest.raises(DataError, match="an index of text does not go with one of jsonl"):

@@ -24,7 +24,7 @@ def pool():
 
 
 def samples_of(chunk):
-    found = chunk.found
+    found = chunk.located
     return Decoder(found.blocks).samples(found.keys.ravel(), found.positions.ravel())
 
 
@@ -39,7 +39,7 @@ def taken(plan, rows, steps, pool, *, sample_bytes=100.0):
         open_stream=lambda stream: Stream(plan, stream, reader=reader, pool=pool),
         sample_bytes=sample_bytes,
     ):
-        found = chunk.found
+        found = chunk.located
         assert chunk.steps == left[: len(found.ids)]
         left = left[len(found.ids) :]
         ids.append(found.ids)
@@ -123,7 +123,7 @@ def test_a_mixture_hands_out_what_its_plan_says(pool):
         open_stream=lambda stream: MixStream(plan, stream, readers=readers, pool=pool),
         sample_bytes=100,
     ):
-        ids.append(chunk.found.ids)
+        ids.append(chunk.located.ids)
         samples += samples_of(chunk)
     found = np.concatenate(ids)
     assert np.array_equal(found, plan.row_ids(range(4, 12), 5, plan.steps))

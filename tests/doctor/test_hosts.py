@@ -66,7 +66,7 @@ def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) 
     assert "host host-7: 0.9" in found["same versions"][1][0]
     verdict, evidence = found["memory"]
     assert verdict == "warning"
-    assert evidence[0].startswith("host host-31: 64 GB, 500 MB to be had")
+    assert evidence[0].startswith("host host-31: 64 GB, 500 MB available")
     assert evidence[-1] == "not so on 39 of 40 hosts"
     verdict, evidence = found["clocks"]
     assert verdict == "warning"
@@ -117,7 +117,7 @@ def test_two_hosts_of_real_ranks(tmp_path: Path) -> None:
         assert rows[topic]["verdict"] == verdict, (rows[topic], job)
         assert says in "\n".join(texts(rows[topic])), (rows[topic], job)
 
-    is_("launcher", "ok", "torchrun says rank 0 of 3 (RANK, WORLD_SIZE); all ranks have met through jax")
+    is_("launcher", "ok", "torchrun says rank 0 of 3 (RANK, WORLD_SIZE); all ranks have joined through jax")
     is_("hosts", "warning", "2 hosts, 3 ranks: a: ranks 0-1; b: rank 2")
     is_("same versions", "ok", "equal on 2 hosts")
     is_("same hardware", "ok", "equal on 2 hosts")

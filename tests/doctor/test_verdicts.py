@@ -60,8 +60,8 @@ def test_of_many_hosts_the_worst_verdict_counts_and_its_hosts_are_named(rows: li
 
 def test_of_hosts_that_are_well_the_one_with_the_least_is_shown() -> None:
     said = [(name, machine.memory(Memory(100 * GB, free * GB), 1)) for name, free in (("a", 90), ("b", 20), ("c", 80))]
-    assert merged(said, 3).texts == ("100 GB, 20 GB to be had (host b, the least of 3 hosts)",)
-    assert merged(said[:1], 1).texts == ("100 GB, 90 GB to be had",)
+    assert merged(said, 3).texts == ("100 GB, 20 GB available (host b, the least of 3 hosts)",)
+    assert merged(said[:1], 1).texts == ("100 GB, 90 GB available",)
 
 
 @given(
@@ -120,10 +120,10 @@ def test_cores(found: Cores, on_host: int, verdict: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("found", "on_host", "verdict", "says"),
     [
-        (Memory(64 * GB, 60 * GB), 4, "ok", "64 GB, 60 GB to be had"),
-        (Memory(64 * GB, 60 * GB, 8 * GB, 7 * GB), 1, "ok", "ends a process at 8 GB; 1 GB to be had"),
+        (Memory(64 * GB, 60 * GB), 4, "ok", "64 GB, 60 GB available"),
+        (Memory(64 * GB, 60 * GB, 8 * GB, 7 * GB), 1, "ok", "ends a process at 8 GB; 1 GB available"),
         (Memory(64 * GB, 60 * GB, 8 * GB, 7 * GB), 2, "warning", "500 MB for each of 2 ranks"),
-        (Memory(64 * GB, GB // 2), 1, "warning", "500 MB to be had"),
+        (Memory(64 * GB, GB // 2), 1, "warning", "500 MB available"),
     ],
 )
 def test_memory(found: Memory, on_host: int, verdict: str, says: str) -> None:
@@ -137,7 +137,7 @@ def test_memory(found: Memory, on_host: int, verdict: str, says: str) -> None:
     [
         (Shared(16 * GB, 15 * GB), "ok", ""),
         (Shared(67_108_864, 60_000_000), "warning", "--shm-size=8g"),
-        (Shared(16 * GB, 10_000_000), "warning", "Remove what dead jobs left there."),
+        (Shared(16 * GB, 10_000_000), "warning", "Remove the files of dead jobs there."),
         (Shared(trouble="No such file or directory"), "error", "mount a tmpfs there"),
     ],
 )
@@ -223,12 +223,12 @@ def test_what_the_kernel_has_and_what_frameworks_see(
     ("most", "visible", "launched", "verdict", "says"),
     [
         (8, [""], False, "not determined", "not a job"),
-        (8, [""] * 8, True, "ok", "8 ranks on this host, 8 accelerators: one each"),
-        (1, [str(rank) for rank in range(4)], True, "ok", "4 ranks on this host, 4 accelerators: one each"),
+        (8, [""] * 8, True, "ok", "8 ranks on this host, 8 accelerators: one per rank"),
+        (1, [str(rank) for rank in range(4)], True, "ok", "4 ranks on this host, 4 accelerators: one per rank"),
         (4, [""] * 8, True, "error", "8 ranks on this host, 4 accelerators"),
         (1, ["0"] * 4, True, "error", "4 ranks on this host, 1 accelerator"),
         (8, [""], True, "ok", "8 each"),
-        (8, [""] * 3, True, "warning", "cannot be shared out evenly"),
+        (8, [""] * 3, True, "warning", "cannot be divided evenly"),
         (0, [""] * 2, True, "ok", "2 ranks on this host; jax: 2 of the CPU each"),
     ],
 )
@@ -287,8 +287,8 @@ def test_what_an_interface_is_told_as() -> None:
     ("found", "hosts", "verdict", "says"),
     [
         (Lookup("a", ("10.0.0.1",)), 2, "ok", "a is 10.0.0.1"),
-        (Lookup("a", ("127.0.1.1",)), 2, "error", "other hosts would be sent to themselves"),
-        (Lookup("a", ("127.0.1.1",)), 1, "ok", "ranks of this machine meet"),
+        (Lookup("a", ("127.0.1.1",)), 2, "error", "other hosts would connect to themselves"),
+        (Lookup("a", ("127.0.1.1",)), 1, "ok", "it works on this machine"),
         (Lookup("a", ("10.9.9.9",)), 2, "warning", "no address of this machine"),
         (Lookup("a", trouble="Name or service not known"), 2, "error", "does not resolve"),
         (Lookup("a", trouble="Name or service not known"), 1, "warning", "gloo needs it"),
@@ -438,7 +438,7 @@ def test_the_launcher() -> None:
     assert ranks.single_process_row("allranks says rank 0 of 1", []).verdict == "ok"
     odd = ranks.contradiction_row(ContradictingSigns("Slurm says 4 tasks.", remedy="Use srun."))
     assert (odd.verdict, odd.texts[0], odd.remedy) == ("error", "Slurm says 4 tasks.", "Use srun.")
-    assert ranks.joined_row("torchrun says rank 0 of 4", "torch", "a:1").texts[0].endswith("met through torch at a:1")
+    assert ranks.joined_row("torchrun says rank 0 of 4", "torch", "a:1").texts[0].endswith("joined through torch at a:1")
     assert ranks.jobs({}).verdict == "not seen"
     assert "allranks doctor 1a2b" in ranks.jobs({"1a2b": "4 ranks here, train.py"}).texts[-1]
 

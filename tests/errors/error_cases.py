@@ -159,7 +159,7 @@ def ledger_mismatch(_: Path) -> None:
         ids = plan.row_ids(ledger.rows, 0, 10)
         ids[7, 1] = -1 if world.rank == 2 else ids[7, 1]
         for step, (count, mixed) in enumerate(zip(*sums(ids), strict=True)):
-            ledger.take(step, count, mixed)
+            ledger.record(step, count, mixed)
         audit.verify(world, plan, ledger)
 
     raise_of(0, 4, program)

@@ -107,7 +107,7 @@ def _judged(found: Sequence[ReadPosition], again: Plans | None) -> list[StateChe
         wrong, compared = faults(position, before), "no"
         if "packing" in position.of:
             compared = "packed: not compared"
-        elif again is not None and position.whole:
+        elif again is not None and position.complete:
             plan = again(position)
             compared = "of a mixture: not compared" if plan is None else "yes"
             if plan is not None and (told := differs(position, plan)):

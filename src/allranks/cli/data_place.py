@@ -140,6 +140,6 @@ def _new(one: Source) -> list[int]:
     """Return the bytes of each file without a cached index."""
     if not isinstance(one, FileSource):
         return []
-    found = one.found()
-    have = {file.name for file in one.known(found).files}
+    found = one.list_files()
+    have = {file.name for file in one.cached_index(found).files}
     return [file.nbytes for file in found if file.name not in have]

@@ -1,6 +1,6 @@
-"""Compare what the ranks say about their data before step 0, and decide who counts which row. Pure.
+"""Compare the ranks' descriptions of their data before step 0, and decide which rank counts each row. Pure.
 
-Sets of rows travel as ranges, [begin, end] each. What raises Mismatch here is raised by every rank.
+Sets of rows are sent as ranges, [begin, end] each. A Mismatch that is raised here is raised by every rank.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _REMEDY = {
 class Shares:
     """The rows of the global batch that one rank holds.
 
-    ``counted`` are those whose samples it counts in the ledger: each row is counted once, by the lowest rank that holds
-    it. ``shared`` are those that other ranks hold, too; ``anywhere`` says whether any two ranks hold the same row.
+    ``counted``: the rows whose samples this rank counts in the ledger. Each row is counted once, by the lowest rank
+    that holds it. ``shared``: the rows that other ranks hold, too. ``anywhere``: whether any two ranks hold the same
+    row.
     """
 
     rows: tuple[int, ...]
@@ -59,16 +60,16 @@ def ranges(rows: Iterable[int]) -> list[list[int]]:
     return found
 
 
-def name_rows(told: Ranges) -> str:
+def name_rows(rows: Ranges) -> str:
     """Return ``row 3`` or ``rows 0-7, 12``."""
-    listed = [str(begin) if end == begin + 1 else f"{begin}-{end - 1}" for begin, end in told[:_MOST]]
-    more = ", ..." if len(told) > _MOST else ""
-    single = len(told) == 1 and told[0][1] == told[0][0] + 1
+    listed = [str(begin) if end == begin + 1 else f"{begin}-{end - 1}" for begin, end in rows[:_MOST]]
+    more = ", ..." if len(rows) > _MOST else ""
+    single = len(rows) == 1 and rows[0][1] == rows[0][0] + 1
     return f"row{'' if single else 's'} {', '.join(listed) or 'none'}{more}"
 
 
 def compare(facts: Sequence[Mapping[str, Any]]) -> None:
-    """Raise Mismatch, saying who says what, unless the facts of all ranks are equal."""
+    """Raise Mismatch unless the facts of all ranks are equal. The message has each rank's facts."""
     known = dict.fromkeys(name for one in facts for name in one)
     names = [name for name in known if any(one.get(name) != facts[0].get(name) for one in facts)]
     if not names:
@@ -82,67 +83,68 @@ def compare(facts: Sequence[Mapping[str, Any]]) -> None:
     )
 
 
-def refuse_rows(said: Sequence[Ranges], global_batch: int) -> str:
-    """Return what is wrong with the rows that all ranks together hold: "" if each row of the batch is there."""
-    for rank, held in enumerate(said):
+def rows_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
+    """Return the error in the rows that all ranks hold together; "" if each row of the batch is held."""
+    for rank, held in enumerate(rows_by_rank):
         if held and not 0 <= held[0][0] <= held[-1][1] <= global_batch:
             return f"rank {rank} holds {name_rows(held)}, which are not all in a global batch of {global_batch}"
     there = np.zeros(global_batch, bool)
-    for begin, end in (one for held in said for one in held):
+    for begin, end in (one for held in rows_by_rank for one in held):
         there[begin:end] = True
     missing = ranges(np.flatnonzero(~there).tolist())
     if not missing:
         return ""
-    told = describe_groups((name_rows(held), ranks) for held, ranks in _alike(said)[:_MOST])
-    return f"no rank holds {name_rows(missing)} of the global batch of {global_batch}; {told}"
+    groups = describe_groups((name_rows(held), ranks) for held, ranks in _alike(rows_by_rank)[:_MOST])
+    return f"no rank holds {name_rows(missing)} of the global batch of {global_batch}; {groups}"
 
 
-def count_error(said: Sequence[Ranges], global_batch: int) -> str:
-    """Return which rows are not counted by one rank each: "" if all are."""
+def count_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
+    """Return which rows are not counted by one rank each; "" if all are."""
     count = np.zeros(global_batch, np.int64)
-    for begin, end in (one for held in said for one in held):
+    for begin, end in (one for held in rows_by_rank for one in held):
         count[begin:end] += 1
     none, several = (ranges(np.flatnonzero(odd).tolist()) for odd in (count == 0, count > 1))
     wrong = {"no rank": none, "several": several}
     return " and ".join(f"{name_rows(rows)} by {who}" for who, rows in wrong.items() if rows)
 
 
-def _alike(said: Sequence[Ranges]) -> list[tuple[Ranges, list[int]]]:
-    return list(by_claim((rank, tuple(map(tuple, held))) for rank, held in enumerate(said)).items())
+def _alike(rows_by_rank: Sequence[Ranges]) -> list[tuple[Ranges, list[int]]]:
+    return list(by_claim((rank, tuple(map(tuple, held))) for rank, held in enumerate(rows_by_rank)).items())
 
 
-def counters(said: Sequence[Ranges], global_batch: int) -> bytes | None:
-    """Return who counts which row, and which rows several ranks hold, in few bytes; None where no two hold the same.
+def counters(rows_by_rank: Sequence[Ranges], global_batch: int) -> bytes | None:
+    """Encode which rank counts each row, and which rows several ranks hold; None where no two hold the same.
 
-    The ranks of a mesh are regular, so that compression leaves little of their differences: some hundred bytes of
-    10,000 ranks.
+    The ranks of a mesh are regular, so the compressed bytes are few: some hundred for 10,000 ranks.
     """
     owner, holders = np.zeros(global_batch, np.int64), np.zeros(global_batch, np.int64)
-    for rank in reversed(range(len(said))):
-        for begin, end in said[rank]:
+    for rank in reversed(range(len(rows_by_rank))):
+        for begin, end in rows_by_rank[rank]:
             owner[begin:end] = rank
             holders[begin:end] += 1
     if holders.max() < 2:
         return None
-    words = owner * 2 + (holders > 1)
-    return zlib.compress(np.diff(words, prepend=0).astype("<i4").tobytes())
+    codes = owner * 2 + (holders > 1)
+    return zlib.compress(np.diff(codes, prepend=0).astype("<i4").tobytes())
 
 
-def shares(rows: Sequence[int], told: bytes | None, rank: int) -> Shares:
-    """Return a rank's shares of what ``counters`` has told."""
-    if told is None:
+def shares(rows: Sequence[int], encoded: bytes | None, rank: int) -> Shares:
+    """Return a rank's shares from what ``counters`` returned."""
+    if encoded is None:
         return Shares(tuple(rows), tuple(rows), (), False)
     held = np.array(rows, np.int64)
-    words = np.cumsum(np.frombuffer(zlib.decompress(told), "<i4"))[held]
-    counted, shared = held[words // 2 == rank], held[words % 2 == 1]
+    codes = np.cumsum(np.frombuffer(zlib.decompress(encoded), "<i4"))[held]
+    counted, shared = held[codes // 2 == rank], held[codes % 2 == 1]
     return Shares(tuple(rows), tuple(counted.tolist()), tuple(shared.tolist()), True)
 
 
-def odd_rows(said: Sequence[tuple[Ranges, bytes]]) -> tuple[list[list[int]], list[int], list[int]] | None:
-    """Return the rows whose hashes differ where several ranks hold them, who holds the first of them, and who of these
-    is in the minority; None if there are none. ``said`` are rows and their hashes, 8 bytes each."""
+def find_differing_rows(reports: Sequence[tuple[Ranges, bytes]]) -> tuple[list[list[int]], list[int], list[int]] | None:
+    """Return the rows whose hashes differ between ranks, the ranks that hold the first of them, and their minority.
+
+    None if there are none. ``reports`` are rows and their hashes, 8 bytes each.
+    """
     held: defaultdict[int, dict[int, int]] = defaultdict(dict)
-    for rank, (where, data) in enumerate(said):
+    for rank, (where, data) in enumerate(reports):
         rows = [row for begin, end in where for row in range(begin, end)]
         for row, value in zip(rows, np.frombuffer(data, "<u8").tolist(), strict=True):
             held[row][rank] = value

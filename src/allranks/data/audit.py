@@ -1,4 +1,4 @@
-"""Prove that what all ranks took is what was planned, each sample once."""
+"""Prove that the samples that all ranks took are those of the plan, each once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from allranks.data import agreement
-from allranks.data.gaps import Gap, gaps, in_words
-from allranks.data.ledger import Ledger, Sum, dropped, planned, whole
+from allranks.data.gaps import Gap, describe_gap, gaps
+from allranks.data.ledger import Ledger, Sum, dropped, planned, sum_of_range
 from allranks.data.plan import Plan
 from allranks.errors import LedgerMismatch
 from allranks.world.base import World
@@ -17,26 +17,26 @@ _MOST = 8  # places that an error tells, and ids of each
 
 
 def verify(world: World, plan: Plan, ledger: Ledger, *, copies: Ledger | None = None) -> Sum:
-    """Return what was taken of the epoch until now, by all ranks and by the jobs before, once it is proven.
+    """Return the sum of the samples that were taken of the epoch, by all ranks and earlier jobs, once it is proven.
 
-    **Every rank must call**, at the same step. ``ledger`` is of the rows that this rank counts, so that each row of the
-    batch is counted by one rank; ``copies`` of those that it holds, too, and another counts. At the end of an epoch the
-    sum is compared with that of all ids there are, which knows nothing of the plan; before, with the plan's.
+    **Every rank must call**, at the same step. ``ledger`` has the rows that this rank counts, so that each row of the
+    batch is counted by one rank; ``copies`` the rows that it holds, and another rank counts. At the end of an epoch the
+    sum is compared with that of all ids, which does not depend on the plan; before, with the plan's.
 
-    Raises LedgerMismatch on every rank: ranks, steps and, where they can be known, the samples that were lost or taken
-    in excess. Raises Mismatch where the ranks are at different steps.
+    Raises LedgerMismatch on every rank: ranks, steps and, where they can be known, the samples that are missing or were
+    taken in excess. Raises Mismatch where the ranks are at different steps.
     """
     copied = copies is None or planned(plan, copies.rows, copies.begin, copies.end).same_samples(copies.total)
     at = [ledger.begin, ledger.end, list(ledger.seen)]
-    said = [at, list(ledger.total), list(_share(plan, ledger.end, world.rank, world.size)), copied]
-    taken, wanted, right = world.exchange("ledger", f"epoch {plan.epoch}", said, decide=_add)
+    report = [at, list(ledger.total), list(_share(plan, ledger.end, world.rank, world.size)), copied]
+    taken, wanted, right = world.exchange("ledger", f"epoch {plan.epoch}", report, decide=_add)
     if not right:
         _localise(world, plan, ledger, copies, f"{taken[0]} samples were taken, and {wanted[0]} planned")
     return Sum(*taken)
 
 
 def _share(plan: Plan, end: int, rank: int, size: int) -> Sum:
-    """Return one rank's part of the work to sum up all that should have been taken until step ``end``."""
+    """Return one rank's part of the sum of all samples that should have been taken until step ``end``."""
 
     def part(count: int) -> range:
         return range(rank * count // size, (rank + 1) * count // size)
@@ -44,11 +44,11 @@ def _share(plan: Plan, end: int, rank: int, size: int) -> Sum:
     if end < plan.steps or not plan.once:
         return planned(plan, part(plan.layout.global_batch), 0, end)
     ids = part(plan.samples)
-    return whole(ids.start, ids.stop).minus(dropped(plan, part(plan.layout.streams)))
+    return sum_of_range(ids.start, ids.stop).minus(dropped(plan, part(plan.layout.streams)))
 
 
 def _add(values: Sequence[Any]) -> list[Any]:
-    """Return what was taken, what should have been, and whether all is right."""
+    """Return the sum of the samples that were taken, the sum that is expected, and whether they are equal."""
     places = by_claim(
         (rank, f"steps {begin}-{end - 1}, after {seen[0]} samples ({seen[1]:016x})")
         for rank, ((begin, end, seen), *_) in enumerate(values)
@@ -64,18 +64,18 @@ def _add(values: Sequence[Any]) -> list[Any]:
 
 
 def _localise(world: World, plan: Plan, ledger: Ledger, copies: Ledger | None, counts: str) -> None:
-    """Raise, on every rank, the error that says where."""
+    """Raise, on every rank, the error that names ranks, steps and samples."""
     found = [gap for one in (ledger, copies) if one for gap in gaps(plan, one, world.rank)]
-    told = [[one.rank, one.begin, one.end, one.lost[:_MOST], one.extra[:_MOST]] for one in found[:_MOST]]
+    gaps_shown = [[one.rank, one.begin, one.end, one.missing[:_MOST], one.extra[:_MOST]] for one in found[:_MOST]]
 
     def gather(values: Sequence[Any]) -> list[Any]:
         wrong = agreement.count_error([rows for _, _, rows in values], plan.layout.global_batch)
         return [sum(count for count, _, _ in values), [gap for _, some, _ in values for gap in some][:_MOST], wrong]
 
-    said = [len(found), told, agreement.ranges(ledger.rows)]
-    count, listed, wrong = world.exchange("ledger", f"epoch {plan.epoch}: where", said, decide=gather)
-    places = [Gap(rank, begin, end, tuple(lost), tuple(extra)) for rank, begin, end, lost, extra in listed]
-    where = "; ".join(map(in_words, places)) + (f"; and {count - len(places)} more" if count > len(places) else "")
+    report = [len(found), gaps_shown, agreement.ranges(ledger.rows)]
+    count, listed, wrong = world.exchange("ledger", f"epoch {plan.epoch}: where", report, decide=gather)
+    places = [Gap(rank, begin, end, tuple(missing), tuple(extra)) for rank, begin, end, missing, extra in listed]
+    where = "; ".join(map(describe_gap, places)) + (f"; and {count - len(places)} more" if count > len(places) else "")
     if wrong:
         where = f"{wrong} counted" + (f"; {where}" if where else "")
     before = f"before step {ledger.begin}, by an earlier job: what the checkpoint says of it is not what was planned"
@@ -84,6 +84,6 @@ def _localise(world: World, plan: Plan, ledger: Ledger, copies: Ledger | None, c
         gaps=places,
         ranks=[gap.rank for gap in places],
         step=places[0].begin if places else None,
-        sample=next((sample for gap in places for sample in (*gap.lost, *gap.extra)), None),
+        sample=next((sample for gap in places for sample in (*gap.missing, *gap.extra)), None),
         remedy="Restore an earlier checkpoint: it restores the data position together with the weights.",
     )

@@ -1,4 +1,4 @@
-"""The types that connect sources, which know formats, with the loader, which knows none."""
+"""Define the types between sources, which read formats, and the loader, which is the same for all formats."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 def silent(_done: int, _total: int) -> None:
-    """Progress that nobody sees."""
+    """Report progress to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadSample:
-    """Takes the place of a sample that cannot be used: the batch masks its row. ``why`` is for a person.
+    """A sample that cannot be used: the batch masks its row. ``why`` is a text for people.
 
-    A sample that a filter left out on purpose is ``filtered``; it is not counted as bad.
+    A sample that a filter excluded is ``filtered``; it is not counted as bad.
     """
 
     why: str
@@ -30,19 +30,19 @@ class BadSample:
 
 
 class Transform(Protocol):
-    """Transforms samples, each in its place."""
+    """Transforms samples, each in its position."""
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int, /) -> list[Any]:
-        """Return the samples with these ids after all that is done to them in an epoch; a Bad stays as it is."""
+        """Return the samples with these ids after all transforms of an epoch; a BadSample stays as it is."""
 
 
 class Rows(Protocol):
-    """The samples of one block in memory; decoded when they are taken."""
+    """The samples of one block in memory; decoded when ``take`` is called."""
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
         """Return the samples of these rows of the block (0: its first, ``skip`` or not), in this order.
 
-        Each is what the source is of (a dict of columns, a str, ...), or Bad where it cannot be decoded.
+        Each has the type of the source (a dict of columns, a str, ...), or is a BadSample where it cannot be decoded.
         """
 
 
@@ -59,20 +59,20 @@ class GatheredRows(Rows, Protocol):
 
     @property
     def gatherer(self) -> Gatherer:
-        """What decodes them."""
+        """The decoder of these rows."""
 
     def positions(self) -> NDArray[np.int64]:
-        """Return where each row of the block is, as ``gatherer`` reads it."""
+        """Return the position of each row of the block, as ``gatherer`` reads it."""
 
 
 class Reader(Protocol):
     """An opened source. Safe for threads."""
 
     def read(self, block: int) -> Rows:
-        """Read one block of the index. Raises DataError: damaged, changed since it was indexed, gone."""
+        """Read one block of the index. Raises DataError where it is damaged, has changed, or is deleted."""
 
     def hint(self, block: int) -> bool:
-        """Return True, and have the system fetch the block, if reading it is so fast that no thread should do it."""
+        """Prefetch the block with the system, if reading it needs no thread; return whether it does not."""
 
     @property
     def bytes_read(self) -> int:
@@ -80,26 +80,28 @@ class Reader(Protocol):
 
 
 class Source(Protocol):
-    """Where samples come from. Holds no open file; the same on every rank."""
+    """A source of samples. Holds no open file; the same on every rank."""
 
     @property
     def where(self) -> str:
-        """The source as a person would write it."""
+        """The source as a user would write it."""
 
     def index(self, *, progress: Progress = silent) -> Index:
-        """Return its index, from the cache if nothing has changed. One rank calls this."""
+        """Return the source's index, from the cache if nothing has changed. One rank calls this."""
 
     def open(self, index: Index) -> Reader:
-        """Open it for reading blocks of this index."""
+        """Open the source for reading blocks of this index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantees:
-    """``complete``: every sample is read once, by one rank. ``equal_steps``: every rank takes as many samples.
+    """The guarantees of a loader.
 
-    ``known_length``: how many is known before the first. ``elastic``: the order is that of any number of ranks, and a
-    state may go on with another. ``exact_resume``: a state goes on behind the last sample that was taken.
-    ``reads_its_part``: a rank reads 1/N of the data. ``but`` says, for a person, why something is not kept.
+    ``complete``: every sample is read once, by one rank. ``equal_steps``: every rank takes the same number of samples.
+    ``known_length``: that number is known before the first. ``elastic``: the order does not depend on the number of
+    ranks, and a state can be restored with another number. ``exact_resume``: a restored state continues after the last
+    sample that was taken. ``reads_its_part``: a rank reads 1/N of the data. ``but`` is the reason, for people, why one
+    of them does not hold.
     """
 
     complete: bool

@@ -22,10 +22,10 @@ class Batch(Mapping[str, Column]):
     """This rank's rows of a global batch, as columns: arrays whose first dimension is the rows, or lists of values.
 
     Numbers and arrays make arrays (Python's int: int64, float: float64), all else lists. ``mask`` is False for rows
-    that hold no sample: padding behind the last one, samples that were filtered out or could not be used; their values
-    are zeros, empty strings, or None. ``ids`` are the samples' numbers in the data set, -1 for padding; of packed rows,
-    the numbers of all samples that end in them. ``rows`` are the rows' numbers in the global batch, ``step`` its number
-    in the epoch.
+    without a sample: padding after the last sample, samples that a filter excluded or that could not be used; their
+    values are zeros, empty strings, or None. ``ids`` are the samples' numbers in the data set, -1 for padding; of
+    packed rows, the numbers of all samples that end in them. ``rows`` are the rows' numbers in the global batch,
+    ``step`` is the batch's number in the epoch.
     """
 
     columns: dict[str, Column]
@@ -43,31 +43,33 @@ class Batch(Mapping[str, Column]):
         return iter(self.columns)
 
     def __len__(self) -> int:
-        """The number of columns."""
+        """Return the number of columns."""
         return len(self.columns)
 
     def to_jax(self, where: Any, *, mask: str = "mask") -> dict[str, Any]:
-        """Return the global batch as jax.Arrays; no row travels between ranks, and no rank waits for another.
+        """Return the global batch as jax.Arrays. No row is sent between ranks, and no rank waits for another.
 
-        ``where`` is what cuts the batch: a NamedSharding, or a (mesh, axis names). The mask is in it by the name
-        ``mask``. Columns that are lists stay this rank's. Raises BatchMismatch where the rows are not those that this
-        process' devices hold: then give the loader the same ``rows=where``.
+        ``where`` is the sharding of the batch: a NamedSharding, or a (mesh, axis names). ``mask`` names the column of
+        the mask. Columns that are lists stay local. Raises BatchMismatch where the rows are not those of this process'
+        devices: then give the loader the same ``rows=where``.
         """
         arrays, lists = self._with_mask(mask)
         return {**backend("jax").to_jax(arrays, self.rows, where, self.global_batch), **lists}
 
     def to(self, device: Any) -> dict[str, Any]:
-        """Return ``to_torch(device)``: what Lightning asks of each batch before a training step.
+        """Return ``to_torch(device)``, which Lightning calls for each batch before a training step.
 
-        Raises DataError where no gradients are computed. Lightning breaks evaluations off (after two batches, to begin
-        with), and a loader goes on where it was stopped: the next evaluation would read the rest alone.
+        Raises DataError where no gradients are computed. Lightning stops evaluations early (the first after two
+        batches), and a loader continues where it was stopped: the next evaluation would read only the remaining
+        batches.
         """
         return backend("torch").to_training(self, device)  # type: ignore[no-any-return]
 
     def to_torch(self, device: Any = None, *, pin_memory: bool = False, mask: str = "mask") -> dict[str, Any]:
-        """Return this rank's rows as tensors, and the mask by the name ``mask``; columns that are lists stay lists.
+        """Return this rank's rows as tensors, and the mask as the column ``mask``; columns that are lists stay lists.
 
-        On ``device``, or where they are, sharing memory. With ``pin_memory`` the copy is under way on return.
+        On ``device``, or, by default, on the CPU, sharing memory. With ``pin_memory`` the copy is in progress on
+        return.
         """
         arrays, lists = self._with_mask(mask)
         return {**backend("torch").to_torch(arrays, device, pin_memory=pin_memory), **lists}
@@ -81,9 +83,9 @@ class Batch(Mapping[str, Column]):
 
 
 class Collator:
-    """Makes columns of samples. A column is an array, of one kind of value, or a list: in all batches, on all ranks.
+    """Makes columns of samples. A column is an array of one type, or a list: in all batches, on all ranks.
 
-    ``example`` returns a sample that can be used; it is called where none was seen before a row without one.
+    ``example`` returns a usable sample; it is called for a row without a sample before the first usable one.
     """
 
     def __init__(self, example: Callable[[], Any]) -> None:
@@ -91,7 +93,7 @@ class Collator:
         self._blank: dict[str, Any] = {}
 
     def columns(self, samples: Sequence[Any], ids: NDArray[np.int64]) -> tuple[dict[str, Column], NDArray[np.bool_]]:
-        """Return the columns of samples, and their mask. Raises DataError for samples that do not fit together."""
+        """Return the columns of samples, and their mask. Raises DataError for samples of different columns or types."""
         kinds = set(map(type, samples))
         good = (
             np.array([not isinstance(sample, BadSample) for sample in samples])
@@ -189,7 +191,7 @@ def _array_of(value: Any, name: str, sample: int) -> Any:
 
 
 def _blank(value: Any) -> Any:
-    """Return what stands in a masked row."""
+    """Return the value of a masked row."""
     if isinstance(value, np.ndarray):
         return np.zeros_like(value)
     if isinstance(value, np.generic):

@@ -1,4 +1,4 @@
-"""Samples located in blocks that are in memory, and decoded when they are needed."""
+"""Hold the places of samples in blocks that are in memory, and decode the samples."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockSamples:
-    """Where samples are: the one with ``ids[i]`` is at ``positions[i]`` of ``blocks[keys[i]]``; all are -1 for padding.
+    """The places of samples: the one with ``ids[i]`` is at ``positions[i]`` of ``blocks[keys[i]]``; -1 for padding.
 
-    The arrays have one shape. A spot is what ``Rows.positions`` says, else the number of a row.
+    The arrays have one shape. A position is that of ``Rows.positions``, or else the number of a row.
     """
 
     keys: Ids
@@ -31,7 +31,7 @@ class BlockSamples:
 
 
 def join_samples(parts: Sequence[BlockSamples]) -> BlockSamples:
-    """Return what was found in several streams as one, joined along the last dimension."""
+    """Join the samples of several streams along the last dimension."""
     if len(parts) == 1:
         return parts[0]
     keys, positions, ids = (
@@ -44,8 +44,8 @@ def join_samples(parts: Sequence[BlockSamples]) -> BlockSamples:
 class Decoder:
     """Decodes samples of blocks.
 
-    With ``any_order``, which sample follows which does not matter, so a few at a time are as well, and lie in the
-    processor's cache until they are in a batch; else a block is gone to once for all that is needed of it.
+    With ``any_order``, the order of decoding does not matter, so a few samples at a time stay in the processor's cache
+    until they are in a batch; otherwise each block is decoded once for all samples that are needed of it.
     """
 
     def __init__(self, blocks: Mapping[int, Rows]) -> None:
@@ -55,7 +55,7 @@ class Decoder:
         self.any_order = None not in self._kinds
 
     def samples(self, keys: Ids, positions: Ids) -> list[Any]:
-        """Return the samples at these places, PADDING where a key is -1; arrays of one dimension."""
+        """Return the samples at these positions, PADDING where a key is -1; arrays of one dimension."""
         if len(self._kinds) == 1 and keys.min(initial=0) >= 0:
             ((gatherer, blocks),) = self._kinds.items()
             return _gathered(gatherer, blocks, keys, positions)

@@ -1,4 +1,4 @@
-"""``allranks.Dataset``: what is read, how it is transformed, and how it is batched."""
+"""Define ``allranks.Dataset``: the samples, their transforms, and how they are batched."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from allranks.world.detect import current
 class Dataset(Recipe):
     """Samples of files, in an order that ``seed`` and epoch decide; no method reads anything before ``loader``.
 
-    Every method returns a new data set. What a data set gives is the same on any number of ranks: docs/data.md has the
+    Every method returns a new data set. The batches are the same on any number of ranks: docs/data.md has the
     guarantees and how they are kept.
     """
 
@@ -46,7 +46,7 @@ class Dataset(Recipe):
 
     @classmethod
     def parquet(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
-        """Rows of Parquet files, of which ``columns`` alone are read if they are given: a sample is a dict."""
+        """Rows of Parquet files, with ``columns`` alone if given: a sample is a dict."""
         return cls.of(source("parquet", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
@@ -68,35 +68,36 @@ class Dataset(Recipe):
     def huggingface(
         cls, dataset: Any, *, streaming: bool = False, seed: int = 0, shuffle: bool = True, **options: Any
     ) -> Dataset:
-        """A map-style ``datasets.Dataset``, whose Arrow table is read as it is: a sample is a dict.
+        """A map-style ``datasets.Dataset``, read from its Arrow table: a sample is a dict.
 
-        Or what ``datasets.load_dataset`` takes, a name with ``streaming=True`` (``split=``, ``name=``, ``revision=``,
-        ``data_files=``, ...): its files of Parquet, JSON lines, text or Arrow are read where they are, each rank its
-        part, with all guarantees. What the plan cannot read so is refused, and the error says why.
+        Or the arguments of ``datasets.load_dataset``, a name with ``streaming=True`` (``split=``, ``name=``,
+        ``revision=``, ``data_files=``, ...): the plan reads its files of Parquet, JSON lines, text or Arrow directly,
+        each rank its part, with all guarantees. Raises DataError, with the reason, for a data set that the plan cannot
+        read.
         """
         return cls.of(source("huggingface", dataset, streaming=streaming, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def sequence(cls, samples: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
-        """Anything with a length and items: a list, an array, a map-style torch Dataset; the same on every rank.
+        """Any object with a length and items: a list, an array, a map-style torch Dataset; the same on every rank.
 
-        A few samples are compared over the ranks: ``compare=False`` leaves that out.
+        A few samples are compared over the ranks; ``compare=False`` skips that.
         """
         return cls.of(source("sequence", samples, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def of(cls, origin: Source, *, seed: int = 0, shuffle: bool = True) -> Dataset:
-        """A source of your own."""
+        """Samples of a user's own source."""
         return cls((Part(origin),), seed, shuffle)
 
     @classmethod
     def mix(
         cls, weights: Mapping[Dataset, float] | Sequence[tuple[Dataset, float]], *, seed: int = 0, stop: Stop = "first"
     ) -> Dataset:
-        """Several data sets in one, each with its own maps and filters: of 2,048 samples as many as its weight says.
+        """Several data sets in one, each with its own maps and filters: of 2,048 samples, a part by its weight each.
 
-        An epoch ends where the ``first`` of them, by the weights, has been read, or where ``all`` have been; one that
-        ends earlier begins again. Shuffled, if the first of them is.
+        An epoch ends where the ``first`` of them, by the weights, has been read, or where ``all`` have been; a shorter
+        one begins again. Shuffled, if the first of them is.
         """
         pairs = list(weights.items() if isinstance(weights, Mapping) else weights)
         whole = [one for one, _ in pairs if len(one.parts) > 1 or one.batching is not None]
@@ -119,11 +120,12 @@ class Dataset(Recipe):
         batched: bool | None = None,
         on_error: OnError = "raise",
     ) -> Dataset:
-        """Put ``fn(sample)`` in every sample's place, in ``workers`` processes (0: in this one), in order.
+        """Replace every sample by ``fn(sample)``, in ``workers`` processes (0: in this one), in order.
 
         ``random``: ``fn(sample, rng)`` also gets a numpy Generator of the sample's own, the same for a seed, epoch and
-        sample on whatever rank. ``batched``: it gets and returns lists, and must treat each sample by itself.
-        ``on_error="mask"`` masks the row of a sample for which it raises, and counts it; the others do not move.
+        sample on any rank. ``batched``: it gets and returns lists, and must treat each sample by itself.
+        ``on_error="mask"`` masks the row of a sample for which it raises, and counts the sample; the others do not
+        move.
         """
         return self._with(Map(fn, random, batched, on_error), workers)
 
@@ -136,7 +138,7 @@ class Dataset(Recipe):
         return self._cut(0, count)
 
     def skip(self, count: int) -> Dataset:
-        """Leave out the first ``count`` samples in the order of the files, of all ranks together."""
+        """Skip the first ``count`` samples in the order of the files, of all ranks together."""
         return self._cut(count, None)
 
     def pack(
@@ -149,12 +151,12 @@ class Dataset(Recipe):
         eos_id: int | None = None,
         long: Long = "split",
     ) -> Dataset:
-        """Make rows of ``length`` tokens of samples whose ``column`` is an array of tokens; the last but for .batch.
+        """Pack samples, whose ``column`` is an array of tokens, into rows of ``length``; the last call before .batch.
 
-        A batch then has ``tokens``, ``segment_ids`` (from 1 on in each row, 0 for padding) and ``positions``, all int32
-        (rows, length). ``split``: samples one after the other, cut where a row is full. ``best-fit``: whole samples in
-        the row with the least space for them; a longer one is split, or cut by ``long="truncate"``. ``eos_id`` ends
-        every sample.
+        A batch then has ``tokens``, ``segment_ids`` (from 1 in each row, 0 for padding) and ``positions``, all int32
+        (rows, length). ``split``: samples one after the other, cut where a row is full. ``best-fit``: complete samples,
+        each in the row with the least space for it; a longer one is split, or cut by ``long="truncate"``. ``eos_id``
+        ends every sample.
         """
         packing = Packing(length, method, pad_id, eos_id, long)
         return replace(self, packing=packing, column=column)
@@ -170,8 +172,8 @@ class Dataset(Recipe):
     ) -> Dataset:
         """Make batches of ``global_batch`` rows, over all ranks.
 
-        ``tail`` says what becomes of the samples behind the last whole batch: they make one with masked rows
-        (``pad``), or are dropped. ``streams`` (a divisor of the batch) and ``window`` (blocks) trade the quality of the
+        ``tail`` decides about the samples after the last full batch: they make one with masked rows (``pad``), or are
+        dropped (``drop``). ``streams`` (a divisor of the batch) and ``window`` (blocks) trade the quality of the
         shuffle against reading and memory; docs/data.md says how they are chosen. ``lanes`` is the old name of
         ``streams``.
         """
@@ -191,16 +193,16 @@ class Dataset(Recipe):
         rank: int | None = None,
         size: int | None = None,
     ) -> Loader | PackedLoader:
-        """Open it for this rank. **Every rank must call**: rank 0 indexes the files, and all agree before step 0.
+        """Open the data set on this rank. **Every rank must call**: rank 0 indexes the files; all agree before step 0.
 
-        ``world`` is by default the one that ``allranks.init()`` made. ``rows`` is what cuts the batch, where rows do
-        not follow the ranks: a jax.sharding.NamedSharding, or a (mesh, axis names) of jax or torch; a rank then has the
-        rows of its devices. ``prefetch`` batches are prepared ahead. ``state`` is what ``loader.state()`` put into a
+        ``world`` is by default that of ``allranks.init()``. ``rows`` is the sharding of the batch, where rows do not
+        follow the ranks: a jax.sharding.NamedSharding, or a (mesh, axis names) of jax or torch; a rank then has the
+        rows of its devices. ``prefetch`` batches are prepared ahead. ``state`` is a ``loader.state()`` from a
         checkpoint, of any world size. With ``rank`` and ``size`` instead of a world, a rank reads alone: nothing is
-        compared with others that there may be.
+        compared with other ranks.
 
-        Raises, on every rank: DataError, where the files, the state or the batch are not as they should be; Mismatch,
-        where the ranks do not read the same data; BatchMismatch, where their rows are not the global batch.
+        Raises, on every rank: DataError for a fault in the files, the state or the batch; Mismatch, where the ranks do
+        not read the same data; BatchMismatch, where their rows are not the global batch.
         """
         if rank is not None or size is not None:
             if world is not None or rows is not None or rank is None or size is None:

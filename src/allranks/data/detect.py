@@ -14,9 +14,9 @@ from allranks.world.base import World
 def rows_of(where: object, *, global_batch: int, world: World) -> tuple[int, ...]:
     """Return the rows of the global batch that this process must hold, ascending. Any rank may call it alone.
 
-    ``where`` is what cuts the batch: a jax.sharding.NamedSharding, a (jax or torch) mesh and the names of the axes that
-    cut the batch, as a pair, or a mesh of one axis. The rows are those of all of this process' devices. With None, the
-    rows follow the ranks. Raises DataError where the batch does not divide, listing what does.
+    ``where`` is the sharding of the batch: a jax.sharding.NamedSharding, a (mesh, axis names) of jax or torch, or a
+    mesh of one axis. The rows are those of all devices of this process. With None, the rows follow the ranks. Raises
+    DataError where the batch does not divide; the message lists the divisors.
     """
     if where is None:
         return tuple(rows_of_rank(world.rank, world.size, global_batch))

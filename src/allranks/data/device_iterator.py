@@ -1,4 +1,4 @@
-"""What all loaders have in common: batches on their way to devices, the state, and the audit."""
+"""Iterate over batches on their way to devices: the base of all loaders, with the state and the audit."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ B = TypeVar("B")
 
 
 def in_flight(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> Iterator[tuple[A, B]]:
-    """Yield every batch with what ``place`` makes of it, which may go on behind: ``ahead`` more are placed by then.
+    """Yield every batch with the result of ``place``, which may be asynchronous; ``ahead`` more are placed by then.
 
-    A batch is taken when it is yielded: who counts what was trained on counts there, not in ``batches``.
+    A batch is counted when it is yielded, not in ``batches``.
     """
     placed: deque[tuple[A, B]] = deque()
     for batch in batches:
@@ -35,21 +35,20 @@ def in_flight(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> I
 
 
 class LoaderAudit(Protocol):
-    """What every loader asks of who looks at what is taken."""
+    """The audit of a loader."""
 
     def counts(self, rows: Sequence[int], /) -> NDArray[np.bool_]:
-        """Return which of a rank's rows it counts: those that several hold are counted by one of them."""
+        """Return which of a rank's rows it counts: a row that several ranks hold is counted by one of them."""
 
     def verify(self) -> Sum:
-        """Prove what was taken until now. Collective. Raises LedgerMismatch."""
+        """Prove that the samples taken so far are those of the plan. Collective. Raises LedgerMismatch."""
 
     def snapshot(self, epoch: int, depth: int, /) -> Snapshot:
         """Return the state of the loader at a place."""
 
 
 class DeviceIterator(ABC):
-    """What loaders have in common: batches as they are, or as arrays that are being copied while a step is computed;
-    where they stand, and the proof of it."""
+    """The base of all loaders: batches as they are, or as arrays that are copied while a step is computed."""
 
     rows: Sequence[int]
     _plan: Plan
@@ -59,45 +58,45 @@ class DeviceIterator(ABC):
 
     @property
     def epoch(self) -> int:
-        """Which epoch this is, from 0 on."""
+        """The number of this epoch, from 0."""
         return self._plan.epoch
 
     @property
     def step(self) -> int:
-        """How many batches of this epoch were taken."""
+        """The number of batches of this epoch that were taken."""
         return self._step
 
     @property
     def counted(self) -> NDArray[np.bool_]:
-        """Which of this rank's rows it counts: rows that several ranks hold are counted by one of them.
+        """Which of this rank's rows it counts: a row that several ranks hold is counted by one of them.
 
-        What is added up over the ranks, as by ``masked_mean``, is to be masked by ``batch.mask & loader.counted``.
+        Mask a sum over the ranks, as of ``masked_mean``, by ``batch.mask & loader.counted``.
         """
         return self._audit.counts(self.rows)
 
     def state(self) -> Snapshot:
-        """Return where this loader stands, for a checkpoint: ``extra={"data": loader.state()}``. Cheap; local.
+        """Return this loader's position, for a checkpoint: ``extra={"data": loader.state()}``. Cheap; local.
 
-        ``allranks.Checkpointer`` makes it whole when it saves; for other checkpoints store ``state().gathered()``,
-        which every rank must call.
+        ``allranks.Checkpointer`` gathers it from all ranks when it saves; for other checkpoints store
+        ``state().gathered()``, which every rank must call.
         """
         return self._audit.snapshot(self.epoch, self._step * self._plan.layout.depth_of_step)
 
     def audit(self) -> Sum:
-        """Prove that what all ranks took of this epoch until now is what was planned; **every rank must call**.
+        """Prove that the samples that all ranks took of this epoch are those of the plan. **Every rank must call.**
 
         Returns how many samples that are, the sum of their mixed ids, and how many of them could not be used. Raises
-        LedgerMismatch on every rank, with the ranks, steps and samples where it is not.
+        LedgerMismatch on every rank, with the ranks, steps and samples that differ.
         """
         return self._audit.verify()
 
     def close(self) -> None:
-        """End threads and workers. What was taken stays taken."""
+        """End threads and workers. The count of samples stays as it is."""
         self._close()
 
     @abstractmethod
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
-        """Yield what ``place`` makes of every batch to the end of the epoch; a batch is taken when it is yielded."""
+        """Yield the result of ``place`` for every batch of the epoch; a batch is counted when it is yielded."""
 
     def __iter__(self) -> Iterator[Batch]:
         return _stamped(self._each(lambda batch: batch, ahead=0))
@@ -105,8 +104,8 @@ class DeviceIterator(ABC):
     def to_jax(self, where: Any, *, ahead: int = 2, mask: str = "mask") -> Iterator[dict[str, Any]]:
         """Iterate as over the loader, and yield each batch as ``Batch.to_jax(where)`` makes it.
 
-        ``ahead`` more are on their way to the devices while one is computed on. They are not taken before they are
-        yielded, so ``state`` is right at every step. ``ahead`` is the same on every rank.
+        ``ahead`` more are copied to the devices while one is in use. They are not counted before they are yielded, so
+        ``state`` is right at every step. ``ahead`` is the same on every rank.
         """
         return _stamped(self._each(lambda batch: batch.to_jax(where, mask=mask), ahead=_checked(ahead)))
 
@@ -115,8 +114,8 @@ class DeviceIterator(ABC):
     ) -> Iterator[dict[str, Any]]:
         """Iterate as over the loader, and yield each batch as ``Batch.to_torch(device)`` makes it.
 
-        With ``pin_memory``, ``ahead`` more are on their way to the device while one is computed on. They are not taken
-        before they are yielded, so ``state`` is right at every step. ``ahead`` is the same on every rank.
+        With ``pin_memory``, ``ahead`` more are copied to the device while one is in use. They are not counted before
+        they are yielded, so ``state`` is right at every step. ``ahead`` is the same on every rank.
         """
         placed = self._each(
             lambda batch: batch.to_torch(device, pin_memory=pin_memory, mask=mask), ahead=_checked(ahead)
@@ -125,7 +124,7 @@ class DeviceIterator(ABC):
 
 
 def _stamped(batches: Iterator[B]) -> Iterator[B]:
-    """Have whoever watches this rank know that it waits for data, and not for other ranks."""
+    """Record for the hang detection that this rank waits for data, not for other ranks."""
     while True:
         with progress.inside("data", "the next batch"):
             batch = next(batches, None)

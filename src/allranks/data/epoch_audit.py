@@ -1,4 +1,4 @@
-"""Count every batch that is taken: over all ranks, or on one rank alone."""
+"""Count every batch that is taken, over all ranks or on one rank alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allranks.data import audit, gaps
 from allranks.data.agreement import Shares
 from allranks.data.batch import Column
 from allranks.data.ledger import Ledger, Sum, sums
-from allranks.data.pipeline import Taken
+from allranks.data.pipeline import CountedBatch
 from allranks.data.plan import Plan
 from allranks.data.snapshot import Snapshot, state_of_one
 from allranks.data.start import compare_shared_rows, row_hashes
@@ -21,7 +21,7 @@ from allranks.world.base import World
 
 
 class SharedAudit:
-    """All ranks. Each row of the global batch is counted by one of those that hold it; the others count copies."""
+    """The audit of all ranks. Each row of the batch is counted by one rank that holds it; the others count copies."""
 
     def __init__(self, world: World, shares: Shares) -> None:
         self._world, self._shares = world, shares
@@ -38,19 +38,19 @@ class SharedAudit:
         self._ledger = Ledger(plan.steps, [rows[at] for at in self._counted], begin=step, seen=seen)
         self._copies = Ledger(plan.steps, [rows[at] for at in self._copied], begin=step) if len(self._copied) else None
 
-    def take(self, taken: Taken) -> None:
-        batch = taken.batch
+    def record(self, counted: CountedBatch) -> None:
+        batch = counted.batch
         if self._to_compare:
             self._to_compare = False
-            self._compare(taken)
+            self._compare(counted)
         if self._copies is None:
-            self._ledger.take(batch.step, *taken.sum, batch.ids)
+            self._ledger.record(batch.step, *counted.sum, batch.ids)
             return
         for ledger, places in ((self._ledger, self._counted), (self._copies, self._copied)):
             ids = batch.ids[places]
             count, mixed = sums(ids[None])
             unusable = int((~batch.mask[places] & (ids >= 0)).sum())
-            ledger.take(batch.step, count[0], mixed[0], unusable, ids)
+            ledger.record(batch.step, count[0], mixed[0], unusable, ids)
 
     def verify(self) -> Sum:
         return audit.verify(self._world, self._plan, self._ledger, copies=self._copies)
@@ -59,10 +59,10 @@ class SharedAudit:
         ledger = self._ledger
         return Snapshot(self._world, epoch, depth, self._plan.facts(), ledger.total, ledger.seen)
 
-    def _compare(self, taken: Taken) -> None:
+    def _compare(self, counted: CountedBatch) -> None:
         shared = set(self._shares.shared)
         places = [at for at, row in enumerate(self._shares.rows) if row in shared]
-        columns = {name: _some(column, places) for name, column in taken.batch.columns.items()}
+        columns = {name: _some(column, places) for name, column in counted.batch.columns.items()}
         hashes = row_hashes(columns) if places else np.empty(0, np.uint64)
         compare_shared_rows(self._world, self._shares.shared, hashes)
 
@@ -76,7 +76,7 @@ def _some(column: Column, places: Sequence[int]) -> NDArray[Any]:
 
 
 class LocalAudit:
-    """A rank of a world that is not there: what it takes is compared with its own part of the plan."""
+    """The audit of a rank that reads alone: the samples that it takes are compared with its part of the plan."""
 
     def __init__(self, rows: Sequence[int], rank: int) -> None:
         self._rows, self._rank = rows, rank
@@ -88,14 +88,14 @@ class LocalAudit:
         self._plan = plan
         self._ledger = Ledger(plan.steps, self._rows, begin=step, seen=seen)
 
-    def take(self, taken: Taken) -> None:
-        self._ledger.take(taken.batch.step, *taken.sum, taken.batch.ids)
+    def record(self, counted: CountedBatch) -> None:
+        self._ledger.record(counted.batch.step, *counted.sum, counted.batch.ids)
 
     def verify(self) -> Sum:
         found = gaps.gaps(self._plan, self._ledger, self._rank)
         if found:
             raise LedgerMismatch(
-                f"rank {self._rank}: the ledger of epoch {self._plan.epoch}: {gaps.in_words(found[0])}.", gaps=found
+                f"rank {self._rank}: the ledger of epoch {self._plan.epoch}: {gaps.describe_gap(found[0])}.", gaps=found
             )
         return self._ledger.total
 

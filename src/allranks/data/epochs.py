@@ -4,10 +4,10 @@ Loops begin epochs in three ways: by ``set_epoch`` with the number of the data's
 that counts from 0 in every process, as Accelerate does; or by another iteration alone. The rules, in this order:
 
 1. ``set_epoch(n)`` names the epoch of the next iteration. In a resumed program a first n of 0 means the epoch in which
-   the state goes on, and later numbers count from there.
-2. The first iteration goes on where the state was taken; at the end of an epoch, with the next one.
-3. An iteration from which at most one batch was taken was a look: the next one begins at the same place. Of an epoch
-   that has ended nothing is left to take: there it was a look if it was never asked for a batch.
+   the state continues, and later numbers count from there.
+2. The first iteration continues where the state was taken; at the end of an epoch, with the next one.
+3. An iteration from which at most one batch was taken was a trial: the next one begins at the same place. An epoch that
+   has ended has no batch left: there it was a trial if no batch was requested.
 4. Every other iteration is followed by the next epoch.
 """
 
@@ -24,7 +24,7 @@ def _always() -> bool:
 
 
 class Epochs:
-    """The epochs of one rank. ``steps`` is how many an epoch has, ``epoch`` and ``step`` say where the state goes on.
+    """The epochs of one rank. ``steps`` is an epoch's length; ``epoch`` and ``step`` are where the state continues.
 
     ``place`` holds epoch and first step of the iteration: two integers that may be in memory which processes share.
     """
@@ -35,18 +35,18 @@ class Epochs:
         self.load(epoch, step)
 
     def load(self, epoch: int, step: int) -> None:
-        """Go on behind the first ``step`` steps of an epoch, whatever was read before."""
+        """Continue after the first ``step`` steps of an epoch, whatever was read before."""
         self.resumed = (epoch, step)
         self._place[0], self._place[1] = epoch, step
         self._named: int | None = None  # the epoch of the next iteration, as set_epoch named it
         self._shift: int | None = None  # what is added to the numbers that set_epoch is given
-        self._taken: Callable[[], int] | None = None  # how many batches the latest iteration has handed out
-        self._asked = _always  # whether it was asked for any
+        self._count_taken: Callable[[], int] | None = None  # how many batches the latest iteration has handed out
+        self._has_started = _always  # whether it was asked for any
 
     @property
     def begun(self) -> bool:
-        """Whether there was an iteration."""
-        return self._taken is not None
+        """Whether an iteration has begun."""
+        return self._count_taken is not None
 
     @property
     def place(self) -> tuple[int, int]:
@@ -55,11 +55,11 @@ class Epochs:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the loop is in: that of the next iteration, if it was named or is the first."""
-        return self.next()[0] if self._named is not None or self._taken is None else self.place[0]
+        """The epoch of the loop: that of the next iteration, if it was named or is the first."""
+        return self.next()[0] if self._named is not None or self._count_taken is None else self.place[0]
 
     def set_epoch(self, number: int) -> None:
-        """Name the epoch of the next iteration. Raises DataError for one before the state's."""
+        """Set the epoch of the next iteration. Raises DataError for one before the state's."""
         first = self.resumed[0]
         if self._shift is None:
             self._shift = self._after(*self.resumed)[0] if number == 0 < first else 0
@@ -69,7 +69,7 @@ class Epochs:
                 f"set_epoch({number}): the state goes on in epoch {first}, and this epoch is before it.",
                 remedy="Begin the loop with the epoch of the state, `range(sampler.epoch, epochs)`, or with 0.",
             )
-        has_begun = self._taken is not None and epoch == self.place[0] and not self._taken()
+        has_begun = self._count_taken is not None and epoch == self.place[0] and not self._count_taken()
         self._named = None if has_begun else epoch  # Lightning names an epoch once more after it has begun
 
     def next(self) -> tuple[int, int]:
@@ -77,48 +77,48 @@ class Epochs:
         if self._named is not None:
             return self._named, self.first(self._named)
         epoch, first = self.place
-        if self._taken is None:
+        if self._count_taken is None:
             return self._after(epoch, first)
-        taken = self._taken()
-        if taken < 2 and (first + taken < self._steps or not self._asked()):
+        taken = self._count_taken()
+        if taken < 2 and (first + taken < self._steps or not self._has_started()):
             return epoch, first
         return epoch + 1, 0
 
     def number(self) -> int:
-        """Return what ``set_epoch`` would have to be given to name the next iteration's epoch."""
+        """Return the argument of ``set_epoch`` that would name the next iteration's epoch."""
         return self.next()[0] - (self._shift or 0)
 
-    def begin(self, taken: Callable[[], int], asked: Callable[[], bool] | None = None) -> tuple[int, int]:
+    def begin(self, count_taken: Callable[[], int], has_started: Callable[[], bool] | None = None) -> tuple[int, int]:
         """Begin the next iteration, and return its place.
 
-        ``taken()`` is how many batches it has handed out, ``asked()`` whether it was asked for any, if that is known.
+        ``count_taken()`` is how many batches it has yielded, ``has_started()`` whether a batch was requested, if known.
         """
         self._place[0], self._place[1] = place = self.next()
-        self._named, self._taken, self._asked = None, taken, asked or _always
+        self._named, self._count_taken, self._has_started = None, count_taken, has_started or _always
         return place
 
-    def follow(self, taken: Callable[[], int]) -> None:
-        """Have the latest iteration counted by who hands its batches out."""
-        self._taken = taken
+    def follow(self, count_taken: Callable[[], int]) -> None:
+        """Replace the count of the latest iteration by that of another iterator, which yields its batches."""
+        self._count_taken = count_taken
 
     def now(self) -> tuple[int, int]:
-        """Return the epoch that the loop is in, and how many of its steps were taken."""
-        if self._named is not None or self._taken is None:
+        """Return the epoch of the loop, and how many of its steps were taken."""
+        if self._named is not None or self._count_taken is None:
             return self.next()
         epoch, first = self.place
-        return epoch, min(first + self._taken(), self._steps)
+        return epoch, min(first + self._count_taken(), self._steps)
 
     def of(self, step: int) -> int:
         """Return the epoch of which ``step`` steps were taken: the next one, where one has ended and ``step`` is 0."""
-        ended = self._named is None and self._taken is not None and self.now()[1] >= self._steps
+        ended = self._named is None and self._count_taken is not None and self.now()[1] >= self._steps
         return self.place[0] + 1 if ended and not step else self.epoch
 
     def first(self, epoch: int) -> int:
-        """Return the step that an epoch begins with: not 0 for the one that the state is of."""
+        """Return the first step of an epoch: not 0 for the epoch of the state."""
         return self.resumed[1] if epoch == self.resumed[0] else 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_taken": None, "_asked": _always}  # another process counts for itself
+        return {**self.__dict__, "_count_taken": None, "_has_started": _always}  # another process counts for itself
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:
         return (epoch, step) if step < self._steps else (epoch + 1, 0)

@@ -1,7 +1,7 @@
-"""Find the steps and samples where what a rank took differs from the plan. Pure.
+"""Find the steps and samples where a rank's ledger differs from the plan. Pure.
 
-The mixing of ids can be undone, so where one sample is lost, read twice or replaced by another, the difference of two
-sums names it. For more than that, the rank's own record of its last batches does.
+The mixing of ids can be undone, so where one sample is missing, read twice or replaced by another, the difference of
+two sums names it. For more than that, the rank's record of its last batches does.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _MOST_GAPS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Steps ``begin`` to ``end`` of a rank are not as planned.
+    """Steps ``begin`` to ``end`` of a rank that differ from the plan.
 
-    ``lost`` are ids that were planned and not taken, ``extra`` the reverse; both empty where nobody knows.
+    ``missing`` are ids that were planned and not taken, ``extra`` the reverse; both empty where they are not known.
     """
 
     rank: int
     begin: int
     end: int
-    lost: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
     extra: tuple[int, ...] = ()
 
 
 def gaps(plan: Plan, ledger: Ledger, rank: int) -> list[Gap]:
-    """Return the intervals of steps in which what this rank took is not what the plan has for its rows."""
+    """Return the intervals of steps in which the samples of this rank differ from the plan's for its rows."""
     found: list[Gap] = []
     many = ledger.interval
     for begin, ids in step_chunks(plan, ledger.rows, ledger.begin, ledger.end, interval=many):
         end = begin + len(ids)
-        counts, sums = ledger.taken(begin, end)
+        counts, sums = ledger.sums_of_steps(begin, end)
         taken = ids >= 0
         edges = np.maximum(np.arange(begin // many, -(-end // many)) * many - begin, 0)
         wanted = np.add.reduceat(taken.sum(axis=1), edges)
@@ -58,34 +58,34 @@ def _gap(plan: Plan, ledger: Ledger, rank: int, ids: NDArray[np.int64], begin: i
     planned, end = ids[ids >= 0], begin + len(ids)
     known = ledger.ids(begin, end)
     if known is None:
-        lost, extra = _single(planned, sum_of(planned).minus(taken), plan.samples)
+        missing, extra = _single(planned, sum_of(planned).minus(taken), plan.samples)
     else:
         wanted, found = Counter(planned.tolist()), Counter(known.tolist())
-        lost, extra = tuple((wanted - found).elements()), tuple((found - wanted).elements())
-    return Gap(rank, begin, end, lost, extra)
+        missing, extra = tuple((wanted - found).elements()), tuple((found - wanted).elements())
+    return Gap(rank, begin, end, missing, extra)
 
 
-def _single(planned: NDArray[np.int64], missing: Sum, samples: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return which id is lost, and which extra, if that is one of either at most."""
-    rest = np.array([missing.mixed], np.uint64)
-    if missing.samples == 1:
-        lost = int(unmix(rest)[0])
-        return ((lost,), ()) if lost in planned else ((), ())
-    if missing.samples == -1:
+def _single(planned: NDArray[np.int64], difference: Sum, samples: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the missing id, and the extra id, if there is at most one of each."""
+    rest = np.array([difference.mixed], np.uint64)
+    if difference.samples == 1:
+        missing = int(unmix(rest)[0])
+        return ((missing,), ()) if missing in planned else ((), ())
+    if difference.samples == -1:
         extra = int(unmix(-rest)[0])
         return ((), (extra,)) if extra < samples else ((), ())
-    if missing.samples == 0:
+    if difference.samples == 0:
         others = unmix(mix(planned) - rest)
         at = np.flatnonzero(others < samples)
         return tuple(planned[at[:1]].tolist()), tuple(others[at[:1]].tolist())
     return (), ()
 
 
-def in_words(gap: Gap) -> str:
+def describe_gap(gap: Gap) -> str:
     """Return ``rank 1, step 512: lost sample 77, took sample 5 instead``."""
     steps = f"step {gap.begin}" if gap.end == gap.begin + 1 else f"steps {gap.begin}-{gap.end - 1}"
-    what = [f"lost {_samples(gap.lost)}"] if gap.lost else []
-    what += [f"took {_samples(gap.extra)} {'instead' if gap.lost else 'in excess'}"] if gap.extra else []
+    what = [f"lost {_samples(gap.missing)}"] if gap.missing else []
+    what += [f"took {_samples(gap.extra)} {'instead' if gap.missing else 'in excess'}"] if gap.extra else []
     return f"rank {gap.rank}, {steps}: {', '.join(what) or 'other samples than planned'}"
 
 

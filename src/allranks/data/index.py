@@ -1,4 +1,4 @@
-"""The index of a data set: files cut into blocks, each with a known number of samples."""
+"""Define the index of a data set: files cut into blocks, each with a known number of samples."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class SourceFile:
 class Index:
     """Blocks in the source's own order; block i is of ``files[file[i]]``, from ``begin[i]`` to ``end[i]``.
 
-    What begin and end count is the source's: bytes, row groups, rows. ``rows`` samples of it belong to the data set,
-    from the block's ``skip``-th on. ``check`` is XXH3-64 of the block's bytes, 0 where the format has its own
-    checks. A sample's *id* is its place in this order: 0 ... samples-1. ``note`` is what the source found out and must
-    know again to open it, on every rank; as it may say where the files are, the digest is not of it.
+    The unit of begin and end is the source's: bytes, row groups, rows. ``rows`` samples of it belong to the data set,
+    from the block's ``skip``-th. ``check`` is XXH3-64 of the block's bytes, 0 where the format has its own checks. A
+    sample's *id* is its number in this order: 0 ... samples-1. ``note`` is what the source needs to open the index
+    again, on every rank; as it may have paths, the digest is not of it.
     """
 
     kind: str
@@ -64,12 +64,12 @@ class Index:
         return cls(kind, tuple(files), **arrays)
 
     def __len__(self) -> int:
-        """The number of blocks."""
+        """Return the number of blocks."""
         return len(self.rows)
 
     @cached_property
     def first(self) -> NDArray[np.int64]:
-        """The id of each block's first sample, and behind them the number of samples."""
+        """The id of each block's first sample, then the number of samples."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.rows)])
 
     @property
@@ -83,11 +83,11 @@ class Index:
 
     @cached_property
     def digest(self) -> str:
-        """32 hexadecimal digits over all of it but the note."""
+        """32 hexadecimal digits over the index without its note."""
         return show(digest(replace(self, note="").encode()))
 
     def slice(self, start: int, stop: int) -> Index:
-        """Return the part that holds the samples with ids ``start`` to ``stop``, of all ranks together."""
+        """Return the part with the samples ``start`` to ``stop``, of all ranks together."""
         start, stop = max(0, min(start, self.samples)), max(0, min(stop, self.samples))
         low = np.clip(start - self.first[:-1], 0, self.rows)
         high = np.clip(stop - self.first[:-1], 0, self.rows)
@@ -105,7 +105,7 @@ class Index:
         )
 
     def encode(self) -> bytes:
-        """Return it as bytes: a line of JSON, then the columns."""
+        """Return the index as bytes: a line of JSON, then the columns."""
         head = {
             "format": FORMAT,
             "kind": self.kind,
@@ -119,7 +119,7 @@ class Index:
 
     @classmethod
     def decode(cls, data: bytes) -> Index:
-        """Return the index of ``encode``'s bytes. Raises DataError for others."""
+        """Return the index of ``encode``'s bytes. Raises DataError for other bytes."""
         line, _, rest = data.partition(b"\n")
         try:
             head = json.loads(line)

@@ -1,4 +1,4 @@
-"""This rank's share of samples that have a length and items: one sample for each rank in every round."""
+"""Divide samples that have a length and items over the ranks: one sample for each rank in every round."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from allranks.data.base import Guarantees
-from allranks.data.ledger import Sum, sum_of, sums, whole
+from allranks.data.ledger import Sum, sum_of, sum_of_range, sums
 from allranks.data.plan import EpochPlan, Tail, layout
 from allranks.data.shared_index import sample_facts
 from allranks.data.snapshot import Resume, Snapshot
@@ -19,11 +19,12 @@ _ROUNDS = 1024  # planned at once
 
 
 class IndexedShard:
-    """Made by ``allranks.shard``. The plan is one stream of samples; round after round, each rank takes one of it.
+    """This rank's share of samples that have a length and items. Made by ``allranks.shard``.
 
-    So the world's size decides nothing but who takes what, and a state goes on with any other. Iterating yields the
-    samples from here to the end of the epoch, and ends with the proof that the epoch was read once. ``len()`` is the
-    number of this rank's samples in a whole epoch, padding included.
+    The plan is one stream of samples; in every round each rank takes one of them. So the world's size decides only
+    which rank takes a sample, and a state can be restored with any other size. Iterating yields the samples to the end
+    of the epoch, and ends with the proof that the epoch was read once. ``len()`` is the number of this rank's samples
+    in an epoch, padding included.
     """
 
     _plan: EpochPlan
@@ -74,7 +75,7 @@ class IndexedShard:
 
     @property
     def epoch(self) -> int:
-        """Which epoch this is, from 0 on."""
+        """The number of this epoch, from 0."""
         return self._plan.epoch
 
     def __iter__(self) -> Iterator[Any]:
@@ -90,10 +91,10 @@ class IndexedShard:
         self._begin(self.epoch + 1, 0, Sum())
 
     def state(self) -> Snapshot:
-        """Return where this rank stands, for a checkpoint: ``extra={"data": shard.state()}``. Cheap; local.
+        """Return this rank's position, for a checkpoint: ``extra={"data": shard.state()}``. Cheap; local.
 
-        ``allranks.Checkpointer`` makes it whole when it saves; for other checkpoints store ``state().gathered()``,
-        which every rank must call.
+        ``allranks.Checkpointer`` gathers it from all ranks when it saves; for other checkpoints store
+        ``state().gathered()``, which every rank must call.
         """
         return Snapshot(self._world, self.epoch, self._depth, self._plan.facts(), self._taken, self._seen)
 
@@ -108,7 +109,7 @@ class IndexedShard:
     def _verify(self) -> None:
         """Prove that all ranks together took every sample once. Every rank must call."""
         world, many = self._world, self._plan.samples
-        share = whole(world.rank * many // world.size, (world.rank + 1) * many // world.size)
+        share = sum_of_range(world.rank * many // world.size, (world.rank + 1) * many // world.size)
         dropped = sum_of(self._plan.stream_ids(0, self._depth, many))
         said = [list(self._taken), list(share), list(self._seen), list(dropped)]
         taken, wanted = world.exchange("shard", f"epoch {self.epoch}", said, decide=_add)
@@ -120,7 +121,7 @@ class IndexedShard:
 
 
 def _add(values: Sequence[Any]) -> list[list[int]]:
-    """Return what was taken, and what should have been."""
+    """Return the sum of the samples that were taken, and the sum that is expected."""
     _, _, seen, dropped = values[0]
     taken, wanted = Sum(*seen), Sum().minus(Sum(*dropped))
     for mine, share, _, _ in values:

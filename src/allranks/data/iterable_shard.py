@@ -1,4 +1,4 @@
-"""This rank's share of samples that can only be iterated, in steps on which all ranks agree."""
+"""Divide samples that can only be iterated over the ranks, in steps on which all ranks agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EMPTY = (
 
 @dataclass(frozen=True, slots=True)
 class IterableState:
-    """Where one rank stands. ``gathered()`` makes of all ranks' one what a checkpoint stores."""
+    """The position of one rank. ``gathered()`` joins those of all ranks for a checkpoint."""
 
     world: World
     epoch: int
@@ -42,11 +42,12 @@ class IterableState:
 
 
 class IterableShard:
-    """Made by ``allranks.shard``. Its ``guarantees`` say what can be kept, of what can only be iterated, and what not.
+    """This rank's share of samples that can only be iterated: see its ``guarantees``. Made by ``allranks.shard``.
 
-    What has shards (``num_shards`` and ``shard(num_shards=, index=)``, as a datasets.IterableDataset), at least one for
-    each rank, is split by them. Of all else every rank reads everything, and keeps every N-th. Whenever 32 samples were
-    taken, the next one waits until all ranks have agreed how many more each takes: **every rank must iterate as far.**
+    An object with shards (``num_shards`` and ``shard(num_shards=, index=)``, as a datasets.IterableDataset), at least
+    one for each rank, is split by them. Of any other object every rank reads everything, and keeps every N-th sample.
+    After 32 samples, the next one waits until all ranks have agreed how many more each takes: **every rank must iterate
+    as far.**
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class IterableShard:
 
     @property
     def epoch(self) -> int:
-        """Which epoch this is, from 0 on."""
+        """The number of this epoch, from 0."""
         return self._epoch
 
     def __iter__(self) -> Iterator[Any]:
@@ -89,11 +90,11 @@ class IterableShard:
         self._begin(self._epoch + 1, 0, [None, 0])
 
     def state(self) -> IterableState:
-        """Return where this rank stands, for a checkpoint: ``extra={"data": shard.state()}``. Cheap; local."""
+        """Return this rank's position, for a checkpoint: ``extra={"data": shard.state()}``. Cheap; local."""
         return IterableState(self._world, self._epoch, self._rounds, self._facts, list(self._place))
 
     def _begin(self, epoch: int, rounds: int, place: Sequence[Any]) -> None:
-        """Stand in an epoch where ``place`` says: at a place of the samples themselves, and so many behind it."""
+        """Go to a place of an epoch: a place of the samples themselves, and a number of samples after it."""
         self._epoch, self._rounds = epoch, rounds
         self._ready: deque[Any] = deque()
         self._agreed, self._more = 0, True
@@ -106,14 +107,14 @@ class IterableShard:
         self._iterator: Iterator[Any] | None = None
 
     def _opened(self) -> Iterator[Any]:
-        """Return the iterator over this rank's samples, behind those that were taken."""
+        """Return the iterator over this rank's samples, after those that were taken."""
         mine = iter(self._all)
         if not self._by_shard:
             mine = islice(mine, self._world.rank, None, self._world.size)
         return islice(mine, self._place[1], None)
 
     def _agree(self) -> bool:
-        """Have the next samples in hand; agree how many rounds all ranks take, and whether more may follow."""
+        """Read the next samples ahead; agree how many rounds all ranks take, and whether more may follow."""
         if self._iterator is None:
             self._iterator = self._opened()
             self._latest = self._samples.state_dict() if self._own_state else None

@@ -1,4 +1,4 @@
-"""Make global jax.Arrays from batches: each device gets those of its rows that this process holds."""
+"""Make global jax.Arrays from batches: each device gets its rows of those that this process holds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ON_THE_HOST = "OSUMmV"  # kinds of dtypes: objects, bytes, text, times, and wha
 
 
 def sharding_of(where: object, *, rank: int) -> Sharding | None:
-    """Return what cuts the rows: a sharding, a mesh of one axis, or a (mesh, axis names). None for another thing."""
+    """Return the sharding of a sharding, a mesh of one axis, or a (mesh, axis names); None for others."""
     if isinstance(where, Sharding):
         return where
     mesh, axes = where if isinstance(where, tuple) and len(where) == 2 else (where, None)
@@ -37,7 +37,7 @@ def sharding_of(where: object, *, rank: int) -> Sharding | None:
 
 
 def rows_of(where: object, *, global_batch: int, rank: int) -> tuple[int, ...] | None:
-    """Return the rows that this process' devices hold together, ascending; None if ``where`` is not JAX's."""
+    """Return the rows of all devices of this process, ascending; None if ``where`` is not JAX's."""
     sharding = sharding_of(where, rank=rank)
     if sharding is None:
         return None
@@ -48,19 +48,19 @@ def rows_of(where: object, *, global_batch: int, rank: int) -> tuple[int, ...] |
 
 
 def _of_rank(sharding: Sharding, ndim: int) -> Sharding:
-    """Return the sharding for an array of fewer dimensions: one of tokens (rows, positions) also cuts labels (rows)."""
+    """Return the sharding for fewer dimensions: that of tokens (rows, positions) also cuts labels (rows)."""
     if isinstance(sharding, NamedSharding) and len(sharding.spec) > ndim:
         return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:ndim]), memory_kind=sharding.memory_kind)  # type: ignore[no-untyped-call]
     return sharding
 
 
 def to_jax(columns: Columns, rows: Sequence[int], where: object, global_batch: int) -> dict[str, Any]:
-    """Return a batch as global arrays of ``global_batch`` rows. No row travels between ranks, and no rank waits.
+    """Return a batch as global arrays of ``global_batch`` rows. No row is sent between ranks, and no rank waits.
 
-    ``columns`` hold this process' ``rows``, ascending, in their first dimension, and must not be changed afterwards:
-    a device may go on reading them. ``where`` is as for ``rows_of``. Columns of text, bytes and objects are returned as
-    they are. Raises BatchMismatch where the rows are not those that this process' devices need, all of them and no
-    other; DataError for integers that do not fit where JAX has 32 bits.
+    ``columns`` hold this process' ``rows``, ascending, in their first dimension, and must not be changed afterwards: a
+    device may still read them. ``where`` is as for ``rows_of``. Columns of text, bytes and objects are returned as they
+    are. Raises BatchMismatch where the rows are not those that this process' devices need, all of them and no other;
+    DataError for integers that do not fit where JAX has 32 bits.
     """
     rank = jax.process_index()
     sharding = sharding_of(where, rank=rank)
@@ -79,7 +79,7 @@ def to_jax(columns: Columns, rows: Sequence[int], where: object, global_batch: i
 
 
 def _place(column: NDArray[Any], rows: tuple[int, ...], sharding: Sharding, global_batch: int, rank: int) -> jax.Array:
-    here = _here(sharding, rows, global_batch, rank)
+    here = _local_rows(sharding, rows, global_batch, rank)
 
     def part(index: tuple[slice, ...] | None) -> NDArray[Any]:
         assert index is not None
@@ -112,10 +112,10 @@ def _refuse_wide(name: str, column: NDArray[Any], rank: int) -> None:
 
 
 @lru_cache(maxsize=256)
-def _here(sharding: Sharding, rows: tuple[int, ...], global_batch: int, rank: int) -> dict[int, slice]:
-    """Return where among the rows held here the part of the batch is that begins at a row, for all that devices need.
+def _local_rows(sharding: Sharding, rows: tuple[int, ...], global_batch: int, rank: int) -> dict[int, slice]:
+    """Return the slice of the local rows for each first row of the batch that the devices need.
 
-    Raises BatchMismatch where what is held is not what they need.
+    Raises BatchMismatch where the local rows are not those that the devices need.
     """
     parts, mine = shards(_of_rank(sharding, 1))
     cuts = [rows_of_part(part, parts, global_batch, rank=rank) for part in mine]
@@ -123,10 +123,10 @@ def _here(sharding: Sharding, rows: tuple[int, ...], global_batch: int, rank: in
     if needed == rows:
         return {cut.start: slice(number * len(cut), (number + 1) * len(cut)) for number, cut in enumerate(cuts)}
     missing, idle = (ranges(sorted(set(one) - set(other))) for one, other in ((needed, rows), (rows, needed)))
-    told = [f"no row here for {name_rows(missing)}"] if missing else []
-    told += [f"{name_rows(idle)} here, which no device of this process needs"] if idle else []
+    differences = [f"no row here for {name_rows(missing)}"] if missing else []
+    differences += [f"{name_rows(idle)} here, which no device of this process needs"] if idle else []
     raise BatchMismatch(
         f"rank {rank}: to_jax: this process' devices need {name_rows(ranges(needed))} of a batch of {global_batch}; "
-        f"there is {' and '.join(told) or 'another order of rows'}.",
+        f"there is {' and '.join(differences) or 'another order of rows'}.",
         remedy="Give the loader the sharding that the batch will have, so that it reads these rows.",
     )

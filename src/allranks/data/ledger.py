@@ -1,7 +1,7 @@
-"""Count which samples were taken, as sums: 16 bytes prove that no sample was read twice or lost.
+"""Count the samples that were taken, as sums: 16 bytes prove that no sample was read twice or is missing.
 
-Of every sample that a rank takes, its id is mixed to 64 bits, and these are added up. Sums of ranks and of steps add
-up, too. A plan's own sum over the same rows and steps is equal if, but for a collision in 64 bits, the samples are.
+The id of every sample that a rank takes is mixed to 64 bits, and these are added up. Sums of ranks and of steps add up,
+too. The plan's sum over the same rows and steps is equal only if the samples are, except for a collision in 64 bits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORD = (1 << 64) - 1
 
 
 class Sum(NamedTuple):
-    """How many samples, the sum of their mixed ids modulo 2**64, and how many of them could not be used."""
+    """The number of samples, the sum of their mixed ids modulo 2**64, and the number that could not be used."""
 
     samples: int = 0
     mixed: int = 0
@@ -35,7 +35,7 @@ class Sum(NamedTuple):
         return Sum(self.samples - other.samples, (self.mixed - other.mixed) & _WORD, self.bad - other.bad)
 
     def same_samples(self, other: Sum) -> bool:
-        """Say whether both are of the same samples, be they usable or not."""
+        """Return whether both are of the same samples, usable or not."""
         return self[:2] == other[:2]
 
 
@@ -48,7 +48,7 @@ def mix(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def unmix(mixed: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the ids of which ``mix`` makes these."""
+    """Return the ids from their mixed bits: the inverse of ``mix``."""
     z: NDArray[np.uint64]
     z = (mixed ^ (mixed >> np.uint64(31)) ^ (mixed >> np.uint64(62))) * np.uint64(0x319642B2D24D8EC3)
     z = (z ^ (z >> np.uint64(27)) ^ (z >> np.uint64(54))) * np.uint64(0x96DE1B173F119089)
@@ -69,8 +69,8 @@ def sums(ids: NDArray[np.int64]) -> tuple[list[int], list[int]]:
     return taken.sum(axis=1).tolist(), mixed.tolist()
 
 
-def whole(begin: int, end: int) -> Sum:
-    """Return the sum of all ids from ``begin`` to ``end``: of an epoch those from 0 to its samples."""
+def sum_of_range(begin: int, end: int) -> Sum:
+    """Return the sum of all ids from ``begin`` to ``end``."""
     total = Sum()
     for at in range(begin, end, _CHUNK):
         total = total.plus(sum_of(np.arange(at, min(at + _CHUNK, end))))
@@ -101,7 +101,7 @@ def planned(plan: Plan, rows: Sequence[int], begin: int, end: int) -> Sum:
 
 
 def dropped(plan: Plan, streams: Sequence[int]) -> Sum:
-    """Return the sum of what these streams hold behind the last global batch: nothing, unless the tail is dropped."""
+    """Return the sum of the samples of these streams after the last global batch: of a tail that is dropped."""
     total, depth = Sum(), plan.steps * plan.layout.depth_of_step
     for stream in streams:
         if depth < plan.length(stream):
@@ -110,9 +110,9 @@ def dropped(plan: Plan, streams: Sequence[int]) -> Sum:
 
 
 class Ledger:
-    """What one rank took of its ``rows`` in an epoch, from step ``begin`` on, summed by intervals of steps.
+    """The samples that one rank took of its ``rows`` in an epoch from step ``begin``, summed by intervals of steps.
 
-    ``seen`` is what all ranks together took of the steps before. Takes 1.5 MB at most, however long the epoch.
+    ``seen`` is the sum of the earlier steps over all ranks. Takes 1.5 MB at most, at any length of an epoch.
     """
 
     def __init__(self, steps: int, rows: Sequence[int], *, begin: int = 0, seen: Sum | None = None) -> None:
@@ -126,10 +126,10 @@ class Ledger:
         self._kept: dict[int, NDArray[np.int64]] = {}
         self._most_kept = max(_KEPT // max(len(self.rows), 1), 1)
 
-    def take(self, step: int, count: int, mixed: int, bad: int = 0, ids: NDArray[np.int64] | None = None) -> None:
-        """Note one batch of this rank, of which ``sums`` has told count and mixed.
+    def record(self, step: int, count: int, mixed: int, bad: int = 0, ids: NDArray[np.int64] | None = None) -> None:
+        """Count one batch of this rank, with its count and mixed sum from ``sums``.
 
-        ``ids``, which must not change later, are kept of the last batches, so that an error can name more of them.
+        ``ids``, which must not change later, are kept for the last batches, so that an error can name more of them.
         """
         at = step // self.interval
         self._count[at] += count
@@ -142,13 +142,13 @@ class Ledger:
             if len(self._kept) > self._most_kept:
                 del self._kept[next(iter(self._kept))]
 
-    def taken(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    def sums_of_steps(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return counts and mixed sums of all intervals that hold steps ``begin`` to ``end``."""
         cut = slice(begin // self.interval, -(-end // self.interval))
         return np.array(self._count[cut], np.int64), np.array(self._mixed[cut], np.uint64)
 
     def ids(self, begin: int, end: int) -> NDArray[np.int64] | None:
-        """Return the ids that were taken in steps ``begin`` to ``end``; None where they are not all known any more."""
+        """Return the ids that were taken in steps ``begin`` to ``end``; None where not all are kept."""
         kept = [self._kept[step] for step in range(begin, end) if step in self._kept]
         if len(kept) < end - begin:
             return None

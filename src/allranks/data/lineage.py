@@ -1,8 +1,8 @@
 """Check that the loader states in a run's checkpoints describe one reading of the data, each sample once.
 
-A checkpoint's state has the sum of all samples that led to its weights: of this attempt, and of those that it went on
-from. So the attempts that survive tile the epoch from its begin to each checkpoint if that sum is the plan's own, and
-if the checkpoints' places follow each other. What was read after a checkpoint and then rolled back is in no sum.
+A checkpoint's state has the sum of all samples that led to its weights: of this attempt, and of those before it. So the
+attempts cover the epoch from its begin to each checkpoint if that sum is the plan's, and if the checkpoints' places
+follow each other. Samples that were read after a checkpoint and then rolled back are in no sum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORDS = {"epoch", "depth", "plan", "of", "seen"}
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """Where the data stood at a step of the training, by the state below ``key`` of the checkpoint's ``extra``."""
+    """The position in the data at a step of the training, from the state at ``key`` of the checkpoint's ``extra``."""
 
     step: int
     key: str
@@ -30,7 +30,7 @@ class ReadPosition:
     seen: Sum
     plan: str
     of: Mapping[str, Any]
-    whole: bool
+    complete: bool
 
     @property
     def place(self) -> tuple[int, int]:
@@ -38,14 +38,14 @@ class ReadPosition:
 
 
 def read_positions(step: int, extra: Any, key: str = "extra") -> Iterator[ReadPosition]:
-    """Yield the loader states in what a checkpoint has beside the arrays, wherever they stand in it."""
+    """Yield the loader states in a checkpoint's ``extra``, at any depth."""
     if isinstance(extra, Mapping) and extra.keys() >= _WORDS:
         try:
             samples, mixed, bad = extra["seen"]
             seen = Sum(int(samples), int(mixed, 16), int(bad))
             epoch, depth, of = int(extra["epoch"]), int(extra["depth"]), settings_of(extra)
         except (TypeError, ValueError):
-            return  # something else, of the same words
+            return  # something else, of the same names
         yield ReadPosition(step, key, epoch, depth, seen, str(extra["plan"]), of, "part" not in extra)
     elif isinstance(extra, Mapping):
         for name, value in extra.items():
@@ -55,63 +55,66 @@ def read_positions(step: int, extra: Any, key: str = "extra") -> Iterator[ReadPo
             yield from read_positions(step, value, f"{key}/{number}")
 
 
-def expected(stand: ReadPosition) -> int | None:
-    """Return how many samples lie before a place, by what the state says of its plan; None where it does not say."""
-    streams, samples = stand.of.get("streams"), stand.of.get("samples")
-    if not isinstance(streams, int) or streams < 1 or "packing" in stand.of:  # whose depth counts packed rows
+def expected(position: ReadPosition) -> int | None:
+    """Return the number of samples before a position, from the state's settings; None where they do not tell it."""
+    streams, samples = position.of.get("streams"), position.of.get("samples")
+    if not isinstance(streams, int) or streams < 1 or "packing" in position.of:  # whose depth counts packed rows
         return None
-    if "quotas" in stand.of:  # a mixture, whose streams have no end before the epoch's
-        return streams * stand.depth
+    if "quotas" in position.of:  # a mixture, whose streams have no end before the epoch's
+        return streams * position.depth
     if not isinstance(samples, int):
         return None
     edges = [stream * samples // streams for stream in range(streams + 1)]
-    return sum(min(stand.depth, end - begin) for begin, end in pairwise(edges))
+    return sum(min(position.depth, end - begin) for begin, end in pairwise(edges))
 
 
-def faults(stand: ReadPosition, before: ReadPosition | None) -> list[str]:
-    """Return what does not hold of a state, by itself and after the one before it."""
+def faults(position: ReadPosition, before: ReadPosition | None) -> list[str]:
+    """Return the faults of a state, by itself and after the one before it."""
     found = []
-    if not stand.whole:
+    if not position.complete:
         found.append("it is what one rank knew, not the state of all: save state.gathered()")
-    wanted = expected(stand)
-    if stand.whole and wanted is not None and stand.seen.samples != wanted:
-        found.append(f"{stand.seen.samples:,} samples were taken, and {wanted:,} lie before this place")
-    if before is not None and before.plan != stand.plan:
-        words = dict.fromkeys([*before.of, *stand.of])
-        others = [f"{word}: {before.of.get(word)}, {stand.of.get(word)}" for word in words]
-        differ = [told for word, told in zip(words, others, strict=True) if before.of.get(word) != stand.of.get(word)]
+    wanted = expected(position)
+    if position.complete and wanted is not None and position.seen.samples != wanted:
+        found.append(f"{position.seen.samples:,} samples were taken, and {wanted:,} lie before this place")
+    if before is not None and before.plan != position.plan:
+        names = dict.fromkeys([*before.of, *position.of])
+        others = [f"{word}: {before.of.get(word)}, {position.of.get(word)}" for word in names]
+        differ = [
+            told for word, told in zip(names, others, strict=True) if before.of.get(word) != position.of.get(word)
+        ]
         found.append(f"another plan than at step {before.step} ({'; '.join(differ) or 'digest'})")
-    elif before is not None and stand.place <= before.place:
+    elif before is not None and position.place <= before.place:
         found.append(f"it does not go on from step {before.step}, at epoch {before.epoch}, depth {before.depth:,}")
     return found
 
 
-def differs(stand: ReadPosition, plan: Plan) -> str:
-    """Return how a state's sum differs from that of the samples of a plan before its place; empty if it does not.
+def differs(position: ReadPosition, plan: Plan) -> str:
+    """Return the difference between a state's sum and that of a plan's samples before its position; "" if equal.
 
-    ``plan`` is of the state's epoch. One of other data, or of another order, differs by what its facts say.
+    ``plan`` is of the state's epoch. For a plan of other data, or of another order, the difference is that of the
+    facts.
     """
-    if plan.digest() != stand.plan:
+    if plan.digest() != position.plan:
         here = plan.facts()
-        words = [word for word, value in stand.of.items() if value != here.get(word)]
-        told = "; ".join(f"{word}: {stand.of[word]} in the state, {here.get(word)} here" for word in words)
+        names = [word for word, value in position.of.items() if value != here.get(word)]
+        told = "; ".join(f"{word}: {position.of[word]} in the state, {here.get(word)} here" for word in names)
         return f"the data is not that of the state ({told or 'another version of the plan'})"
-    steps, rest = divmod(stand.depth, plan.layout.depth_of_step)
+    steps, rest = divmod(position.depth, plan.layout.depth_of_step)
     if rest:
-        return f"depth {stand.depth:,} is in the middle of a batch of {plan.layout.global_batch}"
+        return f"depth {position.depth:,} is in the middle of a batch of {plan.layout.global_batch}"
     wanted = planned(plan, range(plan.layout.global_batch), 0, steps)
-    if stand.seen.same_samples(wanted):
+    if position.seen.same_samples(wanted):
         return ""
-    if stand.seen.samples != wanted.samples:
-        return f"{stand.seen.samples:,} samples were taken, and the plan has {wanted.samples:,}"
-    return f"{stand.seen.samples:,} samples were taken, but not those of the plan: some twice, others never"
+    if position.seen.samples != wanted.samples:
+        return f"{position.seen.samples:,} samples were taken, and the plan has {wanted.samples:,}"
+    return f"{position.seen.samples:,} samples were taken, but not those of the plan: some twice, others never"
 
 
-def rows_per_step(found: Sequence[ReadPosition]) -> tuple[float, ...]:
-    """Return how many rows a step of the training took between checkpoints of one epoch: one number, if always as many.
+def rows_per_step(positions: Sequence[ReadPosition]) -> tuple[float, ...]:
+    """Return how many rows a step of the training took between checkpoints of one epoch: one number, if always equal.
 
     Empty where no two checkpoints are of one epoch, or the plan's streams are not known.
     """
-    pairs = [(a, b) for a, b in pairwise(found) if a.epoch == b.epoch and b.step > a.step]
+    pairs = [(a, b) for a, b in pairwise(positions) if a.epoch == b.epoch and b.step > a.step]
     speeds = {b.of.get("streams", 0) * (b.depth - a.depth) / (b.step - a.step) for a, b in pairs}
     return tuple(sorted(speeds - {0.0}))

@@ -1,4 +1,4 @@
-"""The loader: this rank's rows of every global batch, prepared in a thread, in order, counted in the ledger."""
+"""Load this rank's rows of every global batch, prepared in a thread, in order, counted in the ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allranks.data.batch import Batch, Collator
 from allranks.data.device_iterator import DeviceIterator, LoaderAudit, in_flight
 from allranks.data.ledger import Sum
 from allranks.data.mix import MixPlan
-from allranks.data.pipeline import Submit, Taken, batches, collated, transformed
+from allranks.data.pipeline import CountedBatch, Submit, batches, collated, transform_samples
 from allranks.data.plan import EpochPlan, Plan
 from allranks.data.prefetch import prefetched
 from allranks.data.snapshot import Resume
@@ -26,10 +26,10 @@ B = TypeVar("B")
 
 @dataclass(frozen=True, slots=True)
 class OpenedData:
-    """What a loader reads from, opened.
+    """The opened parts of a loader: readers, plan and transforms.
 
-    ``plan`` returns that of an epoch; ``submit`` hands samples to what is to be done to them, in ``workers`` processes;
-    ``sample_bytes`` is the mean of a sample in its file; ``close`` ends what works in the background.
+    ``plan`` returns the plan of an epoch; ``submit`` hands samples to the transforms, in ``workers`` processes;
+    ``sample_bytes`` is the mean size of a sample in its file; ``close`` ends threads and workers.
     """
 
     plan: Callable[[int], Plan]
@@ -41,7 +41,7 @@ class OpenedData:
     close: Callable[[], None]
 
     def streams(self, plan: Plan) -> Callable[[int], StreamReader]:
-        """Return what opens a stream of a plan."""
+        """Return a function that opens a stream of a plan."""
 
         def open_stream(stream: int) -> StreamReader:
             if isinstance(plan, MixPlan):
@@ -54,12 +54,12 @@ class OpenedData:
     def samples(self, plan: Plan, rows: Sequence[int], steps: range) -> Iterator[Samples]:
         """Yield the transformed samples of these rows and steps."""
         found = step_chunks(plan, rows, steps, open_stream=self.streams(plan), sample_bytes=self.sample_bytes)
-        return transformed(
+        return transform_samples(
             decode_chunks(found, workers=self.workers), self.submit, epoch=plan.epoch, workers=self.workers
         )
 
     def example(self) -> Any:
-        """Return a sample that can be used. Raises DataError if the first thousand of an epoch cannot."""
+        """Return a usable sample. Raises DataError if the first thousand of an epoch cannot be used."""
         plan, seen = self.plan(0), list[Any]()
         for some in self.samples(plan, range(plan.layout.global_batch), range(plan.steps)):
             usable = next((sample for sample in some.samples if not isinstance(sample, BadSample)), None)
@@ -74,23 +74,22 @@ class OpenedData:
 
 
 class BatchAudit(LoaderAudit, Protocol):
-    """Who looks at what is taken, and knows what the other ranks say: see ``data/epoch_audit.py``."""
+    """The audit of batches: see ``data/epoch_audit.py``."""
 
     def begin(self, plan: Plan, step: int, seen: Sum) -> None:
-        """An epoch begins here, of which other jobs took ``seen``."""
+        """Begin an epoch, of which earlier jobs took ``seen``."""
 
-    def take(self, taken: Taken) -> None:
-        """A batch is handed out."""
+    def record(self, counted: CountedBatch) -> None:
+        """Count a batch that is handed out."""
 
 
 class Loader(DeviceIterator):
     """This rank's rows of the global batches. Made by ``Dataset.loader``.
 
-    Iterating yields the batches from here to the end of the epoch, the same number on every rank, and ends with the
-    proof that the epoch was read once; iterating again goes on with the next epoch (also after a loop that took the
-    last batch and did not ask for the end). What was yielded is taken, and
-    ``state`` says so, however far the threads are ahead: stopping anywhere loses nothing. ``len()`` is the number of
-    steps of a whole epoch.
+    Iterating yields the batches to the end of the epoch, the same number on every rank, and ends with the proof that
+    the epoch was read once; iterating again begins the next epoch (also after a loop that took the last batch and did
+    not request the end). A batch is counted in ``state`` when it is yielded, however far the threads are ahead:
+    stopping anywhere loses nothing. ``len()`` is the number of steps of an epoch.
     """
 
     _audit: BatchAudit
@@ -113,7 +112,7 @@ class Loader(DeviceIterator):
         return self.state().gathered()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` said. Every rank must call. Raises DataError for a state of other data."""
+        """Continue at the place of a ``state_dict``. Every rank must call. Raises DataError for other data."""
         rank = self.state().world.rank
         resume = Resume.from_state(state, self._plan.facts(), self._plan.layout, rank=rank)
         self._begin(resume.epoch, resume.step, resume.seen)
@@ -124,11 +123,11 @@ class Loader(DeviceIterator):
             self._end()
         samples = self._opened_data.samples(self._plan, self.rows, range(self._step, self._plan.steps))
         with prefetched(collated(samples, self._collator), self._prefetch) as made:
-            taken_ones = batches(made, self._plan, self.rows)
-            for taken, placed in in_flight(taken_ones, lambda taken: place(taken.batch), ahead=ahead):
+            counted_batches = batches(made, self._plan, self.rows)
+            for counted, placed in in_flight(counted_batches, lambda counted: place(counted.batch), ahead=ahead):
                 self._step += 1
                 self._handed_out = True
-                self._audit.take(taken)
+                self._audit.record(counted)
                 yield placed
         self._end()
 

@@ -1,8 +1,8 @@
-"""Plan a mixture of several data sets by weight: which data set has which position of a stream.
+"""Plan a mixture of several data sets by weight: which data set has each position of a stream.
 
-Of every 2,048 positions of a stream each part has as many as its weight says, to the last one; where they are is a
-permutation. Positions go on over epochs, so that a part of which an epoch takes some only is read on in the next one;
-a part that comes to its end begins a new epoch of its own.
+Of every 2,048 positions of a stream each part has exactly its weight's share; a permutation says where. Positions
+continue over epochs, so a part that an epoch reads only partly is continued in the next one; a part that comes to its
+end begins a new epoch of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ids = NDArray[np.int64]
 
 
 def quotas(weights: Sequence[float]) -> tuple[int, ...]:
-    """Return how many of CYCLE positions each weight has: at least one each. Raises DataError for what is no weight."""
+    """Return how many of CYCLE positions each weight has: at least one each. Raises DataError for a wrong weight."""
     if not weights or not all(0 < weight < float("inf") for weight in weights) or len(weights) > CYCLE:
         raise DataError(f"the weights of a mixture are {list(weights)}.", remedy="Each must be a positive number.")
     exact = np.array(weights, np.float64) / sum(weights) * CYCLE
@@ -41,14 +41,14 @@ def quotas(weights: Sequence[float]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MixPositions:
-    """To which ``part`` each position of a stream belongs, and its ``number`` among that part's positions, from 0."""
+    """The ``part`` of each position of a stream, and its ``number`` among that part's positions, from 0."""
 
     part: Ids
     number: Ids
 
 
 class MixPlan:
-    """One epoch of a mixture of indexes. Ids are those of the parts, one part's behind the other's.
+    """One epoch of a mixture of indexes. Ids are those of the parts, one part's after the other's.
 
     An epoch ends where, by the weights, the ``first`` of the parts has been read, or ``all`` have.
     """
@@ -90,12 +90,12 @@ class MixPlan:
         return self.depth
 
     def digest(self) -> str:
-        """16 digits of all that decides the order."""
+        """16 digits that identify the order."""
         parts = [self.part(number, 0).digest() for number in range(len(self.indexes))]
         return show(digest("mix", *parts, *map(str, self.quotas), str(self.depth)))[:16]
 
     def facts(self) -> dict[str, str | int]:
-        """Return what decides the order, by name: what ranks compare, and what a state says that it is of."""
+        """Return the settings that decide the order, by name: ranks compare them, and a state stores them."""
         how = self.layout
         return {
             "plan": self.digest(),
@@ -108,7 +108,7 @@ class MixPlan:
         }
 
     def turns(self, stream: int, depths: Ids) -> MixPositions:
-        """Return whose the positions at these depths of a stream are."""
+        """Return the parts of the positions at these depths of a stream."""
         places = depths + self.epoch * self.depth
         cycles, inside = np.divmod(places, CYCLE)
         part, number = np.empty_like(places), np.empty_like(places)
@@ -120,7 +120,7 @@ class MixPlan:
         return MixPositions(part, number)
 
     def _cycle(self, stream: int, cycle: int) -> tuple[Ids, Ids]:
-        """Return of each position of a cycle whose it is, and how many that part has before it."""
+        """Return the part of each position of a cycle, and how many positions of that part are before it."""
         key = order.key("allranks", "mix", self.layout.seed, stream, cycle)
         many = np.repeat(np.arange(len(self.quotas)), self.quotas)
         whose = many[order.permutation(key, CYCLE)]

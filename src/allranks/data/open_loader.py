@@ -1,4 +1,4 @@
-"""Build a loader from a data set: indexes, plans, readers, transforms, and the check of all ranks."""
+"""Build a loader from a data set: indexes, plans, readers, transforms, and the comparison of all ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def open_loader(
     data: Recipe, world: World, *, rows: object, prefetch: int, state: Mapping[str, Any] | None
 ) -> Loader | PackedLoader:
     """Open a data set on every rank of a world: see ``Dataset.loader``."""
-    indexes = indexes_of(data, [shared_index(part.source, world) for part in data.parts])
+    indexes = slice_indexes(data, [shared_index(part.source, world) for part in data.parts])
     plan = planner(data, indexes)
     first = plan(0)
     batch = first.layout.global_batch
@@ -52,8 +52,8 @@ def open_loader(
 def open_single_rank(
     data: Recipe, rank: int, size: int, *, prefetch: int, state: Mapping[str, Any] | None
 ) -> Loader | PackedLoader:
-    """Open a data set for a rank of a world that is not there."""
-    indexes = indexes_of(data, [part.source.index() for part in data.parts])
+    """Open a data set for one rank, without a world."""
+    indexes = slice_indexes(data, [part.source.index() for part in data.parts])
     plan = planner(data, indexes)
     first = plan(0)
     rows = rows_of_rank(rank, size, first.layout.global_batch)
@@ -66,12 +66,12 @@ def open_single_rank(
 
 
 def plans(data: Recipe) -> Callable[[int], Plan]:
-    """Return what plans an epoch of a data set, for who only looks: the files are indexed, and nothing is opened."""
-    return planner(data, indexes_of(data, [part.source.index() for part in data.parts]))
+    """Return a function that plans an epoch, for inspection: the files are indexed, and nothing is opened."""
+    return planner(data, slice_indexes(data, [part.source.index() for part in data.parts]))
 
 
 def _facts(data: Recipe) -> dict[str, str | int]:
-    """Return what decides the packed rows, by name."""
+    """Return the settings that decide the packed rows, by name."""
     how = data.packing
     if how is None:
         return {}
@@ -91,10 +91,10 @@ def _packed(
     return PackedLoader(made, opened_data.plan, rows, audit=audit, close=opened_data.close, resume=resume)
 
 
-def indexes_of(data: Recipe, whole: Sequence[Index]) -> tuple[Index, ...]:
-    """Return of every part the index of those samples that belong to the data set."""
+def slice_indexes(data: Recipe, indexes: Sequence[Index]) -> tuple[Index, ...]:
+    """Return the index of each part, with the samples that belong to the data set."""
     found = []
-    for part, index in zip(data.parts, whole, strict=True):
+    for part, index in zip(data.parts, indexes, strict=True):
         found.append(index.slice(part.start, index.samples if part.stop is None else part.stop))
         if not found[-1].samples:
             left = f" left of {index.samples} by skip and take" if index.samples else ""
@@ -103,7 +103,7 @@ def indexes_of(data: Recipe, whole: Sequence[Index]) -> tuple[Index, ...]:
 
 
 def planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
-    """Return what plans an epoch."""
+    """Return a function that plans an epoch."""
     how = data.batching
     if how is None:
         raise DataError("the data set makes no batches yet.", remedy="Say .batch(global_batch) before .loader.")
@@ -123,7 +123,7 @@ def planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
 
 
 def open_data(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan]) -> OpenedData:
-    """Return what the plan's samples are read with, and what is done to them. Starts threads and workers."""
+    """Return the readers and transforms of a plan's samples. Starts threads and workers."""
     pool = ThreadPoolExecutor(_READERS, thread_name_prefix="allranks-read")
     readers = tuple(part.source.open(index) for part, index in zip(data.parts, indexes, strict=True))
     chain = _chain(data, indexes)
@@ -138,7 +138,7 @@ def open_data(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan
 
 
 def _chain(data: Recipe, indexes: Sequence[Index]) -> Chain | MixedChain:
-    """Return what is done to the samples."""
+    """Return the transforms of the samples."""
     common = Chain(data.operations, data.seed)
     if not any(part.operations for part in data.parts):
         return common

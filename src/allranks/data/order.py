@@ -1,6 +1,6 @@
-"""Permutations and generators that are the same on every machine and in every version of NumPy.
+"""Make permutations and generators that are the same on every machine and in every version of NumPy.
 
-They stand on the raw Philox stream, which NumPy has frozen; its ``Generator.permutation`` it has not.
+They use the raw Philox stream, which NumPy never changes; ``Generator.permutation`` may change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def raw(key: int, count: int) -> NDArray[np.uint64]:
 
 
 def permutation(key: int, count: int) -> NDArray[np.int64]:
-    """Return 0 ... count-1 in an order that follows from the key."""
+    """Return 0 ... count-1 in an order that the key decides."""
     return np.argsort(raw(key, count), kind="stable")
 
 
@@ -35,7 +35,7 @@ def generator(key: int) -> np.random.Generator:
 
 
 class _Seed(np.random.bit_generator.ISeedSequence):
-    """A key as what Philox takes its key from: given as ``key``, it would ask the system for entropy first (15 us)."""
+    """A key as Philox reads it: given as ``key``, it would ask the system for entropy first (15 us)."""
 
     def __init__(self, key: int) -> None:
         self._words = np.array([key & (1 << 64) - 1, key >> 64], np.uint64)

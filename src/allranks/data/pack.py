@@ -60,11 +60,11 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """Where the row after some row begins: all that a checkpoint keeps of the packing.
+    """The beginning of the next row: the state of the packing in a checkpoint.
 
     ``depth`` is that of the next document to push; its first ``offset`` tokens are in earlier rows. ``open`` are the
-    depths of the documents in each open row, to be read again; and of the rows that come then, the first ``skip``
-    were taken already.
+    depths of the documents in each open row, to be read again; of the rows that follow, the first ``skip`` were taken
+    already.
     """
 
     depth: int = 0
@@ -74,7 +74,7 @@ class Carry:
 
     @property
     def again(self) -> list[int]:
-        """The depths to read again, in ascending order."""
+        """Return the depths to read again, in ascending order."""
         return sorted(depth for row in self.open for depth in row)
 
     def to_json(self) -> list[Any]:
@@ -82,7 +82,7 @@ class Carry:
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> Carry:
-        """Return the carry of ``to_json``'s value. Raises DataError for another."""
+        """Return the carry of ``to_json``'s value. Raises DataError for another value."""
         try:
             depth, offset, rows, skip = value
             return cls(int(depth), int(offset), tuple(tuple(map(int, row)) for row in rows), int(skip))
@@ -95,7 +95,7 @@ class Packed:
     """A row: ``tokens``, ``segment_ids`` and ``positions`` have the packing's length.
 
     ``ids`` are those of the samples that end in it, so that each is counted once; ``padding`` is the number of
-    positions without a token; ``carry`` is where the next row begins.
+    positions without a token; ``carry`` is the beginning of the next row.
     """
 
     tokens: Tokens
@@ -110,14 +110,14 @@ class Packer(Protocol):
     """Packs the documents of one stream."""
 
     def push(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[Packed]:
-        """Take documents at further depths, in order; return the rows that this completes.
+        """Add documents at further depths, in order; return the rows that this completes.
 
-        A masked sample is pushed as a document without tokens: its id comes in some row, and nothing else of it.
-        Push some hundreds at once, it is far cheaper. Raises DataError for what is no array of integers.
+        A masked sample is pushed as a document without tokens: only its id is in some row. Push some hundreds at once,
+        it is far cheaper. Raises DataError for a document that is not an array of integers.
         """
 
     def flush(self) -> list[Packed]:
-        """Return what is left, padded: the stream has ended."""
+        """Return the remaining rows, padded, at the end of the stream."""
 
 
 def packer(
@@ -127,7 +127,7 @@ def packer(
     ids: Sequence[int] = (),
     documents: Sequence[Tokens] = (),
 ) -> Packer:
-    """Return a packer whose next row is the one at ``carry``; push it the documents from ``carry.depth`` on.
+    """Return a packer whose next row is the one at ``carry``; push it the documents from ``carry.depth``.
 
     ``documents`` are those of ``carry.again``, and ``ids`` theirs.
     """
@@ -138,7 +138,7 @@ def packer(
 
 
 class _Splitter:
-    """The row that is not full, and what ends in it or later: a column (depth, id, begin, end) of each document."""
+    """The row that is not full, and the documents that end in it or later: a column (depth, id, begin, end) of each."""
 
     def __init__(self, packing: Packing, carry: Carry) -> None:
         self._packing, self._next, self._offset = packing, carry.depth, carry.offset
@@ -167,7 +167,7 @@ class _Splitter:
         return self._rows(1, fill)
 
     def _rows(self, many: int, fill: int | None = None) -> list[Packed]:
-        """Return the first rows and keep the rest; with ``fill``, it is one row with so many tokens, the last."""
+        """Return the first rows and keep the rest; with ``fill``, it is one row of that many tokens, the last."""
         if not many:
             return []
         length = self._packing.length
@@ -210,7 +210,7 @@ class _Row:
 
 
 class _Fitter:
-    """Open rows, the fullest first, and the space that each has."""
+    """The open rows, the fullest first, and the space of each."""
 
     def __init__(self, packing: Packing, carry: Carry, again: dict[int, tuple[int, Tokens]]) -> None:
         self._packing, self._next, self._skip = packing, carry.depth, carry.skip
@@ -256,7 +256,7 @@ class _Fitter:
         return [tokens[begin : begin + length] for begin in range(0, len(tokens), length)]
 
     def _place(self, depth: int, name: int, tokens: Tokens, done: list[_Row]) -> None:
-        """Put a document into the row where it leaves the least space; add the rows that are done."""
+        """Put a document into the row where it leaves the least space; add the rows that are full."""
         if len(tokens) > self._packing.length:
             *whole, tokens = self._pieces(tokens)
             done += [_Row(piece.copy(), len(piece), [0]) for piece in whole]

@@ -26,9 +26,12 @@ _NONE = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class PackedTaken:
-    """A batch of packed rows. Of every row: the ids of the samples that end in it, and how many of them could not be
-    used. Of every stream: where it goes on behind this batch."""
+class CountedPackedBatch:
+    """A batch of packed rows, with what the ledger counts.
+
+    ``ids``: of every row, the samples that end in it; ``bad``: how many of them could not be used; ``carries``: of
+    every stream, its position after this batch.
+    """
 
     batch: Batch
     ids: tuple[NDArray[np.int64], ...]
@@ -40,18 +43,21 @@ class PackedTaken:
 class Group:
     """Some steps; the first ``have`` are those for which this rank has a row, the others are padding."""
 
-    steps: tuple[PackedTaken, ...]
+    steps: tuple[CountedPackedBatch, ...]
     have: int
 
     def __len__(self) -> int:
-        """The number of steps."""
+        """Return the number of steps."""
         return len(self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is done to documents before they are packed: ``workers`` processes behind ``submit``; the tokens are then in
-    ``column`` of a sample, or the sample itself."""
+    """How documents are transformed before they are packed.
+
+    ``workers`` processes are behind ``submit``; the tokens are then in ``column`` of a sample, or are the sample
+    itself.
+    """
 
     packing: Packing
     column: str
@@ -68,9 +74,9 @@ def groups(
     work: Work,
     carries: Mapping[int, Carry],
 ) -> Iterator[Group]:
-    """Yield groups of steps from ``begin`` on, without end: behind the last document come groups that have none.
+    """Yield groups of steps from ``begin``, without end: after the last document come groups that have none.
 
-    The first groups are short, as all ranks' are: how long they are follows from ``begin`` alone.
+    The first groups are short, on all ranks: their length depends on ``begin`` alone.
     """
     many = plan.layout.depth_of_step
     owned = streams_of(rows, many)
@@ -91,7 +97,7 @@ def groups(
 
 
 class _PackedStream:
-    """The documents of one stream, and the rows made of them that nobody has taken yet."""
+    """The documents of one stream, and its rows that are not taken yet."""
 
     def __init__(self, plan: Plan, stream: int, reader: StreamReader, packing: Packing, carry: Carry) -> None:
         self.reader = reader
@@ -104,16 +110,16 @@ class _PackedStream:
         self._ended = False
 
     def again(self) -> NDArray[np.int64]:
-        """Return the depths of the documents that are to be read again, before any other."""
+        """Return the depths of the documents that must be read again, before any other."""
         return np.array(self.carry.again, np.int64)
 
     def start(self, _depths: NDArray[np.int64], ids: NDArray[np.int64], documents: list[Any]) -> None:
-        """Begin where the carry says."""
+        """Begin at the position of the carry."""
         tokens = self._tokens(ids, documents)
         self._packer = packer(self._packing, self.carry, ids=ids.tolist(), documents=tokens)
 
     def wants(self, rows: int, mean: float) -> NDArray[np.int64]:
-        """Return the depths of about as many documents as make the rows that lack; flush where there are no more."""
+        """Return the depths of about as many documents as make the missing rows; flush where there are no more."""
         missing = rows - len(self.ready)
         if missing <= 0 or self._ended:
             return np.empty(0, np.int64)
@@ -130,7 +136,7 @@ class _PackedStream:
         self.ready += self._packer.push(depths.tolist(), ids.tolist(), self._tokens(ids, documents))
 
     def take(self, many: int) -> list[tuple[Packed, int]]:
-        """Take the next rows, fewer at the end; each with how many samples end in it that could not be used."""
+        """Return the next rows, fewer at the end; each with the number of unusable samples that end in it."""
         taken = []
         for _ in range(min(many, len(self.ready))):
             row = self.ready.popleft()
@@ -152,14 +158,14 @@ class _PackedStream:
 
 
 class _Tokenized:
-    """Fetches documents of several streams at once, through what is done to them."""
+    """Reads documents of several streams at once, through their transforms."""
 
     def __init__(self, epoch: int, work: Work) -> None:
         self._epoch, self._work = epoch, work
         self._documents, self._tokens = 1, work.packing.length // 8
 
     def fill(self, streams: Sequence[_PackedStream], rows: int) -> None:
-        """Have every stream hold so many rows, or all that it has."""
+        """Fill every stream until it has that many rows, or all of its rows."""
         while True:
             mean = self._tokens / self._documents
             wanted = [(stream, stream.wants(rows, mean)) for stream in streams]
@@ -174,7 +180,7 @@ class _Tokenized:
         depths: Sequence[NDArray[np.int64]],
         hand: Callable[[_PackedStream, NDArray[np.int64], NDArray[np.int64], list[Any]], None],
     ) -> None:
-        """Hand every stream the documents at its depths."""
+        """Give every stream the documents at its depths."""
         for stream, some in zip(streams, depths, strict=True):
             stream.reader.prefetch(some)
         found = join_samples([stream.reader.locate(some) for stream, some in zip(streams, depths, strict=True)])
@@ -195,7 +201,7 @@ class _Tokenized:
 
 
 def _document(sample: Any, column: str, one: int) -> Any:
-    """Return a sample's tokens; a Bad as it is."""
+    """Return a sample's tokens; a BadSample as it is."""
     if isinstance(sample, BadSample | np.ndarray):
         return sample
     if isinstance(sample, dict) and isinstance(sample.get(column), np.ndarray):
@@ -215,7 +221,7 @@ def _batch(
     owned: Mapping[int, tuple[int, ...]],
     streams: Mapping[int, _PackedStream],
     packing: Packing,
-) -> PackedTaken:
+) -> CountedPackedBatch:
     """Take a step's rows from the streams, and make its batch."""
     shape = (len(rows), packing.length)
     tokens, segments, positions = (np.full(shape, fill, np.int32) for fill in (packing.pad_id, 0, 0))
@@ -232,4 +238,6 @@ def _batch(
             at += 1
     columns: dict[str, Column] = {"tokens": tokens, "segment_ids": segments, "positions": positions}
     batch = Batch(columns, mask, np.concatenate(ids), rows, plan.epoch, step, plan.layout.global_batch)
-    return PackedTaken(batch, tuple(ids), tuple(bad), {number: stream.carry for number, stream in streams.items()})
+    return CountedPackedBatch(
+        batch, tuple(ids), tuple(bad), {number: stream.carry for number, stream in streams.items()}
+    )

@@ -1,4 +1,4 @@
-"""The loader of packed rows. The ranks agree step by step, since the number of steps is not known before."""
+"""Load packed rows. The ranks agree step by step, since the number of steps is not known before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from allranks.data.batch import Batch
 from allranks.data.device_iterator import DeviceIterator, LoaderAudit, in_flight
 from allranks.data.ledger import Sum, sum_of
 from allranks.data.pack import Carry
-from allranks.data.packed import Group, PackedTaken
+from allranks.data.packed import CountedPackedBatch, Group
 from allranks.data.plan import Plan
 from allranks.data.prefetch import prefetched
 from allranks.data.snapshot import Resume, Snapshot, state_of_one
@@ -24,28 +24,28 @@ B = TypeVar("B")
 
 
 class PackedAudit(LoaderAudit, Protocol):
-    """Who looks at what is taken, and knows what the other ranks say."""
+    """The audit of packed batches."""
 
     def begin(self, plan: Plan, carries: Mapping[int, Carry], seen: Sum) -> None:
-        """An epoch begins here, of which other jobs took ``seen``."""
+        """Begin an epoch, of which earlier jobs took ``seen``."""
 
     def agree(self, have: int) -> int:
         """Return the most steps that a rank has of the next ones. Collective."""
 
-    def take(self, taken: PackedTaken) -> None:
-        """A batch is handed out."""
+    def record(self, counted: CountedPackedBatch) -> None:
+        """Count a batch that is handed out."""
 
     def end(self, carries: Mapping[int, Carry]) -> None:
-        """No rank has another row; the streams stand here."""
+        """End the epoch at these positions of the streams: no rank has another row."""
 
 
 class PackedLoader(DeviceIterator):
     """This rank's packed rows of the global batches. Made by ``Dataset.pack(...).batch(...).loader``.
 
-    As ``Loader``, but that the number of steps, and so ``len()``, is not known before: every rank takes as many as the
-    one that has most rows, with masked rows where it has none. The ranks agree about up to 32 steps at once, in the
-    thread that iterates. ``audit`` raises DataError in the middle of an epoch that is packed by best-fit: which samples
-    should have ended by then is known only at its end.
+    As ``Loader``, but the number of steps, and so ``len()``, is not known before: every rank takes as many as the one
+    with the most rows, with masked rows where it has none. The ranks agree about up to 32 steps at once, in the thread
+    that iterates. ``audit`` raises DataError in the middle of an epoch that is packed by best-fit: which samples should
+    have ended by then is known only at its end.
     """
 
     _audit: PackedAudit
@@ -78,15 +78,15 @@ class PackedLoader(DeviceIterator):
 
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
         with prefetched(self._groups(self._plan, self._step, self._carries), 1) as made:
-            for taken, placed in in_flight(self._agreed(made), lambda taken: place(taken.batch), ahead=ahead):
-                self._step, self._carries = self._step + 1, taken.carries
-                self._audit.take(taken)
+            for counted, placed in in_flight(self._agreed(made), lambda counted: place(counted.batch), ahead=ahead):
+                self._step, self._carries = self._step + 1, counted.carries
+                self._audit.record(counted)
                 yield placed
         self._audit.end(self._end)
         self._audit.verify()
         self._begin(self.epoch + 1, 0, {}, Sum())
 
-    def _agreed(self, groups: Iterable[Group]) -> Iterator[PackedTaken]:
+    def _agreed(self, groups: Iterable[Group]) -> Iterator[CountedPackedBatch]:
         """Yield the steps for which some rank has rows."""
         for group in groups:
             agreed = self._audit.agree(group.have)
@@ -101,7 +101,7 @@ class PackedLoader(DeviceIterator):
 
 
 class PackedSharedAudit:
-    """All ranks. Of a row that several hold, one counts the samples."""
+    """The audit of all ranks. Of a row that several hold, one counts the samples."""
 
     def __init__(self, world: World, shares: Shares, facts: Mapping[str, str | int]) -> None:
         self._world, self._facts, self._shares = world, facts, shares
@@ -118,10 +118,10 @@ class PackedSharedAudit:
         most: float = self._world.max(have, name="packed steps")
         return int(most)
 
-    def take(self, taken: PackedTaken) -> None:
-        self._carries = dict(taken.carries)
+    def record(self, counted: CountedPackedBatch) -> None:
+        self._carries = dict(counted.carries)
         for at in self._counted:
-            self._taken = self._taken.plus(sum_of(taken.ids[at], taken.bad[at]))
+            self._taken = self._taken.plus(sum_of(counted.ids[at], counted.bad[at]))
 
     def end(self, carries: Mapping[int, Carry]) -> None:
         self._carries = dict(carries)
@@ -147,7 +147,7 @@ class PackedSharedAudit:
 
 
 def _ended(plan: Plan, stream: int, carry: Carry) -> Sum:
-    """Return the sum of the samples of a stream that have ended where a carry is."""
+    """Return the sum of the samples of a stream that end before a carry."""
     if carry.open or carry.skip:
         raise DataError(
             "what is packed by best-fit can be proven at the end of an epoch only.",
@@ -168,7 +168,7 @@ def _add(values: Sequence[Any]) -> list[list[int]]:
 
 
 class PackedLocalAudit:
-    """A rank of a world that is not there: its epoch ends with its own rows."""
+    """The audit of a rank that reads alone: its epoch ends with its own rows."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -182,8 +182,8 @@ class PackedLocalAudit:
     def agree(self, have: int) -> int:
         return have
 
-    def take(self, taken: PackedTaken) -> None:
-        for ids, bad in zip(taken.ids, taken.bad, strict=True):
+    def record(self, counted: CountedPackedBatch) -> None:
+        for ids, bad in zip(counted.ids, counted.bad, strict=True):
             self._taken = self._taken.plus(sum_of(ids, bad))
 
     def end(self, _carries: Mapping[int, Carry]) -> None:

@@ -22,17 +22,17 @@ Submit = Callable[[list[Any], NDArray[np.int64], int], Future[list[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A batch, and what the ledger notes when it is taken."""
+class CountedBatch:
+    """A batch, and the sum of its samples for the ledger."""
 
     batch: Batch
     sum: Sum
 
 
-def transformed(taken: Iterable[Samples], submit: Submit, *, epoch: int, workers: int) -> Iterator[Samples]:
+def transform_samples(samples: Iterable[Samples], submit: Submit, *, epoch: int, workers: int) -> Iterator[Samples]:
     """Yield samples after a chain, in order; ``workers`` processes have parts of two of them (0: none is ahead)."""
     waiting: deque[tuple[Samples, list[Future[list[Any]]]]] = deque()
-    for one in taken:
+    for one in samples:
         waiting.append((one, submitted(submit, one.samples, one.ids.ravel(), epoch, workers=workers)))
         if len(waiting) > (1 if workers else 0):
             yield _done(*waiting.popleft())
@@ -43,7 +43,7 @@ def transformed(taken: Iterable[Samples], submit: Submit, *, epoch: int, workers
 def submitted(
     submit: Submit, samples: list[Any], ids: NDArray[np.int64], epoch: int, *, workers: int
 ) -> list[Future[list[Any]]]:
-    """Hand every worker a part of samples; return what they will make of them, in order."""
+    """Give every worker a part of samples; return its results as futures, in order."""
     part = max(-(-len(samples) // max(workers, 1)), 1)
     return [submit(samples[at : at + part], ids[at : at + part], epoch) for at in range(0, len(samples), part)]
 
@@ -54,7 +54,7 @@ def _done(one: Samples, parts: Sequence[Future[list[Any]]]) -> Samples:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """The columns of several steps, row after row, and what the ledger notes of each step."""
+    """The columns of several steps, row after row, and the sum of each step for the ledger."""
 
     steps: range
     columns: dict[str, Column]
@@ -63,7 +63,7 @@ class Columns:
     sums: list[Sum]
 
     def __len__(self) -> int:
-        """The number of steps."""
+        """Return the number of steps."""
         return len(self.steps)
 
 
@@ -75,7 +75,7 @@ def collated(made: Iterable[Samples], collator: Collator) -> Iterator[Columns]:
         yield Columns(one.steps, columns, mask, one.ids, [Sum(*each) for each in zip(*sums(one.ids), bad, strict=True)])
 
 
-def batches(made: Iterable[Columns], plan: Plan, rows: Sequence[int]) -> Iterator[Taken]:
+def batches(made: Iterable[Columns], plan: Plan, rows: Sequence[int]) -> Iterator[CountedBatch]:
     """Yield the batch of every step."""
     many, size = len(rows), plan.layout.global_batch
     for chunk in made:
@@ -83,11 +83,11 @@ def batches(made: Iterable[Columns], plan: Plan, rows: Sequence[int]) -> Iterato
             here = slice(at * many, (at + 1) * many)
             cut = {name: column[here] for name, column in chunk.columns.items()}
             batch = Batch(cut, chunk.mask[here], chunk.ids[at], rows, plan.epoch, step, size)
-            yield Taken(batch, chunk.sums[at])
+            yield CountedBatch(batch, chunk.sums[at])
 
 
 def _count_bad(one: Samples) -> list[int]:
-    """Return of every step how many samples could not be used; padding and what a filter left out are none."""
+    """Return how many samples of every step could not be used, without padding and filtered samples."""
     bad = [isinstance(sample, BadSample) and not sample.filtered and sample is not PADDING for sample in one.samples]
     counts: list[int] = np.array(bad).reshape(one.ids.shape).sum(axis=1).tolist()
     return counts

@@ -1,4 +1,4 @@
-"""Plan an epoch: which sample is at which step and row, by arithmetic on the index alone.
+"""Plan an epoch: compute the sample of each step and row from the index alone.
 
 The blocks are permuted, and their samples are cut into ``streams`` of equal length (some have one sample more). A
 stream is read window by window: a window is a few consecutive blocks, whose samples are permuted. Row j of global batch
@@ -34,7 +34,7 @@ _FEW_STREAMS = 8  # so many pay all the same: ranks that share a stream each rea
 class Layout:
     """How an index is read: ``streams`` and ``window`` (blocks) decide the order, together with ``seed``.
 
-    ``tail`` says what becomes of the last samples, which make no whole batch: padded with masked rows, or dropped.
+    ``tail`` decides about the last samples, which do not fill a batch: padded with masked rows, or dropped.
     """
 
     global_batch: int
@@ -49,18 +49,18 @@ class Layout:
 
     @property
     def depth_of_step(self) -> int:
-        """How many samples of a stream one global batch takes."""
+        """The number of samples of a stream in one global batch."""
         return self.global_batch // self.streams
 
 
 def check_batch(global_batch: int, streams: int | None, window: int | None) -> None:
-    """Raise DataError for numbers that make no layout."""
+    """Raise DataError for a wrong batch, streams or window."""
     if global_batch < 1:
         raise DataError(f"global_batch is {global_batch}.", remedy="It must be at least 1.")
     if streams is not None and (streams < 1 or global_batch % streams):
         raise DataError(
             f"streams is {streams}, which does not divide the global batch of {global_batch}.",
-            remedy=f"These do: {_said(divisors(global_batch))}.",
+            remedy=f"These do: {_join(divisors(global_batch))}.",
         )
     if window is not None and window < 1:
         raise DataError(f"window is {window}.", remedy="It must be at least 1 block.")
@@ -76,7 +76,7 @@ def layout(
     window: int | None = None,
     tail: Tail = "pad",
 ) -> Layout:
-    """Return the layout that spreads well and reads little.
+    """Return a layout that shuffles well and reads little.
 
     There are as many streams as leave 20 blocks to each, or 8 of 2 blocks. A window has 32 blocks, or as many as all
     streams together may hold.
@@ -107,7 +107,7 @@ def rows_of_rank(rank: int, size: int, global_batch: int) -> range:
 
 
 def rows_of_part(part: int, parts: int, global_batch: int, *, rank: int) -> range:
-    """Return the rows of one of the parts that a mesh or sharding cuts the global batch into, for ``rank``.
+    """Return the rows of one of the parts into which a mesh or sharding cuts the global batch, for ``rank``.
 
     Raises DataError where they do not divide the batch.
     """
@@ -120,14 +120,14 @@ def _rows(part: int, parts: int, global_batch: int, *, rank: int, noun: str) -> 
         near = " or ".join(str(size) for size in (below, below + parts) if size)
         raise DataError(
             f"rank {rank}: a global batch of {global_batch} rows does not divide over {parts} {noun}.",
-            remedy=f"It does over {_said(divisors(global_batch))}; or choose a global_batch of {near}.",
+            remedy=f"It does over {_join(divisors(global_batch))}; or choose a global_batch of {near}.",
         )
     return range(part * global_batch // parts, (part + 1) * global_batch // parts)
 
 
-def _said(numbers: Sequence[int]) -> str:
-    told = ", ".join(map(str, numbers[:40]))
-    return told + (f", ... {numbers[-1]}" if len(numbers) > 40 else "")
+def _join(numbers: Sequence[int]) -> str:
+    text = ", ".join(map(str, numbers[:40]))
+    return text + (f", ... {numbers[-1]}" if len(numbers) > 40 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,22 +167,22 @@ class EpochPlan:
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
-        """After how many samples each of the permuted blocks ends."""
+        """The number of samples after each of the permuted blocks."""
         return np.cumsum(self.index.rows[self._blocks])
 
     @property
     def block_order(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The blocks in their permuted order, and after how many samples of that order each of them ends."""
+        """The blocks in their permuted order, and the number of samples after each of them."""
         return self._blocks, self._ends
 
     def digest(self) -> str:
-        """16 digits of all that decides the order; the global batch does not, as long as the streams divide it."""
+        """16 digits that identify the order; the global batch is not part of it, as long as the streams divide it."""
         how = self.layout
         words = (VERSION, self.index.digest, how.streams, how.window, how.seed, int(how.shuffle))
         return show(digest(*map(str, words)))[:16]
 
     def facts(self) -> dict[str, str | int]:
-        """Return what decides the order, by name: what ranks compare, and what a state says that it is of."""
+        """Return the settings that decide the order, by name: ranks compare them, and a state stores them."""
         how = self.layout
         return {
             "plan": self.digest(),
@@ -196,7 +196,7 @@ class EpochPlan:
 
     @property
     def steps(self) -> int:
-        """How many global batches the epoch has, for every rank."""
+        """The number of global batches of the epoch, for every rank."""
         batch = self.layout.global_batch
         if self.layout.tail == "drop":
             return (self.samples // self.layout.streams) // self.layout.depth_of_step
@@ -213,7 +213,7 @@ class EpochPlan:
         return end - begin
 
     def window(self, stream: int, depth: int) -> Window:
-        """Return the window of a stream in which a depth lies, which must be below its length."""
+        """Return the window of a stream that contains a depth, which must be below its length."""
         begin, end = self.bounds(stream)
         assert 0 <= depth < end - begin, (stream, depth)
         first, at = np.searchsorted(self._ends, (begin, begin + depth), side="right").tolist()
@@ -236,7 +236,7 @@ class EpochPlan:
         )
 
     def _span(self, stream: int, block: int) -> tuple[int, int]:
-        """Return the first and the last + 1 of the window that a stream's ``block``-th block is in.
+        """Return the first and the last + 1 block of the window that contains a stream's ``block``-th block.
 
         The streams' first windows have different lengths, so that not all streams need new blocks at the same step; but
         half a window at least, since few blocks mix little.
@@ -284,21 +284,21 @@ class Plan(Protocol):
 
     @property
     def steps(self) -> int:
-        """How many global batches the epoch has, for every rank."""
+        """The number of global batches of the epoch, for every rank."""
 
     @property
     def samples(self) -> int:
-        """How many ids there are, from 0 on."""
+        """The number of ids, from 0."""
 
     @property
     def once(self) -> bool:
-        """Whether the epoch has each of them once; a mixture has some more often, and some not."""
+        """Whether the epoch has each id once; a mixture has some more often, and some not."""
 
     def digest(self) -> str:
-        """16 digits of all that decides the order, whatever the epoch."""
+        """16 digits that identify the order, of any epoch."""
 
     def facts(self) -> dict[str, str | int]:
-        """Return what decides the order, by name: what ranks compare, and what a state says that it is of."""
+        """Return the settings that decide the order, by name: ranks compare them, and a state stores them."""
 
     def length(self, stream: int, /) -> int:
         """Return the number of a stream's samples."""
@@ -311,7 +311,7 @@ class Plan(Protocol):
 
 
 def streams_of(rows: Sequence[int], rows_per_stream: int) -> dict[int, tuple[int, ...]]:
-    """Return which streams rows of the global batch are of, each with the offsets that are theirs within a step."""
+    """Return the streams of rows of the global batch, each with its offsets within a step."""
     found: dict[int, list[int]] = {}
     for row in rows:
         found.setdefault(row // rows_per_stream, []).append(row % rows_per_stream)
@@ -319,7 +319,7 @@ def streams_of(rows: Sequence[int], rows_per_stream: int) -> dict[int, tuple[int
 
 
 def rows_ids(plan: Plan, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
-    """Return what ``plan.row_ids`` does; ``rows`` in ascending order."""
+    """Return the result of ``plan.row_ids``; ``rows`` in ascending order."""
     many = plan.layout.depth_of_step
     streams = streams_of(rows, many).items()
     found = [

@@ -22,7 +22,7 @@ _MOST_STREAMS, _MOST_IDS = 512, 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanSummary:
-    """What each rank would do in an epoch, by rank.
+    """What each rank would read in an epoch, by rank.
 
     ``samples`` that it takes, ``padding`` rows without a sample, ``streams`` that it reads (also those that other ranks
     read, too), and the ``blocks`` and bytes (``nbytes``) of these streams.
@@ -38,20 +38,20 @@ class PlanSummary:
 
     @property
     def ratio(self) -> NDArray[np.float64]:
-        """Of every rank: what it reads, by the N-th part of all bytes."""
+        """Return the bytes of every rank, divided by the N-th part of all bytes."""
         found: NDArray[np.float64] = self.nbytes * self.ranks / max(self.plan.index.nbytes, 1)
         return found
 
     @property
     def held(self) -> int:
-        """How many bytes of blocks, as they are in their files, a rank holds at a time: a window of every stream."""
+        """Return the bytes of blocks, as in their files, that a rank holds at a time: a window of every stream."""
         index, how = self.plan.index, self.plan.layout
         window = min(how.window, -(-len(index) // how.streams))
         return int(int(self.streams.max()) * window * index.nbytes / len(index))
 
 
 def summarize_plan(plan: EpochPlan, ranks: int) -> PlanSummary:
-    """Return what each of ``ranks`` ranks would do. Raises DataError where they do not divide the batch."""
+    """Return the summary for ``ranks`` ranks. Raises DataError where they do not divide the batch."""
     batch, many = plan.layout.global_batch, plan.layout.depth_of_step
     rows = len(rows_of_rank(0, ranks, batch))
     begins = np.arange(ranks, dtype=np.int64) * rows
@@ -90,7 +90,7 @@ def files_of(plan: EpochPlan, streams: range) -> int:
 
 
 def coverage(plan: EpochPlan, streams: range, cells: int) -> list[float]:
-    """Cut the samples, in the order of the files, into cells; return of each the share that these streams read."""
+    """Cut the samples, in the order of the files, into cells; return the share of each that these streams read."""
     begin, end = plan.bounds(streams.start)[0], plan.bounds(streams.stop - 1)[1]
     blocks, ends = plan.block_order
     touched = slice(int(np.searchsorted(ends, begin, side="right")), int(np.searchsorted(ends, end)) + 1)
@@ -108,8 +108,9 @@ def coverage(plan: EpochPlan, streams: range, cells: int) -> list[float]:
 
 
 def first_touch(plan: EpochPlan) -> float:
-    """Return of how many of a hundred equal parts of the samples, in the order of the files, the first hundredth of
-    the steps takes some; as a share. Of very large plans only a part is looked at: it is that much then, or more.
+    """Return the share of a hundred equal parts of the samples from which the first hundredth of the steps takes some.
+
+    The parts are in the order of the files. Of very large plans only a part is computed: the result is then a minimum.
     """
     streams = np.unique(np.linspace(0, plan.layout.streams - 1, _MOST_STREAMS).astype(int)).tolist()
     depth = -(-plan.steps // _PIECES) * plan.layout.depth_of_step
@@ -120,7 +121,7 @@ def first_touch(plan: EpochPlan) -> float:
 
 
 def _blocks_of_streams(plan: EpochPlan) -> tuple[Ints, Ints]:
-    """Return the first block of every stream, and the last + 1, as places in the permuted order."""
+    """Return the first block of every stream, and the last + 1, as positions in the permuted order."""
     edges = np.arange(plan.layout.streams + 1, dtype=np.int64) * plan.samples // plan.layout.streams
     _, ends = plan.block_order
     first = np.searchsorted(ends, edges[:-1], side="right")
@@ -137,7 +138,7 @@ def _block_bytes(index: Index) -> NDArray[np.float64]:
 
 
 def _samples_of_rows(plan: EpochPlan) -> Ints:
-    """Return for every row of the batch in how many steps it has a sample."""
+    """Return for every row of the batch the number of steps in which it has a sample."""
     many, streams = plan.layout.depth_of_step, plan.layout.streams
     edges = np.arange(streams + 1, dtype=np.int64) * plan.samples // streams
     stream, offset = np.divmod(np.arange(plan.layout.global_batch, dtype=np.int64), many)

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Sized(Protocol):
-    """What says how much it is."""
+    """An object with a size."""
 
     def __len__(self) -> int: ...
 
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Sized)
 
 @contextmanager
 def prefetched(items: Iterable[T], most: int) -> Iterator[Iterable[T]]:
-    """Give an iterable of ``items`` that a thread makes ahead (see ``Prefetcher``); with ``most`` 0, no thread."""
+    """Yield an iterable of ``items`` that a thread makes ahead (see ``Prefetcher``); with ``most`` 0, no thread."""
     if not most:
         yield items
         return
@@ -32,10 +32,10 @@ def prefetched(items: Iterable[T], most: int) -> Iterator[Iterable[T]]:
 
 
 class Prefetcher(Generic[T], Iterator[T]):
-    """Yields what ``items`` does, made by a thread before it is asked for.
+    """Yields the items of ``items``, made by a thread before they are needed.
 
-    The thread goes on as long as the lengths of the items that wait add up to less than ``most``. What ``items`` raises
-    is raised where its next item would have been. ``close`` ends the thread; so does the end.
+    The thread continues as long as the lengths of the waiting items add up to less than ``most``. An error of ``items``
+    is raised in the place of its next item. ``close`` ends the thread; so does the end.
     """
 
     def __init__(self, items: Iterable[T], most: int, *, name: str) -> None:
@@ -58,7 +58,7 @@ class Prefetcher(Generic[T], Iterator[T]):
         raise StopIteration
 
     def close(self) -> None:
-        """End the thread, after the item that it has in hand."""
+        """End the thread after its current item."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

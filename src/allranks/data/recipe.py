@@ -1,4 +1,4 @@
-"""The description of a data set, in values: nothing is opened."""
+"""Describe a data set by values: nothing is opened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Operation = Map | Filter
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A source of a data set: its samples ``start`` to ``stop`` (None: the last), and what is done to them."""
+    """A source of a data set: its samples ``start`` to ``stop`` (None: the last), and their transforms."""
 
     source: Source
     start: int = 0
@@ -36,7 +36,7 @@ class Batching:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A data set: its parts, and what is done to the samples of all of them."""
+    """A data set: its parts, and the transforms of the samples of all of them."""
 
     parts: tuple[Part, ...]
     seed: int = 0

@@ -16,9 +16,9 @@ from allranks.world.base import World
 def masked_mean(values: ArrayLike, mask: ArrayLike, world: World) -> float:
     """Return the mean of the values over all ranks, where the mask is true. **Every rank must call.**
 
-    ``values`` are this rank's: one or several of each row; ``mask`` is of the rows, or has the values' shape. What is
-    masked may be NaN. The sum is exact to the last bit but one, so the mean does not depend on the number of ranks.
-    Rows that several ranks hold weigh as often, unless the mask is ``batch.mask & loader.counted``. Raises DataError on
+    ``values`` are this rank's: one or several of each row; ``mask`` is of the rows, or has the values' shape. Masked
+    values may be NaN. The sum is exact to the last bit but one, so the mean does not depend on the number of ranks. A
+    row that several ranks hold counts as often, unless the mask is ``batch.mask & loader.counted``. Raises DataError on
     every rank where the mask is true nowhere, or does not fit the values on some rank.
     """
     numbers, kept = np.asarray(values), np.asarray(mask, bool)
@@ -33,7 +33,7 @@ def masked_mean(values: ArrayLike, mask: ArrayLike, world: World) -> float:
 
 
 def _two_floats(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the sum, and what its rounding has lost."""
+    """Return the sum, and its rounding error."""
     if not np.isfinite(values).all():
         return float(values.sum()), 0.0
     high = math.fsum(values)

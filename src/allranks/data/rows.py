@@ -1,4 +1,4 @@
-"""``allranks.global_batch``: make one global batch from the rows that each rank has."""
+"""Make one global batch from the rows of each rank: ``allranks.global_batch``."""
 
 from __future__ import annotations
 

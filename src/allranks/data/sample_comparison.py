@@ -1,7 +1,7 @@
-"""Compare a few samples over all ranks at the start: do all ranks bring the same data?
+"""Compare a few samples over all ranks at the start: do all ranks have the same data?
 
 A source that is divided already (``samples[rank::size]``, ``datasets.distributed.split_dataset_by_node``) has the same
-type and length on every rank, and would be divided once more: half of it would be read by nobody.
+type and length on every rank, and would be divided once more: no rank would read the other samples.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def compared_rows(samples: int) -> list[int]:
     return sorted({0, samples // 3, 2 * samples // 3, samples - 1}) if samples else []
 
 
-def look(samples: int, read: Callable[[int], Any]) -> str:
-    """Return a digest of a few samples, the same on ranks that bring the same; or that they are not comparable.
+def hash_samples(samples: int, read: Callable[[int], Any]) -> str:
+    """Return a digest of a few samples, equal on ranks that have the same; or VARIES.
 
-    ``read`` returns a sample by its number. They are not comparable where reading fails, which whoever reads for the
-    training reports, or where the first one is another when it is read again (a random augmentation).
+    ``read`` returns a sample by its number. The result is VARIES where reading fails (the training reports that error),
+    or where the first sample differs when it is read again (a random augmentation).
     """
     numbers = compared_rows(samples)
     try:
@@ -49,14 +49,14 @@ def look(samples: int, read: Callable[[int], Any]) -> str:
 
 
 class FirstSamples:
-    """The first samples of what can only be iterated, compared before it is read."""
+    """The first samples of an iterable, compared before it is read."""
 
     def __init__(self, samples: Any) -> None:
         self._samples = samples
         self._once = hasattr(samples, "__next__")  # a generator: what is taken of it does not come again
         self._taken: list[Any] = []
         self._error: Exception | None = None
-        self._word = self._look()
+        self._word = self._hash_head()
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over all samples, the first of them included."""
@@ -68,18 +68,18 @@ class FirstSamples:
     def compare(self, world: World) -> None:
         """Raise Mismatch on every rank unless all have the same first samples. **Every rank must call.**
 
-        Where they differ, and a rank has others when it looks again, they are not comparable; nor where there are none.
+        Nothing is compared where a rank has no samples, or where its samples differ when they are read again.
         """
         words = world.all_gather(self._word, name="first samples")
         if len(set(words)) == 1 or "" in words:
             return
-        if not world.all(self._once or self._look() == self._word, name="first samples again"):
+        if not world.all(self._once or self._hash_head() == self._word, name="first samples again"):
             return
         groups = by_claim((rank, f"first samples {one}") for rank, one in enumerate(words))
         raise mismatch("the ranks do not read the same data", groups, remedy=DIVIDED)
 
-    def _look(self) -> str:
-        """Return a digest of the first samples: "" if there are none, or none can be had."""
+    def _hash_head(self) -> str:
+        """Return a digest of the first samples; "" if there are none, or reading fails."""
         found: list[Any] = []
         try:
             found.extend(islice(self._samples, _HEAD))
@@ -97,7 +97,7 @@ class FirstSamples:
 
 
 def word(value: Any, depth: int = 0) -> str:
-    """Return what tells a sample from another, without an address in it: of what is not known, its type alone."""
+    """Return a text that distinguishes samples, without an address in it: for an unknown type, its name alone."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return repr(value)
     if depth > _DEEPEST:
@@ -113,7 +113,7 @@ def word(value: Any, depth: int = 0) -> str:
 
 
 def _bytes(value: Any) -> str:
-    """Return a digest of what an array, a tensor or an image holds."""
+    """Return a digest of the content of an array, a tensor or an image."""
     for name in ("tobytes", "numpy"):
         if callable(made := getattr(value, name, None)):
             found = made()
@@ -124,7 +124,7 @@ def _bytes(value: Any) -> str:
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    """Have the usual random generators be alike on all ranks, and then as they were."""
+    """Seed the usual random generators equally on all ranks, and restore them afterwards."""
     state, legacy = random.getstate(), np.random.get_state()
     random.seed(0)
     np.random.seed(0)

@@ -1,4 +1,4 @@
-"""``allranks.shard``: this rank's share of samples that people already have."""
+"""Divide samples that users already have over the ranks: ``allranks.shard``."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ def shard(
 ) -> IndexedShard | IterableShard:
     """Return this rank's part of ``samples``, to iterate over. **Every rank must call, and iterate as far.**
 
-    What has a length and items (a list, an array, a map-style torch Dataset, a datasets.Dataset) is split exactly: each
-    sample on one rank, in an order that ``seed`` and epoch decide if ``shuffle``, on any number of ranks. What can only
-    be iterated (a generator, a streaming datasets.IterableDataset) is split as fairly as it can be; its ``guarantees``
-    say what that is. Iterating once is one epoch; iterating again goes on with the next.
+    An object with a length and items (a list, an array, a map-style torch Dataset, a datasets.Dataset) is split
+    exactly: each sample on one rank, in an order that ``seed`` and epoch decide if ``shuffle``, on any number of ranks.
+    An object that can only be iterated (a generator, a streaming datasets.IterableDataset) is split as well as
+    possible; its ``guarantees`` say what holds. Iterating once is one epoch; iterating again begins the next.
 
-    Every rank gets the same number of samples. Where they do not divide, ``tail`` decides: ``pad`` puts ``padding`` in
-    the place of what is missing in the last round, ``drop`` leaves the last round out. No sample is ever repeated.
-    ``state`` is what ``.state()`` put into a checkpoint. For batches, files that a rank reads 1/N of, and workers, use
-    ``allranks.Dataset``.
+    Every rank gets the same number of samples. Where they do not divide, ``tail`` decides: ``pad`` fills the last round
+    with ``padding``, ``drop`` leaves the last round out. No sample is ever repeated. ``state`` is a ``.state()`` from a
+    checkpoint. For batches, files of which a rank reads 1/N, and workers, use ``allranks.Dataset``.
 
-    Every rank brings the same, all of it: a few samples are compared, because what is divided already would be divided
-    once more. ``compare=False`` leaves that out, for samples that differ by rank on purpose.
+    Give the same samples, all of them, on every rank: a few are compared, because samples that are divided already
+    would be divided once more. ``compare=False`` skips that, for samples that differ by rank on purpose.
 
     Raises, on every rank: DataError, where there is no sample, or the state is of other data; Mismatch, where the ranks
-    do not bring the same.
+    do not have the same samples.
     """
     of = world or current()
     if isinstance(samples, Mapping):

@@ -13,15 +13,15 @@ _PART = 1 << 20  # bytes that a coordinator takes in one piece
 
 
 def sample_facts(sources: Iterable[Source], world: World) -> dict[str, str]:
-    """Return, as a fact that ranks compare, a digest of a few samples of those sources that are objects in memory."""
-    compared = [source.look() for source in sources if world.size > 1 and hasattr(source, "look")]
+    """Return, as a fact that ranks compare, a digest of a few samples of the sources that are objects in memory."""
+    compared = [source.sample_digest() for source in sources if world.size > 1 and hasattr(source, "sample_digest")]
     return {"some samples": "/".join(compared)} if any(compared) else {}
 
 
 def shared_index(source: Source, world: World, *, progress: Progress = silent) -> Index:
-    """Return a source's index, which rank 0 builds or has in its cache. **Every rank must call.**
+    """Return a source's index, which rank 0 builds or loads from its cache. **Every rank must call.**
 
-    What rank 0 finds wrong with the files, every rank raises.
+    An error of rank 0 with the files is raised by every rank.
     """
     if world.size == 1:
         return source.index(progress=progress)

@@ -1,4 +1,4 @@
-"""The state of a loader: what goes into a checkpoint, and how a loader resumes from it."""
+"""Define the state of a loader: its value in a checkpoint, and how a loader resumes from it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _WHAT = "Give what loader.state() returned and a checkpoint brought back."
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Snapshot(Mapping[str, Any]):
-    """The state of one rank's loader at a step; cheap to make, and it does not change when the loader goes on.
+    """The state of one rank's loader at a step; cheap, and it does not change when the loader continues.
 
-    A mapping to look at. ``gathered()`` makes of all ranks' one what a checkpoint stores, and the Checkpointer calls it
-    when it saves. ``depth`` counts the samples of a stream that were taken. ``taken`` is what this rank counted in this
-    job, ``seen`` what all ranks had before. ``carry`` holds for each of this rank's streams what packing has begun, as
+    A mapping, for inspection. ``gathered()`` joins the states of all ranks for a checkpoint; the Checkpointer calls it
+    when it saves. ``depth`` counts the samples of a stream that were taken. ``counted`` is the sum of this rank in this
+    job, ``seen`` that of all ranks before. ``carry`` holds the state of the packing for each of this rank's streams, as
     JSON; None without packing.
     """
 
@@ -29,41 +29,41 @@ class Snapshot(Mapping[str, Any]):
     epoch: int
     depth: int
     facts: Mapping[str, str | int]
-    taken: Sum
+    counted: Sum
     seen: Sum
     carry: Mapping[int, Any] | None = None
 
     def gathered(self) -> dict[str, Any]:
         """Return the state of all ranks, equal on all, as JSON. **Every rank must call.** One exchange.
 
-        Raises Mismatch on every rank where they stand at different places, or hold different carries of one stream.
+        Raises Mismatch on every rank where they are at different places, or hold different carries of one stream.
         """
         carry = None if self.carry is None else sorted(self.carry.items())
-        said = [self.epoch, self.depth, dict(self.facts), list(self.seen), list(self.taken), carry]
-        document: dict[str, Any] = self.world.exchange("data", "state", said, decide=_gather)
+        report = [self.epoch, self.depth, dict(self.facts), list(self.seen), list(self.counted), carry]
+        document: dict[str, Any] = self.world.exchange("data", "state", report, decide=_gather)
         return document
 
     def alike(self) -> dict[str, Any]:
-        """Return, as JSON, what is equal on all ranks that stand at one place: ``allranks.verify`` compares it."""
+        """Return, as JSON, what is equal on all ranks at one place: ``allranks.verify`` compares it."""
         return _document(self.epoch, self.depth, self.facts, self.seen, None)
 
-    def _here(self) -> dict[str, Any]:
+    def _local_state(self) -> dict[str, Any]:
         one = self.world.size == 1
         carry = None if self.carry is None else sorted(self.carry.items())
-        document = _document(self.epoch, self.depth, self.facts, self.seen.plus(self.taken), carry)
+        document = _document(self.epoch, self.depth, self.facts, self.seen.plus(self.counted), carry)
         return document if one else {**document, "part": [self.world.rank, self.world.size]}
 
     def __getitem__(self, name: str) -> Any:
-        return self._here()[name]
+        return self._local_state()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._here())
+        return iter(self._local_state())
 
     def __len__(self) -> int:
-        return len(self._here())
+        return len(self._local_state())
 
     def __repr__(self) -> str:
-        return f"Snapshot({self._here()})"
+        return f"Snapshot({self._local_state()})"
 
 
 def _document(epoch: int, depth: int, facts: Mapping[str, Any], seen: Sum, carry: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _gather(values: Sequence[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where to resume: at ``step`` of ``epoch``, ``depth`` samples into every stream. By default at the beginning.
+    """The place to resume: at ``step`` of ``epoch``, ``depth`` samples into every stream. By default at the beginning.
 
     ``seen`` and ``carry`` (by stream; empty without packing) are of all ranks.
     """
@@ -113,20 +113,20 @@ class Resume:
 
     @property
     def place(self) -> dict[str, int]:
-        """What ranks compare before they begin."""
+        """The facts that ranks compare before they begin."""
         return {"epoch": self.epoch, "depth": self.depth}
 
     @classmethod
     def begin(cls, state: object | None, facts: Mapping[str, str | int], layout: Layout, *, rank: int) -> Resume:
-        """Return where a program begins that was given a state, or none."""
+        """Return the place of a state, or the beginning without one."""
         return cls() if state is None else cls.from_state(state, facts, layout, rank=rank)
 
     @classmethod
     def from_state(cls, state: object, facts: Mapping[str, str | int], layout: Layout, *, rank: int) -> Resume:
-        """Return what a state says. Any rank may call it alone.
+        """Return the place of a state. Any rank may call it alone.
 
-        Raises DataError for what is no state, for a single rank's, for one of other data (naming what differs), and
-        where the depth is in the middle of a global batch of this layout.
+        Raises DataError for a value that is not a state, for a single rank's, for one of other data (naming what
+        differs), and where the depth is in the middle of a global batch of this layout.
         """
         who = f"rank {rank}: resuming the data"
         epoch, depth, seen, carry = _parsed(state, who)
@@ -144,12 +144,12 @@ class Resume:
 
 
 def settings_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that decide the order of a saved state's data; states of before 0.1 say lanes for streams."""
+    """Return the settings that decide the order of a saved state's data; before 0.1, streams were called lanes."""
     return {"streams" if name == "lanes" else name: value for name, value in dict(state["of"]).items()}
 
 
 def state_of_one(rank: int) -> DataError:
-    """Return the error for who asks a rank that reads alone for a state."""
+    """Return the error for a rank that reads alone and is asked for a state."""
     return DataError(
         f"rank {rank} reads alone, and knows nothing of what the others take.",
         remedy="Give the loader a world instead of a rank and a size.",
@@ -184,8 +184,8 @@ def _refuse_others(saved: Mapping[str, Any], here: Mapping[str, Any], who: str) 
     names = [name for name in dict.fromkeys([*here, *saved]) if saved.get(name) != here.get(name)]
     if not names:
         return
-    told = "; ".join(f"{name}: {saved.get(name)} in the state, {here.get(name)} here" for name in names)
+    differences = "; ".join(f"{name}: {saved.get(name)} in the state, {here.get(name)} here" for name in names)
     raise DataError(
-        f"{who}: the state is of other data, or of another order: {told}.",
+        f"{who}: the state is of other data, or of another order: {differences}.",
         remedy="Build the data set as it was, of the same files; or begin an epoch anew, without the state.",
     )

@@ -1,4 +1,4 @@
-"""Compare before step 0 what all ranks are about to read."""
+"""Compare over all ranks, before step 0, what they are about to read."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ def code() -> str:
 
 
 def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, global_batch: int) -> Shares:
-    """Make sure that all ranks begin, or go on after a restore, alike; return which rows this rank counts. **Every rank
-    must call.**
+    """Compare that all ranks begin, or resume, alike; return which rows this rank counts. **Every rank must call.**
 
     ``facts`` is what must be equal on all ranks, by name (index, plan, epoch, depth, ...); the global batch and the
     version of allranks are added. ``rows`` are those of the global batch that this rank holds, ascending. One exchange.
     Raises on every rank: Mismatch naming ranks and facts; BatchMismatch if a row is held by no rank, or does not exist.
     """
-    said = {**facts, "global batch": global_batch, "allranks": code()}
-    verdict = world.exchange("data", "start", [said, agreement.ranges(rows)], decide=_judge)
+    compared = {**facts, "global batch": global_batch, "allranks": code()}
+    verdict = world.exchange("data", "start", [compared, agreement.ranges(rows)], decide=_judge)
     if "wrong" in verdict:
         raise BatchMismatch(
             f"rank {world.rank}: start of the data: {verdict['wrong']}.",
@@ -43,13 +42,13 @@ def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, 
 
 def _judge(values: Sequence[Any]) -> dict[str, Any]:
     agreement.compare([facts for facts, _ in values])
-    global_batch, said = values[0][0]["global batch"], [ranges for _, ranges in values]
-    wrong = agreement.refuse_rows(said, global_batch)
-    return {"wrong": wrong} if wrong else {"counters": agreement.counters(said, global_batch)}
+    global_batch, rows_by_rank = values[0][0]["global batch"], [ranges for _, ranges in values]
+    wrong = agreement.rows_error(rows_by_rank, global_batch)
+    return {"wrong": wrong} if wrong else {"counters": agreement.counters(rows_by_rank, global_batch)}
 
 
 def row_hashes(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
-    """Return 64 bits of every row of a batch: of its bytes in all columns."""
+    """Return 64 bits of every row of a batch: a hash of its bytes in all columns."""
     names = sorted(columns)
     heads = [f"{name} {columns[name].dtype}{columns[name].shape[1:]}" for name in names]
     rows = zip(*(columns[name] for name in names), strict=True)
@@ -66,13 +65,13 @@ def _bytes(value: Any) -> bytes:
 
 
 def compare_shared_rows(world: World, rows: Sequence[int], hashes: NDArray[np.uint64]) -> None:
-    """Make sure that ranks that hold the same rows brought the same bytes for them. **Every rank must call.**
+    """Compare that ranks that hold the same rows have the same bytes for them. **Every rank must call.**
 
     ``rows`` are the shared ones of this rank (there may be none), ``hashes`` those of its first batch. One exchange.
     Raises BatchMismatch on every rank, naming rows and ranks.
     """
-    said = [agreement.ranges(rows), hashes.astype("<u8").tobytes()]
-    odd = world.exchange("data", "shared rows", said, decide=agreement.odd_rows)
+    report = [agreement.ranges(rows), hashes.astype("<u8").tobytes()]
+    odd = world.exchange("data", "shared rows", report, decide=agreement.find_differing_rows)
     if odd is not None:
         where, holders, ranks = odd
         unlike = f"; {name_ranks(ranks)} unlike most" if len(ranks) < len(holders) else ""

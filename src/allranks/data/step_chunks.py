@@ -19,10 +19,10 @@ _DECODED = 512  # samples at a time: their lines and objects fill half of a cach
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepChunk:
-    """Some steps, and where their samples are: arrays of shape (steps, rows)."""
+    """Some steps, and the places of their samples: arrays of shape (steps, rows)."""
 
     steps: range
-    found: BlockSamples
+    located: BlockSamples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,22 +35,22 @@ class Samples:
 
 
 class StreamReader(Protocol):
-    """A stream in which samples are found, in ascending order."""
+    """A stream whose samples are located in ascending order."""
 
     def prefetch(self, depths: NDArray[np.int64], /) -> None:
-        """Have the blocks of these depths read, in the background."""
+        """Prefetch the blocks of these depths in the background."""
 
     def locate(self, depths: NDArray[np.int64], /) -> BlockSamples:
-        """Return where the samples at these depths are; behind the end of the stream there is padding."""
+        """Return the places of the samples at these depths; padding after the end of the stream."""
 
 
 def step_chunks(
     plan: Plan, rows: Sequence[int], steps: range, *, open_stream: Callable[[int], StreamReader], sample_bytes: float
 ) -> Iterator[StepChunk]:
-    """Yield the strips of rows of the global batches of ``steps``, which ascend.
+    """Yield chunks of ``steps``, in ascending order, for rows of the global batches.
 
     The first ones are short, so that the first batch waits for one block of each stream only. While one is used, the
-    blocks of the next are read. ``sample_bytes`` is the mean of a sample: it says how long a strip may be.
+    blocks of the next are read. ``sample_bytes`` is the mean size of a sample: it decides the length of a chunk.
     """
     many = plan.layout.depth_of_step
     streams = [(open_stream(stream), np.array(offsets)) for stream, offsets in streams_of(rows, many).items()]
@@ -80,10 +80,10 @@ def step_chunks(
 
 
 def decode_chunks(step_chunks: Iterable[StepChunk], *, workers: int) -> Iterator[Samples]:
-    """Yield the samples of strips: as many as the cache holds, or as make a message to each of the workers."""
+    """Yield the samples of chunks: as many as fit the cache, or as make a message to each of the workers."""
     at_once = _DECODED * max(2 * workers, 1)
     for chunk in step_chunks:
-        found = chunk.found
+        found = chunk.located
         decoder = Decoder(found.blocks)
         rows = found.ids.shape[1]
         many = max(at_once // rows, 1) if decoder.any_order else len(chunk.steps)

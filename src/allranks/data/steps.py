@@ -11,7 +11,7 @@ from allranks.data.batch import Batch, Collator
 from allranks.data.detect import rows_of
 from allranks.data.index import Index
 from allranks.data.ledger import Sum, planned
-from allranks.data.open_loader import indexes_of, open_data, planner
+from allranks.data.open_loader import open_data, planner, slice_indexes
 from allranks.data.pipeline import batches, collated
 from allranks.data.plan import Plan
 from allranks.data.recipe import Recipe
@@ -23,7 +23,7 @@ from allranks.world.base import World
 
 
 class Steps:
-    """Which rows of which global batches this rank takes, from where on. **Every rank must make one.**
+    """The rows of the global batches that this rank takes, from a step on. **Every rank must make one.**
 
     ``rows`` and ``state`` are those of ``Dataset.loader``; so are the errors. ``compared`` are more facts that must be
     equal on all ranks. ``epoch`` and ``step`` are where to begin, ``plan(epoch)`` returns the plan of an epoch. Stays
@@ -51,21 +51,21 @@ class Steps:
         self._length = first.steps
 
     def __len__(self) -> int:
-        """The number of steps of a whole epoch, on every rank."""
+        """Return the number of steps of an epoch, on every rank."""
         return self._length
 
     def first(self, epoch: int) -> int:
-        """Return the step that an epoch begins with: not 0 for the one that the state is of."""
+        """Return the first step of an epoch: not 0 for the epoch of the state."""
         return self.step if epoch == self.epoch else 0
 
     def go_on(self, epoch: int, step: int) -> None:
-        """Begin behind the first ``step`` steps of an epoch. That all ranks took them is believed."""
+        """Continue after the first ``step`` steps of an epoch. It is not checked that all ranks took them."""
         self.epoch, self.step, self._seen = epoch, step, None
 
     def state(self, epoch: int, step: int) -> Snapshot:
         """Return the state after the first ``step`` steps of an epoch, as ``Loader.state()`` does.
 
-        That they were taken is believed: nobody counts what goes through other loaders.
+        It is not checked that they were taken: batches of other loaders are not counted.
         """
         begin, plan = self.first(epoch), self.plan(epoch)
         if not begin <= step <= plan.steps:
@@ -91,9 +91,9 @@ class StepMaker:
     rows: tuple[int, ...]
 
     def batches(self, epoch: int, begin: int, *, every: int = 1) -> Iterator[Batch]:
-        """Yield the batch of every ``every``-th step of an epoch from ``begin`` on.
+        """Yield the batch of every ``every``-th step of an epoch from ``begin``.
 
-        Reads what those steps need, and blocks that they share with others. Maps are done here, if there are others.
+        Reads the blocks of those steps, some of which other steps need, too. Runs the maps of these steps here.
         """
         recipe = self.recipe if every == 1 else replace(self.recipe, workers=0)
         opened_data = open_data(recipe, self.indexes, planner(recipe, self.indexes))
@@ -113,7 +113,7 @@ def open_steps(data: Recipe, world: World, *, rows: object, state: Mapping[str, 
             "packed rows are made one after the other, so no workers can share their steps.",
             remedy="Iterate over .loader(world): its batches are ready, and its map(workers=...) keep their order.",
         )
-    indexes = indexes_of(data, [shared_index(part.source, world) for part in data.parts])
+    indexes = slice_indexes(data, [shared_index(part.source, world) for part in data.parts])
     compared = sample_facts((part.source for part in data.parts), world)
     steps = Steps(planner(data, indexes), world, rows=rows, state=state, compared=compared)
     return steps, StepMaker(data, indexes, steps.rows)

@@ -17,9 +17,9 @@ _AT_ONCE = 4  # blocks that a thread reads before it lets another go on
 
 
 class Stream:
-    """One stream of an epoch; its samples are found in ascending order. ``pool`` reads blocks ahead.
+    """One stream of an epoch; its samples are located in ascending order. ``pool`` reads blocks ahead.
 
-    ``first_key`` is the key of the index's block 0: of a mixture, the parts' are different.
+    ``first_key`` is the key of the index's block 0: the parts of a mixture have different ones.
     """
 
     def __init__(self, plan: EpochPlan, stream: int, *, reader: Reader, pool: Executor, first_key: int = 0) -> None:
@@ -29,12 +29,12 @@ class Stream:
         self._open: list[_OpenWindow] = []
 
     def prefetch(self, depths: Ids) -> None:
-        """Have the blocks of these depths read, in the background."""
+        """Prefetch the blocks of these depths in the background."""
         for opened, inside in self._parts(depths):
             opened.prefetch(inside)
 
     def locate(self, depths: Ids) -> BlockSamples:
-        """Return where the samples at these ascending depths are; behind the end of the stream there is padding."""
+        """Return the places of the samples at these ascending depths; padding after the end of the stream."""
         parts = [opened.locate(inside) for opened, inside in self._parts(depths)]
         if len(depths):
             self._open = [opened for opened in self._open if opened.window.end > depths[-1] + 1]
@@ -49,7 +49,7 @@ class Stream:
         return BlockSamples(keys, positions, ids, {key: block for part in parts for key, block in part.blocks.items()})
 
     def _parts(self, depths: Ids) -> list[tuple[_OpenWindow, Ids]]:
-        """Cut depths at the windows' ends; each part counts from its window's begin on."""
+        """Cut depths at the windows' ends; the depths of each part count from its window's begin."""
         parts, left = [], depths[: np.searchsorted(depths, self._length)]
         while len(left):
             opened = self._opened(int(left[0]))
@@ -69,8 +69,7 @@ class Stream:
 
 
 class _OpenWindow:
-    """A window of which some blocks were asked for. Its samples count from 0 on, in the order in which they are
-    taken."""
+    """A window of which some blocks were requested. Its samples count from 0, in the order in which they are taken."""
 
     def __init__(self, window: Window, index: Index, first_key: int, *, reader: Reader, pool: Executor) -> None:
         self.window = window
@@ -84,46 +83,46 @@ class _OpenWindow:
         self._keys = (blocks + first_key)[piece]
         self._ids = window.order + (shift + index.first[blocks])[piece]
         self._positions = window.order + (shift + index.skip[blocks])[piece]  # rows, until their block is there
-        self._to_ask = set((blocks + first_key).tolist())
-        self._asked: dict[int, Future[Rows] | None] = {}  # by key; None: hinted at, and read when it is needed
+        self._unread = set((blocks + first_key).tolist())
+        self._requests: dict[int, Future[Rows] | None] = {}  # by key; None: hinted at, and read when it is needed
         self._there: dict[int, Rows] = {}
 
     def prefetch(self, places: Ids) -> None:
-        if self._to_ask:
-            self._ask(self._to_ask.intersection(self._keys[places].tolist()))
+        if self._unread:
+            self._request(self._unread.intersection(self._keys[places].tolist()))
 
     def locate(self, places: Ids) -> BlockSamples:
-        if self._to_ask or self._asked:
+        if self._unread or self._requests:
             keys = set(self._keys[places].tolist())
-            self._ask(self._to_ask & keys)
-            for key in self._asked.keys() & keys:
+            self._request(self._unread & keys)
+            for key in self._requests.keys() & keys:
                 self._fetch(key)
         return BlockSamples(self._keys[places], self._positions[places], self._ids[places], self._there)
 
-    def _ask(self, keys: Iterable[int]) -> None:
-        """Have the system fetch blocks, or a thread read them: some one after the other."""
+    def _request(self, keys: Iterable[int]) -> None:
+        """Prefetch blocks with the system, or read them in a thread, several one after the other."""
         wanted = list(keys)
-        self._to_ask.difference_update(wanted)
-        self._asked |= {key: None for key in wanted if self._reader.hint(key - self._first_key)}
-        wanted = [key for key in wanted if key not in self._asked]
+        self._unread.difference_update(wanted)
+        self._requests |= {key: None for key in wanted if self._reader.hint(key - self._first_key)}
+        wanted = [key for key in wanted if key not in self._requests]
         for at in range(0, len(wanted), _AT_ONCE):
             futures = {key: Future[Rows]() for key in wanted[at : at + _AT_ONCE]}
-            self._asked |= futures
-            asked = [(key - self._first_key, future) for key, future in futures.items()]
-            self._pool.submit(_fill, self._reader, asked)
+            self._requests |= futures
+            requests = [(key - self._first_key, future) for key, future in futures.items()]
+            self._pool.submit(_fill, self._reader, requests)
 
     def _fetch(self, key: int) -> None:
-        """Have a block there that was asked for; from now on its samples' spots are those of its class."""
-        asked = self._asked.pop(key)
-        rows = self._reader.read(key - self._first_key) if asked is None else asked.result()
+        """Wait for a block that was requested; update the positions of its samples to those of its class."""
+        request = self._requests.pop(key)
+        rows = self._reader.read(key - self._first_key) if request is None else request.result()
         self._there[key] = rows
         if isinstance(rows, GatheredRows):
             here = np.flatnonzero(self._keys == key)
             self._positions[here] = rows.positions()[self._positions[here]]
 
 
-def _fill(reader: Reader, asked: Sequence[tuple[int, Future[Rows]]]) -> None:
-    for block, future in asked:
+def _fill(reader: Reader, requests: Sequence[tuple[int, Future[Rows]]]) -> None:
+    for block, future in requests:
         try:
             future.set_result(reader.read(block))
         except BaseException as error:  # whatever it is: the one who waits gets it
@@ -131,7 +130,7 @@ def _fill(reader: Reader, asked: Sequence[tuple[int, Future[Rows]]]) -> None:
 
 
 class MixStream:
-    """One stream of a mixture: its samples are found in a stream of each part. Has the methods of ``Stream``."""
+    """One stream of a mixture: its samples are in a stream of each part. Has the methods of ``Stream``."""
 
     def __init__(self, plan: MixPlan, stream: int, *, readers: Sequence[Reader], pool: Executor) -> None:
         self._plan, self._stream = plan, stream
@@ -142,12 +141,12 @@ class MixStream:
         self._first_keys = np.cumsum([0, *blocks]).tolist()
 
     def prefetch(self, depths: Ids) -> None:
-        """Have the blocks of these depths read, in the background."""
+        """Prefetch the blocks of these depths in the background."""
         for stream, _, _, inside in self._parts(depths):
             stream.prefetch(inside)
 
     def locate(self, depths: Ids) -> BlockSamples:
-        """Return where the samples at these ascending depths are; behind the end of the stream there is padding."""
+        """Return the places of the samples at these ascending depths; padding after the end of the stream."""
         keys, positions, ids = np.full((3, len(depths)), -1, np.int64)
         blocks: dict[int, Rows] = {}
         begun: dict[int, int] = {}
@@ -166,7 +165,7 @@ class MixStream:
         return BlockSamples(keys, positions, ids, blocks)
 
     def _parts(self, depths: Ids) -> Iterator[tuple[Stream, tuple[int, int], Ids, Ids]]:
-        """Yield a part's stream, its number and epoch, places among ``depths``, and the depths in it that these are."""
+        """Yield a part's stream, number and epoch, the positions of its samples in ``depths``, and their own depths."""
         turns = self._plan.turns(self._stream, depths[: np.searchsorted(depths, self._length)])
         for number in np.unique(turns.part).tolist():
             places = np.flatnonzero(turns.part == number)

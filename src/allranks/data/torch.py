@@ -17,8 +17,10 @@ from allranks.errors import DataError
 
 
 def rows_of(where: object, *, global_batch: int, rank: int) -> range | None:
-    """Return the rows of this rank's coordinate along the mesh dimensions that cut the batch: several count as one, the
-    last named the fastest. None if ``where`` is no torch DeviceMesh, or pair of one and names.
+    """Return the rows of this rank's coordinate along the mesh dimensions that cut the batch.
+
+    Several dimensions count as one, the last named the fastest. None if ``where`` is not a torch DeviceMesh, or a pair
+    of one and names.
     """
     mesh, names = where if isinstance(where, tuple) and len(where) == 2 else (where, None)
     if not isinstance(mesh, DeviceMesh):
@@ -60,7 +62,7 @@ def to_training(batch: Any, device: Any) -> dict[str, Any]:
 
 @contextmanager
 def seeded() -> Iterator[None]:
-    """Have torch's generator of the CPU be alike on all ranks, and then as it was."""
+    """Seed torch's generator of the CPU equally on all ranks, and restore it afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         yield
@@ -74,8 +76,8 @@ def to_torch(
 ) -> dict[str, Any]:
     """Return a batch as tensors, which share the columns' memory where ``device`` is None and nothing is pinned.
 
-    With ``pin_memory`` a copy to ``device`` is under way when this returns. Columns of text, bytes and objects are
-    returned as they are.
+    With ``pin_memory`` a copy to ``device`` is in progress on return. Columns of text, bytes and objects are returned
+    as they are.
     """
     return {
         name: column if column.dtype.kind in "OSUMmV" else _tensor(column, device, pin_memory)

@@ -1,7 +1,7 @@
-"""Transform samples: maps and filters, in order; no sample changes its place.
+"""Transform samples: maps and filters, in order; no sample changes its position.
 
-A sample's result follows from the sample, its id and the epoch alone: which rank, worker or strip it is in decides
-nothing. So a strip of samples may be cut anywhere and done anywhere.
+A sample's result depends on the sample, its id and the epoch alone, not on the rank, the worker or the chunk. So a
+chunk of samples may be cut anywhere and transformed anywhere.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class _Operation:
     """A function of a sample.
 
     ``random``: it also gets a numpy Generator of the sample's own, the same in every run of this seed and epoch.
-    ``batched``: it gets lists (of samples, and of Generators) and returns a list as long; None asks its attribute
-    ``batched``. It must treat each sample by itself, since how samples come together depends on the world.
-    ``on_error``: "mask" makes a Bad of a sample for which it raises; "raise" stops the run by a DataError.
+    ``batched``: it gets lists (of samples, and of Generators) and returns a list as long; None reads its attribute
+    ``batched``. It must treat each sample by itself, since which samples come together depends on the world.
+    ``on_error``: "mask" makes a BadSample where it raises; "raise" ends the run with a DataError.
     """
 
     fn: Callable[..., Any]
@@ -44,7 +44,7 @@ class _Operation:
 
     @property
     def name(self) -> str:
-        """The function, as an error names it."""
+        """The function's name for errors."""
         return str(getattr(self.fn, "__qualname__", None) or type(self.fn).__qualname__)
 
     @property
@@ -52,7 +52,7 @@ class _Operation:
         return bool(getattr(self.fn, "batched", False) if self.batched is None else self.batched)
 
     def outcome(self, sample: Any, result: Any) -> Any:
-        """Return what stands in the sample's place when the function has returned ``result`` for it."""
+        """Return the sample's new value, from the function's ``result``."""
         if isinstance(self, Filter):
             return sample if result else BadSample(f"left out by {self.name}", filtered=True)
         return result
@@ -60,7 +60,7 @@ class _Operation:
 
 @dataclass(frozen=True, slots=True)
 class Map(_Operation):
-    """Puts what the function returns in the sample's place; a Bad that it returns masks the row."""
+    """Replaces each sample by the function's result; a BadSample as the result masks the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,15 @@ class Filter(_Operation):
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Operations in the order in which they are done. ``seed`` decides their random numbers."""
+    """Operations in the order of their calls. ``seed`` decides their random numbers."""
 
     operations: tuple[Map | Filter, ...] = ()
     seed: int = 0
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> list[Any]:
-        """Return the samples with these ids after all operations, each in its place; a Bad stays as it is.
+        """Return the samples with these ids after all operations, each in its position; a BadSample stays as it is.
 
-        Raises DataError, naming sample and function, with what the function raised as its cause.
+        Raises DataError, naming sample and function, with the function's error as its cause.
         """
         done, names = list(samples), ids.tolist()
         for number, operation in enumerate(self.operations):
@@ -99,7 +99,7 @@ class MixedChain:
     common: Chain
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> list[Any]:
-        """Return the samples after all operations, each in its place."""
+        """Return the samples after all operations, each in its position."""
         done = list(samples)
         part = np.searchsorted(self.bases, ids, side="right") - 1
         for number, chain in enumerate(self.chains):
@@ -133,7 +133,7 @@ class _Turn:
         return operation.outcome(sample, result)
 
     def _many(self, samples: list[Any], ids: list[int]) -> list[Any]:
-        """Call once for all; if that raises, once for each, to find whose fault it is."""
+        """Call once for all; if that raises, once for each, to find the sample that fails."""
         try:
             return self._call(samples, ids)
         except Exception as error:
@@ -158,7 +158,7 @@ class _Turn:
         return order.generator(order.key("augment", *self.seed, name, self.number))
 
     def _failed(self, error: Exception, name: int) -> BadSample:
-        """Memory that runs out is no property of a sample, so it is never masked."""
+        """Return the BadSample of a sample that failed, or raise. A MemoryError is never masked."""
         if self.operation.on_error == "raise" or isinstance(error, MemoryError):
             raise self._error(error, f"sample {name}", name) from error
         return BadSample(f"{self.operation.name} raised {text_of(error)}")

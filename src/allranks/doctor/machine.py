@@ -102,10 +102,10 @@ def cores(found: Cores, ranks: int) -> Row:
 
 
 def memory(found: Memory, ranks: int) -> Row:
-    told = f"{size(found.total)}, {size(found.usable)} to be had"
+    told = f"{size(found.total)}, {size(found.usable)} available"
     if found.limit is not None and found.limit < found.total:
         told = (
-            f"{size(found.total)}, but the cgroup ends a process at {size(found.limit)}; {size(found.usable)} to be had"
+            f"{size(found.total)}, but the cgroup ends a process at {size(found.limit)}; {size(found.usable)} available"
         )
     if found.usable < GB * ranks:
         a_rank = (

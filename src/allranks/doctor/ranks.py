@@ -15,10 +15,10 @@ _ALONE = "all that follows is of this process' machine alone"
 LAUNCHERS = ("srun", "torchrun", "mpirun")
 
 
-def single_process_row(says: str, at_hand: Sequence[str]) -> Row:
+def single_process_row(evidence: str, at_hand: Sequence[str]) -> Row:
     """Return the row of a process that is a world of one; ``at_hand`` are the installed launchers."""
-    if says:
-        return ok("launcher", says)
+    if evidence:
+        return ok("launcher", evidence)
     here = f"; here are {', '.join(at_hand)}" if at_hand else ""
     return not_seen("launcher", f"none started this process{here}")
 
@@ -35,10 +35,10 @@ def unjoined_row(raised: AllranksError) -> Row:
     )
 
 
-def joined_row(says: str, backend: str, address: str | None) -> Row:
+def joined_row(evidence: str, backend: str, address: str | None) -> Row:
     """Return the row of ranks that have joined."""
     where = f" at {address}" if address else ""
-    return ok("launcher", f"{says}; all ranks have joined through {backend}{where}")
+    return ok("launcher", f"{evidence}; all ranks have joined through {backend}{where}")
 
 
 def _without_remedy(raised: AllranksError) -> str:

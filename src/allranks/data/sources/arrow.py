@@ -26,16 +26,16 @@ _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 def arrow(pattern: Pattern, *, columns: Sequence[str] | None = None, cache: str | None = None) -> FileSource:
     """Return Arrow IPC files and streams (also those in the cache of Hugging Face datasets): a sample is a row, a dict.
 
-    A block is a record batch, read whole; ``columns``, if given, are those that are decoded. Indexing reads the heads
-    of the messages only. Files are read, not memory-mapped: a map of a file that is cut off kills the process. Columns
-    with dictionaries are not supported. Values as for ``parquet``.
+    A block is a record batch, read completely; only ``columns`` are decoded, if given. Indexing reads the heads of the
+    messages only. Files are read, not memory-mapped: a map of a truncated file kills the process. Columns with
+    dictionaries are not supported. Values as for ``parquet``.
     """
     return FileSource(place(pattern), ArrowMessages(None if columns is None else tuple(columns)), cache)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowMessages:
-    """The format of ``arrow``. With ``types``, a file that has others is refused when it is indexed."""
+    """The format of ``arrow``. With ``types``, a file with others is refused when it is indexed."""
 
     columns: tuple[str, ...] | None
     types: Types | None = None
@@ -49,7 +49,7 @@ class ArrowMessages:
         return (".arrow", ".feather", ".ipc", ".arrows")
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def settings(self) -> tuple[str, ...]:
         return () if self.types is None else (self.types.digest,)
 
     def is_quick(self, _name: str) -> bool:
@@ -124,7 +124,7 @@ def _schema(file: FileBytes, head: _Head) -> pa.Schema:
 
 
 def _heads(file: FileBytes) -> Iterator[_Head]:
-    """Yield the messages of a file: of each, only its head is read."""
+    """Yield the messages of a file: only their heads are read."""
     at = len(_MAGIC) if file.read(0, min(len(_MAGIC), file.nbytes)) == _MAGIC else 0
     while at + 8 <= file.nbytes:
         peek = file.read(at, min(_PEEK, file.nbytes - at))
@@ -148,9 +148,9 @@ def _heads(file: FileBytes) -> Iterator[_Head]:
 
 
 def _parsed(data: bytes) -> tuple[int, int, int]:
-    """Return what a message is, the bytes of its body, and the rows of a record batch.
+    """Return the type of a message, the bytes of its body, and the rows of a record batch.
 
-    A head is a flatbuffer (Message.fbs): a table's fields are found through a table of offsets, 0 for those left out.
+    A head is a flatbuffer (Message.fbs): a table's fields are found through a table of offsets, 0 for missing ones.
     """
     (message,) = struct.unpack_from("<I", data, 0)
     kind_at, header_at, body_at = (_field(data, message, number) for number in (1, 2, 3))
@@ -164,7 +164,7 @@ def _parsed(data: bytes) -> tuple[int, int, int]:
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Return where a field of a flatbuffer's table is, 0 where it is left out."""
+    """Return the position of a field of a flatbuffer's table, 0 where it is missing."""
     offsets = table - struct.unpack_from("<i", data, table)[0]
     (size,) = struct.unpack_from("<H", data, offsets)
     if 4 + 2 * number >= size:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from allranks.data.index import Index
-from allranks.data.sources.listing import Found
+from allranks.data.sources.listing import ListedFile
 from allranks.digest import digest, show
 from allranks.errors import DataError, NotThere, StorageError
 from allranks.gate.log import log
@@ -20,11 +20,11 @@ _FORMAT = 1
 
 
 class IndexCache:
-    """One index, kept under the words that say what it is of.
+    """The cache of one index, named by the words that describe it.
 
     ``folder``, if given, is the only place; otherwise ``.allranks-index/`` of the data, and where that cannot be
-    written, ``$XDG_CACHE_HOME/allranks``. An index is kept with the files' sizes and times, and used again for those
-    that have the same.
+    written, ``$XDG_CACHE_HOME/allranks``. An index is stored with the files' sizes and times, and used again for files
+    with the same.
     """
 
     def __init__(self, data: Storage, words: Sequence[str], folder: str | None) -> None:
@@ -37,10 +37,10 @@ class IndexCache:
             if users := _users_folder():
                 self._places.append((open_storage(users), f"{elsewhere}.index"))
 
-    def load(self) -> tuple[Index, dict[str, Found]] | None:
-        """Return the index that was kept, and the files as they were; None where there is none.
+    def load(self) -> tuple[Index, dict[str, ListedFile]] | None:
+        """Return the cached index, and the files with their sizes and times; None where there is none.
 
-        One that is damaged or cannot be read is as good as none, and said to be.
+        A damaged or unreadable index counts as none; a warning is logged.
         """
         for storage, path in self._places:
             try:
@@ -52,16 +52,16 @@ class IndexCache:
         return None
 
     def place(self) -> tuple[str, int] | None:
-        """Return where an index is kept, and its bytes; None where there is none."""
+        """Return the address of the cached index, and its bytes; None where there is none."""
         for storage, path in self._places:
             nbytes = storage.size(path)
             if nbytes is not None:
                 return f"{storage.url.rstrip('/')}/{path}", nbytes
         return None
 
-    def keep(self, index: Index, found: Sequence[Found]) -> None:
-        """Keep an index of these files. Where it cannot be kept, that is said, and it is built anew next time."""
-        data = _encoded(index, found)
+    def store(self, index: Index, files: Sequence[ListedFile]) -> None:
+        """Store an index of these files. If it cannot be stored, a warning is logged."""
+        data = _encoded(index, files)
         refused: list[StorageError] = []
         for storage, path in self._places:
             try:
@@ -79,14 +79,14 @@ def _users_folder() -> str | None:
     return os.path.join(folder, "allranks", "index") if os.path.isabs(folder) else None
 
 
-def _encoded(index: Index, found: Sequence[Found]) -> bytes:
-    files = [[one.name, one.nbytes, one.modified] for one in found]
+def _encoded(index: Index, listed: Sequence[ListedFile]) -> bytes:
+    files = [[one.name, one.nbytes, one.modified] for one in listed]
     head = json.dumps({"cache": _FORMAT, "files": files}, separators=(",", ":")).encode()
     body = head + b"\n" + index.encode()
     return show(digest(body)).encode() + b"\n" + body
 
 
-def _decoded(data: bytes) -> tuple[Index, dict[str, Found]]:
+def _decoded(data: bytes) -> tuple[Index, dict[str, ListedFile]]:
     seal, _, body = data.partition(b"\n")
     if seal != show(digest(body)).encode():
         raise DataError("this index is damaged: its digest is another one.")
@@ -94,4 +94,4 @@ def _decoded(data: bytes) -> tuple[Index, dict[str, Found]]:
     head = json.loads(line)
     if head["cache"] != _FORMAT:
         raise DataError(f"this index is of format {head['cache']}, expected {_FORMAT}.")
-    return Index.decode(rest), {name: Found(name, nbytes, modified) for name, nbytes, modified in head["files"]}
+    return Index.decode(rest), {name: ListedFile(name, nbytes, modified) for name, nbytes, modified in head["files"]}

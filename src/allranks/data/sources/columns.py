@@ -1,4 +1,4 @@
-"""Convert Arrow columns to Python values, at each type's own speed."""
+"""Convert Arrow columns to Python values, with a fast way for each type."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Getter = Callable[[list[int]], list[Any]]
 
 
 class TableRows:
-    """Rows of a table as dicts. Text is str, a list of numbers a NumPy array, all else what Arrow's to_pylist gives.
+    """Rows of a table as dicts. Text is str, a list of numbers a NumPy array, all else as by Arrow's to_pylist.
 
-    Where a text is no UTF-8, the row is Bad.
+    A row with text that is not UTF-8 is a BadSample.
     """
 
     def __init__(self, table: pa.Table, where: str) -> None:
         self._names = tuple(table.column_names)
-        self._getters = [_getter(_whole(column)) for column in table.columns]
+        self._getters = [_getter(_combine_chunks(column)) for column in table.columns]
         self._rows = table.num_rows
         self._where = where
 
@@ -50,7 +50,7 @@ class TableRows:
             return BadSample(f"{self._where}: row {number} has text that is no UTF-8: {error}")
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -94,7 +94,7 @@ def _nulls(values: pa.Array, getter: Getter) -> Getter:
 
 
 def _offsets(values: pa.Array, kind: type) -> NDArray[Any]:
-    """Return where each value begins, and behind them where the last ends."""
+    """Return where each value begins, and where the last ends."""
     buffer = values.buffers()[1]
     if not len(values) or buffer is None:
         return np.zeros(1, kind)
@@ -102,9 +102,9 @@ def _offsets(values: pa.Array, kind: type) -> NDArray[Any]:
 
 
 def _letters(values: pa.Array, *, wide: bool) -> tuple[bytes, memoryview]:
-    """Return the bytes of all values, and where each begins in them and the last ends.
+    """Return the bytes of all values, where each begins in them, and where the last ends.
 
-    Of numbers that are held, a list would be eight times as large as the array: a memoryview gives Python's, too.
+    A list of numbers would be eight times as large as the array: a memoryview yields Python's numbers, too.
     """
     offsets = _offsets(values, np.int64 if wide else np.int32)
     low, high = int(offsets[0]), int(offsets[-1])

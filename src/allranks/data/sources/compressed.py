@@ -1,13 +1,13 @@
-"""Read lines of compressed files, in blocks of whole frames.
+"""Read lines of compressed files, in blocks of complete frames.
 
-A line belongs to the block in which it begins: the block's reader unpacks on behind its end until the line ends, and
-leaves out the rest of a line from before. So a file of many frames (``pzstd``, ``bgzip``, seekable zstd, or ``cat`` of
-many) is read nearly as finely as one that is not compressed. A file of a single frame, which is what ``gzip`` and
-``zstd`` write, is one block: it is unpacked in memory, whole, by each rank that has a part of it, and shuffled within
-itself only.
+A line belongs to the block in which it begins: the block's reader decompresses past its end until the line ends, and
+skips the rest of a line from before. So a file of many frames (``pzstd``, ``bgzip``, seekable zstd, or ``cat`` of many)
+is read nearly as finely as one that is not compressed. A file of a single frame, as ``gzip`` and ``zstd`` write it, is
+one block: each rank that has a part of it decompresses all of it in memory, and it is shuffled within itself only.
 
 In the index, ``begin`` is four times the byte where the first frame begins, plus 1 if that is inside a line, plus 2 if
-the last line goes on behind the block; ``end`` is the byte behind the last frame; ``check`` is of the unpacked bytes.
+the last line continues after the block; ``end`` is the byte after the last frame; ``check`` is of the decompressed
+bytes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _BEHIND = 1 << 15  # bytes that are read with a block for its last line; nearly 
 
 
 def codec_of(name: str) -> str | None:
-    """Return how a file is compressed, by its name."""
+    """Return the compression of a file, by its name."""
     return next((codec for suffix, codec in _CODECS.items() if name.endswith(suffix)), None)
 
 
 def scan(file: FileBytes, codec: str, *, size: int, blanks: bool) -> Scan:
-    """Cut a file into blocks of frames that have four times ``size`` bytes or more when unpacked."""
+    """Cut a file into blocks of frames that have four times ``size`` bytes or more when decompressed."""
     blocks: list[_Block] = []
     owner = None  # of the line that is open
     for begin, piece in _unpacked(file, codec, file.chunks()):
@@ -66,7 +66,7 @@ def scan(file: FileBytes, codec: str, *, size: int, blanks: bool) -> Scan:
 
 
 def read(file: FileBytes, codec: str, block: Block) -> bytes:
-    """Return the lines of a block, unpacked. Raises DataChanged where the check is another one."""
+    """Return the lines of a block, decompressed. Raises DataChanged where the check differs."""
     begin, end = begin_of(block), block.end
     stop = min(end + _BEHIND, file.nbytes) if block.begin & _GOES_ON else end
     packed = file.read(begin, stop - begin)
@@ -96,7 +96,7 @@ def _until_newline(pieces: Iterable[bytes]) -> Iterator[bytes]:
 def _unpacked(
     file: FileBytes, codec: str, chunks: Iterable[bytes | bytearray], at: int = 0
 ) -> Iterator[tuple[int | None, bytes]]:
-    """Yield what is unpacked, piece by piece; with the first piece of a frame, where that begins in the file."""
+    """Yield the decompressed bytes, piece by piece; with the first piece of a frame, where that begins in the file."""
     library: Any = detect.module(codec)
     unpacker = None
     begin: int | None = at
@@ -119,7 +119,7 @@ def _unpacked(
 
 
 def _slices(chunks: Iterable[bytes | bytearray]) -> Iterator[bytes]:
-    """Yield the same bytes in small pieces: what follows a frame is copied, for each frame in a piece."""
+    """Yield the same bytes in small pieces: the bytes after a frame are copied, for each frame in a piece."""
     for chunk in chunks:
         for low in range(0, len(chunk), _PIECE):
             yield bytes(chunk[low : low + _PIECE])
@@ -165,6 +165,6 @@ class _Block:
         self._rest = data[stop:]
 
     def close(self) -> None:
-        """Count the last line of a file, which need not end."""
+        """Count the last line of a file, which may have no line end."""
         if self._rest:
             self.rows += count(self._rest, blanks=self.blanks)

@@ -16,7 +16,7 @@ _NOT_OURS = ("datasets", "fsspec")
 def source(kind: str, data: Any, **options: Any) -> Source:
     """Return the source of this kind, of files (a pattern) or of an object; ``options`` are those of the kind.
 
-    Raises DataError for a kind that there is not, and where the library that it needs is not installed.
+    Raises DataError for an unknown kind, and where the library that it needs is not installed.
     """
     if kind not in KINDS:
         raise DataError(f"there is no source {kind!r}.", remedy=f"There are {', '.join(KINDS)}.")
@@ -24,7 +24,7 @@ def source(kind: str, data: Any, **options: Any) -> Source:
 
 
 def module(name: str) -> ModuleType:
-    """Import one file of this folder. Raises DataError naming the library that it needs and that is missing."""
+    """Import one file of this folder. Raises DataError naming the missing library that it needs."""
     try:
         return import_module(f"allranks.data.sources.{name}")
     except ModuleNotFoundError as error:

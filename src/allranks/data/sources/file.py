@@ -16,18 +16,18 @@ CHUNK = 4 << 20
 
 
 class Counter:
-    """A sum that threads add to; ``told`` of each addition."""
+    """A sum that threads add to; ``on_add`` is called with each addition."""
 
-    def __init__(self, told: Callable[[int], None] | None = None) -> None:
+    def __init__(self, on_add: Callable[[int], None] | None = None) -> None:
         self.total = 0
         self._lock = threading.Lock()
-        self._told = told
+        self._on_add = on_add
 
     def add(self, number: int) -> None:
         with self._lock:
             self.total += number
-            if self._told:
-                self._told(number)
+            if self._on_add:
+                self._on_add(number)
 
 
 class FileBytes:
@@ -39,11 +39,11 @@ class FileBytes:
 
     @property
     def path(self) -> str:
-        """Where it is, as a person would write it."""
+        """The file's address as a user would write it."""
         return f"{self._storage.url.rstrip('/')}/{self.name}"
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return ``count`` bytes from ``offset`` on. Raises DataChanged where the file is shorter now, or gone."""
+        """Return ``count`` bytes from ``offset``. Raises DataChanged where the file is shorter now, or deleted."""
         buffer = np.empty(count, np.uint8)
         self._fill(offset, buffer.data)
         return buffer.tobytes()
@@ -58,7 +58,7 @@ class FileBytes:
             yield buffer
 
     def check_size(self) -> None:
-        """Raise DataChanged if the file has not the bytes that it had."""
+        """Raise DataChanged if the file's size has changed."""
         found = self._storage.size(self.name)
         if found != self.nbytes:
             raise changed(self.path, f"{self.nbytes:,} bytes", "no such file" if found is None else f"{found:,} bytes")
@@ -72,10 +72,10 @@ class FileBytes:
         self._counter.add(into.nbytes)
 
 
-def changed(path: str, expected: str, found: str) -> DataChanged:
-    """Return the error for a file that is not what it was when it was indexed."""
+def changed(path: str, expected: str, actual: str) -> DataChanged:
+    """Return the error for a file that has changed since it was indexed."""
     return DataChanged(
-        f"{path} has changed since it was indexed: expected {expected}, found {found}.",
+        f"{path} has changed since it was indexed: expected {expected}, found {actual}.",
         path=path,
         remedy="Put the old file back; or start the job again, which indexes the new file.",
     )

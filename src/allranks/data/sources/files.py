@@ -1,4 +1,4 @@
-"""What all sources that are files have in common, and what a format must define."""
+"""Read files of one format as a source, and define the interface of a format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from allranks.data.index import Index, SourceFile
 from allranks.data.sources import parts
 from allranks.data.sources.cache import IndexCache
 from allranks.data.sources.file import Counter, FileBytes, of_index
-from allranks.data.sources.listing import Found, find
+from allranks.data.sources.listing import ListedFile, find
 from allranks.data.sources.patterns import Place
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
@@ -29,7 +29,7 @@ _REMOTE_THREADS = 16
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What indexing finds in a file: blocks as (begin, end, rows, check), and a stamp of the content."""
+    """The index of one file: blocks as (begin, end, rows, check), and a stamp of the content."""
 
     blocks: tuple[tuple[int, int, int, int], ...]
     stamp: str
@@ -37,7 +37,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block as the index has it; ``stop`` is the row of it behind the last that counts."""
+    """A block in the index; ``stop`` is the row after its last one that counts."""
 
     begin: int
     end: int
@@ -46,35 +46,35 @@ class Block:
 
 
 class OpenFile(Protocol):
-    """A file whose blocks are being read. Safe for threads."""
+    """A file that is open for reading blocks. Safe for threads."""
 
     def rows(self, block: Block) -> Rows:
         """Read a block. Raises DataError."""
 
 
 class Format(Protocol):
-    """What is known of a format. Frozen, picklable."""
+    """The interface of a format. Frozen, picklable."""
 
     @property
     def kind(self) -> str:
-        """Its name; part of the index."""
+        """The format's name; part of the index."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """The ends of names that stand for it, where a folder is read."""
+        """The ends of names of its files, where a folder is read."""
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """All that changes how a file is cut into blocks."""
+    def settings(self) -> tuple[str, ...]:
+        """All settings that change how a file is cut into blocks."""
 
     def is_quick(self, name: str) -> bool:
-        """Return True where a block of this file is read so fast that no thread should read it ahead."""
+        """Return whether a block of this file is read so fast that no thread should read it ahead."""
 
     def scan(self, file: FileBytes) -> Scan:
         """Cut a file into blocks."""
 
     def open(self, file: FileBytes, stamp: str) -> OpenFile:
-        """Open a file for reading. Raises DataChanged if its stamp can be had cheaply and is another one."""
+        """Open a file for reading. Raises DataChanged if its stamp is cheap to read and has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,49 +90,49 @@ class FileSource:
         return self.place.written
 
     def index(self, *, progress: Progress = silent) -> Index:
-        found = self.found()
-        known = self.known(found)
+        files = self.list_files()
+        known = self.cached_index(files)
         have = {file.name for file in known.files}
-        missing = [one for one in found if one.name not in have]
+        missing = [one for one in files if one.name not in have]
         index = parts.merge(self.format.kind, [known, self.scan(missing, progress=progress)]) if missing else known
         if missing:
-            self.keep(index, found)
+            self.store(index, files)
         return index
 
-    def found(self) -> tuple[Found, ...]:
-        """Return the files that there are now, by name. Raises DataError where there is none."""
+    def list_files(self) -> tuple[ListedFile, ...]:
+        """Return the files of the place, by name. Raises DataError where there is none."""
         return find(self.place, self._storage, self.format.suffixes)
 
-    def known(self, found: Sequence[Found]) -> Index:
-        """Return what the cache knows of files that are as they were when they were indexed."""
+    def cached_index(self, files: Sequence[ListedFile]) -> Index:
+        """Return the cached index of the files that have not changed since they were indexed."""
         kept = self._cache.load()
         if kept is None:
             return parts.merge(self.format.kind, [])
         index, then = kept
-        same = [one.name for one in found if one.modified is not None and then.get(one.name) == one]
+        same = [one.name for one in files if one.modified is not None and then.get(one.name) == one]
         return parts.only(index, same)
 
-    def scan(self, found: Sequence[Found], *, progress: Progress = silent) -> Index:
+    def scan(self, files: Sequence[ListedFile], *, progress: Progress = silent) -> Index:
         """Index these files, several at a time."""
-        total = sum(one.nbytes for one in found)
+        total = sum(one.nbytes for one in files)
         storage, kind = self._storage, self.format.kind
         done = Counter(lambda _: progress(min(done.total, total), total))  # some bytes are read twice
 
-        def one_of(one: Found) -> Index:
+        def one_of(one: ListedFile) -> Index:
             read = Counter(done.add)
             scan = self.format.scan(FileBytes(storage, one.name, one.nbytes, read))
             done.add(max(0, one.nbytes - read.total))  # of some formats, little must be read
             about = SourceFile(one.name, one.nbytes, scan.stamp)
             return Index.of(kind, [about], [(0, *block) for block in scan.blocks])
 
-        return parts.merge(self.format.kind, each(one_of, found, self._threads))
+        return parts.merge(self.format.kind, each(one_of, files, self._threads))
 
-    def keep(self, index: Index, found: Sequence[Found]) -> None:
-        """Put an index of these files into the cache."""
-        self._cache.keep(index, found)
+    def store(self, index: Index, files: Sequence[ListedFile]) -> None:
+        """Store an index of these files in the cache."""
+        self._cache.store(index, files)
 
     def kept(self) -> tuple[str, int] | None:
-        """Return where its index is kept, and how many bytes that takes; None where it is not kept."""
+        """Return the address of the cached index, and its bytes; None where it is not cached."""
         return self._cache.place()
 
     def open(self, index: Index) -> FileReader:
@@ -145,7 +145,7 @@ class FileSource:
     @property
     def _cache(self) -> IndexCache:
         patterns = ["/".join(steps) for steps in self.place.patterns]
-        return IndexCache(self._storage, [self.format.kind, *self.format.words, "of", *patterns], self.cache)
+        return IndexCache(self._storage, [self.format.kind, *self.format.settings, "of", *patterns], self.cache)
 
     @property
     def _threads(self) -> int:
@@ -172,7 +172,7 @@ class FileReader:
         return self._file(int(index.file[block])).rows(Block(begin, end, stop, check))
 
     def hint(self, block: int) -> bool:
-        """Have the system fetch a block, if it is lines of a local file; return whether it is."""
+        """Prefetch a block with the system, if it is lines of a local file; return whether it is."""
         name = self._index.files[int(self._index.file[block])].name
         if not isinstance(self._storage, LocalStorage) or not self._format.is_quick(name):
             return False

@@ -1,4 +1,4 @@
-"""Read whole files as samples: images, sounds, texts."""
+"""Read complete files as samples: images, sounds, texts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from allranks.storage.detect import open_storage
 def folder(pattern: Pattern, *, labels: bool = False) -> FolderSource:
     """Return files as samples: ``{"path": name below the folder, "bytes": its content}``, each a block of its own.
 
-    With ``labels``, "label" is the number of the file's uppermost folder among those of all files, by name: 0 and 1
-    for "cat/1.jpg" and "dog/7.jpg". The index is a listing: nothing is read, and nothing cached. A file is
-    held to be the same as long as its name and its size are, so that a copy of the folder, on each host or after a
-    restart, is as good.
+    With ``labels``, "label" is the number of the file's uppermost folder among those of all files, by name: 0 and 1 for
+    "cat/1.jpg" and "dog/7.jpg". The index is a listing: nothing is read, and nothing cached. A file counts as unchanged
+    as long as its name and its size are the same, so a copy of the folder, on each host or after a restart, can be
+    used.
     """
     return FolderSource(place(pattern), labels)
 
@@ -51,12 +51,12 @@ class FolderSource:
         return Index("folder", files, number, np.zeros_like(nbytes), nbytes, none, one, none.astype(np.uint64))
 
     def open(self, index: Index) -> FolderReader:
-        """Raises DataError where labels are wanted and a file is in no folder."""
+        """Open the files. Raises DataError where labels are wanted and a file is in no folder."""
         return FolderReader(open_storage(self.place.root), index, _classes(index) if self.labels else None)
 
 
 class FolderReader:
-    """Reads files whole."""
+    """Reads complete files."""
 
     def __init__(self, storage: Storage, index: Index, classes: dict[str, int] | None) -> None:
         self._storage, self._index, self._classes = storage, index, classes

@@ -10,7 +10,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 class Unpacker(Protocol):
-    """What unpacks one frame; zlib and python-zstandard have the same words."""
+    """The interface of a decompressor of one frame: that of zlib and python-zstandard."""
 
     @property
     def eof(self) -> bool: ...
@@ -22,5 +22,5 @@ class Unpacker(Protocol):
 
 
 def unpacker() -> Unpacker:
-    """Return what unpacks one member."""
+    """Return a decompressor of one member."""
     return zlib.decompressobj(_GZIP)

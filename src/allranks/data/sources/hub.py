@@ -26,7 +26,7 @@ _TEXT = Types.of(pa.schema({"text": pa.string()}))
 class Resolved:
     """The files of a split, in their order, by absolute path or address (of the hub: with the commit).
 
-    ``columns`` are those that are wanted, None for all.
+    ``columns`` are the requested ones, None for all.
     """
 
     format: str
@@ -36,10 +36,10 @@ class Resolved:
 
 
 def resolve(path: str, split: str | None, options: Mapping[str, Any]) -> Resolved:
-    """Ask ``datasets`` what a name means, as ``load_dataset(path, split=split, streaming=True, **options)`` would.
+    """Resolve a name with ``datasets``, as ``load_dataset(path, split=split, streaming=True, **options)`` would.
 
-    Nothing is downloaded but what it looks at to say so: the list of files, the head of the first one. Raises DataError
-    where the plan cannot give what that would give, and says why.
+    Only what ``datasets`` needs for this is downloaded: the list of files, the head of the first one. Raises DataError,
+    with the reason, where the plan cannot give the same samples.
     """
     try:
         builder = datasets.load_dataset_builder(path, **options)
@@ -116,7 +116,7 @@ def _types(path: str, form: str, features: Any) -> Types:
 
 
 def _is_of_json(types: Types, schema: Any) -> bool:
-    """Whether lines can be read by these types, and nothing is made of the values behind that."""
+    """Return whether lines can be read by these types, with no conversion of the values afterwards."""
     try:
         parsed(b"{}", types.schema())
         return bool(types.schema().equals(schema))

@@ -20,13 +20,13 @@ _MOST_ROWS = 1 << 12
 def huggingface(dataset: Any, *, streaming: bool = False, **options: Any) -> Source:
     """Return a ``datasets.Dataset`` as a source: a sample is a row of its Arrow table, a dict as of ``parquet``.
 
-    Its order is that of the dataset: ``select``, ``shuffle`` and ``filter`` are respected. Its format
-    (``set_format``, ``set_transform``) is not, and images and audio come as they are stored. One that was shuffled by
-    its own method is read row by row, ten times as slowly: leave that to the loader. Its fingerprint says whether it is
-    the same on all ranks and after a restart. Raises DataError for other objects, and says what to use.
+    Its order is that of the dataset: ``select``, ``shuffle`` and ``filter`` are respected. Its format (``set_format``,
+    ``set_transform``) is not, and images and audio have their stored form. A dataset that was shuffled by its own
+    method is read row by row, ten times as slowly: let the loader shuffle. Its fingerprint tells whether it is the same
+    on all ranks and after a restart. Raises DataError for other objects; the message says what to use.
 
-    A name, ``streaming=True`` and the other arguments of ``load_dataset`` stand for the files of that data set, read
-    where they are: see ``named``.
+    A name, ``streaming=True`` and the other arguments of ``load_dataset`` mean the files of that data set, read
+    directly: see ``named``.
     """
     if isinstance(dataset, str):
         if not streaming:
@@ -86,7 +86,7 @@ class HuggingFaceSource:
         return evenly("huggingface", file, rows, min(max(each, 1), _MOST_ROWS))
 
     def open(self, index: Index) -> HuggingFaceReader:
-        """Raises DataChanged where the dataset is not the one of the index."""
+        """Open the table. Raises DataChanged where the dataset is not the one of the index."""
         here, there = self.fingerprint, index.files[0].stamp
         if here != there:
             raise DataChanged(
@@ -98,7 +98,7 @@ class HuggingFaceSource:
 
 
 class HuggingFaceReader:
-    """Reads runs of rows; of a memory-mapped table, ``bytes_read`` counts those that were taken out of it."""
+    """Reads runs of rows; of a memory-mapped table, ``bytes_read`` counts the rows' bytes."""
 
     def __init__(self, dataset: Any, index: Index) -> None:
         self._dataset, self._index = dataset, index

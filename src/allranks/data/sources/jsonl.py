@@ -18,9 +18,9 @@ _JSON = Decoding(orjson.loads, orjson.JSONDecodeError, "JSON")
 def jsonl(pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, cache: str | None = None) -> FileSource:
     """Return files of JSON lines, ``.gz`` and ``.zst`` too: a sample is the value of a line, nearly always a dict.
 
-    Empty lines are no samples; a line that is no JSON is Bad. Integers beyond 64 bits come as floats.
-    ``block_bytes`` is what is read at a time, and shuffled as a whole: in an object store, where each read has its
-    price, take ``1 << 20``. Compressed files: see ``allranks.data.sources.compressed`` for what they cost.
+    Empty lines are no samples; a line that is not JSON is a BadSample. Integers beyond 64 bits become floats.
+    ``block_bytes`` is read at a time, and shuffled as one block: in an object store, where each read has its price, set
+    ``1 << 20``. For compressed files see ``allranks.data.sources.compressed``.
     """
     return FileSource(place(pattern), json_lines(block_bytes), cache)
 

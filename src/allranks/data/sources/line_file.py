@@ -24,7 +24,7 @@ _MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning of files from Windows
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What makes a sample of a line: ``decode``, which raises ``refuses`` for what is no ``noun``."""
+    """How a line becomes a sample: ``decode``, which raises ``refuses`` for a line that is not a ``noun``."""
 
     decode: Callable[[bytes], Any]
     refuses: type[ValueError]
@@ -42,7 +42,7 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineRows:
-    """Samples of a block, decoded when they are taken.
+    """Samples of a block, decoded when ``take`` is called.
 
     The position of a line is where it begins, and its length without the line end: ``begin << 28 | length``.
     """
@@ -69,7 +69,7 @@ class LineRows:
         return self.gatherer.gather({0: self}, np.zeros(len(rows), np.int64), self.positions()[rows])
 
     def one(self, begin: int, end: int) -> Any:
-        """Return the sample of these bytes of the block, Bad where it is none."""
+        """Return the sample of these bytes of the block; a BadSample where they cannot be decoded."""
         try:
             return self.gatherer.decode(self.data[begin:end])
         except self.gatherer.refuses as error:
@@ -80,7 +80,7 @@ class LineRows:
 
 @dataclass(frozen=True, slots=True)
 class LineFile:
-    """An open file of lines, of which empty ones are samples if ``blanks``."""
+    """An open file of lines; empty lines are samples if ``blanks``."""
 
     file: FileBytes
     blanks: bool
@@ -107,7 +107,7 @@ class LineFormat:
     block_bytes: int
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def settings(self) -> tuple[str, ...]:
         return (str(self.block_bytes),)
 
     def is_quick(self, name: str) -> bool:

@@ -15,7 +15,7 @@ _NEWLINE, _RETURN = 10, 13
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
-    """Whole lines: the bytes from ``begin`` to ``end``, how many samples they are, and XXH3-64 of them."""
+    """Complete lines: the bytes from ``begin`` to ``end``, their number of samples, and their XXH3-64."""
 
     begin: int
     end: int
@@ -26,8 +26,8 @@ class LineBlock:
 def cut(chunks: Iterable[bytes | bytearray], *, size: int, blanks: bool, begin: int = 0) -> Iterator[LineBlock]:
     """Cut consecutive bytes, of which the first is byte ``begin`` of a file, into blocks of ``size`` bytes or more.
 
-    A block ends with the first line that reaches ``size``; the last one with the bytes. How they come in chunks does
-    not matter. With ``blanks``, empty lines count. A chunk may be changed after the next one was asked for.
+    A block ends with the first line that reaches ``size``; the last one with the bytes. The sizes of the chunks do not
+    matter. With ``blanks``, empty lines count. A chunk may be changed after the next one was requested.
     """
     started: list[bytes] = []
     held = 0
@@ -59,7 +59,7 @@ def _block(data: bytes | memoryview, begin: int, blanks: bool) -> LineBlock:
 
 
 def count(data: bytes | memoryview, *, blanks: bool) -> int:
-    """Return how many lines there are; without ``blanks``, how many that are not empty."""
+    """Return the number of lines; without ``blanks``, of those that are not empty."""
     newline = np.frombuffer(data, np.uint8) == _NEWLINE
     if not blanks and _may_have_blanks(newline):
         return len(spans(data, blanks=False)[0])
@@ -67,7 +67,7 @@ def count(data: bytes | memoryview, *, blanks: bool) -> int:
 
 
 def _may_have_blanks(newline: NDArray[np.bool_]) -> bool:
-    """Whether a line is at most one byte long: empty, or a carriage return."""
+    """Return whether a line is at most one byte long: empty, or a carriage return."""
     at_the_ends = len(newline) < 3 or newline[:2].any() or newline[-2]
     return bool(at_the_ends or (newline[1:] & newline[:-1]).any() or (newline[2:] & newline[:-2]).any())
 

@@ -17,10 +17,10 @@ YOUNG_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A file that is there: its name below the root, its bytes, and when it was last changed (seconds since 1970).
+class ListedFile:
+    """A file in a listing: its name below the root, its bytes, and when it was last changed (seconds since 1970).
 
-    ``modified`` is None where the storage does not know it, and of a file that was changed just now: it may be changed
+    ``modified`` is None where the storage does not know it, and for a file that was changed just now: it may be changed
     again and keep its time, as the clocks of storages are coarse.
     """
 
@@ -29,13 +29,13 @@ class Found:
     modified: float | None
 
 
-def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tuple[Found, ...]:
+def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tuple[ListedFile, ...]:
     """Return the files of a place, by name, each once.
 
-    A folder stands for all files below it whose names end in one of ``suffixes`` and, as their folders', do not begin
-    with a dot or an underscore. Raises DataError where there is none: it says what is there instead.
+    A folder means all files below it whose names end in one of ``suffixes``, without files and folders that begin with
+    a dot or an underscore. Raises DataError where there is none; the message lists what is there instead.
     """
-    found: dict[str, Found] = {}
+    found: dict[str, ListedFile] = {}
     now = time.time()
     level = {"": set(place.patterns)}
     with ThreadPoolExecutor(_LISTINGS) as pool:
@@ -43,27 +43,27 @@ def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tup
             listings = pool.map(storage.list, level) if len(level) > 1 else map(storage.list, level)
             deeper: dict[str, set[Steps]] = {}
             for (folder, steps), entries in zip(level.items(), listings, strict=True):
-                _look(folder, entries, steps, tuple(suffixes), found, deeper)
+                _match_entries(folder, entries, steps, tuple(suffixes), found, deeper)
             level = deeper
     if not found:
         raise _nothing(place, storage, suffixes)
     return tuple(settled(found[name], now) for name in sorted(found))
 
 
-def settled(one: Found, now: float) -> Found:
-    """Return a file that was listed, without its time if it was changed just now."""
+def settled(one: ListedFile, now: float) -> ListedFile:
+    """Return a listed file, without its time if it was changed just now."""
     return one if (one.modified or 0) <= now - YOUNG_S else replace(one, modified=None)
 
 
-def _look(
+def _match_entries(
     folder: str,
     entries: Iterable[Entry],
     patterns: Iterable[Steps],
     suffixes: tuple[str, ...],
-    found: dict[str, Found],
+    found: dict[str, ListedFile],
     deeper: dict[str, set[Steps]],
 ) -> None:
-    """Sort what stands in a folder into files that are wanted and folders to look into."""
+    """Add the matching files of a folder to ``found``, and the folders to read next to ``deeper``."""
     wild: set[Steps] = set()
     named: dict[str, set[Steps]] = {}  # there may be thousands
     for steps in (each for pattern in patterns for each in _ways(pattern)):
@@ -75,11 +75,11 @@ def _look(
             if left - {()}:
                 deeper[path] = left - {()}
         elif () in left:
-            found[path] = Found(path, entry.size, entry.modified)
+            found[path] = ListedFile(path, entry.size, entry.modified)
 
 
 def _ways(steps: Steps) -> Iterator[Steps]:
-    """Yield the pattern, and what it is where its leading ``**`` stand for no folder."""
+    """Yield the pattern, and the pattern without its leading ``**``, which may match no folder."""
     yield steps
     while steps[0] == "**" and len(steps) > 1:
         steps = steps[1:]
@@ -87,7 +87,7 @@ def _ways(steps: Steps) -> Iterator[Steps]:
 
 
 def _after(entry: Entry, steps: Steps, suffixes: tuple[str, ...]) -> Iterator[Steps]:
-    """Yield what is left of a pattern behind this entry: () where it is a file that is wanted."""
+    """Yield the rest of a pattern after this entry: () for a file that matches."""
     head, tail = steps[0], steps[1:]
     is_folder = entry.size is None
     if head == BELOW:

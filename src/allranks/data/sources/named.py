@@ -16,7 +16,7 @@ from allranks.data.sources.arrow import ArrowMessages
 from allranks.data.sources.detect import module
 from allranks.data.sources.files import FileReader, FileSource, Format, each
 from allranks.data.sources.lines import BLOCK_BYTES
-from allranks.data.sources.listing import Found, settled
+from allranks.data.sources.listing import ListedFile, settled
 from allranks.data.sources.parquet import Parquet
 from allranks.data.sources.patterns import Place
 from allranks.data.sources.typed_lines import TypedJson, TypedText
@@ -36,14 +36,14 @@ def named(
     """Return as a source the files that ``load_dataset(path, split=..., streaming=True, **options)`` would read.
 
     ``path`` is the name of a data set on the hub, a folder, or ``parquet``, ``json``, ``text``, ``arrow`` with
-    ``data_files``; ``options`` are of ``load_dataset`` (``name``, ``revision``, ``data_files``, ``columns``, ...).
-    One rank asks the library what files there are, and of what format and features; all ranks read them, each its part,
-    from disks, object stores, the hub (``hf://``, at one commit) and the web (``https://``).
+    ``data_files``; ``options`` are of ``load_dataset`` (``name``, ``revision``, ``data_files``, ``columns``, ...). One
+    rank resolves the files, their format and features with ``datasets``; all ranks read them, each its part, from
+    disks, object stores, the hub (``hf://``, at one commit) and the web (``https://``).
 
-    A sample is that of ``load_dataset(..., streaming=True)``, in the same order, but that a list of numbers is a NumPy
-    array, images and audio come as they are stored, and a line of text that is no UTF-8 is Bad. What would have to be
-    cast, filtered or decoded in another way raises DataError. ``block_bytes`` (of json and text: by default 64 KiB, and
-    1 MiB where each read is a request) as for ``jsonl``.
+    A sample is that of ``load_dataset(..., streaming=True)``, in the same order, except that a list of numbers is a
+    NumPy array, images and audio have their stored form, and a line of text that is not UTF-8 is a BadSample. Raises
+    DataError for data that would have to be cast, filtered or decoded in another way. ``block_bytes`` (of json and
+    text: by default 64 KiB, and 1 MiB where each read is a request) as for ``jsonl``.
     """
     refused = sorted({"token", "storage_options", "download_config"} & set(options))
     if refused:
@@ -71,7 +71,7 @@ class NamedSource:
         return ", ".join([self.path, *(f"{name}={value!r}" for name, value in said.items() if value is not None)])
 
     def index(self, *, progress: Progress = silent) -> Index:
-        """Ask what files there are, and index them. The note says how to open them, to ranks that did not ask."""
+        """Resolve the files, and index them. The note tells the other ranks how to open them."""
         found = module("hub").resolve(self.path, self.split, self.options)
         root, names = _below(found.files, self.where)
         block_bytes = self.block_bytes or (_REMOTE_BLOCK_BYTES if "://" in root else BLOCK_BYTES)
@@ -88,7 +88,7 @@ class NamedSource:
         return replace(index, note=json.dumps(note))
 
     def open(self, index: Index) -> FileReader:
-        """Raises DataChanged where the index is of what another name stands for."""
+        """Open the files. Raises DataChanged where the index is of another name."""
         note = json.loads(index.note)
         if note["of"] != self.where:
             raise DataChanged(
@@ -99,14 +99,14 @@ class NamedSource:
 
 
 class NamedFiles(FileSource):
-    """Files by their full names, in which no sign is wild."""
+    """Files by their full names, without patterns."""
 
     __slots__ = ()
 
-    def found(self) -> tuple[Found, ...]:
+    def list_files(self) -> tuple[ListedFile, ...]:
         names = ["/".join(steps) for steps in self.place.patterns]
         web = self.place.root.startswith(tuple(f"{scheme}://" for scheme in _WEB))
-        listed = _asked(self._storage, names) if web else _listed(self._storage, names)
+        listed = _query_files(self._storage, names) if web else _listed(self._storage, names)
         now = time.time()
         return tuple(settled(one, now) for one in listed)
 
@@ -152,13 +152,13 @@ def _below(files: Sequence[str], where: str) -> tuple[str, tuple[str, ...]]:
     return "/".join(low[:many]) or "/", tuple("/".join(steps[many:]) for steps in split)
 
 
-def _asked(storage: Any, names: Sequence[str]) -> list[Found]:
-    """Return files that cannot be listed: each is asked for."""
+def _query_files(storage: Any, names: Sequence[str]) -> list[ListedFile]:
+    """Query each file: their storage has no listing."""
     entries = each(storage.entry, names, _REQUESTS)
-    return [Found(entry.name, entry.size, entry.modified) for entry in entries]
+    return [ListedFile(entry.name, entry.size, entry.modified) for entry in entries]
 
 
-def _listed(storage: Storage, names: Sequence[str]) -> list[Found]:
+def _listed(storage: Storage, names: Sequence[str]) -> list[ListedFile]:
     found = {}
     for folder in {name.rpartition("/")[0] for name in names}:
         for entry in storage.list(folder):
@@ -166,4 +166,4 @@ def _listed(storage: Storage, names: Sequence[str]) -> list[Found]:
     missing = next((name for name in names if name not in found or found[name].size is None), None)
     if missing is not None:
         raise NotThere(f"there is no file {missing!r} in {storage.url}.", path=missing)
-    return [Found(name, found[name].size or 0, found[name].modified) for name in names]
+    return [ListedFile(name, found[name].size or 0, found[name].modified) for name in names]

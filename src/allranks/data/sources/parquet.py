@@ -36,12 +36,12 @@ def parquet(
 ) -> FileSource:
     """Return parquet files: a sample is a row, a dict of its columns; only ``columns`` are read, if given.
 
-    A block is a row group: it is read and held in memory whole, and shuffled as a whole, so many small row groups (a
-    few MB) serve better than few large ones. Indexing reads the footers only. Text is str, a list of numbers a NumPy
-    array, all else what pyarrow's ``to_pylist`` gives.
+    A block is a row group: it is read, held in memory and shuffled as one, so many small row groups (a few MB) are
+    better than few large ones. Indexing reads the footers only. Text is str, a list of numbers a NumPy array, all else
+    as by pyarrow's ``to_pylist``.
 
     A row group that cannot be decoded, or whose page checksums (if it was written with them) are wrong, raises
-    DataError naming the file, the row group and its bytes; with ``on_corrupt="mask"`` each of its rows is Bad.
+    DataError naming the file, the row group and its bytes; with ``on_corrupt="mask"`` each of its rows is a BadSample.
     """
     if on_corrupt not in ("raise", "mask"):
         raise DataError(f"on_corrupt is {on_corrupt!r}; expected 'raise' or 'mask'.")
@@ -50,7 +50,7 @@ def parquet(
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """The format of ``parquet``. With ``types``, a file that has others is refused when it is indexed."""
+    """The format of ``parquet``. With ``types``, a file with others is refused when it is indexed."""
 
     columns: tuple[str, ...] | None
     on_corrupt: OnCorrupt
@@ -65,7 +65,7 @@ class Parquet:
         return (".parquet", ".pq")
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def settings(self) -> tuple[str, ...]:
         return () if self.types is None else (self.types.digest,)
 
     def is_quick(self, _name: str) -> bool:
@@ -96,7 +96,7 @@ class Parquet:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFile:
-    """An open file. Each block is read through a reader of its own, so that threads share nothing but the footer."""
+    """An open file. Each block is read through a reader of its own, so threads share only the footer."""
 
     file: FileBytes
     footer: pq.FileMetaData
@@ -133,7 +133,7 @@ class ParquetFile:
         return table
 
     def _seekable(self, known: Sequence[tuple[int, bytes]]) -> SeekableFile:
-        """Return the file as Arrow reads it; of the ranges ``known``, as (offset, bytes), nothing is read again."""
+        """Return the file as Arrow reads it; the ranges ``known``, as (offset, bytes), are not read again."""
 
         def read_at(begin: int, count: int) -> bytes:
             for offset, data in known:
@@ -154,7 +154,7 @@ class ParquetFile:
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """Rows of which none can be used."""
+    """Rows that cannot be used."""
 
     why: str
 
@@ -182,7 +182,7 @@ def _bytes_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
 
 
 def _footer(file: FileBytes) -> tuple[pq.FileMetaData, str]:
-    """Return what a file says of itself, and the digest of that; one or two reads."""
+    """Return a file's footer, and its digest; one or two reads."""
     tail = file.read(max(0, file.nbytes - _TAIL), min(_TAIL, file.nbytes))
     if len(tail) < 12 or not tail.endswith(_MAGIC):
         raise _no_footer(file, "it does not end with PAR1")

@@ -1,4 +1,4 @@
-"""Update an index: files that are known, and files that were just indexed."""
+"""Update an index: join the cached part with that of the files that were indexed now."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def merge(kind: str, indexes: Iterable[Index]) -> Index:
 
 
 def only(index: Index, names: Iterable[str]) -> Index:
-    """Return the part of an index that is of these files, those that it does not have left out."""
+    """Return the part of an index with these files; files that it does not have are left out."""
     wanted = set(names)
     kept = np.array([file.name in wanted for file in index.files], bool)
     blocks = kept[index.file] if len(kept) else np.zeros(0, bool)
@@ -58,6 +58,6 @@ def ordered(index: Index, names: Sequence[str]) -> Index:
 
 
 def _blocks_by_file(index: Index) -> list[slice]:
-    """Return which blocks are of each file; a file's stand together."""
+    """Return the blocks of each file; a file's blocks follow each other."""
     ends = np.cumsum(np.bincount(index.file, minlength=len(index.files))).tolist()
     return [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]

@@ -1,4 +1,4 @@
-"""Parse how users name files: paths, globs, folders, buckets."""
+"""Parse the paths, patterns, folders and buckets that users give."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 class Place:
     """Files below ``root``, a folder or an address of a storage: those that one of ``patterns`` matches.
 
-    ``written`` is how a person wrote it.
+    ``written`` is the user's own text.
     """
 
     root: str
@@ -56,7 +56,7 @@ def place(pattern: Pattern) -> Place:
 
 
 def expand(pattern: str) -> Iterator[str]:
-    """Yield the patterns that ``{000..012}`` and ``{a,b}`` stand for; the pattern itself where there are none."""
+    """Yield the patterns of ``{000..012}`` and ``{a,b}``; the pattern itself where it has none."""
     if found := _RANGE.search(pattern):
         low, high = found.groups()
         inside: Iterator[str] = (str(number).zfill(len(low)) for number in range(int(low), int(high) + 1))
@@ -70,17 +70,17 @@ def expand(pattern: str) -> Iterator[str]:
 
 
 def is_wild(step: str) -> bool:
-    """Whether a step stands for more than one name."""
+    """Return whether a step of a pattern matches more than one name."""
     return any(sign in step for sign in "*?[") or step == BELOW
 
 
 def matches(name: str, step: str) -> bool:
-    """Whether a step stands for this name. Hidden names are matched by steps that begin with a dot only."""
+    """Return whether a step matches this name. Hidden names are matched only by steps that begin with a dot."""
     return fnmatchcase(name, step) and (not name.startswith(".") or step.startswith("."))
 
 
 def _split(pattern: str) -> tuple[str, Steps, Steps]:
-    """Return the storage, the folders without wild signs, and the steps below them."""
+    """Return the storage, the folders without patterns, and the steps below them."""
     scheme, separator, path = pattern.partition("://")
     if separator and scheme in CLOUDS:
         store, _, path = path.partition("/")

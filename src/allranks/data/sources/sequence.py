@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from allranks.data.base import BadSample, Progress, Rows, silent
 from allranks.data.index import Index, SourceFile
-from allranks.data.sample_comparison import look
+from allranks.data.sample_comparison import hash_samples
 from allranks.errors import DataChanged, DataError
 from allranks.failure import text_of
 
@@ -29,10 +29,9 @@ def sequence(
 ) -> SequenceSource:
     """Return an object with ``__len__`` and ``__getitem__`` as a source: sample i is ``rows[i]``.
 
-    Rows are asked for one by one, from several threads at once, and shuffled one by one up to 2**20 of them, above in
-    runs. What a row raises becomes DataError, or, with ``on_corrupt="mask"``, a Bad row. Of the content a
-    few rows are compared over the ranks, unless ``compare`` is false; after a restart, another object of the same type
-    and length is taken for the same.
+    Rows are read one by one, from several threads at once, and shuffled one by one up to 2**20 of them, above in runs.
+    An error of a row becomes DataError, or, with ``on_corrupt="mask"``, a BadSample. A few rows are compared over the
+    ranks, unless ``compare`` is false; after a restart, another object of the same type and length counts as the same.
     """
     if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
         raise DataError(
@@ -69,9 +68,9 @@ class SequenceSource:
         nbytes = getattr(self.rows, "nbytes", 0)
         return SourceFile("rows", nbytes if isinstance(nbytes, int) else 0, f"{_type_of(self.rows)}:{len(self.rows)}")
 
-    def look(self) -> str:
+    def sample_digest(self) -> str:
         """Return a digest of a few rows, which ranks compare; "" if they are not to be compared."""
-        return look(len(self.rows), self.rows.__getitem__) if self.compare else ""
+        return hash_samples(len(self.rows), self.rows.__getitem__) if self.compare else ""
 
     def index(self, *, progress: Progress = silent) -> Index:
         file, rows = self._file, len(self.rows)
@@ -79,7 +78,7 @@ class SequenceSource:
         return evenly("sequence", file, rows, -(-max(rows, 1) // _MOST_BLOCKS))
 
     def open(self, index: Index) -> SequenceReader:
-        """Raises DataChanged where the object has another type or length than in the index."""
+        """Open the object. Raises DataChanged where it has another type or length than in the index."""
         here, there = self._file.stamp, index.files[0].stamp
         if here != there:
             raise DataChanged(
@@ -91,7 +90,7 @@ class SequenceSource:
 
 @dataclass(frozen=True, slots=True)
 class SequenceReader:
-    """Reads nothing before a row is taken; knows of no bytes."""
+    """Reads nothing before a row is taken; counts no bytes."""
 
     rows: Indexable
     index: Index

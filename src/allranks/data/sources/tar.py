@@ -11,14 +11,14 @@ _LONG_NAME, _PAX = b"L", b"x"
 
 
 class NoTar(ValueError):
-    """These bytes are no tar; ``at`` which byte."""
+    """An error for bytes that are not a tar; ``at`` is the byte."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(f"at byte {at:,}, {why}")
 
 
 class Member(NamedTuple):
-    """A file in a tar: from ``begin`` (of its first header) to ``end`` (of its padding); its content within."""
+    """A file in a tar: from ``begin`` (its first header) to ``end`` (its padding), with the range of its content."""
 
     name: str
     begin: int
@@ -30,7 +30,7 @@ class Member(NamedTuple):
 def members(read: Callable[[int, int], bytes], nbytes: int) -> Iterator[Member]:
     """Yield the files of a tar of ``nbytes`` bytes; ``read`` returns bytes by offset and count.
 
-    Folders and links are passed over. A tar may end without its two empty headers. Raises NoTar.
+    Folders and links are skipped. A tar may end without its two empty headers. Raises NoTar.
     """
     at = begin = 0
     name, size_of_pax = "", -1

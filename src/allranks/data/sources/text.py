@@ -15,8 +15,8 @@ _UTF_8 = Decoding(bytes.decode, UnicodeDecodeError, "UTF-8")
 def text(pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, cache: str | None = None) -> FileSource:
     """Return files of UTF-8 text, ``.gz`` and ``.zst`` too: a sample is a line, a str without its line end.
 
-    Empty lines are samples, so that of a single file sample i is line i; a line that is no UTF-8 is Bad. Lines end with
-    ``\\n`` or ``\\r\\n``. A whole file as a sample: ``folder``. ``block_bytes`` as for ``jsonl``.
+    Empty lines are samples, so that of a single file sample i is line i; a line that is not UTF-8 is a BadSample. Lines
+    end with ``\n`` or ``\r\n``. For complete files as samples, use ``folder``. ``block_bytes`` as for ``jsonl``.
     """
     return FileSource(
         place(pattern), LineFormat("text", _SUFFIXES, blanks=True, decoding=_UTF_8, block_bytes=block_bytes), cache

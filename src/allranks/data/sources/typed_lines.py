@@ -43,8 +43,11 @@ def parsed(data: bytes, schema: pa.Schema) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class TypedJson:
-    """JSON lines, of which every sample has all columns, with their types: what a line lacks is None, 1 of a column of
-    floats is 1.0, and a time is a datetime if the types say so. What does not fit raises DataError when it is read."""
+    """The format of JSON lines by types: every sample has all columns, with their types.
+
+    A missing value is None, 1 of a column of floats is 1.0, and a time is a datetime if the types say so. A value that
+    does not fit raises DataError when it is read.
+    """
 
     types: Types
     block_bytes: int
@@ -58,8 +61,8 @@ class TypedJson:
         return self._lines.suffixes
 
     @property
-    def words(self) -> tuple[str, ...]:
-        return self._lines.words
+    def settings(self) -> tuple[str, ...]:
+        return self._lines.settings
 
     def is_quick(self, _name: str) -> bool:
         return False
@@ -107,7 +110,7 @@ class TypedFile:
             return str(error)
 
     def _misfit(self, lines: LineRows, why: str) -> DataError:
-        """Return the error for a block, by its first line that has a fault."""
+        """Return the error for a block, by its first line with a fault."""
         begins, ends = spans(lines.data, blanks=False)
         each = (lines.data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
         faults = ((number, self._fault(line)) for number, line in enumerate(each, start=1))
@@ -123,7 +126,7 @@ class TypedFile:
 
 @dataclass(frozen=True, slots=True)
 class TypedText:
-    """Lines of text: a sample is ``{"text": line}``; one that is no UTF-8 is Bad."""
+    """Lines of text: a sample is ``{"text": line}``; a line that is not UTF-8 is a BadSample."""
 
     block_bytes: int
 
@@ -136,8 +139,8 @@ class TypedText:
         return ()
 
     @property
-    def words(self) -> tuple[str, ...]:
-        return ("column", *self._lines.words)
+    def settings(self) -> tuple[str, ...]:
+        return ("column", *self._lines.settings)
 
     def is_quick(self, name: str) -> bool:
         return self._lines.is_quick(name)
@@ -178,7 +181,7 @@ class TextFile:
 
 
 def _begin(file: FileBytes) -> bytes:
-    """Return how a file that is not compressed begins. Raises DataError for one that is, in a way that is not read."""
+    """Return the first bytes of a file. Raises DataError for a compression that its name does not tell."""
     if compressed.codec_of(file.name):
         return b""
     begin = file.read(0, min(8, file.nbytes))

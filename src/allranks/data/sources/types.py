@@ -1,4 +1,4 @@
-"""Name the types of columns, in words that do not change over versions of Arrow."""
+"""Name the types of columns in words that are the same for all versions of Arrow."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Types:
 
     @classmethod
     def of(cls, schema: pa.Schema) -> Types:
-        """Return those of a schema."""
+        """Return the types of a schema."""
         return cls(json.dumps({field.name: word(field.type) for field in schema}))
 
     @property
-    def words(self) -> dict[str, Word]:
+    def by_name(self) -> dict[str, Word]:
         found: dict[str, Word] = json.loads(self.text)
         return found
 
@@ -39,19 +39,19 @@ class Types:
         return show(digest(self.text))[:16]
 
     def hold(self, name: str) -> bool:
-        """Whether a type of this name is in one of them."""
-        return _holds(self.words, name)
+        """Return whether a type of this name is in one of them."""
+        return _holds(self.by_name, name)
 
     def schema(self) -> pa.Schema:
-        """Return Arrow's schema of them. Raises ValueError for a type that only files of Arrow have."""
-        return pa.schema({name: _type(one) for name, one in self.words.items()})
+        """Return the Arrow schema. Raises ValueError for a type that only files of Arrow have."""
+        return pa.schema({name: _type(one) for name, one in self.by_name.items()})
 
     def check(self, schema: pa.Schema, path: str, *, only: Collection[str] | None = None) -> None:
         """Raise DataError where a file's schema has other columns (of ``only`` these, if given) or types."""
         found = {field.name: word(field.type) for field in schema if only is None or field.name in only}
-        expected = self.words
+        expected = self.by_name
         wrong = [
-            f"{name}: {_told(expected, name)} by its features, {_told(found, name)} in the file"
+            f"{name}: {_type_text(expected, name)} by its features, {_type_text(found, name)} in the file"
             for name in sorted({*expected, *found})
             if name not in expected or name not in found or not _gives(found[name], expected[name])
         ]
@@ -88,7 +88,7 @@ def _holds(one: Word | int, name: str) -> bool:
 
 
 def _gives(found: Word, expected: Word) -> bool:
-    """Whether values of the type that was found are those of the expected one; nulls are of every type."""
+    """Return whether values of the found type are those of the expected one; nulls are of every type."""
     if isinstance(found, dict) and isinstance(expected, dict):
         return found.keys() == expected.keys() and all(_gives(found[name], expected[name]) for name in found)
     if isinstance(found, list) and isinstance(expected, list):
@@ -104,5 +104,5 @@ def _type(one: Word) -> pa.DataType:
     return pa.list_(_type(one[0]), *one[1:])
 
 
-def _told(of: Mapping[str, Word], name: str) -> str:
+def _type_text(of: Mapping[str, Word], name: str) -> str:
     return json.dumps(of[name]).replace('"', "") if name in of else "no column"

@@ -20,10 +20,10 @@ _COMMIT = re.compile(r"@[0-9a-f]{40}/")  # in an address of the hub: what is the
 
 
 class WebFiles:
-    """A Storage of what is below an address. Nothing can be listed or written.
+    """A Storage of the files below an address. It cannot list or write.
 
-    Credentials are those that the libraries find by themselves: HF_TOKEN, or what ``hf auth login`` left. A request
-    that fails is repeated three times.
+    The libraries find credentials by themselves: HF_TOKEN, or those of ``hf auth login``. A request that fails is
+    repeated three times.
     """
 
     def __init__(self, root: str) -> None:
@@ -40,7 +40,7 @@ class WebFiles:
     def entry(self, path: str) -> Entry:
         """Return a file's size, and when it was changed if that is known. Raises NotThere."""
         address = self._address(path)
-        about = self._asked("look at", path, lambda: self._files.info(address))
+        about = self._retry("look at", path, lambda: self._files.info(address))
         if about.get("size") is None:
             raise StorageError(f"{self._root} does not say how many bytes {path!r} has.", path=path)
         changed = about.get("Last-Modified")
@@ -59,7 +59,7 @@ class WebFiles:
             return
         address, end = self._address(path), offset + wanted
         data = memoryview(
-            self._asked("read", path, lambda: self._files.cat_file(address, start=offset, end=end, **self._exactly))
+            self._retry("read", path, lambda: self._files.cat_file(address, start=offset, end=end, **self._exactly))
         )
         if len(data) < wanted:
             raise truncated(path, self._root, until=end, size=offset + len(data))
@@ -74,7 +74,7 @@ class WebFiles:
             data = data[buffer.nbytes :]
 
     def get(self, path: str) -> bytes:
-        """Raise NotThere: nobody asks for a whole file but to find what allranks wrote, and it writes nothing here."""
+        """Raise NotThere: only files that allranks wrote are read completely, and there are none here."""
         raise missing_file(path, self._root)
 
     def list(self, folder: str) -> tuple[Entry, ...]:
@@ -98,7 +98,7 @@ class WebFiles:
     def _refused(self, doing: str, path: str) -> StorageError:
         return StorageError(f"cannot {doing} {path!r} in {self._root}: it can only be read.", path=path)
 
-    def _asked(self, doing: str, path: str, ask: Callable[[], T]) -> T:
+    def _retry(self, doing: str, path: str, ask: Callable[[], T]) -> T:
         """Return the answer to a request, repeated where the network or the server failed."""
         for pause_s in (*_PAUSES_S, None):
             try:
@@ -117,6 +117,6 @@ class WebFiles:
 
 
 def _is_answer(error: Exception) -> bool:
-    """Whether a server has refused, so that it would again: a status from 400 on, but for those that may pass."""
+    """Return whether the error is a server's final answer: a status from 400 on, except those that may pass."""
     status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
     return isinstance(status, int) and 400 <= status < 500 and status not in (408, 429)

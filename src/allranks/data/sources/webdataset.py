@@ -27,10 +27,10 @@ _AHEAD = 1 << 18  # bytes that are read on behind a header, in which the next on
 def webdataset(pattern: Pattern, *, decode: bool = False, cache: str | None = None) -> FileSource:
     """Return WebDataset shards (``shard-{000000..000099}.tar``): a sample is a dict from extension to bytes.
 
-    The key of "a/b.seg.png" is "a/b", its extension "seg.png"; members that follow each other with one key are a
-    sample, which has it as "__key__". Members without a dot, folders and links are passed over. With ``decode``, by the
-    last part of the extension: json is parsed, txt and text become str, cls int; where that fails, the sample is Bad.
-    A block is about 1 MiB of samples. Indexing reads the headers: it jumps over large members, and reads small ones.
+    The key of "a/b.seg.png" is "a/b", its extension "seg.png"; consecutive members with one key are a sample, which has
+    it as "__key__". Members without a dot, folders and links are skipped. With ``decode``, by the last part of the
+    extension: json is parsed, txt and text become str, cls int; where that fails, the sample is a BadSample. A block is
+    about 1 MiB of samples. Indexing reads the headers: it seeks past large members, and reads small ones.
     """
     return FileSource(place(pattern), Shards(decode), cache)
 
@@ -50,7 +50,7 @@ class Shards:
         return (".tar",)
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def settings(self) -> tuple[str, ...]:
         return ()
 
     def is_quick(self, _name: str) -> bool:
@@ -155,7 +155,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def _ahead(file: FileBytes) -> Callable[[int, int], bytes]:
-    """Return what reads bytes by offset and count, and some on behind them, so that near headers are one read."""
+    """Return a function that reads bytes by offset and count, and some ahead, so that near headers are one read."""
     at, data, ahead = 0, b"", _AHEAD
 
     def read(offset: int, count: int) -> bytes:

@@ -9,5 +9,5 @@ _WIDEST = 1 << 31  # what `zstd --long=31` writes
 
 
 def unpacker() -> zstandard.ZstdDecompressionObj:
-    """Return what unpacks one frame."""
+    """Return a decompressor of one frame."""
     return zstandard.ZstdDecompressor(max_window_size=_WIDEST).decompressobj()

@@ -1,3 +1,3 @@
-"""Text to tokens, by the tokenizer that the user has."""
+"""Turn text into tokens, with the user's tokenizer."""
 
 from allranks.data.tokenizers.detect import tokenizer as tokenizer

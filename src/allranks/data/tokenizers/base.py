@@ -1,4 +1,4 @@
-"""Transforms that replace text by tokens."""
+"""Define transforms that replace text by tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Encode = Callable[[Sequence[str]], Sequence[Tokens]]
 
 @dataclass(frozen=True, slots=True)
 class Tokenize:
-    """A function for ``Map``: of a dict it replaces ``column`` by ``into``, of a str it makes a dict with ``into``.
+    """A function for ``Map``: in a dict it replaces ``column`` by ``into``, of a str it makes a dict with ``into``.
 
     Takes a list of samples, too, and is ``batched``. Raises DataError where a sample has no text.
     """
@@ -51,7 +51,7 @@ class Tokenize:
 
 
 def utf8(texts: Sequence[str]) -> list[Tokens]:
-    """Return the bytes of texts as UTF-8: 256 tokens, and no text that they cannot say (lone surrogates pass)."""
+    """Return the UTF-8 bytes of texts: 256 tokens, which can encode any text (lone surrogates pass)."""
     return [np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8).astype(np.int32) for text in texts]
 
 

@@ -1,4 +1,4 @@
-"""Which tokenizer an argument means; a library is imported only for a file that it reads."""
+"""Find the tokenizer that an argument means; a library is imported only for a file that it reads."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _KNOWN = (
 def tokenizer(
     which: Any, *, column: str = "text", into: str = "tokens", keep: bool = False, add_special_tokens: bool = True
 ) -> Tokenize:
-    """Return a function for ``map`` that puts a text's tokens, an int32 array, in its place.
+    """Return a function for ``map`` that replaces a text by its tokens, an int32 array.
 
     ``which``: "bytes" (UTF-8), the path of a tokenizer.json or of its folder, a ``tokenizers.Tokenizer`` (or a
     transformers tokenizer that has one), a tiktoken encoding (special tokens in the text are text to it), or any
     function from a text to ids. Nothing is downloaded. ``keep`` keeps the text, too. ``add_special_tokens`` is for
-    Hugging Face's: what the tokenizer adds at both ends; its padding is switched off.
+    Hugging Face's: the tokens that the tokenizer adds at both ends; its padding is switched off.
     """
     return Tokenize(_encode(which, add_special_tokens), column, into, keep)
 

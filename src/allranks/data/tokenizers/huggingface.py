@@ -1,4 +1,4 @@
-"""Hugging Face's `tokenizers`."""
+"""Encode texts with Hugging Face's `tokenizers`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from allranks.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class HuggingFace:
-    """Encodes many texts in one call: on all cores, but in worker processes, where it takes one."""
+    """Encodes many texts in one call: on all cores, or on one in worker processes."""
 
     tokenizer: Tokenizer
     add_special_tokens: bool
@@ -25,7 +25,7 @@ class HuggingFace:
 
 
 def read(path: str) -> Tokenizer:
-    """Read a tokenizer.json. Raises DataError if it is none."""
+    """Read a tokenizer.json. Raises DataError for another file."""
     try:
         return Tokenizer.from_file(path)
     except Exception as error:  # the library raises nothing narrower
@@ -33,7 +33,7 @@ def read(path: str) -> Tokenizer:
 
 
 def unpadded(tokenizer: Tokenizer) -> Tokenizer:
-    """Return it without padding, which would depend on the texts that come together. The original is not changed."""
+    """Return a copy without padding, which depends on the texts that come together."""
     if tokenizer.padding is None:
         return tokenizer
     own: Tokenizer = Tokenizer.from_str(tokenizer.to_str())

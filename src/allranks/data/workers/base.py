@@ -1,4 +1,4 @@
-"""The interface of workers, and the case of none."""
+"""Define the interface of workers, and workers of this process."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from allranks.data.base import Transform
 
 
 class Workers(Protocol):
-    """They apply a chain to pieces: lists of samples, best of some milliseconds of work each."""
+    """Processes that apply a chain to pieces: lists of samples, best of some milliseconds of work each."""
 
     def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:
-        """Return at once the future of ``chain.apply``'s result; it has that one's errors, or WorkerDied.
+        """Return the future of ``chain.apply``'s result at once; it has that error, or WorkerDied.
 
-        Take the results in your own order; have two pieces a worker in flight, so that none waits for the next.
+        Read the results in your own order; keep two pieces a worker in flight, so that none waits for the next.
         """
 
     def close(self) -> None:
-        """End them; what is not done yet fails. May be called again."""
+        """End the workers; pending pieces fail. May be called again."""
 
 
 class Inline:

@@ -1,4 +1,4 @@
-"""The program of a worker process: apply transforms to the pieces that arrive."""
+"""Run a worker process: apply transforms to the pieces that arrive."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _PR_SET_PDEATHSIG = 1
 def main(descriptor: int) -> None:
     """Serve the socket ``descriptor``; never returns. The first frame is the chain, each further one a piece.
 
-    A thread reads ahead, so that the next piece is here when one is done, and notices the parent's end at once;
-    a function that does not let other threads run is ended by the kernel.
+    A thread reads ahead, so that the next piece is in memory when one is done, and detects the parent's end at once; a
+    function that does not let other threads run is ended by the kernel.
     """
     channel = socket.socket(fileno=descriptor)
     frames: SimpleQueue[wire.Frame] = SimpleQueue()
@@ -45,7 +45,7 @@ def _listen(channel: socket.socket, frames: SimpleQueue[wire.Frame]) -> None:
 
 
 def _loaded(frame: wire.Frame) -> Chain | DataError:
-    """Return the chain, or what every piece is to be answered with."""
+    """Return the chain, or the error to answer every piece with."""
     try:
         chain: Chain = wire.load(frame)
     except Exception as error:
@@ -67,7 +67,7 @@ def _answer(chain: Chain | DataError, frame: wire.Frame) -> wire.Frame:
 
 
 def _failure(error: Exception) -> wire.Frame:
-    """Return an error as far as it can be sent: with its cause, without, or in words; always with its traceback."""
+    """Return an error in a form that can be sent: with its cause, without, or as text; always with its traceback."""
     text = f"In worker process {os.getpid()}:\n{traceback.format_exc()}"
     for carried in ((error, error.__cause__), (error, None)):
         try:

@@ -39,7 +39,7 @@ class _Piece:
         return wire.pack(self.samples, self.ids, self.epoch)
 
     def settle(self, answer: wire.Frame) -> None:
-        """Hand a worker's answer to who waits for it."""
+        """Pass a worker's answer to the future of the piece."""
         try:
             samples, failure = wire.unpack(answer)
         except Exception as error:
@@ -59,7 +59,7 @@ class _Piece:
         self.future.set_exception(failure)
 
     def blame(self, how: str) -> bool:
-        """Note that a worker died of this piece; after the second death it fails, and the answer is True."""
+        """Count a worker that died of this piece; after the second death it fails, and the result is True."""
         self.deaths += 1
         if self.deaths < _MOST_DEATHS:
             _LOG.warning("a worker process %s; the %d samples that it had are done again", how, len(self.ids))
@@ -97,9 +97,9 @@ class _Queue:
             self._changed.notify()
 
     def take(self, taker: int, *, wait: bool) -> _Piece | None:
-        """Return the next piece; None once closed, or without ``wait``, if those who have nothing will need them all.
+        """Return the next piece; None once closed, or without ``wait``, if idle takers will need them all.
 
-        Who waits has nothing; nobody has at the start.
+        A taker that waits is idle; none is at the start.
         """
         with self._changed:
             while True:
@@ -124,7 +124,7 @@ class _Queue:
 
 
 class _Feeder:
-    """Gives pieces to one worker, and takes its answers, in a thread. It knows the queue but not the pool."""
+    """Gives pieces to one worker, and reads its answers, in a thread. It knows the queue but not the pool."""
 
     def __init__(self, number: int, queue: _Queue, chain: wire.Frame) -> None:
         self._number, self._queue, self._chain = number, queue, chain
@@ -193,7 +193,7 @@ class _Feeder:
             return process.bury() if process else ""
 
     def _blame(self, how: str) -> None:
-        """Blame the piece that a process had in work; what else it had is innocent, and done by the next."""
+        """Blame the piece that a process was working on; its other pieces are done by the next process."""
         if not self._held and (piece := self._queue.take(self._number, wait=True)):
             self._held.append(piece)
         if not self._queue.closed and self._held and self._held[0].blame(how):
@@ -204,7 +204,7 @@ class Pool:
     """``count`` worker processes that apply a chain."""
 
     def __init__(self, chain: Transform, count: int) -> None:
-        """Start them; they need some 0.2 s, in which pieces can be submitted already.
+        """Start the processes; they need some 0.2 s, in which pieces can be submitted already.
 
         Raises DataError if the chain cannot be sent to them.
         """
@@ -221,7 +221,7 @@ class Pool:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that are there now."""
+        """The processes that run now."""
         return [pid for feeder in self._feeders if (pid := feeder.pid) is not None]
 
     def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:

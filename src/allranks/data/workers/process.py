@@ -1,7 +1,7 @@
-"""One worker process, as its parent sees it.
+"""Start one worker process, and talk to it.
 
 It is a Python of its own, not a fork (a fork of a process with JAX's threads may hang) and not multiprocessing's spawn
-(that runs the training script again in each worker, unless it is guarded). Its numeric libraries take one thread each,
+(that runs the training script again in each worker, unless it is guarded). Its numeric libraries use one thread each,
 as the workers share the cores, and its JAX, if a function imports it, no accelerator.
 """
 
@@ -27,13 +27,13 @@ _ENVIRONMENT = {
 
 
 class Process:
-    """A started worker. Start it from a thread that lasts: the kernel ends the worker with the thread."""
+    """A worker that was started. Start it from a thread that lasts: the kernel ends the worker with the thread."""
 
     def __init__(self) -> None:
-        """Start it. Raises OSError where no process can be started.
+        """Start the process. Raises OSError where no process can be started.
 
-        SIGINT and SIGTERM, sent to the whole group, are the parent's business: the calling thread must block them, and
-        the worker inherits that.
+        SIGINT and SIGTERM, sent to the whole group, are for the parent: the calling thread must block them, and the
+        worker inherits that.
         """
         ours, theirs = socket.socketpair()
         like_us = f"import sys; sys.path[:], sys.argv[:] = {sys.path!r}, {sys.argv!r}"
@@ -49,7 +49,7 @@ class Process:
         self.pid = self._popen.pid
 
     def send(self, frame: wire.Frame) -> None:
-        """Hand over the chain, first, or a piece. Raises OSError if the process has ended."""
+        """Send the chain, first, or a piece. Raises OSError if the process has ended."""
         wire.send(self._channel, frame)
 
     def receive(self) -> wire.Frame:
@@ -57,11 +57,11 @@ class Process:
         return wire.receive(self._channel)
 
     def kill(self) -> None:
-        """Have it end. Any thread may call."""
+        """End the process. Any thread may call."""
         self._popen.kill()
 
     def bury(self) -> str:
-        """End it, if it has not ended, and return in words how it ended."""
+        """End the process, if it has not ended, and return a text that says how it ended."""
         self._popen.kill()
         code = self._popen.wait()
         self._channel.close()
