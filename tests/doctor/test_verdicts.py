@@ -438,7 +438,9 @@ def test_the_launcher() -> None:
     assert ranks.single_process_row("allranks says rank 0 of 1", []).verdict == "ok"
     odd = ranks.contradiction_row(ContradictingSigns("Slurm says 4 tasks.", remedy="Use srun."))
     assert (odd.verdict, odd.texts[0], odd.remedy) == ("error", "Slurm says 4 tasks.", "Use srun.")
-    assert ranks.joined_row("torchrun says rank 0 of 4", "torch", "a:1").texts[0].endswith("joined through torch at a:1")
+    assert (
+        ranks.joined_row("torchrun says rank 0 of 4", "torch", "a:1").texts[0].endswith("joined through torch at a:1")
+    )
     assert ranks.jobs({}).verdict == "not seen"
     assert "allranks doctor 1a2b" in ranks.jobs({"1a2b": "4 ranks here, train.py"}).texts[-1]
 

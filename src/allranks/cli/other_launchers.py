@@ -41,7 +41,8 @@ ANSWERS = {
 def answer(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> str:
     """Return what to write for the first option of another launcher, or close to one of ours; "" for none.
 
-    ``arguments`` are those of ``allranks run``, ``takes_value`` its options. Words after the script belong to the script.
+    ``arguments`` are those of ``allranks run``, ``takes_value`` its options. Words after the script belong to the
+    script.
     """
     skip = False
     for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
