@@ -131,8 +131,8 @@ def test_a_row_that_is_lost_is_found_out(files):
 
     def read(world: World) -> None:
         loader = packed(files).loader(world)
-        take = loader._audit.take
-        loader._audit.take = lambda taken: None if (world.rank, taken.batch.step) == (1, 9) else take(taken)
+        record = loader._audit.record
+        loader._audit.record = lambda counted: None if (world.rank, counted.batch.step) == (1, 9) else record(counted)
         for _ in loader:
             pass
 

@@ -44,11 +44,11 @@ def query_clock(store: KeyValueStore, me: int, *, wall: Wall, patience: float) -
     return samples
 
 
-def serve_clock(store: KeyValueStore, others: Sequence[int], *, wall: Wall, patience: float) -> None:
+def serve_clock(store: KeyValueStore, clients: Sequence[int], *, wall: Wall, patience: float) -> None:
     """Answer the clock queries of all other hosts, one after the other."""
-    for other in others:
+    for client in clients:
         for turn in range(_TURNS):
-            key = f"doctor/time/{other}/{turn}"
+            key = f"doctor/time/{client}/{turn}"
             try:
                 store.wait(f"{key}/asks", patience)
             except KeyTimeout:
