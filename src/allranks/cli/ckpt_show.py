@@ -68,7 +68,7 @@ def _leaf(leaf: StoredLeaf) -> dict[str, Any]:
 
 def _show(at: Place, manifest: Manifest, leaves: dict[str, StoredLeaf], values: dict[str, Any]) -> None:
     screen.show(str(at), style="bold")
-    for name, said in _facts(manifest):
+    for name, said in _summary_lines(manifest):
         screen.show(f"  {name:<10} {said}")
     screen.show("")
     columns = ["leaf", "dtype", "shape", "size", "cut", "files"]
@@ -88,7 +88,7 @@ def _show(at: Place, manifest: Manifest, leaves: dict[str, StoredLeaf], values: 
     _show_values(values)
 
 
-def _facts(manifest: Manifest) -> list[tuple[str, str]]:
+def _summary_lines(manifest: Manifest) -> list[tuple[str, str]]:
     size, many = screen.size(summary.total_bytes(manifest)), screen.count(len(manifest.files), "file")
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     metrics = ", ".join(f"{name} {value:.6g}" for name, value in manifest.metrics.items())
