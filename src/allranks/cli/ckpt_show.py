@@ -68,8 +68,8 @@ def _leaf(leaf: StoredLeaf) -> dict[str, Any]:
 
 def _show(at: Place, manifest: Manifest, leaves: dict[str, StoredLeaf], values: dict[str, Any]) -> None:
     screen.show(str(at), style="bold")
-    for name, said in _summary_lines(manifest):
-        screen.show(f"  {name:<10} {said}")
+    for name, text in _summary_lines(manifest):
+        screen.show(f"  {name:<10} {text}")
     screen.show("")
     columns = ["leaf", "dtype", "shape", "size", "cut", "files"]
     rows = [
