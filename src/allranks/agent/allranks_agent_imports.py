@@ -12,7 +12,7 @@ class _Finder:
     """The first entry of sys.meta_path; it finds nothing itself, and adds our action to what the others find."""
 
     def __init__(self) -> None:
-        self.actions: dict[str, Callable[[ModuleType], None]] = {}
+        self.actions: dict[str, list[Callable[[ModuleType], None]]] = {}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -26,13 +26,14 @@ class _Finder:
         return spec
 
 
-def _follow(spec: ModuleSpec, action: Callable[[ModuleType], None]) -> None:
+def _follow(spec: ModuleSpec, actions: Sequence[Callable[[ModuleType], None]]) -> None:
     execute = spec.loader.exec_module  # type: ignore[union-attr]
 
     def execute_then_act(module: ModuleType) -> None:
         execute(module)
         if module.__name__ == spec.name:  # a loader may serve several modules (zipimport)
-            _act(action, module)
+            for action in actions:
+                _act(action, module)
 
     spec.loader.exec_module = execute_then_act  # type: ignore[union-attr, method-assign]
 
@@ -54,7 +55,7 @@ _FINDER = _Finder()
 
 def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
     """Call `action(module)` once the module has been executed, before its importer goes on."""
-    _FINDER.actions[name] = action
+    _FINDER.actions.setdefault(name, []).append(action)
     if name in sys.modules:
         _act(action, sys.modules[name])
     elif _FINDER not in sys.meta_path:

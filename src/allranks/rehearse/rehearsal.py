@@ -103,7 +103,10 @@ def _one(plan: Plan, scenario: Scenario, baseline: Trace | None, known: Sequence
     if scenario.name == "hosts":
         found = [*(_relative(one) for one in hosts.judge(case)), *hosts.recoded(found, known)]
     how = delays.description if delays else f"with the ranks on {plan.hosts} hosts"
-    ended = failures.collectives(run.result) if scenario.name == "quiet" else failures.race(run.result, how)
+    if scenario.name == "quiet":
+        ended = failures.collectives(run.result, run.trace)
+    else:
+        ended = failures.race(run.result, run.trace, how)
     return run, [*found, *(_relative(one) for one in ended)]
 
 
@@ -116,7 +119,7 @@ def _again(plan: Plan, scenario: Scenario, failed: JobResult) -> list[Finding]:
     if run.result.exit_code:
         return []
     case = Case(run.trace, order_of(run.trace), "not seen with this rank 300 ms later", os.getcwd())
-    found = [*judge.all_findings(case), *failures.race(failed, "where it comes first")]
+    found = [*judge.all_findings(case), *failures.race(failed, run.trace, "where it comes first")]
     return [_relative(one) for one in found]
 
 
@@ -128,7 +131,8 @@ def _run(plan: Plan, scenario: Scenario, delays: Delays | None) -> Run:
 
     with _undone() as journal:
         settings = probe_settings(scenario, steps=plan.steps, hosts=plan.hosts, private=[tempfile.gettempdir()])
-        return run_once(_job(plan), settings, journal=journal, treat=treat if delays else None)
+        job = replace(_job(plan), zygote=delays is None or not delays.own_hashes)
+        return run_once(job, settings, journal=journal, treat=treat if delays else None)
 
 
 def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run, list[Finding]]:
@@ -174,11 +178,11 @@ def _undone() -> Iterator[Journal]:
             journal.undo()
 
 
-def _is_explained(result: JobResult, findings: Iterable[Finding]) -> bool:
+def _is_explained(result: JobResult, findings: Sequence[Finding]) -> bool:
     """Say whether a finding stands at the line at which the run failed, or is about what ended it."""
     failed = result.first_failure
     frame = failures.frame_of(failed) if failed else None
-    if failed is not None and failures.kind_of(failed):
+    if failed is not None and failures.kind_of(failed) and findings:
         return True
     lines = {(place.path, place.line) for one in findings for place in (one.place, *_noted(one))}
     return frame is not None and (frame.path, frame.line) in lines

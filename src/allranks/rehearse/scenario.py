@@ -85,8 +85,13 @@ class Delays:
         if turn == 0:
             return "with the file changes of rank 0 300 ms late"
         if turn == 1:
-            return "with the file changes of all ranks 90 to 300 ms late"
+            return "with the file changes of all ranks 90 to 300 ms late, and sets in another order on each"
         return f"with the file calls of rank {self._late} 300 ms late"
+
+    @property
+    def own_hashes(self) -> bool:
+        """Whether each rank has its own secret of ``hash(str)``, for which it must start an interpreter of its own."""
+        return self._turn == 1
 
     @property
     def _turn(self) -> int:
@@ -112,7 +117,7 @@ def probe_settings(scenario: Scenario, *, steps: int, hosts: int = 2, private: S
     """Return what the probe in each rank does in a scenario."""
     settings: Probe = {"steps": steps}
     if scenario.name == "perturbed":
-        settings |= {"seed": scenario.seed, "clock": True, "listings": True}
+        settings["seed"] = scenario.seed
     if scenario.name == "hosts":
         settings |= {"hosts": hosts, "private": list(private)}
     return settings

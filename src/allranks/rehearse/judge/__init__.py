@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.findings import Finding
-from allranks.rehearse.judge import arrays, data, files, loading, metrics, replicas, resume, trackers
+from allranks.rehearse.judge import arrays, data, files, folders, loading, metrics, replicas, resume, trackers
 from allranks.rehearse.judge.base import Case, Judge, Kind
 
 JUDGES: tuple[Judge, ...] = (
     files.judge,
+    folders.judge,
     arrays.judge,
     data.judge,
     replicas.judge,

@@ -9,7 +9,7 @@ from allranks.failure import Failure
 from allranks.findings import Finding
 from allranks.launch.result import JobResult
 from allranks.rehearse.judge.base import Kind, finding
-from allranks.rehearse.trace import Frame
+from allranks.rehearse.trace import Event, Frame, Trace
 
 RACE = Kind(
     "AR405",
@@ -69,25 +69,40 @@ def kind_of(failure: Failure) -> Kind | None:
     return next((kind for words, kind in _SIGNS if words in failure.what), None)
 
 
-def collectives(result: JobResult) -> Iterator[Finding]:
+def collectives(result: JobResult, trace: Trace) -> Iterator[Finding]:
     """Yield the finding of a run that ended because the ranks did not do the same."""
     failed = result.first_failure
     if failed is None or (kind := kind_of(failed)) is None:
         return
-    text = " ".join(failed.what.split())
-    one = finding(kind, text, frame_of(failed), [(f"rank {failed.rank} (host {failed.host})", frame_of(failed))])
+    text = f"rank {failed.rank}: {' '.join(failed.what.split())}"
+    waiting = _waiting(trace)
+    evidence = [(f"rank {failed.rank} (host {failed.host})", frame_of(failed))]
+    evidence += [(f"rank {event.rank} waits in {event.data['name']}", event.where) for event in waiting]
+    one = finding(kind, text, frame_of(failed), evidence)
     if one is not None:
         yield one
 
 
-def race(result: JobResult, how: str) -> Iterator[Finding]:
+def _waiting(trace: Trace) -> list[Event]:
+    """Return, for each rank that waits for others at its end, what it waits in."""
+    found = []
+    for events in trace.by_rank("enter", "leave").values():
+        last = events[-1] if events else None
+        if last is not None and last.kind == "enter":
+            found.append(last)
+    return found
+
+
+def race(result: JobResult, trace: Trace, how: str) -> Iterator[Finding]:
     """Yield the finding of a perturbed run that failed where the quiet one did not."""
     failed = result.first_failure
     if failed is None:
         return
     kind = kind_of(failed) or RACE
     text = f"rank {failed.rank} fails {how}: {' '.join(failed.what.split())}"
-    one = finding(kind, text, frame_of(failed), [(f"{how}, rank {failed.rank} failed here", frame_of(failed))])
+    evidence = [(f"{how}, rank {failed.rank} failed here", frame_of(failed))]
+    evidence += [(f"rank {event.rank} waits in {event.data['name']}", event.where) for event in _waiting(trace)]
+    one = finding(kind, text, frame_of(failed), evidence)
     if one is not None:
         yield one
 

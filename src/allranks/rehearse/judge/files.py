@@ -61,6 +61,13 @@ MODIFY = Kind(
     "Each rank reads the file, changes it and writes it back: changes of the others are lost.",
     "Let one rank read, change and write (if rank == 0).",
 )
+IN_PLACE = Kind(
+    "AR401",
+    "non-atomic-publish",
+    "warning",
+    "A job that is killed while it saves has neither the new checkpoint nor the old one.",
+    "Write to another name and rename it (os.replace), or keep the last two.",
+)
 BARRIER = Kind(
     "AR405",
     "missing-barrier",
@@ -121,6 +128,7 @@ def _of_path(case: Case, path: _Path) -> Iterator[Finding]:
     if pair := _unordered(order, path.writes, path.writes):
         yield from _writes(case, path, *pair)
         return
+    yield from _overwritten(case, path)
     if one := _check_then_act(case, path):
         yield one
         return
@@ -160,6 +168,20 @@ def _writes(case: Case, path: _Path, a: Event, b: Event) -> Iterator[Finding]:
     yield from _one(
         finding(kind, f"{ranks} write {case.name(path.path)}, and nothing orders them", a, _evidence(case, a, b))
     )
+
+
+def _overwritten(case: Case, path: _Path) -> Iterator[Finding]:
+    """A checkpoint that a rank writes again where the only good one is."""
+    if not path.path.endswith(_CHECKPOINTS):
+        return
+    again = [one for one in path.writes if one.data["existed"] and one.data["operation"] == "create"]
+    first = next((one for one in path.writes if one not in again), None)
+    if first is not None and again and again[0].rank == first.rank and again[0].step > first.step:
+        text = (
+            f"rank {first.rank} writes {case.name(path.path)} again in place: meanwhile there is no complete checkpoint"
+        )
+        evidence = [(f"rank {one.rank}, {moment(one)}: {_describe(case, one)}", one) for one in (first, again[0])]
+        yield from _one(finding(IN_PLACE, text, again[0], evidence))
 
 
 def _check_then_act(case: Case, path: _Path) -> Finding | None:

@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
@@ -63,7 +63,8 @@ def _take(recorder: Recorder, event: str, arguments: tuple[Any, ...], *, is_watc
     place = recorder.place()
     if operation == "mkdir":
         exist_ok, parents = _making(sys._getframe(1))
-        recorder.write("mkdir", place=place, path=paths[0], exist_ok=exist_ok, parents=parents)
+        direct = _is_from_program(recorder, sys._getframe(1), ("hook", "makedirs", "mkdir"))
+        recorder.write("mkdir", place=place, path=paths[0], exist_ok=exist_ok, parents=parents, direct=direct)
     if is_watched:
         recorder.page.announce(threading.get_native_id(), place)
     else:
@@ -110,10 +111,10 @@ _BETWEEN = frozenset(
 )
 
 
-def _is_from_program(recorder: Recorder, frame: FrameType | None) -> bool:
+def _is_from_program(recorder: Recorder, frame: FrameType | None, between: Collection[str] = _BETWEEN) -> bool:
     """Say whether the program itself asks, not a function of a library that asks before it acts (os.makedirs)."""
     while frame is not None and not recorder.is_users(frame.f_code.co_filename):
-        if frame.f_code.co_name not in _BETWEEN:
+        if frame.f_code.co_name not in between:
             return False
         frame = frame.f_back
     return frame is not None

@@ -9,7 +9,7 @@ import socket
 import threading
 from typing import Any
 
-from allranks.rehearse.probe import detect, files, hosts, trackers
+from allranks.rehearse.probe import detect, files, hosts, perturb, trackers
 from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
 from allranks.rehearse.probe.record import Recorder
 from allranks.rehearse.watch import listener
@@ -22,6 +22,8 @@ def begin() -> None:
     settings = json.loads(os.environ["ALLRANKS_PROBE"])
     rank = int(os.environ["ALLRANKS_RANK"])
     page = Page.new()
+    if settings.get("seed"):
+        perturb.perturb(settings["seed"], rank)
     why = hosts.pretend(settings, rank, int(os.environ["ALLRANKS_SIZE"])) if settings.get("hosts") else ""
     recorder = Recorder(settings["folder"], rank, page)
     _kept.append(recorder)

@@ -1,0 +1,50 @@
+"""A folder of each rank's own where one was meant for all: named by a clock, a random number or a process. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from allranks.findings import Finding
+from allranks.rehearse.judge.base import Case, Kind, finding
+from allranks.rehearse.trace import Event
+
+DIVERGENT = Kind(
+    "AR107",
+    "rank-divergent-run-dir",
+    "error",
+    "Each rank writes into a folder of its own: checkpoints are in parts that nobody puts together.",
+    "Let rank 0 choose the name and broadcast it to all.",
+)
+
+
+def judge(case: Case) -> Iterator[Finding]:
+    """Yield a finding for each line at which all ranks make a folder, each of another name."""
+    if case.trace.ranks == 1:
+        return
+    lines: dict[object, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+    for event in case.trace.of("mkdir"):
+        if event.where is not None and event.data.get("direct", True):
+            lines[event.where][event.rank].append(event)
+    for by_rank in lines.values():
+        if len(by_rank) < case.trace.ranks:
+            continue
+        for events in zip(*(by_rank[rank] for rank in sorted(by_rank)), strict=False):
+            names = {event.rank: event.data["path"] for event in events}
+            if len(set(names.values())) > 1 and not _is_by_rank(names):
+                shown = ", ".join(f"rank {rank}: {case.name(path)}" for rank, path in sorted(names.items())[:3])
+                text = f"ranks make folders of other names at one line: {shown}"
+                evidence = [(f"rank {e.rank} makes {case.name(e.data['path'])}; {case.seen}", e) for e in events[:3]]
+                if one := finding(DIVERGENT, text, events[0], evidence):
+                    yield one
+                break
+
+
+def _is_by_rank(names: Mapping[int, str]) -> bool:
+    """Say whether names differ by the number of the rank alone: each rank is meant to have its own."""
+    return len({_without(rank, name) for rank, name in names.items()}) == 1
+
+
+def _without(rank: int, name: str) -> str:
+    return re.sub(rf"(?<!\d)0*{rank}(?!\d)", "#", name)
