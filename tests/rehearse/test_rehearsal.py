@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from allranks import testing
+from allranks.errors import BadArgument
 from allranks.rehearse.scenario import Delays, scenarios
 
 RACE = """\
@@ -64,6 +66,27 @@ def test_a_wrong_command_line_ends_with_2(tmp_path: Path, options: list[str], wo
     done = rehearse(tmp_path, "", *options)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_a_comment_suppresses_a_finding_at_its_line(tmp_path: Path) -> None:
+    line = '    with open("settings") as file:\n'
+    done = rehearse(
+        tmp_path, RACE.replace(line, f"{line[:-1]}  # allranks: ignore[AR405] it slept\n"), "--only", "quiet"
+    )
+    assert (done.returncode, done.stdout) == (0, "No findings in 1 file, 11 lines.\n")
+
+
+def test_a_test_can_rehearse_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(RACE)
+    report = testing.rehearse("train.py", ranks=2, only=["quiet"])
+    assert [(one.code, one.place.line) for one in report.errors] == [("AR405", 9)]
+    assert not report.failed
+    assert "AR405 rank 1 reads settings" in str(report)
+    with pytest.raises(BadArgument, match=r"no script 'other\.py'"):
+        testing.rehearse("other.py")
+    with pytest.raises(BadArgument, match="found 'quick'"):
+        testing.rehearse("train.py", only=["quick"])
 
 
 def test_the_same_seed_does_the_same() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allranks.cli.local_path import local_path
 
 if TYPE_CHECKING:
+    from allranks.findings import Finding
     from allranks.rehearse.rehearsal import Rehearsal
     from allranks.report.base import Report
 
@@ -86,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
     if done.failure is not None:
         print(done.output[-4000:], file=sys.stderr)
         return 3
-    return 1 if any(one.severity in ("error", "warning") for one in done.findings) else 0
+    return 1 if any(one.severity in ("error", "warning") for one in report.findings) else 0
 
 
 def _report(done: Rehearsal) -> Report:
@@ -97,15 +98,29 @@ def _report(done: Rehearsal) -> Report:
 
     places = {one.place.path for one in done.findings}
     places |= {note.place.path for one in done.findings for note in one.notes if note.place}
-    sources = {path: source_of(path, Path(path).read_bytes()) for path in places if Path(path).is_file()}
+    texts = {path: Path(path).read_bytes() for path in places if Path(path).is_file()}
+    sources = {path: source_of(path, raw) for path, raw in texts.items()}
+    findings = [one for one in done.findings if not is_suppressed(one, texts)]
     return Report(
-        tuple(sorted(done.findings, key=lambda one: (one.place.path, one.place.line, one.code))),
+        tuple(sorted(findings, key=lambda one: (one.place.path, one.place.line, one.code))),
         (),
         len(sources),
         sum(len(source.lines) for source in sources.values()),
         version("allranks"),
         sources=sources,
     )
+
+
+def is_suppressed(finding: Finding, texts: Mapping[str, bytes]) -> bool:
+    """Say whether a comment at the line of a finding suppresses it (``# allranks: ignore[AR405] reason``)."""
+    from allranks.check.results.suppress import suppressed, suppressions
+    from allranks.check.sources.text import text_of
+
+    path = finding.place.path
+    if path not in texts:
+        return False
+    comments, _ = suppressions(path, text_of(path, texts[path]), {finding.code})
+    return not suppressed([finding], comments)[0]
 
 
 def _print(report: Report, arguments: argparse.Namespace) -> None:

@@ -1,8 +1,7 @@
 """Which events of a run are ordered: happens-before over all ranks (vector clocks). Pure.
 
-An event of one rank happens before one of another where something forces it to: a synchronisation that blocks the
-host (a barrier, a collective), a lock that the first has left and the second has taken, a file for which the second has
-waited.
+An event of one rank happens before one of another where something forces it to. That is a synchronisation that blocks
+the host (a barrier, a collective), a lock that passes from one to the other, or a file for which the second has waited.
 That it was earlier by the clock orders nothing. Between a rank's own events, their order in its trace counts.
 """
 

@@ -29,7 +29,7 @@ _HANGS_AFTER = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a user asked for. ``budget`` is in seconds: no run starts that would end behind it."""
+    """What to rehearse, and how. ``budget`` is in seconds: no run starts that would end behind it."""
 
     target: Target
     ranks: int
@@ -131,7 +131,7 @@ def _run(plan: Plan, scenario: Scenario, delays: Delays | None) -> Run:
 
     with _undone() as journal:
         settings = probe_settings(scenario, steps=plan.steps, hosts=plan.hosts, private=[tempfile.gettempdir()])
-        job = replace(_job(plan), zygote=delays is None or not delays.own_hashes)
+        job = replace(_job(plan), zygote=delays is None or not delays.has_rank_local_hashes)
         return run_once(job, settings, journal=journal, treat=treat if delays else None)
 
 
@@ -179,7 +179,7 @@ def _undone() -> Iterator[Journal]:
 
 
 def _is_explained(result: JobResult, findings: Sequence[Finding]) -> bool:
-    """Say whether a finding stands at the line at which the run failed, or is about what ended it."""
+    """Say whether a finding is at the line at which the run failed, or is about what ended it."""
     failed = result.first_failure
     frame = failures.frame_of(failed) if failed else None
     if failed is not None and failures.kind_of(failed) and findings:

@@ -52,8 +52,8 @@ def scenarios(names: Sequence[Name], *, seeds: int, first_seed: int) -> list[Sce
 class Delays:
     """Which file calls wait, and how long, by the seed: what a loaded file system or a slow host does.
 
-    The seeds take turns: rank 0 is late in what it changes; all ranks are, each as late as chance will have it, so
-    that they check before any of them acts; one other rank is late in all that it does.
+    The seeds take turns. First, rank 0 is late in what it changes. Second, all ranks are, so that they check before any
+    of them acts. Third, one other rank is late in all that it does.
     """
 
     ranks: int
@@ -89,7 +89,7 @@ class Delays:
         return f"with the file calls of rank {self._late} 300 ms late"
 
     @property
-    def own_hashes(self) -> bool:
+    def has_rank_local_hashes(self) -> bool:
         """Whether each rank has its own secret of ``hash(str)``, for which it must start an interpreter of its own."""
         return self._turn == 1
 

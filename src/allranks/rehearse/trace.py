@@ -1,8 +1,8 @@
 """What the ranks did, as values: events, each of one rank at one place. Pure.
 
-The order of a rank's events is that of ``position``: how many records of synchronisations with other ranks (the enter
-and the leave of a barrier, of a collective that blocks the host) the rank had written before. ``time`` is the
-machine's monotonic clock, seconds; it orders the events of one rank between two such records.
+The order of a rank's events is that of ``position``: how many records of synchronisations the rank had written before.
+A barrier, or a collective that blocks the host, has two: its enter and its leave. ``time`` is the machine's monotonic
+clock, seconds; it orders the events of one rank between two such records.
 """
 
 from __future__ import annotations

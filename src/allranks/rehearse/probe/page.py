@@ -1,8 +1,8 @@
 """A page of memory that a rank shares with the watcher: where the rank is, and which line makes the next file call.
 
-Numbers of 64 bits: [0] records of synchronisations so far, [1] the step, [2] the thread that takes signals, [3] the
-step at which the rank is to be killed (0: never); from _SLOTS on pairs (thread, place): the thread is about to make a
-file call from the place of that number.
+It holds numbers of 64 bits: [0] records of synchronisations so far, [1] the step, [2] the thread that takes signals,
+[3] the step at which the rank is to be killed (0: never). From _SLOTS on there are pairs (thread, place): the thread is
+about to make a file call from the place of that number.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def receive(listener: int) -> Stopped | None:
 
 
 def has_ended(listener: int) -> bool:
-    """Return whether all processes have ended whose calls come to a listener."""
+    """Return whether all processes have ended whose calls a listener receives."""
     poll = select.poll()
     poll.register(listener)
     return any(events & select.POLLHUP for _, events in poll.poll(0))

@@ -1,0 +1,59 @@
+"""Rehearse a script from a test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from allranks.errors import BadArgument
+from allranks.findings import Finding
+from allranks.launch.job import Script
+from allranks.rehearse.rehearsal import Plan
+from allranks.rehearse.rehearsal import rehearse as run
+from allranks.rehearse.scenario import DEFAULT, NAMES, Name
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalReport:
+    """What a rehearsal has found. ``output`` is that of the ranks in a run that failed, ``progress`` a line a run."""
+
+    findings: tuple[Finding, ...]
+    failed: bool
+    output: str
+    progress: tuple[str, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings of severity error."""
+        return tuple(one for one in self.findings if one.severity == "error")
+
+    def __str__(self) -> str:
+        found = [f"{one.place.path}:{one.place.line}: {one.code} {one.message}" for one in self.findings]
+        return "\n".join([*self.progress, *found, *([self.output] if self.failed else [])])
+
+
+def rehearse(
+    script: str | os.PathLike[str],
+    arguments: Sequence[str] = (),
+    *,
+    ranks: int = 2,
+    steps: int = 20,
+    only: Sequence[Name] = DEFAULT,
+    budget: float = 120.0,
+) -> RehearsalReport:
+    """Run a script as ``ranks`` processes, several times, and return what would fail on a cluster.
+
+    The scenarios ``only`` run in the working directory, each for ``steps`` steps (0: to the end of the program), as
+    long as ``budget`` seconds last. Files that a run changes are put back. Linux only. Raises BadArgument for a script
+    that is not there, and for a scenario that does not exist.
+    """
+    path = os.fspath(script)
+    if not os.path.isfile(path):
+        raise BadArgument(f"rehearse: there is no script {path!r} in {os.getcwd()}. Give its path from there.")
+    if unknown := [name for name in only if name not in NAMES]:
+        raise BadArgument(f"rehearse: only: expected scenarios of {', '.join(NAMES)}, found {unknown[0]!r}.")
+    lines: list[str] = []
+    plan = Plan(Script(path, tuple(arguments)), ranks, steps=steps, names=tuple(only), budget=budget)
+    done = run(plan, progress=lines.append)
+    return RehearsalReport(tuple(done.findings), done.failure is not None, done.output, tuple(lines))
