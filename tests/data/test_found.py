@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from allranks.data.block_samples import Decoder, Ids
 from allranks.data.sources.jsonl import jsonl
 from allranks.data.sources.text import text
+from allranks.data.step_chunks import Decoder, Ids
 
 pytestmark = pytest.mark.needs("orjson")
 

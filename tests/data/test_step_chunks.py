@@ -10,10 +10,9 @@ from blocks import Numbers, index_of, uneven
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.data.block_samples import PADDING, Decoder
 from allranks.data.mix import MixPlan
 from allranks.data.plan import EpochPlan, Layout, divisors, layout
-from allranks.data.step_chunks import step_chunks
+from allranks.data.step_chunks import PADDING, Decoder, step_chunks
 from allranks.data.streams import MixStream, Stream
 
 

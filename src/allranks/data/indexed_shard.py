@@ -8,10 +8,9 @@ from typing import Any
 from allranks.data.base import Guarantees
 from allranks.data.ledger import Sum, sum_of, sum_of_range, sums
 from allranks.data.plan import EpochPlan, Tail, layout
-from allranks.data.shared_index import sample_facts
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.data.sources.sequence import Indexable, SequenceRows, sequence
-from allranks.data.start import start
+from allranks.data.start import sample_facts, start
 from allranks.errors import DataError, LedgerMismatch
 from allranks.world.base import World
 

@@ -74,7 +74,7 @@ class OpenedData:
 
 
 class BatchAudit(LoaderAudit, Protocol):
-    """The audit of batches: see ``data/epoch_audit.py``."""
+    """The audit of batches: see ``data/audit.py``."""
 
     def begin(self, plan: Plan, step: int, seen: Sum) -> None:
         """Begin an epoch, of which earlier jobs took ``seen``."""

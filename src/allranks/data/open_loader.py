@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from allranks.data import order
+from allranks.data.audit import LocalAudit, SharedAudit
 from allranks.data.detect import rows_of
-from allranks.data.epoch_audit import LocalAudit, SharedAudit
 from allranks.data.index import Index
 from allranks.data.loader import Loader, OpenedData
 from allranks.data.mix import MixPlan
@@ -17,9 +17,8 @@ from allranks.data.packed import Group, Work, groups
 from allranks.data.packed_loader import PackedAudit, PackedLoader, PackedLocalAudit, PackedSharedAudit
 from allranks.data.plan import EpochPlan, Plan, layout, rows_of_rank
 from allranks.data.recipe import Recipe
-from allranks.data.shared_index import sample_facts, shared_index
 from allranks.data.snapshot import Resume
-from allranks.data.start import start
+from allranks.data.start import sample_facts, shared_index, start
 from allranks.data.transform import Chain, MixedChain
 from allranks.data.workers import start_workers
 from allranks.errors import DataError

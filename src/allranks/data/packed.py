@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from allranks.data.base import BadSample
 from allranks.data.batch import Batch, Column
-from allranks.data.block_samples import Decoder, join_samples
 from allranks.data.pack import Carry, Packed, Packing, packer
 from allranks.data.pipeline import Submit, submitted
 from allranks.data.plan import Plan, streams_of
-from allranks.data.step_chunks import StreamReader
+from allranks.data.step_chunks import Decoder, StreamReader, join_samples
 from allranks.errors import DataError
 
 _MOST_STEPS = 32  # that all ranks agree about at once

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from allranks.data.base import BadSample
 from allranks.data.batch import Batch, Collator, Column
-from allranks.data.block_samples import PADDING
 from allranks.data.ledger import Sum, sums
 from allranks.data.plan import Plan
-from allranks.data.step_chunks import Samples
+from allranks.data.step_chunks import PADDING, Samples
 
 Submit = Callable[[list[Any], NDArray[np.int64], int], Future[list[Any]]]
 

@@ -15,9 +15,8 @@ from allranks.data.open_loader import open_data, planner, slice_indexes
 from allranks.data.pipeline import batches, collated
 from allranks.data.plan import Plan
 from allranks.data.recipe import Recipe
-from allranks.data.shared_index import sample_facts, shared_index
 from allranks.data.snapshot import Resume, Snapshot
-from allranks.data.start import start
+from allranks.data.start import sample_facts, shared_index, start
 from allranks.errors import DataError
 from allranks.world.base import World
 

@@ -8,10 +8,10 @@ from concurrent.futures import Executor, Future
 import numpy as np
 
 from allranks.data.base import GatheredRows, Reader, Rows
-from allranks.data.block_samples import BlockSamples, Ids
 from allranks.data.index import Index
 from allranks.data.mix import MixPlan
 from allranks.data.plan import EpochPlan, Window
+from allranks.data.step_chunks import BlockSamples, Ids
 
 _AT_ONCE = 4  # blocks that a thread reads before it lets another go on
 

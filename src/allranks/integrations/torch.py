@@ -16,9 +16,9 @@ from allranks.data.batch import Batch
 from allranks.data.epochs import Epochs
 from allranks.data.plan import EpochPlan, Tail, layout
 from allranks.data.recipe import Recipe
-from allranks.data.shared_index import sample_facts
 from allranks.data.snapshot import Snapshot
 from allranks.data.sources.sequence import Indexable, sequence
+from allranks.data.start import sample_facts
 from allranks.data.steps import StepMaker, Steps, open_steps
 from allranks.errors import DataError
 from allranks.integrations import prepared
