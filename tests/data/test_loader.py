@@ -312,15 +312,15 @@ def test_a_batch_that_is_taken_twice_is_found_at_the_end_of_the_epoch(files):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda files: data_of(files).loader(rank=0, size=1), "makes no batches yet.*batch"),
+        (lambda files: data_of(files).loader(rank=0, size=1), "has no batches.*batch"),
         (lambda files: data_of(files).batch(24).loader(rank=0, size=5), "does not divide over 5 ranks.*1, 2, 3, 4, 6"),
         (lambda files: data_of(files).take(0).batch(4).loader(rank=0, size=1), "no sample left of 1003"),
         (lambda files: data_of(files).batch(24).loader(rank=0), "takes rank and size"),
         (lambda files: data_of(files).map(str).take(3), r"take\(3\) cannot be done here.*before .map"),
-        (lambda files: data_of(files).batch(7, streams=2), "streams is 2, which does not divide"),
+        (lambda files: data_of(files).batch(7, streams=2), "streams=2 does not divide"),
         (lambda _: Dataset.mix([]), "the mixture is empty"),
         (lambda files: data_of(files).pack(8).map(str), "packed rows are no samples"),
-        (lambda files: data_of(files).map(str, workers=-1), "workers is -1"),
+        (lambda files: data_of(files).map(str, workers=-1), "workers=-1: expected"),
         (lambda files: data_of(files).batch(24).loader(rank=0, size=1).state(), "rank 0 reads alone"),
         (
             lambda files: next(iter(data_of(files).filter(lambda _: False).batch(24).loader(rank=0, size=1))),

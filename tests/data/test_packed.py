@@ -164,6 +164,7 @@ def test_samples_without_tokens_are_refused(files):
     """A sample that was not tokenized is named, with what it has."""
     data = Dataset.jsonl(files).pack(32).batch(8, streams=1)
     with pytest.raises(
-        DataError, match=r"sample \d+ cannot be packed: the columns \['count', 'id'\].*\.map\(tokenizer"
+        DataError,
+        match=r"sample \d+ cannot be packed: expected .*, found the columns \['count', 'id'\].*\.map\(tokenizer",
     ):
         next(iter(data.loader(rank=0, size=1)))

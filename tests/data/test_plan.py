@@ -152,9 +152,9 @@ def test_a_layout_that_cannot_be_says_which_can():
         DataError, match=r"rank 2: a global batch of 96 rows does not divide over 5 ranks.*1, 2, 3, 4, 6, 8"
     ):
         rows_of_rank(2, 5, 96)
-    with pytest.raises(DataError, match=r"streams is 5.*1, 2, 3, 4, 6"):
+    with pytest.raises(DataError, match=r"streams=5 .*1, 2, 3, 4, 6"):
         Layout(12, 5, 4, 0, True)
-    with pytest.raises(DataError, match="global_batch is 0"):
+    with pytest.raises(DataError, match="global_batch=0"):
         Layout(0, 1, 4, 0, True)
 
 

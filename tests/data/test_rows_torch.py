@@ -35,7 +35,7 @@ def test_ranks_of_one_model_hold_the_rows_of_their_coordinate(world: allranks.Wo
         compare_shared_rows(world, half, hashes + np.uint64(10 * world.rank if world.rank < 2 else 0))
 
     for where, says in ((mesh, "2 dimensions, called dp, tp"), ((mesh, "fsdp"), r"2 .* dp, tp, and not \('fsdp',\)")):
-        with pytest.raises(DataError, match=rf"rank {world.rank}: the mesh has {says}\. Say which"):
+        with pytest.raises(DataError, match=rf"rank {world.rank}: the mesh has {says}\. Name those"):
             rows_of(where, global_batch=8, world=world)
     with pytest.raises(DataError, match=r"9 rows does not divide over 2 parts of the mesh. It does over 1, 3, 9"):
         rows_of((mesh, "dp"), global_batch=9, world=world)
@@ -74,5 +74,5 @@ def test_tensors_are_copied_ahead_and_counted_when_they_are_handed_out(packed: b
         assert tensors["mask"].tolist() == batch.mask.tolist()
         assert ahead.state().gathered() == plain.state().gathered()
     assert plain.epoch == ahead.epoch == 1
-    with pytest.raises(DataError, match="ahead is -1"):
+    with pytest.raises(DataError, match="ahead=-1"):
         ahead.to_torch(ahead=-1)

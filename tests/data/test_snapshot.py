@@ -118,10 +118,10 @@ def test_loaders_that_stand_at_different_places_make_no_state() -> None:
 
 other = replace(layout, seed=1, window=layout.window + 1)
 REFUSED: dict[str, tuple[Any, plan.Layout, str]] = {
-    "nothing": (None, layout, "a NoneType is no state of a loader"),
-    "something else": ({"row": 64}, layout, "this is no state of a loader .KeyError: 'seen'"),
-    "broken": ({**state_of(2, 4), "seen": [1, "x", 0]}, layout, "no state of a loader"),
-    "negative": ({**state_of(2, 4), "depth": -3}, layout, "depth -3 is no place"),
+    "nothing": (None, layout, "expected the state of a loader, found a NoneType"),
+    "something else": ({"row": 64}, layout, "this is not a state of a loader .KeyError: 'seen'"),
+    "broken": ({**state_of(2, 4), "seen": [1, "x", 0]}, layout, "not a state of a loader"),
+    "negative": ({**state_of(2, 4), "depth": -3}, layout, "depth -3: expected"),
     "a part": ({**state_of(2, 4), "part": [1, 2]}, layout, "what rank 1 of 2 knew .*Save state.gathered"),
     "another order": (
         state_of(2, 4),

@@ -331,7 +331,7 @@ def test_a_tar_that_is_damaged_is_named(tmp_path: Path, keep: int, says: str) ->
         add(tar, "2.bin", b"2" * 1000)
     data = (tmp_path / "a.tar").read_bytes()
     (tmp_path / "a.tar").write_bytes(data[:keep] if keep > 0 else data[:1536] + b"rubbish!" * 64 + data[2048:])
-    with pytest.raises(DataError, match=rf"a.tar is no whole tar: at byte [\d,]+, .*{says}"):
+    with pytest.raises(DataError, match=rf"a.tar is not a complete tar: at byte [\d,]+, .*{says}"):
         webdataset(tmp_path).index()
 
 

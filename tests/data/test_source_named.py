@@ -153,7 +153,7 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
     "another format": (csv_of, "it is of 'csv', of which the plan knows no files"),
     "another schema": (
         another_schema,
-        "b.parquet has not the columns.*numbers: .int32. by its features, no column.*x: int64 by its .*, int32 in the",
+        "b.parquet columns differ.*numbers: .int32. by its features, no column.*x: int64 by its .*, int32 in the",
     ),
     "features": (with_features, "x: string by its features, int64 in the file"),
     "features that are decoded": (with_json, "its features hold what is made of the values"),
@@ -223,7 +223,7 @@ def test_an_object_says_to_give_the_name(tmp_path: Path) -> None:
     for one in (stream, stream.filter(lambda sample: sample["x"] % 2)):
         with pytest.raises(DataError, match=r"can only be iterated.*Dataset.huggingface what load_dataset was given"):
             allranks.Dataset.huggingface(one)
-    with pytest.raises(DataError, match=r"'parquet' is a name. Say streaming=True"):
+    with pytest.raises(DataError, match=r"the name 'parquet'. Set streaming=True"):
         allranks.Dataset.huggingface("parquet", data_files=str(path))
     with pytest.raises(DataError, match="split, streaming go with the name of a data set, not with a Dataset"):
         allranks.Dataset.huggingface(datasets.Dataset.from_dict({"x": [1]}), split="train", streaming=True)

@@ -81,9 +81,9 @@ def test_a_tokenizer_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no tokenizer file gpt2.*tiktoken.get_encoding\('gpt2'\)"):
         tokenizer("gpt2")
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(DataError, match=r"is no tokenizer\.json"):
+    with pytest.raises(DataError, match=r"is not a tokenizer\.json"):
         tokenizer(tmp_path)
-    with pytest.raises(DataError, match="3 is no tokenizer"):
+    with pytest.raises(DataError, match="expected a tokenizer, found 3"):
         tokenizer(3)
 
 

@@ -75,7 +75,7 @@ def compare(facts: Sequence[Mapping[str, Any]]) -> None:
     if not names:
         return
     groups = by_claim((rank, ", ".join(f"{name} {one.get(name)}" for name in names)) for rank, one in enumerate(facts))
-    more = f"; and {len(groups) - _MOST} more parties" if len(groups) > _MOST else ""
+    more = f"; and {len(groups) - _MOST} more groups" if len(groups) > _MOST else ""
     raise Mismatch(
         f"the ranks do not read the same data: {describe_groups(islice(groups.items(), _MOST))}{more}.",
         ranks=minority(groups.values()),

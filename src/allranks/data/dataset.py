@@ -212,9 +212,11 @@ class Dataset(Recipe):
 
     def _with(self, operation: Operation, workers: int) -> Dataset:
         if self.packing is not None:
-            raise DataError("packed rows are no samples any more.", remedy="Map and filter before .pack.")
+            raise DataError(
+                "map and filter work on samples, not on packed rows.", remedy="Map and filter before .pack."
+            )
         if workers < 0:
-            raise DataError(f"workers is {workers}.", remedy="Say how many processes, or 0 for this one.")
+            raise DataError(f"workers={workers}: expected a number of processes, or 0 for this one.")
         return replace(self, operations=(*self.operations, operation), workers=max(self.workers, workers))
 
     def _cut(self, skip: int, count: int | None) -> Dataset:

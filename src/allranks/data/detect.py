@@ -25,8 +25,9 @@ def rows_of(where: object, *, global_batch: int, world: World) -> tuple[int, ...
             found = backend(framework).rows_of(where, global_batch=global_batch, rank=world.rank)
             if found is not None:
                 return tuple(found)
+    kind = type(where)
     raise DataError(
-        f"rank {world.rank}: a {type(where).__module__}.{type(where).__qualname__} does not say how a batch is cut.",
+        f"rank {world.rank}: expected a sharding of the batch, found a {kind.__module__}.{kind.__qualname__}.",
         remedy="Give a jax NamedSharding, or a (mesh, axis names) of jax or torch.",
     )
 

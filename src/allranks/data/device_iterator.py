@@ -135,5 +135,5 @@ def _stamped(batches: Iterator[B]) -> Iterator[B]:
 
 def _checked(ahead: int) -> int:
     if ahead < 0:
-        raise DataError(f"ahead is {ahead}.", remedy="Say how many batches to copy while one is computed on, or 0.")
+        raise DataError(f"ahead={ahead}: expected a number of batches to copy ahead, or 0.")
     return ahead

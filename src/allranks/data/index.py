@@ -137,4 +137,6 @@ class Index:
                 raise ValueError("bytes follow it")
             return cls(head["kind"], files, **columns, note=str(head.get("note", "")))
         except (ValueError, TypeError, KeyError) as error:
-            raise DataError(f"these bytes are no index: {error}.", remedy="Delete it: it is built anew.") from error
+            raise DataError(
+                f"these bytes are not an index: {error}.", remedy="Delete it: it is built again."
+            ) from error

@@ -146,7 +146,7 @@ class IterableShard:
             epoch, rounds, facts, places = state["epoch"], state["rounds"], state["of"], state["places"]
         except (KeyError, TypeError) as error:
             remedy = "Give what state().gathered() returned and a checkpoint brought back."
-            raise DataError(f"{who}: this is no state of one.", remedy=remedy) from error
+            raise DataError(f"{who}: this is not the state of a shard.", remedy=remedy) from error
         if facts != self._facts:
             odd = [name for name in self._facts if facts.get(name) != self._facts[name]]
             told = "; ".join(f"{name}: {facts.get(name)} in the state, {self._facts[name]} here" for name in odd)

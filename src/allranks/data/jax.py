@@ -31,7 +31,7 @@ def sharding_of(where: object, *, rank: int) -> Sharding | None:
     if axes is None and len(mesh.axis_names) > 1:
         raise DataError(
             f"rank {rank}: the mesh has the axes {', '.join(map(str, mesh.axis_names))}.",
-            remedy="Say which of them cut the batch: (mesh, 'data').",
+            remedy="Name those that cut the batch: (mesh, 'data').",
         )
     return NamedSharding(mesh, PartitionSpec(mesh.axis_names[0] if axes is None else axes))  # type: ignore[no-untyped-call]
 

@@ -69,7 +69,7 @@ class OpenedData:
             if len(seen) > _MOST_LOOKED_AT:
                 break
         raise DataError(
-            f"none of {len(seen)} samples can be used, so nobody knows what a row is; the first: {seen[0].why}."
+            f"none of {len(seen)} samples can be used, so the columns are unknown; the first: {seen[0].why}."
         )
 
 
@@ -98,7 +98,7 @@ class Loader(DeviceIterator):
         self, opened_data: OpenedData, rows: Sequence[int], *, audit: BatchAudit, prefetch: int, resume: Resume
     ) -> None:
         if prefetch < 0:
-            raise DataError(f"prefetch is {prefetch}.", remedy="Say how many batches to prepare ahead, or 0.")
+            raise DataError(f"prefetch={prefetch}: expected a number of batches to prepare ahead, or 0.")
         self.rows = rows
         self._opened_data, self._audit, self._prefetch, self._close = opened_data, audit, prefetch, opened_data.close
         self._collator = Collator(opened_data.example)

@@ -29,7 +29,7 @@ Ids = NDArray[np.int64]
 def quotas(weights: Sequence[float]) -> tuple[int, ...]:
     """Return how many of CYCLE positions each weight has: at least one each. Raises DataError for a wrong weight."""
     if not weights or not all(0 < weight < float("inf") for weight in weights) or len(weights) > CYCLE:
-        raise DataError(f"the weights of a mixture are {list(weights)}.", remedy="Each must be a positive number.")
+        raise DataError(f"the weights of a mixture: expected positive numbers, found {list(weights)}.")
     exact = np.array(weights, np.float64) / sum(weights) * CYCLE
     many = np.maximum(np.floor(exact), 1).astype(int)
     while many.sum() != CYCLE:  # the largest remainders get what is left; parts of one position keep it
@@ -68,7 +68,7 @@ class MixPlan:
             raise DataError(
                 f"part {empty[0]} of the mixture has {indexes[empty[0]].samples} samples, fewer than the "
                 f"{layout.streams} streams.",
-                remedy="Say streams=1, or leave it out.",
+                remedy="Set streams=1, or leave the part out.",
             )
         self.samples = int(self.bases[-1])
         self._part_epoch = lru_cache(maxsize=4 * len(self.indexes))(self._make_part)

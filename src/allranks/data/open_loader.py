@@ -105,7 +105,7 @@ def planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
     """Return a function that plans an epoch."""
     how = data.batching
     if how is None:
-        raise DataError("the data set makes no batches yet.", remedy="Say .batch(global_batch) before .loader.")
+        raise DataError("the data set has no batches.", remedy="Call .batch(global_batch) before .loader.")
     laid = layout(
         min(indexes, key=len),
         global_batch=how.global_batch,

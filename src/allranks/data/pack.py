@@ -47,13 +47,13 @@ class Packing:
 
     def __post_init__(self) -> None:
         if self.length < 1 or self.open_rows < 1:
-            raise DataError(f"length is {self.length}, open_rows {self.open_rows}.", remedy="Both must be at least 1.")
+            raise DataError(f"length={self.length}, open_rows={self.open_rows}: expected numbers of at least 1.")
         for name, value, known in (
             ("method", self.method, ("split", "best-fit")),
             ("long", self.long, ("split", "truncate")),
         ):
             if value not in known:
-                raise DataError(f"{name} is {value!r}.", remedy=f"Known are {' and '.join(map(repr, known))}.")
+                raise DataError(f"{name}={value!r}: expected {' or '.join(map(repr, known))}.")
         if self.method == "split" and self.long == "truncate":
             raise DataError('long="truncate" goes with method="best-fit".', remedy='"split" splits all documents.')
 
@@ -87,7 +87,7 @@ class Carry:
             depth, offset, rows, skip = value
             return cls(int(depth), int(offset), tuple(tuple(map(int, row)) for row in rows), int(skip))
         except (TypeError, ValueError) as error:
-            raise DataError(f"{value!r} is no state of a packing: {error}.") from error
+            raise DataError(f"{value!r} is not a state of a packing: {error}.") from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -207,9 +207,9 @@ def _document(sample: Any, column: str, one: int) -> Any:
         return sample[column]
     found = f"the columns {sorted(sample)}" if isinstance(sample, dict) else f"a {type(sample).__name__}"
     raise DataError(
-        f"sample {one} cannot be packed: {found}, and no array of tokens in column {column!r}.",
+        f"sample {one} cannot be packed: expected an array of tokens in column {column!r}, found {found}.",
         sample=one,
-        remedy="Tokenize before .pack (.map(tokenizer(...))), or say which column it is (.pack(..., column=...)).",
+        remedy="Tokenize before .pack (.map(tokenizer(...))), or name the column (.pack(..., column=...)).",
     )
 
 

@@ -150,7 +150,7 @@ def _ended(plan: Plan, stream: int, carry: Carry) -> Sum:
     """Return the sum of the samples of a stream that end before a carry."""
     if carry.open or carry.skip:
         raise DataError(
-            "what is packed by best-fit can be proven at the end of an epoch only.",
+            "rows packed by best-fit can be audited at the end of an epoch only.",
             remedy='Do not call audit() before, or pack by method="split".',
         )
     return sum_of(plan.stream_ids(stream, 0, carry.depth))

@@ -56,14 +56,14 @@ class Layout:
 def check_batch(global_batch: int, streams: int | None, window: int | None) -> None:
     """Raise DataError for a wrong batch, streams or window."""
     if global_batch < 1:
-        raise DataError(f"global_batch is {global_batch}.", remedy="It must be at least 1.")
+        raise DataError(f"global_batch={global_batch}: expected at least 1.")
     if streams is not None and (streams < 1 or global_batch % streams):
         raise DataError(
-            f"streams is {streams}, which does not divide the global batch of {global_batch}.",
-            remedy=f"These do: {_join(divisors(global_batch))}.",
+            f"streams={streams} does not divide the global batch of {global_batch}.",
+            remedy=f"Choose one of {_join(divisors(global_batch))}.",
         )
     if window is not None and window < 1:
-        raise DataError(f"window is {window}.", remedy="It must be at least 1 block.")
+        raise DataError(f"window={window}: expected at least 1 block.")
 
 
 def layout(

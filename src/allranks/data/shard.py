@@ -45,7 +45,8 @@ def shard(
     if isinstance(samples, Mapping):
         keys = ", ".join(map(repr, list(samples)[:8]))
         raise DataError(
-            f"a {type(samples).__name__} is no list of samples.", remedy=f"Choose one of {keys}, or list it."
+            f"expected a list of samples, found a {type(samples).__name__}.",
+            remedy=f"Choose one of {keys}, or make a list of them.",
         )
     iterable_only = any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)  # torch's has items, too
     if hasattr(samples, "__len__") and hasattr(samples, "__getitem__") and not iterable_only:
@@ -53,12 +54,12 @@ def shard(
         return IndexedShard(samples, of, seed=seed, shuffle=shuffle, **how)
     if not hasattr(samples, "__iter__"):
         raise DataError(
-            f"a {type(samples).__module__}.{type(samples).__qualname__} has no samples to iterate over.",
-            remedy="Give what has a length and items, or can be iterated; an allranks.Dataset has .loader(world).",
+            f"expected an iterable of samples, found a {type(samples).__module__}.{type(samples).__qualname__}.",
+            remedy="Give an object with a length and items, or an iterable; an allranks.Dataset has .loader(world).",
         )
     if shuffle:
         raise DataError(
-            f"a {type(samples).__qualname__} can only be iterated, so nobody can shuffle it.",
+            f"a {type(samples).__qualname__} can only be iterated, so it cannot be shuffled.",
             remedy="Shuffle it before, in the same way on every rank; or give its files to allranks.Dataset.",
         )
     return IterableShard(samples, of, tail=tail, padding=padding, state=state, compare=compare)

@@ -158,11 +158,11 @@ def state_of_one(rank: int) -> DataError:
 
 def _parsed(state: object, who: str) -> tuple[int, int, Sum, dict[int, Any]]:
     if not isinstance(state, Mapping):
-        raise DataError(f"{who}: a {type(state).__name__} is no state of a loader.", remedy=_WHAT)
+        raise DataError(f"{who}: expected the state of a loader, found a {type(state).__name__}.", remedy=_WHAT)
     if "part" in state:
         rank, size = state["part"]
         raise DataError(
-            f"{who}: this is what rank {rank} of {size} knew of the state, not the state of all.",
+            f"{who}: expected the state of all ranks, found that of rank {rank} of {size}.",
             remedy="Save state.gathered(), which every rank must call, or let allranks.Checkpointer do it.",
         )
     try:
@@ -173,10 +173,10 @@ def _parsed(state: object, who: str) -> tuple[int, int, Sum, dict[int, Any]]:
         _, _ = state["plan"], settings_of(state)
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"{who}: this is no state of a loader ({type(error).__name__}: {error}).", remedy=_WHAT
+            f"{who}: this is not a state of a loader ({type(error).__name__}: {error}).", remedy=_WHAT
         ) from error
     if min(epoch, depth) < 0:
-        raise DataError(f"{who}: epoch {epoch}, depth {depth} is no place.", remedy=_WHAT)
+        raise DataError(f"{who}: epoch {epoch}, depth {depth}: expected numbers of at least 0.", remedy=_WHAT)
     return epoch, depth, seen, carry
 
 
@@ -187,5 +187,5 @@ def _refuse_others(saved: Mapping[str, Any], here: Mapping[str, Any], who: str) 
     differences = "; ".join(f"{name}: {saved.get(name)} in the state, {here.get(name)} here" for name in names)
     raise DataError(
         f"{who}: the state is of other data, or of another order: {differences}.",
-        remedy="Build the data set as it was, of the same files; or begin an epoch anew, without the state.",
+        remedy="Build the data set as before, from the same files; or begin without the state.",
     )

@@ -43,7 +43,7 @@ def _dims(mesh: DeviceMesh, names: str | Sequence[str] | None, rank: int) -> tup
         raise DataError(
             f"rank {rank}: the mesh has {mesh.ndim} dimensions, called {', '.join(known) or 'nothing'}"
             f"{f', and not {wanted}' if wanted else ''}.",
-            remedy="Say which of them cut the batch: (mesh, 'dp').",
+            remedy="Name those that cut the batch: (mesh, 'dp').",
         )
     return tuple(known.index(name) for name in wanted)
 

@@ -38,7 +38,7 @@ class _Operation:
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
-            raise DataError(f"{self.name} is no function.", remedy="Give a callable that takes a sample.")
+            raise DataError(f"expected a function of a sample, found {self.name}.")
         if self.on_error not in ("raise", "mask"):
             raise DataError(f'on_error of {self.name} is {self.on_error!r}; expected "raise" or "mask".')
 

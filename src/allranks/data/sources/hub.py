@@ -70,7 +70,7 @@ def _split(path: str, split: str | None, names: Sequence[str]) -> str:
         raise DataError(
             f"{path!r}: {found}; there are {', '.join(map(repr, names))}.",
             path=path,
-            remedy="Say split=... of one of them; of several make a mixture, of a part .skip(...) and .take(...).",
+            remedy="Set split=... to one of them; for several make a mixture, for a part use .skip and .take.",
         )
     return str(split)
 

@@ -31,8 +31,8 @@ def huggingface(dataset: Any, *, streaming: bool = False, **options: Any) -> Sou
     if isinstance(dataset, str):
         if not streaming:
             raise DataError(
-                f"{dataset!r} is a name.",
-                remedy="Say streaming=True to read its files where they are; or download and prepare it first, "
+                f"expected a datasets.Dataset, found the name {dataset!r}.",
+                remedy="Set streaming=True to read its files directly; or download and prepare it first, "
                 "datasets.load_dataset(...), and give what that returns.",
             )
         by_name: Source = module("named").named(dataset, **options)

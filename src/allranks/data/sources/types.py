@@ -57,7 +57,7 @@ class Types:
         ]
         if wrong:
             raise DataError(
-                f"{path} has not the columns of the data set: {'; '.join(wrong)}.",
+                f"{path}: the columns differ from those of the data set: {'; '.join(wrong)}.",
                 path=path,
                 remedy="datasets would cast them, or fill them with None, which the plan does not do. Leave features "
                 "out, write the files again with one schema, or read the stream: "

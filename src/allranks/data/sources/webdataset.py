@@ -71,7 +71,7 @@ class Shards:
                     rows = 0
         except NoTar as error:
             remedy = "Was it cut off, or is it compressed? Shards must be plain tar files."
-            raise DataError(f"{file.path} is no whole tar: {error}.", path=file.path, remedy=remedy) from error
+            raise DataError(f"{file.path} is not a complete tar: {error}.", path=file.path, remedy=remedy) from error
         if rows:
             blocks.append((begin, end, rows, 0))
         return Scan(tuple(blocks), show(digest(*told))[:16])

@@ -103,7 +103,7 @@ def _encode(which: Any, add_special_tokens: bool) -> Encode:
         return Each(which.encode_ordinary)
     if callable(which):
         return Each(which)
-    raise DataError(f"{which!r} is no tokenizer.", remedy=_KNOWN)
+    raise DataError(f"expected a tokenizer, found {which!r}.", remedy=_KNOWN)
 
 
 def _path(which: str | os.PathLike[str]) -> str:

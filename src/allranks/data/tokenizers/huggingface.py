@@ -29,7 +29,7 @@ def read(path: str) -> Tokenizer:
     try:
         return Tokenizer.from_file(path)
     except Exception as error:  # the library raises nothing narrower
-        raise DataError(f"{path} is no tokenizer.json: {error}.", path=path) from error
+        raise DataError(f"{path} is not a tokenizer.json: {error}.", path=path) from error
 
 
 def unpadded(tokenizer: Tokenizer) -> Tokenizer:

@@ -50,7 +50,7 @@ def start_workers(chain: Transform, count: int) -> Workers:
     Raises DataError where the chain's functions cannot be sent to them, or cloudpickle is not installed.
     """
     if count < 0:
-        raise DataError(f"workers is {count}.", remedy="It must be 0, for none, or more.")
+        raise DataError(f"workers={count}: expected a number of processes, or 0 for this one.")
     if count == 0:
         return Inline(chain)
     try:

@@ -99,7 +99,7 @@ class _Queue:
     def put(self, piece: _Piece) -> None:
         with self._changed:
             if self.closed:
-                raise DataError("samples were submitted to workers that are closed.")
+                raise DataError("the workers are closed: samples cannot be submitted.")
             self._pieces.append(piece)
             self._changed.notify()
 
