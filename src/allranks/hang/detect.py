@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
+from typing import NamedTuple
 
 from allranks.hang.calls import Calls
-from allranks.hang.flight import Flight
+
+
+class Flight(NamedTuple):
+    """Collectives of all ranks that were ``begun`` and have ``ended``; other groups with ``pending`` ones."""
+
+    begun: int
+    ended: int
+    pending: tuple[str, ...] = ()
 
 
 def flight() -> Flight | None:
