@@ -319,7 +319,7 @@ def test_a_batch_that_is_taken_twice_is_found_at_the_end_of_the_epoch(files):
         (lambda files: data_of(files).map(str).take(3), r"take\(3\) cannot be done here.*before .map"),
         (lambda files: data_of(files).batch(7, streams=2), "streams=2 does not divide"),
         (lambda _: Dataset.mix([]), "the mixture is empty"),
-        (lambda files: data_of(files).pack(8).map(str), "packed rows are no samples"),
+        (lambda files: data_of(files).pack(8).map(str), "not on packed rows"),
         (lambda files: data_of(files).map(str, workers=-1), "workers=-1: expected"),
         (lambda files: data_of(files).batch(24).loader(rank=0, size=1).state(), "rank 0 reads alone"),
         (

@@ -174,7 +174,7 @@ def test_a_packing_that_cannot_be_is_refused() -> None:
     for wrong in ({"length": 0}, {"length": 4, "method": "first"}, {"length": 4, "long": "truncate"}):
         with pytest.raises(DataError):
             Packing(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="no state of a packing"):
+    with pytest.raises(DataError, match="not a state of a packing"):
         Carry.from_json([1, 2])
     with pytest.raises(DataError, match="sample 5 has 3 tokens now"):
         packer(Packing(4), Carry(2, 6)).push([2], [5], [np.arange(3)])

@@ -76,7 +76,7 @@ def test_what_does_not_add_up_is_refused(world: allranks.World) -> None:
     for where, size, says in (
         (cut, 10, r"10 rows does not divide over 4 parts .* over 1, 2, 5, 10; or .* 8 or 12"),
         (mesh, 8, r"axes data, model\. Name those"),
-        ("data", 8, "a builtins.str does not say how"),
+        ("data", 8, "a sharding of the batch, found a builtins.str"),
     ):
         with pytest.raises(DataError, match=says):
             rows_of(where, global_batch=size, world=world)

@@ -153,7 +153,7 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
     "another format": (csv_of, "it is of 'csv', of which the plan knows no files"),
     "another schema": (
         another_schema,
-        "b.parquet columns differ.*numbers: .int32. by its features, no column.*x: int64 by its .*, int32 in the",
+        "b.parquet: the columns differ.*numbers: .int32. by its features, no column.*x: int64 by its .*, int32 in the",
     ),
     "features": (with_features, "x: string by its features, int64 in the file"),
     "features that are decoded": (with_json, "its features hold what is made of the values"),

@@ -10,6 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Flight(NamedTuple):
+    """Collectives of all ranks that were ``begun`` and have ``ended``; other groups with ``pending`` ones."""
+
+    begun: int
+    ended: int
+    pending: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import NamedTuple
 
-from allranks.hang.calls import Calls
-
-
-class Flight(NamedTuple):
-    """Collectives of all ranks that were ``begun`` and have ``ended``; other groups with ``pending`` ones."""
-
-    begun: int
-    ended: int
-    pending: tuple[str, ...] = ()
+from allranks.hang.calls import Calls, Flight
 
 
 def flight() -> Flight | None:

@@ -11,8 +11,7 @@ from torch._C import _distributed_c10d
 from torch.distributed import distributed_c10d
 
 from allranks.errors import rank_list
-from allranks.hang.calls import Calls
-from allranks.hang.detect import Flight
+from allranks.hang.calls import Calls, Flight
 
 _read: Any = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
 _DEFAULT = "0"

@@ -20,7 +20,8 @@ from typing import Any
 
 from allranks.hang import kernel, stacks
 from allranks.hang.callee import waits_for_device
-from allranks.hang.detect import Flight, describe_group, flight, in_lockstep, peer_of
+from allranks.hang.calls import Flight
+from allranks.hang.detect import describe_group, flight, in_lockstep, peer_of
 from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.sites import classify, place
 from allranks.hang.stragglers import Pace

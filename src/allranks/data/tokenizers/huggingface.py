@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-from allranks.data.tokenizers.detect import Tokens
+from allranks.data.tokenizers.base import Tokens
 from allranks.errors import DataError
 
 
