@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[Any, plan.Layout, str]] = {
     "something else": ({"row": 64}, layout, "this is not a state of a loader .KeyError: 'seen'"),
     "broken": ({**state_of(2, 4), "seen": [1, "x", 0]}, layout, "not a state of a loader"),
     "negative": ({**state_of(2, 4), "depth": -3}, layout, "depth -3: expected"),
-    "a part": ({**state_of(2, 4), "part": [1, 2]}, layout, "what rank 1 of 2 knew .*Save state.gathered"),
+    "a part": ({**state_of(2, 4), "part": [1, 2]}, layout, "found that of rank 1 of 2.*Save state.gathered"),
     "another order": (
         state_of(2, 4),
         other,
