@@ -36,6 +36,13 @@ NEEDED = 8e9  # bytes of disk, of which half are in use at a time
 PEERS = ("orbax-checkpoint", "tensorstore", "safetensors", "torchsnapshot")
 
 
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
 def tables(*, quick: bool) -> str:
     """Return the goals, then the tables."""
     folder = tempfile.gettempdir()
@@ -53,7 +60,7 @@ def tables(*, quick: bool) -> str:
         texts.append(f"### {title}\n\n{made.text}")
         goals += made.goals
     headers = ("figure", "goal", "allranks", "peers, in their best setting", "reached")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PEERS)
+    versions = ", ".join(f"{name} {_version(name)}" for name in PEERS)
     small = " A tenth of the bytes, one round, fewer peers: the ratios mean little." if quick else ""
     return "\n\n".join(
         ["### Goals", table(headers, [goal.row() for goal in goals]), *texts, f"Peers: {versions}.{small}"]

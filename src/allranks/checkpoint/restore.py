@@ -94,6 +94,8 @@ def restore(
     restored, lost = _from_memory(world, like, step, settings)
     if restored is None:
         restored = _from_storage(storage, world, like, step=step, fallback=fallback, settings=settings)
+        if restored is not None:
+            log("allranks: step %d is restored from %s", restored.step, storage.url, level=20)
     if lost:
         instead = "the storage has no step, so nothing is restored"
         if restored is not None:
