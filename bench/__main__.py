@@ -26,6 +26,7 @@ BENCHES = {
     "mismatch": "one rank that does otherwise, without us, with torch's own debugging, and in lockstep",
     "lockstep": "what a call in lockstep costs",
     "data": "exactness, speed, resumes and shuffles of reading, against the peers",
+    "rehearse": "what it costs to be rehearsed, and how long a rehearsal takes",
     "check": "what allranks check finds of known bugs in public code, and how often it is wrong on well-kept code",
     "check_speed": "allranks check beside a bare ast.parse and the peers' linters",
 }
@@ -41,6 +42,7 @@ PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint
     "check": ROOT / "docs" / "check-evaluation.md",
     "check_speed": ROOT / "docs" / "check-evaluation.md",
     "mismatch": ROOT / "docs" / "lockstep.md",
+    "rehearse": ROOT / "docs" / "rehearse.md",
 }
 
 

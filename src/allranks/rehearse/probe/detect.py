@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from allranks.agent import load
@@ -17,33 +16,26 @@ _TORCH = {
     "torch.nn.modules.module": "watch_inputs",
     "torch._tensor": "watch_values",
 }
-_JAX = {"jax": "watch", "jax.experimental.multihost_utils": "watch_synchronisations"}
 
 
 def attach(recorder: Recorder, *, steps: int = 0) -> None:
     """Watch torch and JAX, now or once they are imported; end the program after so many steps, if not 0."""
+    made: list[Any] = []
 
     def torch_probe() -> Any:
         from allranks.rehearse.probe.torch import TorchProbe
 
-        return TorchProbe(recorder, steps)
+        if not made:
+            made.append(TorchProbe(recorder, steps))
+        return made[0]
 
-    def jax_probe() -> Any:
+    def watch_jax(module: Any) -> None:
         from allranks.rehearse.probe.jax import JaxProbe
 
-        return JaxProbe(recorder, steps)
+        probe = JaxProbe(recorder, steps)
+        probe.watch(module)
+        imports.after_import("jax.experimental.multihost_utils", probe.watch_synchronisations)
 
-    for hooks, make in ((_TORCH, torch_probe), (_JAX, jax_probe)):
-        _attach(hooks, make)
-
-
-def _attach(hooks: dict[str, str], make: Callable[[], Any]) -> None:
-    made: list[Any] = []
-
-    def watch(name: str, module: Any) -> None:
-        if not made:
-            made.append(make())
-        getattr(made[0], name)(module)
-
-    for module_name, name in hooks.items():
-        imports.after_import(module_name, lambda module, name=name: watch(name, module))
+    for module_name, name in _TORCH.items():
+        imports.after_import(module_name, lambda module, name=name: getattr(torch_probe(), name)(module))
+    imports.after_import("jax", watch_jax)
