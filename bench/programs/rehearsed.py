@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import sys
+import tempfile
 import time
 
 import torch
@@ -33,7 +34,8 @@ for (x,) in loader:
     optimizer.step()
     took.append(time.perf_counter() - begin)
 if dist.get_rank() == 0:
-    torch.save(model.state_dict(), "model.pt")
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(model.state_dict(), f"{folder}/model.pt")
 dist.barrier()
 tell(step=statistics.median(took[5:]), first=first)
 dist.destroy_process_group()
