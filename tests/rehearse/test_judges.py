@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from traces import Script
 
-from allranks.rehearse.judge import all_findings, files, hosts, resume
+from allranks.rehearse.judge import all_findings, files, hosts, resume, topics
 
 
 def found(script: Script) -> list[tuple[str, int]]:
@@ -239,3 +239,30 @@ def test_a_fault_of_hosts_is_called_so_only_where_one_host_did_not_have_it() -> 
     those = list(files.judge(script.case()))
     assert [one.code for one in hosts.recoded(those, [])] == ["AR105"]
     assert [one.code for one in hosts.recoded(those, those)] == ["AR101"]
+
+
+def test_the_table_says_what_was_found_what_was_right_and_what_was_not_seen() -> None:
+    script = Script(2).file(0, "create", "m.pt", line=3).file(1, "create", "m.pt", line=3).barrier()
+    weights(weights(script, 0, "aa", "gg"), 1, "bb", "hh")
+    case = script.case()
+    made = topics.rows(
+        [case.trace], list(all_findings(case)), {"resume": "", "hosts": "2 ranks are not spread over 3 hosts"}
+    )
+    assert [(row.topic, row.verdict, row.texts[0]) for row in made] == [
+        ("files", "error", "ranks 0-1 write m.pt, and nothing orders them"),
+        ("data", "not seen", "no loader, no forward pass in training and no global array was seen"),
+        ("weights", "ok", "4 comparisons"),
+        ("gradients", "ok", "4 comparisons"),
+        ("random numbers", "ok", "4 comparisons"),
+        ("collectives", "ok", "2 synchronisations"),
+        ("metrics", "not seen", "no value was logged to a tracker"),
+        ("trackers", "not seen", "no tracker was used"),
+        ("hosts", "not seen", "2 ranks are not spread over 3 hosts"),
+        ("resume", "ok", "the run went on after two interruptions as it did without"),
+    ]
+
+
+def test_every_kind_of_fault_has_a_row() -> None:
+    for script, codes in [*REPLICAS.values(), *DATA.values()]:
+        for code in codes:
+            assert any(code.startswith(topic.codes) for topic in topics.TOPICS), (code, script)

@@ -58,4 +58,4 @@ def test_an_export_goes_into_a_bucket(
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
     with pytest.raises(SystemExit):
         main(["ckpt", "export", "run", "s3://bucket"])
-    assert "is a whole bucket" in capsys.readouterr().err
+    assert "expected s3://bucket/name, found" in capsys.readouterr().err

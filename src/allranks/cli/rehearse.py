@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
         budget=arguments.budget,
     )
     done = rehearse(plan, progress=lambda line: print(line, file=sys.stderr, flush=True))
-    report = _report(done)
+    report = _report(done, plan.ranks)
     _print(report, arguments)
     if done.failure is not None:
         print(done.output[-4000:], file=sys.stderr)
@@ -90,24 +90,28 @@ def main(argv: Sequence[str]) -> int:
     return 1 if any(one.severity in ("error", "warning") for one in report.findings) else 0
 
 
-def _report(done: Rehearsal) -> Report:
+def _report(done: Rehearsal, ranks: int) -> Report:
     from importlib.metadata import version
 
     from allranks.check.sources.text import source_of
-    from allranks.report.base import Report
+    from allranks.report.base import Report, count
 
     places = {one.place.path for one in done.findings}
     places |= {note.place.path for one in done.findings for note in one.notes if note.place}
     texts = {path: Path(path).read_bytes() for path in places if Path(path).is_file()}
     sources = {path: source_of(path, raw) for path, raw in texts.items()}
-    findings = [one for one in done.findings if not is_suppressed(one, texts)]
+    done.findings = [one for one in done.findings if not is_suppressed(one, texts)]
+    findings, runs = done.findings, len(done.runs)
+    steps = max((event.step for _, run, _ in done.runs for event in run.trace.events), default=0)
     return Report(
         tuple(sorted(findings, key=lambda one: (one.place.path, one.place.line, one.code))),
-        (),
+        done.rows(),
         len(sources),
         sum(len(source.lines) for source in sources.values()),
         version("allranks"),
         sources=sources,
+        tool="allranks rehearse",
+        subject=f"{count(runs, 'run')} of {count(ranks, 'rank')}, {count(steps, 'step')} at most",
     )
 
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from allranks.findings import Finding, Note, Place
+from allranks.findings import Finding, Note, Place, Row
 from allranks.launch.job import Job, Target
 from allranks.launch.result import JobResult
 from allranks.rehearse import judge
-from allranks.rehearse.judge import failures, hosts, resume
+from allranks.rehearse.judge import failures, hosts, resume, topics
 from allranks.rehearse.judge.base import Case
 from allranks.rehearse.order import order_of
 from allranks.rehearse.run import Run, run_once
@@ -49,8 +49,18 @@ class Rehearsal:
     findings: list[Finding] = field(default_factory=list)
     runs: list[tuple[Scenario, Run, float]] = field(default_factory=list)
     skipped: list[tuple[Scenario, str]] = field(default_factory=list)
+    unseen: dict[str, str] = field(default_factory=dict)
     failure: JobResult | None = None
     output: str = ""
+
+    def skip(self, scenario: Scenario, why: str) -> None:
+        """Take note that a scenario does not run."""
+        self.skipped.append((scenario, why))
+        self.unseen.setdefault(scenario.name, why)
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return the table of topics."""
+        return topics.rows([run.trace for _, run, _ in self.runs], self.findings, self.unseen)
 
 
 Progress = Callable[[str], None]
@@ -65,14 +75,15 @@ def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
     for number, scenario in enumerate(todo, 1):
         left = plan.budget - (time.monotonic() - started)
         if scenario.name == "hosts" and not 1 < plan.hosts <= plan.ranks:
-            rehearsal.skipped.append((scenario, f"{plan.ranks} ranks are not spread over {plan.hosts} hosts"))
+            rehearsal.skip(scenario, f"{plan.ranks} ranks are not spread over {plan.hosts} hosts")
             continue
         if number > 1 and longest > left:
-            rehearsal.skipped.append((scenario, f"the budget of {plan.budget:g} s is used up"))
+            rehearsal.skip(scenario, f"the budget of {plan.budget:g} s is used up (--budget)")
             continue
         begun = time.monotonic()
         baseline = next((run.trace for one, run, _ in rehearsal.runs if one.name == "quiet"), None)
-        run, found = _one(plan, scenario, baseline, rehearsal.findings)
+        run, found, unseen = _one(plan, scenario, baseline, rehearsal.findings)
+        rehearsal.unseen[scenario.name] = unseen
         seconds = time.monotonic() - begun
         longest = max(longest, seconds)
         rehearsal.runs.append((scenario, run, seconds))
@@ -92,8 +103,10 @@ def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
 _DONE: tuple[Name, ...] = ("quiet", "perturbed", "hosts", "resume")
 
 
-def _one(plan: Plan, scenario: Scenario, baseline: Trace | None, known: Sequence[Finding]) -> tuple[Run, list[Finding]]:
-    """Make the run, or runs, of a scenario; return the last one and what was found."""
+def _one(
+    plan: Plan, scenario: Scenario, baseline: Trace | None, known: Sequence[Finding]
+) -> tuple[Run, list[Finding], str]:
+    """Make the runs of a scenario; return the last one, the findings, and why it was not judged ("" if it was)."""
     if scenario.name == "resume":
         return _resume(plan, scenario, baseline)
     delays = Delays(plan.ranks, scenario.seed) if scenario.name == "perturbed" else None
@@ -107,7 +120,13 @@ def _one(plan: Plan, scenario: Scenario, baseline: Trace | None, known: Sequence
         ended = failures.collectives(run.result, run.trace)
     else:
         ended = failures.race(run.result, run.trace, how)
-    return run, [*found, *(_relative(one) for one in ended)]
+    return run, [*found, *(_relative(one) for one in ended)], _shared_folders(run.trace)
+
+
+def _shared_folders(trace: Trace) -> str:
+    """Return why pretended hosts had no folders of their own; "" if they had."""
+    event = next(trace.of("shared-folders"), None)
+    return f"the hosts shared all folders: {event.data['why']}" if event else ""
 
 
 def _again(plan: Plan, scenario: Scenario, failed: JobResult) -> list[Finding]:
@@ -135,7 +154,7 @@ def _run(plan: Plan, scenario: Scenario, delays: Delays | None) -> Run:
         return run_once(job, settings, journal=journal, treat=treat if delays else None)
 
 
-def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run, list[Finding]]:
+def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run, list[Finding], str]:
     """Kill all ranks after a checkpoint, twice, and let the third start run to its end."""
     settings = probe_settings(scenario, steps=plan.steps)
     runs: list[Run] = []
@@ -148,8 +167,9 @@ def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run
             runs.append(run_once(_job(plan), settings, journal=journal, on_effect=on_effect))
             if resume.unseen(baseline, [run.trace for run in runs]) or not _was_killed(runs[-1]):
                 break
-    found = resume.judge(baseline, [run.trace for run in runs])
-    return runs[-1], [_relative(one) for one in found]
+    traces = [run.trace for run in runs]
+    found = resume.judge(baseline, traces)
+    return runs[-1], [_relative(one) for one in found], resume.unseen(baseline, traces)
 
 
 def _job(plan: Plan) -> Job:

@@ -61,7 +61,8 @@ class Report:
 
     ``project`` is the name of its folder. ``sources`` holds the files of findings and evidence, ``prints`` the
     fingerprints of findings, ``rules`` the rules that found something. Findings that are not shown are counted:
-    ``hidden`` by the baseline, ``withheld`` for low confidence, ``unsure`` by ``--precision``.
+    ``hidden`` by the baseline, ``withheld`` for low confidence, ``unsure`` by ``--precision``. ``tool`` is the command
+    that made the report; ``subject`` is what it looked at, if that is not files: "4 runs of 2 ranks".
     """
 
     findings: tuple[Finding, ...]
@@ -76,6 +77,8 @@ class Report:
     hidden: int = 0
     withheld: int = 0
     unsure: int = 0
+    tool: str = "allranks check"
+    subject: str = ""
 
     def where(self, place: Place) -> str:
         """Return ``train.py:41:9``, or ``tour.ipynb:cell 3:2:9``."""
@@ -128,7 +131,8 @@ def summary(report: Report) -> str:
     found = [count(number, severity) for severity, number in report.counts().items() if number and severity != "info"]
     if infos := report.counts()["info"]:
         found.append(count(infos, "remark"))
-    read = f"in {count(report.files, 'file')}, {count(report.lines, 'line')}"
+    files = f"{count(report.files, 'file')}, {count(report.lines, 'line')}"
+    read = f"in {report.subject or files}"
     text = f"Found {' and '.join(', '.join(found).rsplit(', ', 1))} {read}." if found else f"No findings {read}."
     safe = sum(1 for finding in report.findings if finding.fix and finding.fix.safe)
     if safe:

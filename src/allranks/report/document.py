@@ -20,7 +20,7 @@ def document(report: Report) -> dict[str, Any]:
     """Return the report as JSON values."""
     place = partial(_place, report)
     return {
-        "tool": "allranks check",
+        "tool": report.tool,
         "version": report.version,
         "findings": [_finding(report, finding) for finding in report.findings],
         "readiness": [row_document(row, place) for row in report.rows],

@@ -17,10 +17,10 @@ AROUND, TALL, MOST = 2, 8, 8
 
 def html(report: Report) -> str:
     """Return the page: figures, the readiness table, and findings by file, to be filtered by code and severity."""
-    read = f"{count(report.files, 'file')}, {count(report.lines, 'line')}"
+    read = f"{count(report.files, 'file')}, {count(report.lines, 'line')} read; none of it was run"
     body = [
         f"<header><h1>{_text(title(report))}</h1>",
-        f"<p>allranks check {_text(report.version)}: {read} read; none of it was run.</p></header>",
+        f"<p>{_text(report.tool)} {_text(report.version)}: {report.subject or read}.</p></header>",
         *_figures(report),
         *_readiness(report),
         *_filters(report),

@@ -23,7 +23,7 @@ def sarif(report: Report) -> str:
 def log(report: Report) -> dict[str, Any]:
     """Return the SARIF log as JSON values. Columns are code points; paths are relative to the root."""
     index = {rule.code: at for at, rule in enumerate(report.rules)}
-    driver: dict[str, Any] = {"name": "allranks check", "version": report.version}
+    driver: dict[str, Any] = {"name": report.tool, "version": report.version}
     severities = {finding.code: finding.severity for finding in report.findings}
     driver["rules"] = [
         {

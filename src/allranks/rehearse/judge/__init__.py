@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.findings import Finding
-from allranks.rehearse.judge import arrays, data, files, folders, loading, metrics, replicas, resume, trackers
+from allranks.rehearse.judge import (
+    arrays,
+    data,
+    files,
+    folders,
+    loading,
+    metrics,
+    randomness,
+    replicas,
+    resume,
+    trackers,
+)
 from allranks.rehearse.judge.base import Case, Judge, Kind
 
 JUDGES: tuple[Judge, ...] = (
@@ -14,6 +25,7 @@ JUDGES: tuple[Judge, ...] = (
     arrays.judge,
     data.judge,
     replicas.judge,
+    randomness.judge,
     loading.judge,
     metrics.judge,
     trackers.judge,

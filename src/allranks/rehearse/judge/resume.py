@@ -6,11 +6,12 @@ step. From there on both must be given the same samples, and make the same of th
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from allranks.findings import Finding
 from allranks.rehearse.judge.base import Kind, finding
+from allranks.rehearse.judge.randomness import is_of_rank_0
 from allranks.rehearse.trace import Event, Trace
 
 DATA = Kind(
@@ -59,7 +60,7 @@ def unseen(baseline: Trace, runs: Sequence[Trace]) -> str:
     if len(runs) > 1 and _checkpoint_read(runs[0], runs[1]) is None:
         return "the second start reads no checkpoint: --resume-args adds what it needs to the command"
     if not _weights(baseline):
-        return "no optimizer's weights were seen (JAX programs), so only the data could be compared"
+        return "no weights were seen: no optimizer of torch, and no replicated argument of a JAX program"
     return ""
 
 
@@ -74,7 +75,7 @@ def _of_one(
     which = "first" if number == 1 else "second"
     evidence = [(f"rank {read.rank} reads the checkpoint {read.data['paths'][-1].rpartition('/')[2]}", read)]
     at = next((step for step in sorted(weights, reverse=True) if weights[step] == started[0]), None)
-    first = _first(run, "weights")
+    first = _first(run, "weights") or _first(run, "replicas")
     if at == 0:
         text = f"after the {which} interruption training begins anew: its first weights are those of step 1"
         return finding(BEGINS_ANEW, text, read, [*evidence, ("the first step after it", first)])
@@ -87,6 +88,9 @@ def _of_one(
             f"after the {which} interruption {len(started[0]) - same} of {len(started[0])} parameters are not those of "
             f"the uninterrupted run at step {best}, and {same} are"
         )
+        return finding(STATE, text, read, [*evidence, ("the first step after it", first)])
+    if is_of_rank_0(baseline, run, at):
+        text = f"after the {which} interruption all ranks have one random state, and each had its own at step {at + 1}"
         return finding(STATE, text, read, [*evidence, ("the first step after it", first)])
     return _data(baseline, run, at, which, evidence) or _state(baseline, run, weights, started, at, which, evidence)
 
@@ -139,12 +143,25 @@ def _state(
             "weights and samples are the same and gradients are not: random state (dropout) or buffers are not restored"
         )
     text = f"after the {which} interruption step {at + 1} does other than without it: {what}"
-    return finding(STATE, text, evidence[0][1], [*evidence, ("the first step after it", _first(run, "weights"))])
+    return finding(
+        STATE,
+        text,
+        evidence[0][1],
+        [*evidence, ("the first step after it", _first(run, "weights") or _first(run, "replicas"))],
+    )
 
 
 def _weights(trace: Trace) -> dict[int, tuple[str, ...]]:
-    """Return the digests of rank 0's weights before each step that was recorded."""
-    return {e.data["number"]: tuple(row[4] for row in e.data["rows"]) for e in _of_rank_0(trace, "weights")}
+    """Return the digests of rank 0's weights before each step: of torch's optimizer, or JAX's replicated arguments."""
+    events = _of_rank_0(trace, "weights") or _of_main_program(trace)
+    return {e.data["number"]: tuple(row[4] for row in e.data["rows"]) for e in events}
+
+
+def _of_main_program(trace: Trace) -> list[Event]:
+    """Return the records of the program that rank 0 runs most often."""
+    events = [e for e in trace.of("replicas") if e.rank == 0]
+    programs = Counter(e.data["program"] for e in events)
+    return [e for e in events if e.data["program"] == programs.most_common(1)[0][0]]
 
 
 def _gradients(trace: Trace) -> dict[int, tuple[str, ...]]:

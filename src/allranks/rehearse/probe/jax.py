@@ -30,8 +30,9 @@ _SYNCHRONISATIONS = (
 )
 _MAKERS = ("make_array_from_process_local_data", "make_array_from_callback")
 _VALUES, _BATCHES, _ROWS = 200, 200, 256
-# Replicated arguments are compared at so many runs of a program, and so many elements of each.
-_COMPARED, _ELEMENTS = 3, 1 << 16
+# Replicated arguments are recorded at so many runs of a program, and so many elements of each; they are compared
+# between the ranks at the first runs.
+_COMPARED, _ELEMENTS, _FIRST = 128, 1 << 12, 3
 
 
 class JaxProbe:
@@ -122,15 +123,17 @@ class JaxProbe:
             for number, one in enumerate(arguments)
             if isinstance(one, np.ndarray) and one.ndim
         }
-        given |= {str(n): one for n, one in self._replicas(arguments, count)}
+        replicas = dict(self._replicas(arguments)) if count <= _COMPARED else {}
+        if replicas:
+            rows = [[f"argument {n}", 0, one[0], "", one[1], "", True] for n, one in replicas.items()]
+            self._recorder.write("replicas", place=place, program=program.name, number=count - 1, rows=rows)
+        given |= {str(n): one for n, one in replicas.items()} if count <= _FIRST else {}
         if given:
             name, members = program.name, list(processes)
             self._recorder.write("arguments", place=place, program=name, number=count, given=given, processes=members)
 
-    def _replicas(self, arguments: Any, count: int) -> Iterator[tuple[int, list[Any]]]:
-        """Yield this process' copy of each array that is said to be the same on all processes, at the first runs."""
-        if count > _COMPARED:
-            return
+    def _replicas(self, arguments: Any) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the number and the digest of each array that is said to be the same on all processes."""
         for number, one in enumerate(arguments):
             is_replica = getattr(one, "is_fully_replicated", False) and not one.is_fully_addressable
             if is_replica and not str(one.dtype).startswith("key<"):

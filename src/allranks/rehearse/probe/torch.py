@@ -18,6 +18,7 @@ import torch
 from xxhash import xxh3_64_hexdigest
 
 from allranks.rehearse.judge.replicas import FULLY_SHARDED
+from allranks.rehearse.probe.batches import END, Batches
 from allranks.rehearse.probe.page import STEP
 from allranks.rehearse.probe.record import Recorder
 
@@ -51,6 +52,7 @@ class TorchProbe:
         self._loaders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._names: dict[int, str] = {}
         self._is_fully_sharded = False
+        self._dropout = ""
         self._items: Counter[int] = Counter()
         self._is_cheap = False
 
@@ -187,7 +189,15 @@ class TorchProbe:
                 layout = FULLY_SHARDED + layout if layout and self._is_fully_sharded else layout
                 rows.append([self._names.get(id(one), ""), number, what, layout, *digests])
         rates = [_number(group.get("lr")) for group in optimizer.param_groups]
-        self._recorder.write("weights", optimizer=entry[0], number=entry[1], rows=rows, rates=rates)
+        self._recorder.write(
+            "weights",
+            optimizer=entry[0],
+            number=entry[1],
+            rows=rows,
+            rates=rates,
+            random=digest(torch.get_rng_state()),
+            dropout=self._dropout,
+        )
 
     # ---- data ----
 
@@ -214,12 +224,12 @@ class TorchProbe:
                 dataset=_length(getattr(one, "dataset", None)),
                 workers=int(getattr(one, "num_workers", 0)),
             )
-            return _Batches(iterate(one), functools.partial(self._batch, number, epoch), self._is_over)
+            return Batches(iterate(one), functools.partial(self._batch, number, epoch), self._is_over)
 
         loader.__iter__ = watched
 
     def _batch(self, loader: int, epoch: int, number: int, batch: Any) -> None:
-        if batch is _END:
+        if batch is END:
             self._recorder.write("exhausted", loader=loader, epoch=epoch, batches=number)
             return
         self._recorder.write("batch", loader=loader, epoch=epoch, number=number, samples=_samples(batch))
@@ -280,6 +290,7 @@ class TorchProbe:
             self._kept.append(module)
             self._names[id(module)] = type(module).__name__
             self._names |= {id(one): name for name, one in module.named_parameters()}
+            self._dropout = self._dropout or next((name for name, one in module.named_modules() if _drops(one)), "")
             self._is_fully_sharded |= any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__)
         self._recorder.write("input", module=type(module).__name__, samples=_samples(inputs))
 
@@ -287,34 +298,8 @@ class TorchProbe:
         self._depth.forward = max(0, getattr(self._depth, "forward", 1) - 1)
 
 
-_END = object()
 # A program whose loaders have ended goes on for as many steps, and then is ended.
 _PATIENCE = 2
-
-
-class _Batches:
-    """An iterator that shows each batch to somebody else, too."""
-
-    def __init__(self, inner: Any, show: Callable[[int, Any], None], is_over: Callable[[], bool]) -> None:
-        self._inner, self._show, self._is_over, self._count = inner, show, is_over, 0
-
-    def __iter__(self) -> _Batches:
-        return self
-
-    def __next__(self) -> Any:
-        if self._is_over():
-            raise StopIteration
-        try:
-            batch = next(self._inner)
-        except StopIteration:
-            self._show(self._count, _END)
-            raise
-        self._show(self._count, batch)
-        self._count += 1
-        return batch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 def _importers(original: Any, name: str) -> list[Any]:
@@ -371,6 +356,11 @@ def _leaves(value: Any) -> list[Any]:
     if isinstance(value, list | tuple):
         return [leaf for one in value for leaf in _leaves(one)]
     return [value]
+
+
+def _drops(module: Any) -> bool:
+    """Say whether a module drops some of its inputs at random."""
+    return type(module).__name__.endswith("Dropout") and getattr(module, "p", 0) > 0
 
 
 def _number(value: Any) -> float | None:

@@ -1,0 +1,94 @@
+"""The table at the end of a rehearsal: for each topic what was found, what was seen to be right, or what was not seen.
+
+This module does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from allranks.findings import Finding, Note, Row, Verdict
+from allranks.rehearse.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A row of the table. ``codes`` are how the codes of its findings begin, ``kinds`` the events that are looked at.
+
+    ``evidence`` is the text of a row without findings, with the number of these events. ``absent`` says what was
+    missing if there were none.
+    """
+
+    name: str
+    codes: tuple[str, ...]
+    kinds: tuple[str, ...]
+    evidence: str
+    absent: str
+
+
+TOPICS = (
+    Topic(
+        "files",
+        ("AR101", "AR102", "AR104", "AR106", "AR107", "AR108", "AR109", "AR110", "AR4"),
+        ("file",),
+        "{} file calls",
+        "the program touched no file of its own",
+    ),
+    Topic(
+        "data",
+        ("AR30", "AR312"),
+        ("batch", "input", "global", "arguments"),
+        "{} batches",
+        "no loader, no forward pass in training and no global array was seen",
+    ),
+    Topic(
+        "weights",
+        ("AR501", "AR502", "AR702", "AR003", "AR004"),
+        ("weights", "arguments"),
+        "{} comparisons",
+        "no optimizer step was seen",
+    ),
+    Topic("gradients", ("AR705",), ("weights",), "{} comparisons", "no step of a torch optimizer was seen"),
+    Topic("random numbers", ("AR701",), ("weights",), "{} comparisons", "no step of a torch optimizer was seen"),
+    Topic("collectives", ("AR2",), ("enter",), "{} synchronisations", "the ranks never waited for each other"),
+    Topic("metrics", ("AR310",), ("logged",), "{} logged values", "no value was logged to a tracker"),
+    Topic("trackers", ("AR103",), ("tracker",), "{} runs begun", "no tracker was used"),
+    Topic("hosts", ("AR105", "AR606"), (), "", ""),
+    Topic("resume", ("AR005", "AR006", "AR311"), (), "", ""),
+)
+
+
+def rows(traces: Iterable[Trace], findings: Sequence[Finding], scenarios: Mapping[str, str]) -> tuple[Row, ...]:
+    """Return a row for each topic.
+
+    ``scenarios`` holds, for the topics hosts and resume, why they were not judged; "" if they were. A topic that is
+    missing from it was not asked for.
+    """
+    counts: dict[str, int] = {}
+    for trace in traces:
+        for event in trace.events:
+            counts[event.kind] = counts.get(event.kind, 0) + 1
+    return tuple(_row(topic, counts, findings, scenarios) for topic in TOPICS)
+
+
+def _row(topic: Topic, counts: Mapping[str, int], findings: Sequence[Finding], scenarios: Mapping[str, str]) -> Row:
+    found = [one for one in findings if one.code.startswith(topic.codes)]
+    if found:
+        verdict: Verdict = "error" if any(one.severity == "error" for one in found) else "warning"
+        return Row(topic.name, verdict, tuple(Note(one.message, one.place) for one in found))
+    if topic.kinds:
+        number = sum(counts.get(kind, 0) for kind in topic.kinds)
+        if number:
+            return Row(topic.name, "ok", (Note(topic.evidence.format(f"{number:,}")),))
+        return Row(topic.name, "not seen", (Note(topic.absent),))
+    why = scenarios.get(topic.name, "the scenario did not run")
+    if why:
+        return Row(topic.name, "not seen", (Note(why),))
+    return Row(topic.name, "ok", (Note(_SCENARIOS[topic.name]),))
+
+
+_SCENARIOS = {
+    "hosts": "the ranks ran on pretended hosts",
+    "resume": "the run went on after two interruptions as it did without",
+}
