@@ -1,4 +1,4 @@
-"""Run code on one rank and give all ranks its result; refuse collectives that not every rank makes."""
+"""Run code on one rank and give its result to all ranks; refuse collectives that only some ranks make."""
 
 from allranks.gate.collective import collective as collective
 from allranks.gate.log import RankFilter as RankFilter

@@ -1,4 +1,4 @@
-"""Implement ``allranks.collective``: a block that a rank enters only when every rank enters the same one."""
+"""Implement ``allranks.collective``: a block that a rank enters only if every rank enters the same one."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def collective(
 ) -> Iterator[None]:
     """Enter the block only if every rank enters the same one; **every rank must call**.
 
-    Compared are ``name``, how often this rank has entered that name, ``step``, and ``digest``: a digest of whatever
-    must be equal on all ranks, or the result of ``allranks.describe(tree)``: shapes, dtypes and shardings of all
-    leaves. Where they differ, every rank raises Mismatch saying who differs; where leaves differ, it names the first of
-    them. ``timeout`` is in seconds (default: the world's).
+    These are compared: ``name``, how often this rank has entered that name, ``step``, and ``digest``. ``digest`` is a
+    digest of whatever must be equal on all ranks, or the result of ``allranks.describe(tree)``: the shapes, dtypes and
+    shardings of all leaves. If anything differs, every rank raises Mismatch, which names the ranks that differ. If
+    leaves differ, it names the first of these leaves. ``timeout`` is in seconds (default: the world's).
 
-    The ranks do not wait for each other at the end of the block. An exception that leaves it carries a note of the
-    ticket.
+    The ranks do not wait for each other at the end of the block. An exception that leaves the block carries a note with
+    the name, the count and the step.
     """
     counts = _entered.setdefault(world, Counter())
     counts[name] += 1
@@ -55,7 +55,9 @@ def collective(
 
 
 def _decide(values: Sequence[Value]) -> Value:
-    """Return None if all ranks have the same ticket, else the groups of ranks whose leaves must be compared."""
+    """Return None if all ranks have entered with the same values, else the groups of ranks whose leaves must be
+    compared.
+    """
     return compare([Entry(*value) for value in values])
 
 
@@ -69,7 +71,8 @@ def raise_leaf_mismatch(
 ) -> None:
     """Raise, on every rank, the Mismatch that names the first leaf whose description differs between groups of ranks.
 
-    ``descriptions`` has one per path. **Every rank must call**; the first rank of each group sends its own.
+    ``descriptions`` has one description per leaf path. **Every rank must call**; the first rank of each group sends its
+    own descriptions.
     """
     compared = groups[:_MOST_GROUPS]
     leaders = [ranks[0] for ranks in compared]

@@ -1,6 +1,7 @@
-"""Log and print on the main rank only; errors on every rank.
+"""Log and print on the main rank only, and log errors on every rank.
 
-Nothing here is collective: each rank decides by its number. Before ``allranks.init()`` every process logs and prints.
+Nothing here is collective: each rank decides by its rank number. Before ``allranks.init()`` every process logs and
+prints.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ _LOGGER = logging.getLogger("allranks")
 
 
 def log(message: object, *args: object, level: int = logging.INFO) -> None:
-    """Log ``message % args`` to the logger ``allranks`` on the main rank; from ERROR on, on every rank that calls.
+    """Log ``message % args`` to the logger ``allranks`` on the main rank; at level ERROR or above on every calling
+    rank.
 
-    The arguments are evaluated on every rank, as a sharded metric's reduction must be. Where ``logging`` is not
+    The arguments are evaluated on every rank, as the reduction of a sharded metric must be. If ``logging`` is not
     configured, the text goes to stderr.
     """
     rank = _rank()
@@ -38,7 +40,7 @@ def log(message: object, *args: object, level: int = logging.INFO) -> None:
 
 
 def print(*values: object, **options: Any) -> None:  # noqa: A001
-    """Print on the main rank only, like the builtin. The arguments are evaluated on every rank."""
+    """Print like the builtin, but only on the main rank. The arguments are evaluated on every rank."""
     rank = _rank()
     if rank in (0, None):
         with one_rank(0):
@@ -46,9 +48,9 @@ def print(*values: object, **options: Any) -> None:  # noqa: A001
 
 
 class RankFilter(logging.Filter):
-    """Set ``rank`` on every record; pass the main rank's records, and errors of every rank.
+    """Set ``rank`` on every log record; pass the records of the main rank, and errors of every rank.
 
-    Add it to handlers: a filter of a logger does not see the records of its children.
+    Add it to handlers: a filter of a logger does not see the records of the logger's children.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -58,9 +60,10 @@ class RankFilter(logging.Filter):
 
 
 def configure_logging(level: int = logging.INFO) -> None:
-    """Add a RankFilter to the root logger's handlers, and a handler on stderr, with the rank in each line, if none.
+    """Add a RankFilter to the handlers of the root logger, and set its ``level``.
 
-    Sets ``level`` on the root logger. Any rank may call it, any number of times.
+    If the root logger has no handler, add one on stderr, with the rank in each line. Any rank may call this, any number
+    of times.
     """
     root = logging.getLogger()
     root.setLevel(level)

@@ -1,4 +1,4 @@
-"""Implement ``@allranks.main_rank``: rank 0 runs the function, every rank gets its result or exception."""
+"""Implement ``@allranks.main_rank``: rank 0 runs the function, and every rank gets its result or exception."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def main_rank(*, timeout: float | None = None) -> Callable[[Callable[P, T]], Cal
 def main_rank(
     fn: Callable[P, T] | None = None, /, *, timeout: float | None = None
 ) -> Callable[P, T] | Callable[[Callable[P, T]], Callable[P, T]]:
-    """Make a function run on rank 0 only; **every rank must call it**, and gets its result, or raises its exception.
+    """Return a function that runs only on rank 0; **every rank must call it**, and gets its result or raises its
+    exception.
 
-    As ``@main_rank`` or ``@main_rank(timeout=3600)``: how long the other ranks wait for rank 0, in seconds (default:
-    the world's timeout). The result must be a JSON value or bytes. On ranks > 0 an exception arrives as
-    RemoteError with rank 0's traceback. A collective inside raises CollectiveOnOneRank at once, on every rank.
-
-    Called inside code that only one rank runs, it calls the function.
+    Use it as ``@main_rank`` or ``@main_rank(timeout=3600)``. ``timeout`` is how many seconds the other ranks wait for
+    rank 0 (default: the world's timeout). The result must be a JSON value or bytes. On ranks > 0 an exception arrives
+    as RemoteError with rank 0's traceback. A collective inside the function raises CollectiveOnOneRank at once, on
+    every rank. In code that only one rank runs, the decorated function just calls the original one.
     """
 
     def decorate(inner: Callable[P, T]) -> Callable[P, T]:

@@ -1,4 +1,4 @@
-"""Describe how a rank enters a named collective, and compare the ranks: who differs, and in which leaf."""
+"""Describe how a rank enters a named collective, and compare the ranks: which ranks differ, and in which leaf."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ _REMEDY = {
 
 
 def describe_leaves(leaves: Iterable[Leaf]) -> dict[str, str]:
-    """Return ``float32[512, 64] in 4 x 1 pieces`` by path: what must be equal on all ranks, without values."""
+    """Return, by leaf path, what must be equal on all ranks, e.g. ``float32[512, 64] in 4 x 1 pieces``; no values."""
     return {leaf.path: describe_array(leaf.dtype, leaf.shape, leaf.pieces) for leaf in leaves}
 
 
 def describe_array(dtype: str, shape: Iterable[int], pieces: Sequence[int], *, kind: str = "") -> str:
-    """Return ``float32[512, 64] in 4 x 1 pieces``."""
+    """Return a description of an array's dtype, shape and pieces, e.g. ``float32[512, 64] in 4 x 1 pieces``."""
     cut = f" in {' x '.join(map(str, pieces))} pieces" if math.prod(pieces) > 1 else ""
     return f"{dtype}[{', '.join(map(str, shape))}]{f' {kind}' if kind else ''}{cut}"
 
 
 def digest_of(descriptions: Mapping[str, str]) -> str:
-    """Return a digest that is equal if and only if all paths and descriptions are equal, in order."""
+    """Return a digest of paths and descriptions. Two digests are equal if and only if these are equal, in order."""
     return show(digest(*(part for item in descriptions.items() for part in item)))
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A rank that enters a named collective: its ``sequence``-th of this name, at a step, with a digest.
+    """How a rank enters a named collective.
 
-    ``has_leaves``: the digest is one of leaves, which can be compared one by one.
+    - ``sequence``: how often the rank has entered this name, including this time.
+    - ``step`` and ``digest``: as given by the caller.
+    - ``has_leaves``: the digest is one of leaves, which can be compared one by one.
+    - ``where``: the line of the call.
     """
 
     sequence: int
@@ -48,11 +51,11 @@ class Entry:
     where: str
 
     def differs_from(self, other: Entry) -> set[str]:
-        """Return which of ``sequence``, ``step`` and ``digest`` differ."""
+        """Return which of the fields ``sequence``, ``step`` and ``digest`` differ."""
         return {name for name in _REMEDY if getattr(self, name) != getattr(other, name)}
 
     def describe(self, names: Iterable[str]) -> str:
-        """Return these fields as text."""
+        """Return the fields with these names as text."""
         descriptions = {
             "sequence": f"call {self.sequence}",
             "step": "no step" if self.step is None else f"step {self.step}",
@@ -64,9 +67,10 @@ class Entry:
 
 
 def compare(entries: Sequence[Entry]) -> list[list[int]] | None:
-    """Compare the entries of ranks 0 ... N-1: return None if they are equal; raise Mismatch saying who differs if not.
+    """Compare the entries of ranks 0 ... N-1: return None if they are equal, else raise Mismatch that names the ranks.
 
-    Where only digests of leaves differ, return the groups of equal ranks instead, whose leaves must be compared.
+    If only digests of leaves differ, return the groups of equal ranks instead. The leaves of these groups must then be
+    compared.
     """
     found = set().union(*(entry.differs_from(entries[0]) for entry in set(entries)))
     if not found:
@@ -85,7 +89,7 @@ def compare(entries: Sequence[Entry]) -> list[list[int]] | None:
 
 
 def leaf_mismatch(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]]) -> Mismatch:
-    """Return the error for ranks whose trees differ: the first leaf that differs, as each group has it."""
+    """Return the error for ranks whose trees differ. It shows the first leaf that differs, in each group of ranks."""
     paths = dict.fromkeys(path for _, descriptions in groups for path in descriptions)
     differing = [path for path in paths if len({descriptions.get(path) for _, descriptions in groups}) > 1]
     text = _describe_leaf(groups, differing) if differing else "the leaves come in different orders"

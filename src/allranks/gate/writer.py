@@ -1,4 +1,4 @@
-"""Implement ``RankWriter``: an object (TensorBoard, wandb) that exists on rank 0, and that all ranks may call."""
+"""Implement ``RankWriter``: an object (TensorBoard, wandb) that exists only on rank 0, and that all ranks may call."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class RankWriter:
         >>> writer = RankWriter(lambda: SummaryWriter("runs"))
         >>> writer.add_scalar("loss", loss.mean(), step)
 
-    On rank 0, calls and assignments act on the object. Elsewhere they do nothing and return None, attributes of
-    attributes too (``run.summary["best"] = 1``). Arguments are evaluated on every rank, so the reduction of
-    a sharded metric in an argument runs on all of them, as it must. Only rank 0 writes; a collective in the write
-    raises CollectiveOnOneRank. An exception of the write is raised on rank 0 only: for a result or an error that every
+    On rank 0, calls and assignments act on the object. On other ranks they do nothing and return None, also for
+    attributes of attributes (``run.summary["best"] = 1``). Arguments are evaluated on every rank, so the reduction of a
+    sharded metric in an argument runs on all ranks, as it must. Only rank 0 writes, and a collective in the write
+    raises CollectiveOnOneRank. An exception of the write is raised on rank 0 only. For a result or an error that every
     rank needs, use ``world.on_main``.
 
-    ``world`` is by default the one that ``allranks.init()`` made.
+    ``world`` is by default the world that ``allranks.init()`` returned.
     """
 
     def __init__(self, make: Callable[[], Any], *, world: World | None = None) -> None:
@@ -60,7 +60,7 @@ class RankWriter:
 
 
 class _Nothing:
-    """The object on the other ranks: accepts every call, does nothing, is false."""
+    """The object on the other ranks: it accepts every call, does nothing, and is false."""
 
     def __getattr__(self, name: str) -> Any:
         _refuse_protocol(self, name)
@@ -95,7 +95,7 @@ _NOTHING = _Nothing()
 
 
 def _on_one_rank(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``call`` wrapped as code that only rank 0 runs; a call of ``_NOTHING`` is returned as it is."""
+    """Return ``call`` wrapped as code that only rank 0 runs; a call of ``_NOTHING`` is returned unchanged."""
     if call is _NOTHING or getattr(call, "__self__", None) is _NOTHING:
         return call
 
@@ -108,6 +108,8 @@ def _on_one_rank(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refuse_protocol(self: object, name: str) -> None:
-    """Raise AttributeError for special names, so that ``copy`` or ``pickle`` find no protocol that is not there."""
+    """Raise AttributeError for special names, so that ``copy`` and ``pickle`` do not take this object for one that
+    implements them.
+    """
     if name.startswith("__") or name == "_target":
         raise AttributeError(f"{type(self).__name__} has no {name}")

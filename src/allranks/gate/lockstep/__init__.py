@@ -1,1 +1,1 @@
-"""All ranks make the same calls in the same order, or learn who does not before they enter."""
+"""Check that all ranks make the same calls in the same order, before a rank enters a call that others do not make."""

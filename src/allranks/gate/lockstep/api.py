@@ -1,4 +1,4 @@
-"""Implement ``allranks.lockstep``, around a function of JAX or as a block around a training loop."""
+"""Implement ``allranks.lockstep``: a wrapper of a JAX function, or a block around a training loop."""
 
 from __future__ import annotations
 
@@ -39,29 +39,35 @@ def lockstep(
     timeout: float | None = None,
     world: World | None = None,
 ) -> F | AbstractContextManager[None]:
-    """Have all ranks start the same collectives in the same order; **every rank must use it alike**.
+    """Make sure that all ranks start the same collectives in the same order; **every rank must use it in the same
+    way**.
 
-    ``step = lockstep(jax.jit(step))``: a function of JAX (jit, pmap, shard_map), every call of which the ranks of its
-    devices must make. From then on, programs across processes that are not wrapped are compared too, at their first
-    run.
+    ``step = lockstep(jax.jit(step))`` wraps a JAX function (jit, pmap, shard_map). All ranks of its devices must make
+    each of its calls. From then on, other JAX programs across processes are compared too, but only at their first run.
 
-    ``with lockstep():`` the collectives of torch.distributed in this thread: DDP's, FSDP's and functional ones too, and
-    its sends and receives. A rank that leaves the block while others stay in it raises, too.
+    ``with lockstep():`` compares the collectives of torch.distributed in this thread, including those of DDP and FSDP,
+    functional collectives, sends and receives. A rank also raises if it leaves the block while others stay in it.
 
-    Ranks that are about to make different calls all raise the same Mismatch before they make them: it says who does
-    what, and at which line. Raises BarrierTimeout if a rank does not come within ``timeout`` seconds (default: the
-    world's), and RankDied. A rank that already waits in a collective that the others do not join ends with the job.
+    If ranks are about to make different calls, all of them raise the same Mismatch before they make the calls. The
+    error names the call and the line of each rank. Raises BarrierTimeout if a rank does not arrive within ``timeout``
+    seconds (default: the world's), and RankDied. A rank that already waits in a collective that the others do not join
+    is ended with the job.
 
-    With ``lines``, the lines that start a call must be equal, too (in torch: for collectives in which all ranks have
-    the same role, so not for barriers and broadcasts). ``check`` says what is compared beside calls; each value
-    includes those before it. "calls": nothing. "values": the arguments that JAX takes for equal on all ranks (numbers,
-    NumPy arrays), at a program's first calls and about every five seconds. "steps": the advance of the loops around a
-    call since the call before, so that a rank that skipped a step is found at its next call. "content": at every call
-    in a loop over a collection, the element for which the call is made; this costs a barrier of its ranks at each call,
-    for a run that looks for an order that differs.
+    With ``lines``, the lines that start a call must be equal, too. In torch this holds for collectives in which all
+    ranks have the same role, so not for barriers and broadcasts.
 
-    A call that the calls before it predict costs about a microsecond and no message; another call costs a barrier of
-    its ranks. ``world`` is by default the one that ``allranks.init()`` made.
+    ``check`` says what is compared beside calls. Each value includes the values above it:
+
+    - "calls": nothing else.
+    - "values": the arguments that JAX assumes to be equal on all ranks (numbers, NumPy arrays), at the first calls of a
+      program and about every five seconds.
+    - "steps": how far the loops around a call have advanced since the previous call. So a rank that skipped a step is
+      found at its next call.
+    - "content": at every call in a loop over a collection, the element for which the call is made. This costs a barrier
+      of the call's ranks each time. Use it to search for ranks with a different order.
+
+    A call that earlier calls predict costs about a microsecond and no message. Any other call costs a barrier of its
+    ranks. ``world`` is by default the world that ``allranks.init()`` returned.
     """
     world = world or current()
     if world.size == 1:
@@ -87,11 +93,12 @@ def _block(monitor: Monitor, lines: bool, timeout: float | None) -> Iterator[Non
 def watch_process(
     *, lines: bool = True, check: Check = "steps", timeout: float | None = None, world: World | None = None
 ) -> None:
-    """Open the block for the rest of this process, in this thread: for a program that does not import allranks.
+    """Start the ``lockstep`` block in this thread for the rest of the process, for a program that does not import
+    allranks.
 
     **Every rank must call**, in the thread that trains, as soon as the framework's processes have joined. In JAX every
-    run of every program across processes is compared, which costs 30 microseconds and more each. The end of the block
-    is not compared: a rank that ends is reported where others go on.
+    run of every program across processes is compared, which costs 30 microseconds or more each. The ends of the block
+    are not compared: a rank that ends is reported if other ranks continue.
     """
     world = world or current()
     if world.size == 1:
@@ -116,5 +123,5 @@ def watch_process(
 
 @functools.cache
 def monitor_of(world: World) -> Monitor:
-    """Return the monitor of this rank's groups in a world."""
+    """Return the monitor of this rank in a world; there is one monitor a world."""
     return Monitor(world)

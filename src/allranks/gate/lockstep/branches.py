@@ -1,7 +1,8 @@
 """Explain why only some ranks make a call: conditions on the rank, and loops that some ranks have left early.
 
-A rank reports the user's functions that it is in, with its line and the branches around that line in each. Of two ranks
-in one function, the one that is past a loop in which the other is has left that loop early. Values in, values out.
+A rank reports the user's functions on its stack: for each function its line, and the branches around that line. If two
+ranks are in one function, and one rank is past a loop in which the other still is, it has left that loop early. This
+module does no I/O.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ EQUAL_STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Lines ``first`` to ``last`` of a file, which run under ``text``, a statement in ``line``.
+    """A range of lines, ``first`` to ``last``, that runs under the statement ``text`` in line ``line``.
 
-    ``is_loop``: it is a loop, else a condition on the rank. ``function`` is the first line of its function (0: none).
+    ``is_loop``: the statement is a loop, otherwise it is a condition on the rank. ``function`` is the first line of the
+    function around it (0 for none).
     """
 
     is_loop: bool
@@ -42,7 +44,7 @@ class Branch:
 
 
 def branches(source: str) -> list[Branch]:
-    """Return the loops and the conditions on the rank in a source, the outermost first; none if it does not parse."""
+    """Return the loops and the conditions on the rank in a source, outermost first; none if it does not parse."""
     tree = parse(source)
     return [] if tree is None else list(_walk(tree, 0))
 
@@ -59,7 +61,7 @@ def _walk(node: ast.AST, function: int) -> Iterator[Branch]:
 
 
 def _of(node: ast.stmt, function: int, end: int) -> Iterator[Branch]:
-    """Yield the branches of a statement; ``end`` is the last line of the block that it is in."""
+    """Yield the branches of a statement; ``end`` is the last line of the block that contains the statement."""
     if isinstance(node, _LOOPS):
         head = f"while {ast.unparse(node.test)}" if isinstance(node, ast.While) else _for(node)
         yield Branch(True, node.lineno, head, node.lineno, node.body[-1].end_lineno or end, function)
@@ -89,16 +91,17 @@ Frames = Sequence[Sequence[Any]]
 
 
 def frame(path: str, function: int, line: int, found: Sequence[Branch]) -> list[Any]:
-    """Return a frame as JSON values; ``found`` are the branches of the file."""
+    """Return a frame as a list of JSON values; ``found`` are the branches of its file."""
     around = [one for one in found if one.function == function and one.first <= line <= one.last]
     return [path, function, line, [[one.is_loop, one.line, one.text, one.first, one.last] for one in around]]
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """``text`` says why only some ranks make a call, ``ranks`` are those that differ, ``remedy`` says what to do.
+    """Why only some ranks make a call.
 
-    ``is_guarded``: one rank makes the call, under a condition on the rank.
+    ``text`` is the explanation, ``ranks`` are the ranks that differ, and ``remedy`` says what to do. ``is_guarded``:
+    only one rank makes the call, under a condition on the rank.
     """
 
     text: str
@@ -108,7 +111,10 @@ class Reason:
 
 
 def reason(groups: Sequence[tuple[Sequence[int], Frames]]) -> Reason | None:
-    """Return why the calls of ``groups`` of ranks differ, from their frames; None where that is not known."""
+    """Return why groups of ranks make different calls, from their frames; None if no reason is found.
+
+    ``groups`` are pairs of the ranks and their frames.
+    """
     for at, (ranks, frames) in enumerate(groups):
         others = [*groups[:at], *groups[at + 1 :]]
         for path, function, _, around in frames:
@@ -125,9 +131,9 @@ def reason(groups: Sequence[tuple[Sequence[int], Frames]]) -> Reason | None:
 
 
 def _in(function: int, path: str, frames: Frames) -> tuple[int, dict[int, int]] | None:
-    """Return a rank's line in a function, and the first lines of the branches around it, by their statements.
+    """Return a rank's line in a function, and the branches around it; None if the rank is not in that function.
 
-    None where the rank is not in that function.
+    The branches are a mapping from the line of the statement to the first line that runs under it.
     """
     found = (one for one in frames if one[0] == path and one[1] == function)
     return next(((line, {branch[1]: branch[3] for branch in around}) for _, _, line, around in found), None)
@@ -145,6 +151,6 @@ def _guarded(ranks: Sequence[int], text: str, where: str) -> Reason:
 
 
 def guard_of(ranks: Sequence[int], frames: Frames) -> Reason | None:
-    """Return the reason where ranks are under a condition on the rank while the others have ended."""
+    """Return the reason if these ranks are under a condition on the rank while the others have ended; else None."""
     found = ((path, *one) for path, _, _, around in frames for one in around if not one[0])
     return next((_guarded(ranks, text, f"{path}:{line}") for path, _, line, text, *_ in found), None)

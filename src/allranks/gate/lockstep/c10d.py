@@ -1,4 +1,4 @@
-"""List the collectives of torch.distributed: what must be equal on all ranks, and how a call is described."""
+"""List torch.distributed's collectives: which arguments must be equal on all ranks, and how a call is described."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NO_DESCRIPTIONS = ("", "undefined")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A collective operation.
+    """A kind of collective operation.
 
-    ``name`` is public; ``tensors`` are the arguments whose tensors must be equal in shape and dtype on all ranks;
-    ``is_symmetric``: all ranks have the same role in it, so that all start it from one line.
+    ``name`` is its public name. ``tensors`` are the arguments whose tensors must have equal shapes and dtypes on all
+    ranks. ``is_symmetric``: all ranks have the same role, so all ranks start it from one line.
     """
 
     name: str
@@ -49,9 +49,10 @@ KINDS = {
 def describe(
     name: str, reduction: str, root: int | None, tensors: Sequence[Any], *, among: str
 ) -> tuple[str, list[str]]:
-    """Return ``all_reduce sum float32[17]`` for an operation, and a line for each tensor where there are many.
+    """Return the description of an operation, e.g. ``all_reduce sum float32[17]``, and a line for each of many tensors.
 
-    ``tensors`` are dtype and shape in turn; ``among`` describes a group that is not the world.
+    ``tensors`` holds a dtype and a shape in turn. ``root`` is the rank from or to which data goes; None for none.
+    ``among`` describes the group; it is "" for all ranks. With at most two tensors there are no lines.
     """
     shapes = [_tensor(dtype, shape) for dtype, shape in zip(tensors[::2], tensors[1::2], strict=True)]
     many = len(shapes) > 2
@@ -67,7 +68,10 @@ def describe(
 
 
 def describe_group(name: str, description: str, ranks: Iterable[int]) -> str:
-    """Return ``group 2 'tensor parallel' (ranks 0-1)``: torch numbers groups in the order in which they are made."""
+    """Return a description of a group, e.g. ``group 2 'tensor parallel' (ranks 0-1)``.
+
+    Torch numbers groups in the order in which they are created.
+    """
     number = f"group {name}" if name.isdigit() else "a group"
     words = [number, "" if description in _NO_DESCRIPTIONS else repr(description), f"({name_ranks(sorted(ranks))})"]
     return " ".join(filter(None, words))

@@ -1,4 +1,4 @@
-"""Find the lines of the user's program that start a call: computed once per pair of frames, then looked up."""
+"""Find the lines of the user's program that start a call: computed once for a pair of frames, then looked up."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ _MOST_FRAMES = 50
 
 
 def frame_key(frame: FrameType) -> FrameKey:
-    """Return the key of a frame and its caller."""
+    """Return a key for the current positions in a frame and in its caller."""
     caller = frame.f_back or frame
     return id(frame.f_code), frame.f_lasti, id(caller.f_code), caller.f_lasti
 
 
 def users_frame(frame: FrameType) -> FrameType:
-    """Return the innermost frame of the user's code, from this one outwards; this one if there is none."""
+    """Return the innermost frame of the user's code, searched outwards from ``frame``; ``frame`` itself if there is
+    none.
+    """
     found: FrameType | None = frame
     while found is not None and not _is_users(found.f_code.co_filename):
         found = found.f_back
@@ -33,7 +35,7 @@ def users_frame(frame: FrameType) -> FrameType:
 
 
 def describe(frame: FrameType) -> str:
-    """Return ``model.py:5, from train.py:80``: the line of the frame and of its caller, of the user's code only."""
+    """Return the lines of a frame and of its caller, only of the user's code, e.g. ``model.py:5, from train.py:80``."""
     places = [(short_path(one.f_code.co_filename), one.f_lineno) for one in _users(frame)]
     if len(places) == 2 and places[0][0] == places[1][0]:
         return f"{places[0][0]}:{places[0][1]}" + (f", from line {places[1][1]}" if places[0] != places[1] else "")
@@ -41,12 +43,12 @@ def describe(frame: FrameType) -> str:
 
 
 def comparable_text(frame: FrameType) -> str:
-    """Return the lines without folders: equal on hosts that keep the program in different folders."""
+    """Return the lines without their folders: the program may be in different folders on different hosts."""
     return " ".join(f"{os.path.basename(one.f_code.co_filename)}:{one.f_lineno}" for one in _users(frame))
 
 
 def frames_of(thread: int) -> list[list[Any]]:
-    """Return the frames of the user's code in which a thread is, the outermost first, for `branches.reason`."""
+    """Return the frames of the user's code on a thread's stack, outermost first, as ``branches.reason`` needs them."""
     found: list[list[Any]] = []
     frame = sys._current_frames().get(thread)
     while frame is not None:
@@ -65,12 +67,15 @@ def _branches_of(filename: str) -> list[branches.Branch]:
 
 
 def codes(frame: FrameType) -> tuple[CodeType, ...]:
-    """Return what must live as long as the frame's spot is remembered."""
+    """Return the code objects that must stay alive as long as the frame's key is in use."""
     return frame.f_code, (frame.f_back or frame).f_code
 
 
 def _users(frame: FrameType) -> Sequence[FrameType]:
-    """Return the frame and its caller as far as they are the user's: a wrapper on one rank must make no difference."""
+    """Return the frame and its caller, or only those of the user's code.
+
+    A library that wraps the call on one rank must make no difference.
+    """
     if not _is_users(frame.f_code.co_filename):
         return []
     caller = frame.f_back

@@ -1,8 +1,9 @@
-"""Describe a call that ranks make together, and make the Mismatch of calls that differ: who does what, and where.
+"""Describe a call that ranks make together, and build the Mismatch for calls that differ.
 
-A rank's place is counted in halves: ``2 n`` is after its n-th call with a group and before the next, ``2 n - 1`` within
-the n-th (a JAX function that runs a new program). A rank that waits at a place has not gone past it, and another rank
-that has is not going to wait there.
+The Mismatch says which rank makes which call, and at which line. A rank's position in the call sequence is counted in
+halves. Position ``2 n`` is after its n-th call with a group and before the next call. Position ``2 n - 1`` is within
+the n-th call (a JAX function that runs a new program). A rank that waits at a position has not gone past it. Another
+rank that has gone past that position will never wait there.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _LINES = "If it is meant that two lines start one call, say lockstep(lines=False
 class Call:
     """A call that all ranks of a group make together.
 
-    ``what`` and ``lines`` describe it, in one line and in full; ``where`` is the user's line that starts it; ``digest``
-    is equal on two ranks if and only if they make the same call. ``details()`` returns more lines, computed only where
+    ``what`` describes it in one line, and ``lines`` in full. ``where`` is the user's line that starts it. ``digest`` is
+    equal on two ranks if and only if they make the same call. ``details()`` returns more lines, and is called only if
     ranks differ.
     """
 
@@ -47,7 +48,7 @@ class Call:
         return self.what + (f" ({self.where})" if self.where else "")
 
     def to_message(self) -> dict[str, Any]:
-        """Return the JSON value that is sent to the other ranks where calls differ."""
+        """Return this call as a JSON value, which is sent to the other ranks if calls differ."""
         lines, details = list(self.lines[:_MOST_LINES]), list(self.details())[:_MOST_LINES]
         return {"what": self.what, "where": self.where, "lines": lines, "details": details, "digest": self.digest}
 
@@ -60,26 +61,32 @@ def make_call(
     key: str = "",
     details: Callable[[], Iterable[str]] = tuple,
 ) -> Call:
-    """Return a call. ``key`` is compared too, and never shown."""
+    """Return a Call with these texts. ``key`` is compared as well, but never shown."""
     listed = tuple(lines)
     return Call(what, where, listed, show(digest(what, key, *listed)), details)
 
 
 def end_of_region(where: str) -> Call:
-    """Return the call that stands for the end of a lockstep block."""
+    """Return the call that represents the end of a lockstep block."""
     return Call("no more calls, the region ends", where, (), _END_OF_REGION)
 
 
 def call_ticket(made: Call | None) -> Ticket:
-    """Return the ticket with which a rank enters an exchange of the world while it is in this call, or about to be."""
+    """Return the ticket with which a rank enters an exchange of the world while it is in this call, or about to make
+    it.
+    """
     return Ticket("lockstep", made.what, made.where) if made else Ticket("lockstep", "a call of long ago", "")
 
 
 def mismatch(number: int, groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> Mismatch:
-    """Return the error for ranks whose ``number``-th calls differ; ``groups`` are ranks with their call's message.
+    """Return the error for ranks whose ``number``-th calls differ.
 
-    Beside the keys of a call, a message has ``step`` (where in its loops a rank makes it), ``deviates`` (that is not as
-    usual) and ``frames`` (where in the program the rank is).
+    ``groups`` are pairs of ranks and the message that describes their call. A message has the keys of
+    ``Call.to_message``, and these:
+
+    - ``step``: the position in the loops at which a rank makes the call.
+    - ``deviates``: whether that position is unusual.
+    - ``frames``: the rank's functions and lines.
     """
     reported, remedy = _difference(groups)
     deviating = [rank for ranks, words in groups for rank in ranks if words["deviates"]]
@@ -117,7 +124,7 @@ def _difference(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> tu
 
 
 def _first_line(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], key: str) -> str:
-    """Return the first line that differs, as each group of ranks has it; "" where none does."""
+    """Return the first line that differs, with its text in each group of ranks; "" if no line differs."""
     for index in range(max(len(words[key]) for _, words in groups)):
         if len({_line(words[key], index) for _, words in groups}) > 1:
             return _each(groups, lambda words, at=index: f"{_line(words[key], at)}{_at(words)}")
@@ -140,7 +147,7 @@ def _at(words: Mapping[str, Any]) -> str:
 def missing_ranks_error(
     rank: int, departures: Sequence[int], *, number: int, made: Call | None, frames: Frames
 ) -> Mismatch:
-    """Return the error of a rank that is in a call, or about to make it, while ``departures`` have ended."""
+    """Return the error of a rank that is in a call, or about to make it, while the ranks ``departures`` have ended."""
     mine = f"call {number}" + (f", {made}" if made else "")
     left = f"{name_ranks(departures)} {'has' if len(departures) == 1 else 'have'} ended after {number - 1} calls"
     begin = f"rank {rank}: lockstep: {left}; rank {rank} is in {mine}"

@@ -1,4 +1,4 @@
-"""Choose the frameworks that lockstep watches: those that are in use."""
+"""Choose the frameworks that lockstep watches: those that this process uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from allranks.gate.lockstep.monitor import Monitor
 
 
 def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None) -> Callable[..., Any]:
-    """Return ``fn`` wrapped: its calls (JAX), or the collectives in them (torch), are compared over ranks."""
+    """Return ``fn`` wrapped so that its calls (JAX), or the collectives in them (torch), are compared over ranks."""
     if _uses_jax():
         import allranks.gate.lockstep.jax as jax_edge
 
@@ -25,7 +25,7 @@ def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeo
 
 @contextmanager
 def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None, unwrapped: bool = False) -> Iterator[None]:
-    """Compare the collectives of this thread in a block; in JAX, with ``unwrapped``, those of every program."""
+    """Compare the collectives of this thread in a block; with ``unwrapped``, every JAX program across processes too."""
     with ExitStack() as stack:
         if _uses_jax():
             import allranks.gate.lockstep.jax as jax_edge

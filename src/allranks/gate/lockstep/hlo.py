@@ -1,4 +1,4 @@
-"""Read the collectives of a compiled program from XLA's text, in the order in which they are scheduled."""
+"""Read the collectives of a compiled program from XLA's text, in the order in which XLA has scheduled them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _LAYOUT = re.compile(r"\{[\d,]*(?::[^{}]*)?\}")
 
 
 def collectives(text: str) -> list[str]:
-    """Return ``all-reduce add f32[4,2] among {{0,1}}`` for every collective of a module.
+    """Return a description of every collective in a module, e.g. ``all-reduce add f32[4,2] among {{0,1}}``.
 
-    ``text`` is as HloPrintOptions.fingerprint() prints it: what a reduction applies stands below it.
+    ``text`` is the module as HloPrintOptions.fingerprint() prints it. There, the operation of a reduction is printed
+    below the reduction.
     """
     lines = iter(text.splitlines())
     return [_describe(line, found, lines) for line in lines if (found := _COLLECTIVE.search(line))]
@@ -32,5 +33,5 @@ def _describe(line: str, found: re.Match[str], below: Iterator[str]) -> str:
 
 
 def _reduction(below: Iterator[str]) -> str:
-    """Return the name of the operation that a reduction applies last."""
+    """Return the name of the operation that a reduction applies last; ``below`` are the lines after the reduction."""
     return next((root[1] for line in below if (root := _ROOT.search(line))), "")

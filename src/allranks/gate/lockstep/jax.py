@@ -1,12 +1,13 @@
-"""Compare programs of JAX across processes: any program before its first run, a wrapped function before every run.
+"""Compare JAX programs across processes: any program before its first run, a wrapped function before every run.
 
-Only the first run of a compiled program passes Python, where it is seen completely (world/guards/jax.py). Later runs
-are made by C++ alone. So a function is wrapped: ``LockstepFunction`` knows by what C++ goes by (the forms of arguments,
-the values of static ones, JAX's settings) which of its programs is going to run, and takes that for the call. It has a
-cache of C++ for itself; so where another program turns up after all, it passes Python, and is compared within the call.
+Only the first run of a compiled program passes through Python, where allranks can see the whole program
+(world/guards/jax.py). C++ makes the later runs. That is why a function is wrapped. ``LockstepFunction`` knows how the
+C++ code selects a program: by shapes and dtypes of arguments, values of static arguments, and JAX's settings. It
+predicts the program and takes it for the call. It has its own C++ cache, so an unexpected program still passes through
+Python, and is compared within the call.
 
-In a JAX version whose internals we do not know, no program is seen. Then a wrapped function is lowered through the
-public API for arguments of a new signature, and compared as it is before compilation.
+In a JAX version whose internals are unknown, no program can be seen. Then a wrapped function is lowered through the
+public API for arguments of a new signature, and compared before compilation.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _Site = tuple[Call, CallSequence, Predictor[Call], "Programs", tuple[CodeType, .
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled program, which must be the same on all its ranks: a call without the line that starts it."""
+    """A compiled program, which must be the same on all its ranks. It is a call without the line that starts it."""
 
     sequence: CallSequence
     name: str
@@ -51,15 +52,15 @@ class Program:
     source: inside.Source | None = field(default=None, compare=False)
 
     def call(self, where: str = "", line: str = "") -> Call:
-        """Return the call of this program from ``where``, which is compared as ``line``."""
+        """Return the call of this program from the line ``where``, which is compared as the text ``line``."""
         details = self.source.lines if self.source else tuple
         return make_call(self.name, where, lines=self.lines, key=f"{self.key} {line}", details=details)
 
 
 class Programs:
-    """The programs that this process runs together with others in one thread: the one that made this object.
+    """The programs that this process runs together with other processes, in the thread that made this object.
 
-    ``current_function`` is the wrapped function that runs now. ``sees_programs`` says whether programs can be seen.
+    ``current_function`` is the wrapped function that is running. ``sees_programs``: whether programs can be seen.
     """
 
     def __init__(self, monitor: Monitor) -> None:
@@ -81,13 +82,15 @@ class Programs:
             _warn_unknown_version()
 
     def follow(self) -> None:
-        """Have every run of a program compared from now on, whether its function is wrapped or not."""
+        """Compare every run of every program across processes from now on, whether its function is wrapped or not."""
         if self.sees_programs and self._programs is None:
             self._programs = WeakKeyDictionary()
             inside.pass_python_always()
 
     def _compare_program(self, program: Any, *arguments: Any) -> None:
-        """Compare a program with those of the other processes before its first run, or before each run (``follow``)."""
+        """Compare a program with those of the other processes before its first run, or before each run after
+        ``follow``.
+        """
         if self._programs is not None and self.current_function is None and get_ident() == self.thread:
             self._call(self._programs, program, arguments)
         elif program not in self._seen or self.current_function is not None:
@@ -113,7 +116,7 @@ class Programs:
             )
 
     def _call(self, programs: WeakKeyDictionary[Any, _Variant], program: Any, arguments: Sequence[Any]) -> None:
-        """Compare a call of a program that no wrapped function runs."""
+        """Compare a run of a program that is not run by a wrapped function."""
         variant = programs.get(program)
         if variant is None:
             members = inside.processes_of(program)
@@ -159,19 +162,19 @@ class Programs:
 
 @functools.cache
 def programs_of(monitor: Monitor) -> Programs:
-    """Return the programs that this process runs together with others, and see them from now on."""
+    """Return the object that compares the programs of this process, and start to compare them."""
     return Programs(monitor)
 
 
 @dataclass(slots=True)
 class _Variant:
-    """One of the programs of a function; its calls, by the lines that start them."""
+    """One of the programs of a function, with its calls by the lines that start them."""
 
     program: Program
     sites: dict[call_sites.FrameKey, _Site] = field(default_factory=dict)
 
     def site(self, frame: FrameType, programs: Programs, *, same_lines: bool = True) -> _Site:
-        """Return the call of this program from a frame's line."""
+        """Return the call of this program from the current line of a frame, with what is needed to make it."""
         frame_key = call_sites.frame_key(frame)
         site = self.sites.get(frame_key)
         if site is None:
@@ -186,8 +189,8 @@ class _Variant:
 class _Unknown:
     """A running call from ``frame`` whose program is not known yet.
 
-    ``values`` returns its arguments, None where they have no names; ``variant`` and ``site`` are set when its program
-    is seen.
+    ``values`` returns its arguments; None if the arguments have no names. ``variant`` and ``site`` are set when the
+    program is seen.
     """
 
     frame: FrameType
@@ -197,10 +200,10 @@ class _Unknown:
 
 
 class LockstepFunction:
-    """A function of JAX of which every call is made by all ranks of its devices, or by none.
+    """A JAX function whose every call must be made by all ranks of its devices.
 
-    ``unknown_call`` is a running call whose program is not known yet; ``unexpected_program`` is a program that ran in a
-    call that was taken for another program's.
+    ``unknown_call`` is a running call whose program is not known yet. ``unexpected_program`` is a program that ran in a
+    call for which another program was predicted.
     """
 
     def __init__(
@@ -267,11 +270,14 @@ class LockstepFunction:
         return getattr(self._fn, name)
 
     def _values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Values | None:
-        """Return the arguments that JAX takes for equal on all ranks; None if this is not what ``jax.jit`` returned."""
+        """Return a function that returns the arguments that JAX assumes to be equal on all ranks.
+
+        Return None if the wrapped function is not a result of ``jax.jit``.
+        """
         return None if self._static is None else functools.partial(signatures.replicated, args, kwargs)
 
     def resolve(self, program: Program, values: Values) -> None:
-        """Take the running call for a call of this program, which is about to run."""
+        """Record that the running call is a call of this program, which is about to run."""
         assert self.unknown_call is not None
         variant = self._variants.get(program) or _Variant(program)
         site = self._site(variant, self.unknown_call.frame)
@@ -280,12 +286,12 @@ class LockstepFunction:
         self.unknown_call.variant, self.unknown_call.site = variant, site
 
     def is_taken_for(self, program: Program) -> bool:
-        """Return whether the running call was taken for a call of this program."""
+        """Return whether the running call was predicted to be a call of this program."""
         variant, last = self._variants.get(program), program.sequence.last_call
         return variant is not None and any(site[0] is last for site in variant.sites.values())
 
     def _variant(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Variant | None:
-        """Return the program that runs for these arguments; None if it is not known."""
+        """Return the program that runs for these arguments; None if that program is not known."""
         found = self._variants_by_key.get(self._forms(args, kwargs))
         if found is None and not self._programs().sees_programs:
             found = _Variant(_lowered(self._programs().monitor, self._fn, args, kwargs))
@@ -304,7 +310,7 @@ class LockstepFunction:
         return site
 
     def _first(self, frame: FrameType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Make a call whose program is not known: it passes Python, and is seen before it runs."""
+        """Make a call whose program is not known: the program passes through Python, and is seen before it runs."""
         programs, unknown = self._programs(), _Unknown(frame, self._values(args, kwargs))
         if get_ident() != programs.thread:
             return self._fn(*args, **kwargs)
@@ -332,7 +338,7 @@ class LockstepFunction:
         return result
 
     def _learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], variant: _Variant) -> None:
-        """Record for which arguments a program runs, and which arguments distinguish it from the others."""
+        """Record for which arguments a program runs, and which arguments distinguish this program from the others."""
         self.unexpected_program = None
         names = (*range(len(args)), *kwargs, signatures.SETTINGS)
         by_form, by_value = (
@@ -355,7 +361,7 @@ def _numbered(what: str, lines: Iterable[str]) -> Iterable[str]:
 
 
 def _lowered(monitor: Monitor, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
-    """Return the program of a function through the public API: for all ranks, and as it is before compilation."""
+    """Return the program of a function, before compilation and for all ranks, through JAX's public API."""
     lower = getattr(fn, "lower", None) or jax.jit(fn).lower  # a function of shard_map has none
     reported = _numbered("argument", map(signatures.describe, jax.tree.leaves((args, kwargs))))
     name = f"jit({getattr(fn, '__name__', type(fn).__name__)})"

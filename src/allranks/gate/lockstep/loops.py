@@ -1,4 +1,4 @@
-"""Read the loops around a line from the source: the variable that counts, and the collection of each loop."""
+"""Read the loops around a line from the source: for each loop its counting variable and its collection."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _UNORDERED = {"set", "frozenset", "list", "tuple", "iter"}
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop in a file, by its line.
+    """A loop in a file, at the line ``line``.
 
-    ``counter`` is the variable that counts ("" for none), ``targets`` are all variables that the loop sets, ``over`` is
-    its collection (``self.grads``), "" where that has no name.
+    ``counter`` is the variable that counts; "" for none. ``targets`` are all variables that the loop sets. ``over`` is
+    the name of its collection, e.g. ``self.grads``; "" if the collection has no name.
     """
 
     line: int
@@ -34,7 +34,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A loop with the lines of its body, and the first line of the function that it is in (0: the module)."""
+    """A loop, the lines of its body, and the first line of the function around it (0: the module)."""
 
     loop: Loop
     first: int
@@ -43,14 +43,14 @@ class _Placed:
 
 
 def around(code: CodeType, line: int) -> Sequence[Loop]:
-    """Return the loops of this code around a line, the outermost first; none where there is no source."""
+    """Return the loops of a code object around a line, outermost first; none if there is no source."""
     function = 0 if code.co_name == "<module>" else code.co_firstlineno
     placed = _loops_of(code.co_filename)
     return [one.loop for one in placed if one.function == function and one.first <= line <= one.last]
 
 
 def loops(source: str) -> list[_Placed]:
-    """Return the loops of a source, by their lines; none if it does not parse."""
+    """Return the loops of a source, with their lines; none if the source does not parse."""
     tree = parse(source)
     return [] if tree is None else list(_walk(tree, function=0))
 
@@ -84,7 +84,9 @@ def _of_for(node: ast.For | ast.comprehension, line: int) -> Loop:
 
 
 def _collection(iterated: ast.expr) -> str:
-    """Return the name of the collection whose elements, keys or values a loop's first variable is."""
+    """Return the name of the collection from which the first variable of a loop is taken (elements, keys or values);
+    else "".
+    """
     if isinstance(iterated, ast.Set):
         return ast.unparse(iterated)
     if isinstance(iterated, ast.Call):
@@ -97,7 +99,7 @@ def _collection(iterated: ast.expr) -> str:
 
 
 def _of_while(node: ast.While) -> Loop:
-    """Return a while loop; its counter is a variable of the condition to which the body adds 1."""
+    """Return the Loop of a ``while``. Its counter is a variable of the condition to which the body adds 1."""
     named = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
     for step in node.body:
         if isinstance(step, ast.AugAssign) and isinstance(step.target, ast.Name) and step.target.id in named:
@@ -106,7 +108,7 @@ def _of_while(node: ast.While) -> Loop:
 
 
 def _counter(target: ast.expr, iterated: ast.expr) -> str:
-    """Return the variable that counts, of ``for target in iterated``."""
+    """Return the variable that counts in ``for target in iterated``; "" for none."""
     if not isinstance(iterated, ast.Call):
         return ""
     called, arguments = ast.unparse(iterated.func).rpartition(".")[2], iterated.args

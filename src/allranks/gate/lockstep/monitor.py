@@ -1,10 +1,13 @@
-"""Monitor all groups of one rank; answer other ranks while the training thread waits in a call and cannot.
+"""Monitor all groups of one rank, and answer other ranks while the training thread waits in a call.
 
-One thread runs while there is a query, or an exchange of the world that this rank has not entered, or a departure. Each
-answer has a thread of its own: it waits for ranks that may wait for another answer of this rank.
+One thread runs while there is a query, a departure, or an exchange of the world that this rank has not entered. Each
+answer has its own thread, because it waits for ranks that may wait for another answer of this rank.
 
-Keys: ``lockstep/left/<rank>`` the places of a rank in its groups when its program ended, unless it left the region with
-all others; ``lockstep/any_left`` is set where there are any.
+Keys in the store:
+
+- ``lockstep/left/<rank>``: the positions of a rank in its groups when its program ended. It is not set if the rank
+  left the region with all others.
+- ``lockstep/any_left``: set if any rank has set such a key.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ _LEFT, _ANY_LEFT = "lockstep/left/", "lockstep/any_left"
 
 
 class Monitor:
-    """The groups of ranks that this rank makes calls with."""
+    """The groups of ranks with which this rank makes calls, and the thread that watches them."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -73,7 +76,7 @@ class Monitor:
         atexit.register(self._report_departure)
 
     def sequence(self, members: Sequence[int]) -> CallSequence:
-        """Return the sequence of these ranks, of which this is one."""
+        """Return the call sequence of the group with these member ranks; this rank must be a member."""
         key = tuple(members)
         sequence = self.sequences.get(key)  # one operation each: the listening thread may be here, too
         if sequence is None:
@@ -89,14 +92,14 @@ class Monitor:
         sequence.compares_values = self.check != "calls"
 
     def side_sequence(self, members: Sequence[int], group: str) -> CallSequence:
-        """Return the sequence of the calls that other threads than the one that trains make with a group."""
+        """Return the sequence of the calls that threads other than the training thread make with a group."""
         key = (group, *members)
         return self.sequences.get(key) or self.sequences.setdefault(
             key, CallSequence(self.world, members, side_label=f"in other threads, {group}")
         )
 
     def _position(self) -> Position:
-        """Return the position of the training thread in the program's loops."""
+        """Return the position of the training thread in the program's loops; an empty one if loops are not compared."""
         thread = self._program_exchanges.training_thread
         return position.read(thread) if self.check in _LOOPS and thread else Position()
 
@@ -111,7 +114,10 @@ class Monitor:
         return call_sites.frames_of(thread) if thread else []
 
     def _departure(self, error: RankDied, number: int, call: Call) -> AllranksError:
-        """Return the error that explains why ranks have ended for which this one waits: their programs are over."""
+        """Return the error that explains why ranks for which this rank waits have ended.
+
+        Return a Mismatch if their programs ended without an error, else ``error``.
+        """
         try:
             for rank in error.ranks:
                 self.world.store.wait(f"{_LEFT}{rank}", _MOMENT)
@@ -120,12 +126,12 @@ class Monitor:
         return missing_ranks_error(self.world.rank, error.ranks, number=number, made=call, frames=self._frames())
 
     def _check_transfers(self) -> None:
-        """Raise Mismatch if this rank received something else than another one sent."""
+        """Raise Mismatch if this rank has received data that differ from what the sender sent."""
         if error := self.transfers.read_announcements():
             raise error
 
     def set_check(self, check: Check) -> None:
-        """Compare this beside calls, from now on."""
+        """Set what is compared beside calls from now on."""
         self.check = check
         for sequence in self._all():
             self._prepare(sequence)
@@ -139,7 +145,7 @@ class Monitor:
         return threading.get_ident() == self._program_exchanges.training_thread
 
     def leave(self, where: str, timeout: float | None) -> None:
-        """Return when all ranks leave, after as many calls in every group; **every rank must leave**."""
+        """Wait until all ranks leave the block, after equally many calls in every group; **every rank must leave**."""
         elsewhere = {
             sequence.name: (sequence.place, sequence.members)
             for sequence in self._all()
@@ -149,7 +155,7 @@ class Monitor:
         self._ended = self._places()
 
     def explain(self, error: Exception) -> None:
-        """Raise the Mismatch that caused an error in a collective, if one is known, or is found in a moment."""
+        """Raise the Mismatch that caused an error in a collective, if one is known or is found within a moment."""
         answers = any(answer.is_alive() for answer in self._answers)
         if self._queries or self._awaited_exchanges or answers or self._departures:
             self._error_found.wait(_MOMENT)
@@ -159,7 +165,7 @@ class Monitor:
                 raise sequence.pending_error from error
 
     def _report_departure(self) -> None:
-        """Report that this rank has ended in order and makes no more calls, unless all ranks left together."""
+        """Report that this rank has ended without an error and makes no more calls, unless all ranks left together."""
         places = self._places()
         if places == self._ended or agent.load().has_failed():
             return
@@ -172,9 +178,9 @@ class Monitor:
         return {sequence.name: sequence.place for sequence in self._all() if sequence.place}
 
     def _report_places(self) -> None:
-        """Report this rank's places, once, to the ranks for which it waits in an exchange of the world.
+        """Report this rank's positions, once, to the ranks for which it waits in an exchange of the world.
 
-        Groups without a predicted call are left out: no rank can have gone on there without an agreement.
+        Groups without a predicted call are left out: no rank can have continued in such a group without an agreement.
         """
         if self._reported_at == self._program_exchanges.count:
             return
@@ -185,7 +191,7 @@ class Monitor:
             self.world.listener.wake()
 
     def _scan(self) -> None:
-        """Look for queries to this rank and for departures; in the thread that the wake-up key wakes."""
+        """Look for queries to this rank and for departures. The thread that waits for the wake-up key runs this."""
         store, world_exchange = self.world.store, self._program_exchanges.count + 1
         while members := store.get(f"{group_key(self.world.rank)}{self._groups_read}"):
             self.sequence(loads(members))
@@ -236,8 +242,8 @@ class Monitor:
     def _answer(self, sequence: CallSequence, number: int, world_exchange: int, within: CallSequence) -> None:
         """Answer a query of a group.
 
-        If all ranks have to go to an exchange of the world because of it, and the training thread is in a call of the
-        group ``within`` instead, enter that exchange for it.
+        The answer may show that all ranks have to enter an exchange of the world. If the training thread is in a call
+        of the group ``within`` instead, this thread enters the exchange in its place.
         """
         target = sequence.answer(number, world_exchange)
         if target > world_exchange:
@@ -255,7 +261,9 @@ class Monitor:
             self._awaited_exchanges.pop(world_exchange, None)
 
     def _substitute(self, world_exchange: int, sequence: CallSequence, made: Ticket) -> None:
-        """Enter an exchange of the world for the training thread, which is in a call, and keep the error that comes."""
+        """Enter an exchange of the world in place of the training thread, which is in a call; store the error that
+        results.
+        """
         error = self._program_exchanges.substitute(world_exchange, made, self.world.timeout)
         if error is not None:
             sequence.set_error(error)
@@ -281,13 +289,15 @@ class Monitor:
         self._answers.append(_thread(answer, *arguments))
 
     def _end(self, error: Mismatch) -> None:
-        """End the job: the training thread waits in a call, and cannot raise the error."""
+        """End the job with this error. The training thread waits in a call, and so cannot raise the error."""
         sequence = self.sequence(self._everybody)
         sequence.set_error(error)
         self._end_unless_raised(sequence, _GRACE_OF_TRANSFERS)
 
     def _end_unless_raised(self, sequence: CallSequence, grace: float | None = None) -> None:
-        """Raise the error in this thread, which ends the job, unless the training thread or another rank raised it."""
+        """Raise the stored error in this thread, which ends the job, unless the training thread or another rank raised
+        it.
+        """
         if sequence.pending_error is None:
             return
         self._error_found.set()
@@ -299,7 +309,7 @@ class Monitor:
         return list(self.sequences.values())
 
     def _seen_twice(self, what: object, seen: bool) -> bool:
-        """Return whether something is seen now, and was seen at the check before."""
+        """Return whether ``what`` is seen now and was seen at the check before; ``seen`` is whether it is seen now."""
         before = what in self._seen
         (self._seen.add if seen else self._seen.discard)(what)
         return seen and before

@@ -1,9 +1,9 @@
-"""Compare the reports of the ranks of a group: they agree, diverge, or have to go to an exchange of the world.
+"""Compare the reports of the ranks of a group. The outcomes are:
 
-all ranks at one place, with one call, loops alike   Agreed        they make the call
-one is in an exchange of the world instead           GoToExchange  all of them go to that exchange
-places or calls differ                               Divergence    they send each other their calls, and raise
-loops, or calls in other groups, differ              a Mismatch, raised at once
+- ``Agreed``: all ranks have the same position, call and loops. They make the call.
+- ``GoToExchange``: a rank is in an exchange of the world instead. All ranks go to that exchange.
+- ``Divergence``: positions or calls differ. The ranks send each other their calls, and raise.
+- a Mismatch, raised at once: loops, or calls in other groups, differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEVER = 1 << 60
 
 
 class CallRate(NamedTuple):
-    """How fast one rank makes calls: seconds and calls since the last agreement, and how many seconds that took."""
+    """How fast one rank makes calls: the seconds and the calls since the last agreement, and the seconds it took."""
 
     seconds: float
     calls: float
@@ -42,12 +42,16 @@ class CallRate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What a rank reports.
+    """What a rank reports to its group.
 
-    ``place`` (calls.py); ``form``, the digest of its call ("" if it only answers); ``elsewhere``, its places in other
-    groups with their ranks; ``world_exchange``, the one that it is in instead (0: none); ``loops``: their advance since
-    all ranks agreed, their counts and strides (steps.py); ``labels``, the elements at which loops are; ``values``, the
-    arguments of the call; ``rate``, how fast it makes calls.
+    - ``place``: its position in the call sequence (calls.py).
+    - ``form``: the digest of its call; "" if the rank only answers.
+    - ``elsewhere``: its positions in other groups, with the ranks of these groups.
+    - ``world_exchange``: the exchange of the world in which the rank is instead (0: none).
+    - ``loops``: how far its loops have advanced since all ranks agreed, their counts and strides (steps.py).
+    - ``labels``: the elements at which its loops are.
+    - ``values``: the arguments of the call.
+    - ``rate``: how fast the rank makes calls.
     """
 
     place: int
@@ -62,9 +66,9 @@ class RankReport:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """All ranks are about to make the same call.
+    """The outcome that all ranks are about to make the same call.
 
-    ``unequal`` are the loops whose counts differ over ranks; ``calls`` is how many calls they make until the next
+    ``unequal`` are the loops whose counts differ over ranks. ``calls`` is how many calls the ranks make until the next
     check.
     """
 
@@ -77,7 +81,7 @@ class Agreed:
 
 @dataclass(frozen=True, slots=True)
 class GoToExchange:
-    """All ranks have to go to this exchange of the world, where others wait."""
+    """The outcome that all ranks have to go to this exchange of the world, in which other ranks wait."""
 
     world_exchange: int
 
@@ -87,7 +91,10 @@ class GoToExchange:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The calls of this number differ; ``groups`` agree among themselves, by position in the group."""
+    """The outcome that the calls with this number differ.
+
+    Each of ``groups`` holds the ranks with equal calls, as positions in the group's list of members.
+    """
 
     number: int
     groups: Sequence[Sequence[int]]
@@ -100,14 +107,17 @@ Outcome = Agreed | GoToExchange | Divergence
 
 
 def outcome_of(value: Value) -> Outcome:
-    """Return the outcome whose ``value()`` travelled."""
+    """Return the Outcome that was sent as ``value``, the result of its method ``value()``."""
     if isinstance(value, dict):
         return Agreed(**value)
     return GoToExchange(value) if isinstance(value, int) else Divergence(*value)
 
 
 def compare(reports: Sequence[RankReport], members: Sequence[int]) -> Outcome:
-    """Compare the reports of the ranks of a group. Raises Mismatch where only loops or calls of other groups differ."""
+    """Compare the reports of the ranks of a group, and return the outcome.
+
+    Raises Mismatch if only loops, values or the calls of other groups differ.
+    """
     if world_exchange := max(one.world_exchange for one in reports):
         return GoToExchange(world_exchange)
     groups = by_claim((position, (one.place, one.form)) for position, one in enumerate(reports))
@@ -144,7 +154,7 @@ def _compare_labels(
 
 
 def _compare_ends(places: Sequence[Mapping[str, Any]]) -> None:
-    """Raise Mismatch if ranks leave that have not made equally many calls with one of their groups."""
+    """Raise Mismatch if ranks leave the block after different numbers of calls with one of their groups."""
     groups = {name: members for reports in places for name, (_, members) in reports.items()}
     for name, members in groups.items():
         made = by_claim((rank, places[rank].get(name, (0,))[0] // 2) for rank in members)

@@ -1,4 +1,4 @@
-"""Read where the training thread is in its loops, from the running frames of the user's code."""
+"""Read the position of the training thread in its loops, from the running frames of the user's code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Named = Sequence[tuple[str, Loop]]
 
 
 def read(thread: int) -> Position:
-    """Return the loop counts of a thread, which must be this one or wait."""
+    """Return the loop counts of a thread. The thread must be the calling one, or wait."""
     found: list[tuple[str, int]] = []
     for frame, named in _frames(thread):
         variables = frame.f_locals
@@ -39,9 +39,10 @@ def read(thread: int) -> Position:
 
 
 def labels(thread: int, *, all_collections: bool) -> list[Label]:
-    """Return the elements at which the loops of a thread are, which must be this one or wait.
+    """Return the elements at which the loops of a thread are. The thread must be the calling one, or wait.
 
-    Only loops over sets and dicts of strings; with ``all_collections`` over any collection, of parameters too.
+    Only loops over sets, and over dicts of strings, are read. With ``all_collections``, loops over any collection are,
+    including collections of parameters.
     """
     found = []
     for frame, named in _frames(thread):
@@ -58,14 +59,14 @@ def labels(thread: int, *, all_collections: bool) -> list[Label]:
 
 
 def _element(collection: Any, value: Any, all_collections: bool) -> str:
-    """Return a name of an element that is the same on every rank; for a value of a dict that of its key."""
+    """Return a name of an element that is the same on every rank; for a value of a dict possibly the name of its key."""
     if isinstance(collection, Mapping) and not _label(value, all_collections):
         value = next((key for key, one in collection.items() if one is value), None)
     return _label(value, all_collections)
 
 
 def _label(value: Any, all_collections: bool) -> str:
-    """Return a name of an element that is the same on every rank; "" for none."""
+    """Return a name of a value that is the same on every rank; "" if there is none."""
     if isinstance(value, str | bytes | Enum):
         return repr(value)
     found = (label(value) for label in label_hooks) if all_collections else ()
@@ -88,7 +89,7 @@ def _collection(loop: Loop, frame: FrameType) -> Any:
 
 
 def _frames(thread: int) -> Iterator[tuple[FrameType, _Named]]:
-    """Yield the frames of the user's code in which a thread is in loops, the innermost first, with these loops."""
+    """Yield the frames of the user's code in which a thread is in loops, innermost first, each with these loops."""
     frame = sys._getframe(2) if thread == get_ident() else sys._current_frames().get(thread)
     while frame is not None:
         code = frame.f_code

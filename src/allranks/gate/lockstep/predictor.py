@@ -1,14 +1,14 @@
-"""Predict the next call of a group of ranks from its past calls: why ranks need no message for a predicted call.
+"""Predict the next call of a group of ranks from its past calls, so that a predicted call needs no message.
 
-All ranks of a group predict the next call by one rule from the calls that all of them have made: so all predict the
-same call. A rank that is about to make the predicted call makes it at once. A rank that is about to make another call
-agrees with the others first (sequence.py). Of two ranks that diverge, at most one makes the predicted call: the other
-one comes to agree before it makes its call, and the divergence is found. So no two ranks ever make different calls with
-each other, however the loop branches; a good rule only makes agreements rare.
+All ranks of a group apply one rule to the calls that all of them have made. So all ranks predict the same call. A rank
+that is about to make the predicted call makes it at once. A rank that is about to make another call first agrees with
+the other ranks (sequence.py). If two ranks diverge, at most one makes the predicted call. The other one asks for an
+agreement before it makes its call, and the divergence is found. So two ranks never make different calls with each
+other, however the loop branches. A good rule only makes agreements rare.
 
-The rule: after a call that was not predicted, find the place in the past that is most like now, and predict that the
-calls after it come again, in a cycle. A loop is predicted from its third iteration on at the latest; an irregular loop
-costs an agreement or two where it changes.
+The rule: after a call that was not predicted, find the position in the past that is most similar to the present.
+Predict that the calls after it repeat, in a cycle. A loop is predicted from its third iteration at the latest. An
+irregular loop costs an agreement or two at each change.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _MEMORY, _LIKENESS = 8192, 64
 
 
 class Predictor(Generic[T]):
-    """The calls of one group so far, and the predicted next one. Calls are compared by identity.
+    """The past calls of one group, and the predicted next call. Calls are compared by identity.
 
-    ``count`` is how many calls were made, ``expected`` the predicted call, None where there is no prediction.
+    ``count`` is how many calls were made. ``expected`` is the predicted call; None if there is no prediction.
     """
 
     __slots__ = ("_learnt", "_next", "_past", "_round", "count", "expected")
@@ -45,14 +45,14 @@ class Predictor(Generic[T]):
         self.expected = self._next()
 
     def learn(self, call: T) -> None:
-        """Count a call as made that was not predicted, on which all ranks have agreed."""
+        """Count a call as made that was not predicted, and on which all ranks have agreed."""
         self._remember()
         self._past.append(call)
         self.count += 1
         self._predict(_like_of_now(self._past))
 
     def undo(self) -> None:
-        """Uncount the last call, which failed; no call is predicted next."""
+        """Remove the last call, which failed, from the count. After this, no call is predicted."""
         if self.count > self._learnt:
             self.count -= 1
             self._remember()
@@ -62,13 +62,13 @@ class Predictor(Generic[T]):
         self._predict(None)
 
     def call(self, number: int) -> T | None:
-        """Return the call of this number, 1 for the first; None for one that is forgotten or was not made."""
+        """Return the call with this number (the first is 1); None if it was not made, or is not stored any more."""
         if self._learnt < number <= self.count:
             return self._round[(number - self._learnt - 1) % len(self._round)]
         return self._past[-1] if number == self._learnt and self._past else None
 
     def _predict(self, place: int | None) -> None:
-        """Predict the calls that came after a place in the past, to its end, and then these again."""
+        """Predict a cycle: the calls from after this position in the past up to the present. None: predict nothing."""
         self._learnt = self.count
         self._round = () if place is None else self._past[place + 1 :]
         if self._round:
@@ -76,7 +76,7 @@ class Predictor(Generic[T]):
         self.expected = self._next() if self._round else None
 
     def _remember(self) -> None:
-        """Append the last of the calls that came as predicted to the past."""
+        """Append those calls to the past that were made as predicted; keep only the newest ones."""
         went = self.count - self._learnt
         first = max(0, went - _MEMORY // 2)
         self._past.extend(self._round[i % len(self._round)] for i in range(first, went))
@@ -84,9 +84,10 @@ class Predictor(Generic[T]):
 
 
 def _like_of_now(past: Sequence[T]) -> int | None:
-    """Return the place before the last at which the same call ends the longest run of the same calls.
+    """Return the position in the past that is most similar to the present; None if the last call is new.
 
-    Of several the earliest: in a long run of one call it is the one from which the run goes on longest.
+    It is an earlier position of the last call, at which the longest run of the same calls ends. Of several equal runs
+    it is the earliest: in a long run of one call, that one leaves the longest cycle.
     """
     last = len(past) - 1
     best, found = 0, None

@@ -1,16 +1,19 @@
-"""Check that one group of ranks makes the same calls: predicted calls go on at once, others need an agreement first.
+"""Check that one group of ranks makes the same calls: a predicted call is made at once, others need an agreement first.
 
-To agree, the ranks enter an exchange (world/exchange.py), the k-th of this group. The others enter it too, because the
-call is unpredicted for all of them, or they have diverged already. A rank that diverged with a predicted call waits in
-that call and cannot come. Therefore a rank that waits posts a query after a moment, with its place, and wakes the
-others. The monitor of a rank that is past that place, or in an exchange of the world instead (world_order.py,
+To agree, the ranks enter an exchange (world/exchange.py), the k-th of this group. Ranks enter it because the call is
+unpredicted for all of them, or because they have diverged already. A rank that diverged with a predicted call waits in
+that call and cannot enter. Therefore a waiting rank posts a query after a moment, with its position, and wakes the
+other ranks. The monitor of a rank that is past that position, or in an exchange of the world instead (world_order.py,
 monitor.py), enters the exchange for its training thread. So the waiting ranks learn at once what that rank does
-instead. Where it is in an exchange of the world, all ranks that wait go to that exchange with the call that they were
-about to make: they all get its outcome, a Mismatch.
+instead. If it is in an exchange of the world, all waiting ranks go to that exchange, with the call that they were about
+to make. All of them get its outcome, a Mismatch.
 
-Keys, below ``lockstep/<group>/``: ``x/...`` the exchanges, ``open/<k>/<i>`` the queries, ``i`` from 0 on: one for all
-ranks at one place. Below those of an exchange of the world, ``lockstep/<group>/<i>``: the places of ranks that wait
-there. ``lockstep/group/<rank>/<i>``: the groups of a rank that it may not know.
+Keys in the store:
+
+- ``lockstep/<group>/x/...``: the exchanges.
+- ``lockstep/<group>/open/<k>/<i>``: the queries; one ``i``, from 0 on, for all ranks at one position.
+- ``lockstep/<group>/<i>``, below an exchange of the world: the positions of the ranks that wait in it.
+- ``lockstep/group/<rank>/<i>``: the groups of a rank that it may not know.
 """
 
 from __future__ import annotations
@@ -45,22 +48,26 @@ _LONGEST_NAME = 40
 
 
 def _name_of(members: Sequence[int]) -> str:
-    """Return ``ranks 0-3``; of a group whose list is long, its size and a digest that makes the name unique."""
+    """Return a name of a group, e.g. ``ranks 0-3``. For a long list of ranks, it is the size and a digest."""
     name = name_ranks(members)
     return name if len(name) <= _LONGEST_NAME else f"{len(members)} ranks {show(digest(name))[:8]}"
 
 
 def group_key(rank: int) -> str:
-    """Return the prefix of the keys that announce its groups to a rank."""
+    """Return the prefix of the keys that announce to a rank its groups."""
     return f"lockstep/group/{rank}/"
 
 
 class CallSequence:
-    """One rank's side. ``predictor`` and ``inside`` are for the thread that trains; ``agree`` also for the monitor's.
+    """The calls of one group on this rank.
 
-    ``inside`` says that the rank is within its last call, ``executing()`` that nothing in that call is left to agree
-    on. ``known`` are the calls by digest, so that equal ones are one object. ``side_label`` names the calls of other
-    threads than the one that trains: they have no order with exchanges of the world and calls of other groups.
+    Only the training thread uses ``predictor`` and ``inside``; the monitor's threads may call ``agree`` too.
+
+    - ``inside``: the rank is within its last call.
+    - ``executing()``: nothing in that call is left to agree on.
+    - ``known``: the calls by digest, so that equal calls are one object.
+    - ``side_label``: names the calls of threads other than the training thread. These calls have no order relative to
+      exchanges of the world and calls of other groups.
     """
 
     def __init__(
@@ -114,11 +121,11 @@ class CallSequence:
 
     @property
     def place(self) -> int:
-        """This rank's progress in halves of a call (calls.py)."""
+        """This rank's position in the call sequence, in halves of a call (calls.py)."""
         return 2 * self.predictor.count - self.inside
 
     def canonical(self, call: Call) -> Call:
-        """Return the one object that stands for all calls that are equal to this one."""
+        """Return the one object that represents all calls that are equal to this call."""
         return self.known.setdefault(call.digest, call)
 
     def enter(
@@ -129,10 +136,10 @@ class CallSequence:
         inside: bool = False,
         values: Values = list,
     ) -> None:
-        """Make ``call`` the next call of this group; it must be ``canonical``.
+        """Make ``call`` the next call of this group; it must be a result of ``canonical``.
 
-        The ranks agree on it first, unless it was predicted, the program's loops are where they were predicted to be,
-        and no check is due. ``values()`` returns the arguments that must be equal on all ranks.
+        The ranks agree on the call first, unless it was predicted, the program's loops are where they were predicted to
+        be, and no check is due. ``values()`` returns the arguments that must be equal on all ranks.
         """
         number, steps, now = self.predictor.count, self.steps, self.position()
         predicted, due = self.predictor.expected is call, number == steps.due
@@ -162,11 +169,14 @@ class CallSequence:
         labels: Sequence[Label] = (),
         values: Sequence[Label] = (),
     ) -> None:
-        """Return when all ranks of the group are at this place with this call; **every rank of the group must call**.
+        """Wait until all ranks of the group have this position and this call; **every rank of the group must call**.
 
-        ``elsewhere`` has the places in other groups, by name, with their ranks: compared too. ``now`` is the position
-        of the loops around the call, ``labels`` the elements at which they are, ``values`` the arguments of the call.
-        Raises, on every rank, Mismatch saying who does what, BarrierTimeout, or RankDied.
+        - ``elsewhere``: the positions in other groups, by name, with the ranks of these groups; compared too.
+        - ``now``: the position of the loops around the call.
+        - ``labels``: the elements at which these loops are.
+        - ``values``: the arguments of the call.
+
+        Raises on every rank: Mismatch, which says which rank does what; BarrierTimeout; or RankDied.
         """
         main_rank_section.refuse(call.what)
         self.check_transfers()
@@ -195,7 +205,9 @@ class CallSequence:
                     progress.leave(before)
 
     def query(self, number: int) -> Query | None:
-        """Return the query of the ranks that wait in an exchange of this group; None if no rank waits."""
+        """Return the merged query of the ranks that wait in the exchange ``number`` of this group; None if no rank
+        waits.
+        """
         reported = map(loads, self._queries(number))
         return merge_queries((one["places"], one["world_exchanges"]) for one in reported)
 
@@ -207,7 +219,7 @@ class CallSequence:
             yield text
 
     def is_past(self, places: Mapping[str, int]) -> bool:
-        """Return whether this rank is past the place of this group in ``places`` (False where that has none)."""
+        """Return whether this rank is past the position of this group in ``places``; False if ``places`` has none."""
         place = places.get(self.name)
         if place is None:
             return False
@@ -215,7 +227,7 @@ class CallSequence:
 
     @property
     def last_call(self) -> Call | None:
-        """The call that this rank made last, None for none."""
+        """The call that this rank made last; None if it has made none."""
         return self.predictor.call(self.predictor.count)
 
     def last(self) -> Ticket:
@@ -223,10 +235,12 @@ class CallSequence:
         return call_ticket(self.last_call)
 
     def answer(self, number: int, world_exchange: int) -> int:
-        """Come to an exchange for the training thread, which is past the place of the others, or in ``world_exchange``.
+        """Enter the exchange ``number`` for the training thread, and return the world's exchange that all ranks must
+        enter, or 0.
 
-        Returns the number of the world's exchange to which all ranks have to go because of it, or 0. Keeps the error
-        that comes of it. Does nothing if the training thread has come meanwhile. For the monitor's threads.
+        The training thread is past the position of the other ranks, or in the exchange ``world_exchange``. An error is
+        stored, to be raised later. Does nothing if the training thread has entered meanwhile. Only the monitor's
+        threads may call this.
         """
         with self._lock:
             if self.pending_error is None and self._exchanger.count < number:
@@ -237,9 +251,10 @@ class CallSequence:
         return 0
 
     def report_place(self) -> bool:
-        """Report this rank's place in the exchange of the world in which it waits; return whether it did.
+        """Report this rank's position in the exchange of the world in which it waits; return whether it was reported.
 
-        It does not where a rank that is no farther has reported. For the thread that waits there.
+        It is not reported if a rank with the same or an earlier position has reported. The thread that waits in the
+        exchange must call this.
         """
         world_exchanges = self._world.program_exchanges
         for i in count():
@@ -249,17 +264,19 @@ class CallSequence:
         raise AssertionError
 
     def reported_place(self, world_exchange: int) -> int | None:
-        """Return the first place in this group that ranks which wait in an exchange of the world have reported."""
+        """Return the earliest position in this group that ranks have reported in an exchange of the world; None for
+        none.
+        """
         reported = (self._world.program_exchanges.read(world_exchange, f"{self._prefix}{i}") for i in count())
         return min((one[1] for one in iter(lambda: next(reported), None)), default=None)
 
     def started_call(self, reported: int) -> Ticket | None:
-        """Return the call that this rank has started and a rank at the ``reported`` place has not; None if none."""
+        """Return the call that this rank has started, but a rank at the ``reported`` position has not; else None."""
         number = reported // 2 + 1
         return call_ticket(self.predictor.call(number)) if is_past_call(self.place, reported) else None
 
     def set_error(self, pending_error: AllranksError) -> None:
-        """Have the training thread raise this error when the ranks agree next, unless it has one to raise."""
+        """Store an error for the training thread to raise at the next agreement, unless an error is stored already."""
         with self._lock:
             self.pending_error = self.pending_error or pending_error
 
@@ -278,9 +295,9 @@ class CallSequence:
         world_exchange: int = 0,
         steps: Sequence[Any] = ({}, (), (), (0.0, 0, 0.0)),
     ) -> int:
-        """Compare this rank's report with those of the group; raise Mismatch where they differ.
+        """Compare this rank's report with the reports of the group; raise Mismatch if they differ.
 
-        Returns the number of the world's exchange to which a rank without a ``call`` has to go, or 0.
+        Returns the number of the world's exchange that a rank without a ``call`` must enter, or 0.
         """
         limit = self._world.timeout if timeout is None else timeout
         entry = Ticket("lockstep", self.name, call.where if call else "")
@@ -314,7 +331,9 @@ class CallSequence:
         return compare([RankReport(*value) for value in values], self.members).value()
 
     def _raise_divergence(self, call: Call | None, place: int, found: Divergence, *, timeout: float) -> None:
-        """Raise, on every rank, what differs; the first rank of each group of equal ranks sends its call."""
+        """Raise, on every rank, the error that says what differs. The first rank of each group of equal ranks sends its
+        call.
+        """
         number, groups = found.number, found.groups
         ranks = [[self.members[position] for position in positions] for positions in groups]
         leads = any(group[0] == self._world.rank for group in ranks)
@@ -343,7 +362,10 @@ class CallSequence:
         return call.to_message() if call else unknown
 
     def _post_query(self) -> None:
-        """Post a query, since no rank has come for a moment, unless another rank posted the same; wake the others."""
+        """Post a query, because ranks have not entered the exchange for a moment, and wake the other ranks.
+
+        Post none if another rank has posted the same.
+        """
         if self._mine or not self._places:
             return
         world_exchanges = self._world.program_exchanges.program_count
@@ -359,7 +381,7 @@ class CallSequence:
                 break
 
     def _announce_group(self) -> None:
-        """Announce the group to its ranks at the first query in it: they may not know it yet."""
+        """Announce the group to its ranks at the first query in it, because some ranks may not know the group yet."""
         if self._exchanger.count > 1 or len(self.members) == self._world.size or self.side_label:
             return
         mine = dumps(list(self.members))

@@ -1,15 +1,19 @@
 """Compare how far loops advance from call to call: a rank that skipped a step has advanced farther.
 
 Ranks that skip different steps make the same calls: only the loops around the calls differ. So a rank predicts the
-advance of its loops at the next call, by the rule by which it predicts the call (predictor.py). Where the advance is as
-predicted, it makes the call at once. Where not, the ranks agree first, as for a call that was not predicted: if all
-ranks skipped the same step, they all come and agree; if not, the others have gone on.
+advance of its loops at the next call, by the rule by which it predicts the call (predictor.py). If the advance is as
+predicted, it makes the call at once. If not, the ranks agree first, as for a call that was not predicted. If all ranks
+skipped the same step, all of them enter the agreement. If not, the other ranks have continued.
 
-A loop may count something rank-local (the samples of one rank's stream, of which it drops some; attempts), and then
-nothing is wrong. So a loop is compared only while it counts steps that the ranks share: its count was equal wherever
-all ranks agreed; it advances by one increment, or by another one on which they agreed; and a rank that skipped
-something has advanced by a multiple of the increment. The outermost loop may start again, at different times on
-different ranks: nothing around it counts, so this is not compared.
+A loop may count something rank-local, such as attempts, or the samples of one rank's stream of which it drops some.
+Then a difference is no error. So a loop is compared only while it counts steps that the ranks share:
+
+- Its count was equal at every agreement of all ranks.
+- It advances by one increment, or by another increment on which the ranks agreed.
+- A rank that skipped something has advanced by a multiple of the increment.
+
+The outermost loop may start again at different times on different ranks. Nothing around it counts, so this is not
+compared.
 """
 
 from __future__ import annotations
@@ -35,18 +39,22 @@ _MOST_ASKED = 32
 
 
 class Position(NamedTuple):
-    """The counts of the loops around a call."""
+    """The counts of the loops around a call, outermost first."""
 
     loops: Counts = ()
 
     def since(self, before: Position) -> Position:
-        """Return the advance of all loops since ``before``; without loops where the outermost one has started again."""
+        """Return the advance of all loops since ``before``; without loops if the outermost loop has started again."""
         loops = _difference(self.loops, before.loops)
         return Position(() if loops and loops[0][1] < 0 else loops)
 
 
 class Label(NamedTuple):
-    """The element at which a loop is: the loop, a description of the element, a digest of all elements in no order."""
+    """The element at which a loop is.
+
+    ``loop`` is the loop, ``element`` a description of the element, and ``elements`` an order-free digest of all
+    elements.
+    """
 
     loop: str
     element: str
@@ -54,9 +62,9 @@ class Label(NamedTuple):
 
 
 def compare_labels(reported: Iterable[tuple[int, Iterable[Label]]]) -> tuple[str, dict[str, list[int]]] | None:
-    """Return a loop over equal elements in which ranks are at different ones, and the ranks by element.
+    """Return a loop over equal elements in which ranks are at different elements, and the ranks by element.
 
-    None if there is none. Ranks that go through different elements are not compared.
+    None if there is no such loop. Ranks that iterate over different elements are not compared.
     """
     ranks: dict[tuple[str, str], dict[str, list[int]]] = {}
     for (loop, element, elements), those in by_claim(
@@ -72,12 +80,13 @@ def _difference(now: Counts, before: Counts) -> Counts:
 
 
 class Steps:
-    """The positions of one group's calls on this rank.
+    """The positions, in the program's loops, of one group's calls on this rank.
 
-    ``due`` is how many calls are made before the next one that is looked at, though it was foretold; ``agreed`` the
-    position where all ranks agreed last, None where loops cannot be compared with it any more. With
-    ``checks_every_call`` every call is due. ``unshared`` are the loops that were not equally far on all ranks where all
-    asked.
+    - ``due``: the number of calls before the next call that is checked even if it was predicted.
+    - ``agreed``: the position of the last agreement of all ranks; None if loops cannot be compared with it any more.
+    - ``last``: the last recorded position.
+    - ``checks_every_call``: every call is due.
+    - ``unshared``: the loops whose counts differed between ranks at an agreement.
     """
 
     __slots__ = (
@@ -107,11 +116,11 @@ class Steps:
 
     @property
     def expected(self) -> Position | None:
-        """The predicted advance at the next call that is checked."""
+        """The predicted advance at the next call that is checked; None if there is no prediction."""
         return self._predictor.expected or self._before
 
     def since(self, now: Position) -> Position:
-        """Return the advance at a call; the expected advance where the outermost loop has started again."""
+        """Return the advance at a call; the expected advance if the outermost loop has started again."""
         if self._compared is None or self._compared[0] is not now:
             found, expected = now.since(self.last or now), self.expected
             if expected and not found.loops:
@@ -127,13 +136,17 @@ class Steps:
         return self.expected is not None and not any(found)
 
     def deviation(self, now: Position) -> str:
-        """Return ``k = 3 in the loop at train.py:8, without a call at k = 2`` for a call with an unexpected advance."""
+        """Return a description of an unexpected advance at a call; "" if the advance is as expected.
+
+        For example: ``k = 3 in the loop at train.py:8, without a call at k = 2``.
+        """
         return next((_unusual(*one, dict(now.loops)) for one in self._deviations(now)), "")
 
     def _deviations(self, now: Position) -> list[tuple[Key, int, int]]:
-        """Return the loops that have not advanced as predicted, the outermost first: their advance, and the usual one.
+        """Return the loops that have not advanced as predicted, outermost first: (loop, its advance, the usual
+        advance).
 
-        Empty where a loop around them has advanced as predicted: the loops within it have started again.
+        Empty if a loop around them has advanced as predicted: then the loops within that loop have started again.
         """
         since, expected = self.since(now), self.expected
         if expected is None or since is expected:
@@ -147,14 +160,15 @@ class Steps:
         return found
 
     def _is_multiple_of_increment(self, key: Key, by: int) -> bool:
-        """Return whether this is a multiple of the increment of a loop that the ranks share."""
+        """Return whether ``by`` is a multiple of the increment of this loop, and the ranks share the loop."""
         increment = self._increments.get(key, 0)
         return increment > 0 and by % increment == 0 and key in self._shared
 
     def loop_progress(self, now: Position) -> dict[Key, list[int | None]]:
-        """Return the advance of each loop since all ranks agreed (None: not comparable), its count, and its increment.
+        """Return, for each loop, [advance, count, increment].
 
-        The increment is 0 where the loop has not advanced yet.
+        The advance is since the last agreement of all ranks; None if it cannot be compared. The increment is 0 if the
+        loop has not advanced yet.
         """
         by = dict(now.since(self.agreed).loops) if self.agreed else {}
         found: dict[Key, list[int | None]] = {}
@@ -164,7 +178,10 @@ class Steps:
         return found
 
     def record(self, count: int, now: Position, *, agreed: bool) -> None:
-        """Record the position of a call, which is made after ``count`` others; ``agreed``: all ranks agreed on it."""
+        """Record the loop position ``now`` of a call that is made after ``count`` others.
+
+        ``agreed``: all ranks agreed on the call.
+        """
         if self.last is not None and (count == self.due or self._stride == 1):
             since = self.since(now)
             self._regular = self._regular + 1 if agreed or since is self.expected else 0
@@ -194,7 +211,7 @@ class Steps:
                     self._increments[key] = gcd(by, increment) if agreed and increment else 0
 
     def _thin_out(self, least: int, *, is_asked: bool) -> None:
-        """Check fewer calls from now on; ever fewer where their advance cannot be predicted."""
+        """Check fewer calls from now on, and even fewer if the advance of the loops cannot be predicted."""
         self._asked += is_asked
         if self._stride < least or self._asked >= _MOST_ASKED:
             self._stride = max(least, 2 * self._stride + 1)
@@ -202,16 +219,16 @@ class Steps:
 
 
 def unequal(reported: Sequence[Mapping[Key, Sequence[Any]]]) -> list[Key]:
-    """Return the loops whose counts differ over ranks: each rank counts by itself, and nothing can be compared."""
+    """Return the loops whose counts differ between ranks: each rank counts something of its own in them."""
     keys = dict.fromkeys(key for loops in reported for key in loops)
     return [key for key in keys if len({loops[key][1] if key in loops else None for loops in reported}) > 1]
 
 
 def compare(reported: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]) -> tuple[str, Sequence[int]] | None:
-    """Compare the advance of loops since all ranks agreed: pairs of a rank and its ``Steps.loop_progress``.
+    """Compare how far loops advanced since all ranks agreed; ``reported`` are pairs (rank, ``Steps.loop_progress``).
 
-    Returns None if the advance is equal, as far as the ranks know. Else a description for the first loop that differs,
-    from the outermost on, and the ranks that skipped a call, or made one more.
+    Return None if the advance is equal, as far as the ranks know. Else return a description of the outermost loop that
+    differs, and the ranks that skipped a call or made one more.
     """
     reports = list(reported)
     for key in dict.fromkeys(key for _, loops in reports for key in loops):
@@ -235,7 +252,7 @@ def compare(reported: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]) -> tupl
 
 
 def describe(now: Position) -> str:
-    """Return ``k = 3 in the loop at train.py:8``, the count of the innermost loop; "" where there is none."""
+    """Return the count of the innermost loop, e.g. ``k = 3 in the loop at train.py:8``; "" if there is no loop."""
     return "".join(_at(key, count) for key, count in now.loops[-1:])
 
 

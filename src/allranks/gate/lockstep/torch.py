@@ -1,12 +1,13 @@
-"""Compare the collectives of torch.distributed over ranks: each is seen when it is issued, before it starts.
+"""Compare the collectives of torch.distributed over ranks. Each collective is seen when it is issued, before it starts.
 
-All collectives (``torch.distributed``, functional, DTensor, FSDP, DDP's C++ reducer) end as dispatcher operations that
-take a process group. A dispatch key that nobody else uses, included for the watched thread only, brings them here
-first; it follows the backward pass into autograd's threads. That costs some 20 microseconds. So collectives that Python
-issues through methods of ProcessGroup (most of them) are seen there, and go on without the key.
+All collectives (``torch.distributed``, functional, DTensor, FSDP, DDP's C++ reducer) become dispatcher operations with
+a process group as an argument. A dispatch key that nobody else uses routes these operations to this module first. The
+key is included only for the watched thread, and follows the backward pass into autograd's threads. The key costs about
+20 microseconds a call. So collectives that Python issues through methods of ProcessGroup (most of them) are seen in
+these methods, and continue without the key.
 
-Sends and receives are seen in the methods of ProcessGroup and Work (transfers.py). Not seen: threads that the user
-starts.
+Sends and receives are seen in the methods of ProcessGroup and Work (transfers.py). Collectives in threads that the user
+starts are not seen.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _Site = tuple[Call, CallSequence, Predictor[Call], tuple[Any, ...]]
 
 
 class _Watch:
-    """The collectives of one thread, and of autograd's threads for it."""
+    """The watch of the collectives of one thread, and of autograd's threads that work for it."""
 
     def __init__(self, monitor: Monitor, same_lines: bool) -> None:
         self.timeout: float | None = None
@@ -63,16 +64,17 @@ class _Watch:
         self.side_sites: dict[Any, _Site] = {}
 
     def is_side_thread(self) -> bool:
-        """Return whether this thread is not the one that trains."""
+        """Return whether this thread is not the training thread."""
         return not self._monitor.is_training_thread()
 
     def begin(
         self, form: Signature, group: Any, frame: FrameType | None, sites: dict[Any, _Site] | None = None
     ) -> _Site | None:
-        """Return when this rank may start a collective: it was predicted, or all ranks agree on it.
+        """Wait until this rank may start a collective: return at once if it was predicted, else when all ranks agree on
+        it.
 
-        Returns None for a collective of this rank only. ``sites`` are the known calls of this kind of thread (default:
-        of the thread that trains).
+        Return the call, or None for a collective of only this rank. ``sites`` are the known calls of this kind of
+        thread (default: of the training thread).
         """
         line = None if _joins else _line(frame)
         key = (id(group), *form) if line is None else (id(group), *call_sites.frame_key(line), *form)
@@ -90,7 +92,7 @@ class _Watch:
         return site
 
     def transfer(self, original: Any, group: Any, tensors: Any, peer: int, tag: int, *, sends: bool) -> Any:
-        """Post a send or receive."""
+        """Record a send or receive, start it with ``original``, and return its Work."""
         ranks = _c10d._world.pg_group_ranks.get(group, {})
         globally = next((rank for rank, within in ranks.items() if within == peer), None)
         if globally is None:
@@ -106,7 +108,7 @@ class _Watch:
         return work
 
     def wait(self, post: Post, go_on: Callable[[], Any]) -> Any:
-        """Wait for a send or receive."""
+        """Wait for a send or receive by calling ``go_on``, compare it, and return what ``go_on`` returned."""
         with self._monitor.transfers.waiting(post):
             result = go_on()
         self._monitor.transfers.complete(post)
@@ -142,7 +144,7 @@ _posts: WeakKeyDictionary[Any, Post] = WeakKeyDictionary()
 
 @contextmanager
 def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None) -> Iterator[None]:
-    """Compare the collectives of this thread in a block."""
+    """Compare the collectives of this thread in a block; do nothing if torch.distributed is not initialised."""
     global _watch
     if not (dist.is_available() and dist.is_initialized()):
         yield
@@ -163,7 +165,7 @@ def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None) -> Ite
 
 
 def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None) -> Callable[..., Any]:
-    """Return a function whose collectives are compared."""
+    """Return ``fn`` wrapped so that its collectives are compared."""
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -180,7 +182,7 @@ def _watch_of(monitor: Monitor, same_lines: bool) -> _Watch:
 
 @dataclass(frozen=True, slots=True)
 class _Mode:
-    """Whether this thread's collectives are watched."""
+    """The functions that tell (``is_on``) and set (``turn``) whether this thread's collectives are watched."""
 
     is_on: Callable[[], bool]
     turn: Callable[[bool], None]
@@ -188,7 +190,10 @@ class _Mode:
 
 @functools.cache
 def _installed() -> _Mode:
-    """Put our kernels before torch's, once for this process; they stay, and are skipped while the mode is off."""
+    """Install our kernels before torch's, once for this process, and return the mode that turns them on and off.
+
+    They stay installed, and are skipped while the mode is off.
+    """
     try:
         mode = _dispatched()
     except (AttributeError, RuntimeError):
@@ -249,7 +254,7 @@ def _dispatched() -> _Mode:
 
 
 def _kernel(operation: Any, below: Any) -> Callable[..., Any]:
-    """Return the kernel that the dispatcher calls before an operation."""
+    """Return the kernel that the dispatcher calls instead of an operation; it compares, then runs the operation."""
     name = operation._schema.name.partition("::")[2]
     arguments = [argument.name for argument in operation._schema.arguments]
 
@@ -280,7 +285,9 @@ def _run(site: _Site | None, go_on: Callable[[], Any]) -> Any:
 
 
 def _method(original: Callable[..., Any], shape: Shape, mode: _Mode) -> Callable[..., Any]:
-    """Return the replacement of a collective method of ProcessGroup."""
+    """Return the replacement of a collective method of ProcessGroup, which compares the call and then calls
+    ``original``.
+    """
     is_on, turn, options, read = mode.is_on, mode.turn, shape.options, shape.form
     count = read.__code__.co_argcount
 
@@ -311,7 +318,7 @@ def _method(original: Callable[..., Any], shape: Shape, mode: _Mode) -> Callable
 
 
 def _transfer(original: Callable[..., Any], mode: _Mode, *, sends: bool) -> Callable[..., Any]:
-    """Return the replacement of ``send`` or ``recv`` of ProcessGroup."""
+    """Return the replacement of the method ``send`` or ``recv`` of ProcessGroup."""
 
     @functools.wraps(original)
     def method(group: Any, *args: Any) -> Any:
@@ -323,7 +330,7 @@ def _transfer(original: Callable[..., Any], mode: _Mode, *, sends: bool) -> Call
 
 
 def _wait(original: Callable[..., Any], mode: _Mode) -> Callable[..., Any]:
-    """Return the replacement of ``wait`` of Work."""
+    """Return the replacement of the method ``wait`` of Work."""
 
     @functools.wraps(original)
     def wait(work: Any, *args: Any) -> Any:
@@ -341,7 +348,7 @@ _others: set[str] = set()
 
 
 def _line(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame outside torch; None if it is far away, or there is none (in autograd's threads)."""
+    """Return the innermost frame outside torch; None if it is far away, or absent as in autograd's threads."""
     for _ in range(_DEEPEST):
         if frame is None:
             return None

@@ -1,16 +1,19 @@
-"""Compare sends with receives: the n-th send on a channel (group, sender, receiver, tag) is its n-th receive.
+"""Compare sends with receives: the n-th send on a channel (group, sender, receiver, tag) fits its n-th receive.
 
-A pair needs no agreement: either side may come first, in any order with other pairs, and go on. Each side predicts its
-next form (dtype and number of elements) by one rule from the forms before (predictor.py). A sender whose next form was
-not predicted announces it before it sends. A receiver whose next form was not predicted looks for the announcement when
-the data has come; without one, the sender sent the predicted form. Where the receiver's form was predicted, its monitor
-compares announcements. So forms that differ are found, and a loop sends no message.
+A pair of a send and a receive needs no agreement. Either rank may be first, in any order with other pairs, and
+continue. Each rank predicts its next form (dtype and number of elements) by one rule from the forms before
+(predictor.py). A sender whose next form was not predicted announces the form before it sends. A receiver whose next
+form was not predicted looks for the announcement when the data has arrived. If there is none, the sender has sent the
+predicted form. If the receiver's form was predicted, its monitor compares announcements. So different forms are found,
+and a loop sends no message.
 
-A rank that waits for a transfer for a moment reports for which, and how many it has posted itself. Ranks that wait for
-each other in a cycle, each for what its next has not posted, wait for ever.
+A rank that waits for a transfer for a moment reports which transfer, and how many it has posted itself. Ranks that wait
+in a cycle, each for a transfer that the next rank has not posted, wait for ever.
 
-Keys, below ``lockstep/transfers/``: ``<rank>/<i>`` what is announced to a receiver, ``waits/<rank>`` the transfer
-for which a rank waits.
+Keys in the store, below ``lockstep/transfers/``:
+
+- ``<rank>/<i>``: what is announced to a receiver.
+- ``waits/<rank>``: the transfer for which a rank waits.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A send or receive that this rank has posted: the ``number``-th on its way."""
+    """A send or receive that this rank has posted: the ``number``-th in its direction on its channel."""
 
     channel: Channel
     number: int
@@ -64,7 +67,7 @@ class Post:
 class Transfers:
     """All sends and receives of one rank.
 
-    ``on_deadlock`` is called, in a thread of ours, with the error of a rank that waits in a call and cannot raise it.
+    ``on_deadlock`` is called, in a thread of ours, with the error for a rank that waits in a call and cannot raise it.
     """
 
     def __init__(self, world: World, on_deadlock: Callable[[Mismatch], None]) -> None:
@@ -80,7 +83,10 @@ class Transfers:
         self._is_watching = False
 
     def post(self, channel: Channel, form: str, where: str, *, sends: bool) -> Post:
-        """Post a send or receive; call it before that starts. Raises Mismatch where another form was announced."""
+        """Record a send or receive, and return its Post; call this before the send or receive starts.
+
+        Raises Mismatch if the sender has announced another form.
+        """
         form = sys.intern(form)
         forms = self._forms.setdefault((channel, sends), Predictor())
         expected = forms.expected
@@ -99,7 +105,7 @@ class Transfers:
         return post
 
     def complete(self, post: Post) -> None:
-        """Compare a receive, whose data has come, with what was sent. Raises Mismatch where that has another form."""
+        """Compare a receive, whose data has arrived, with what was sent; raise Mismatch if the forms differ."""
         if post.predicted or post.sends:
             return
         self.read_announcements()
@@ -109,7 +115,7 @@ class Transfers:
 
     @contextmanager
     def waiting(self, post: Post) -> Iterator[None]:
-        """Wait for a transfer in this block."""
+        """Record in this block that the rank waits for a transfer, so that a deadlock is found."""
         self._waits = post, time.monotonic()
         if not self._is_watching:
             self._is_watching = True
@@ -120,7 +126,9 @@ class Transfers:
             self._waits = None
 
     def read_announcements(self) -> Mismatch | None:
-        """Read the announcements to this rank; return the Mismatch that one shows, None for none. For any thread."""
+        """Read the announcements to this rank; return the Mismatch that they show, None for none. Any thread may call
+        this.
+        """
         if not self._forms:
             return None
         with self._lock:
@@ -145,7 +153,7 @@ class Transfers:
         self._world.listener.wake()
 
     def _compare(self, channel: Channel, number: int) -> None:
-        """Raise Mismatch if another form was announced than is received."""
+        """Raise Mismatch if this rank receives another form than was announced."""
         sent, received = self._announced.get((channel, number)), self._received.get((channel, number))
         if sent is None or received is None:
             return
@@ -185,7 +193,9 @@ class Transfers:
                 return
 
     def _cycle(self) -> list[tuple[int, Any]]:
-        """Return the ranks, with what they wait for, that wait for each other in a cycle that this one is in."""
+        """Return the ranks that wait for each other in a cycle with this rank, each with the transfer for which it
+        waits.
+        """
         rank, cycle = self._world.rank, list[tuple[int, Any]]()
         while all(rank != one for one, _ in cycle):
             text = self._world.store.get(f"{_KEYS}waits/{rank}")
@@ -216,6 +226,6 @@ def _all_repeated(cycle: Sequence[tuple[int, Any]], seen: Sequence[tuple[int, An
 
 
 def _posted(posted: Sequence[Sequence[Any]], channel: Sequence[Any], sends: bool) -> int:
-    """Return how many transfers a rank has posted on its side of a way."""
+    """Return how many transfers a rank has posted on a channel, as the sender or as the receiver."""
     known: Mapping[tuple[Any, ...], int] = {tuple(one[:-1]): one[-1] for one in posted}
     return known.get((*channel, sends), 0)

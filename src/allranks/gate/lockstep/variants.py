@@ -1,8 +1,8 @@
-"""Find which program of a JAX function runs for given arguments: the arguments that distinguish its variants.
+"""Find which program of a JAX function runs for given arguments, by the arguments that distinguish its programs.
 
-A program is compiled for the signatures of arguments (shape, dtype, sharding) and the values of static ones; JAX's
-settings are one argument more. Which arguments are static is not always known: so values of other arguments count where
-programs differ and signatures do not.
+A program is compiled for the signatures of the arguments (shape, dtype, sharding) and the values of static arguments.
+JAX's settings count as one more argument. Which arguments are static is not always known. So values of other arguments
+count if programs differ although the signatures are equal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KeyArguments = Mapping[Name, bool]
 
 @dataclass(frozen=True, slots=True)
 class KnownCall:
-    """Arguments for which ``program`` is known to run: their forms and their values."""
+    """Arguments for which ``program`` is known to run: their signatures and their values, by name."""
 
     forms: Mapping[Name, Signature]
     values: Mapping[Name, Signature]
@@ -33,10 +33,10 @@ class KnownCall:
 def find_key_arguments(
     variants: Sequence[KnownCall], static: Collection[Name] | None, *, sees_programs: bool
 ) -> KeyArguments:
-    """Return the arguments that distinguish the variants.
+    """Return the arguments that distinguish the variants, each with whether its value counts or only its signature.
 
-    ``static`` are the static arguments, None where that is not known. ``sees_programs`` says whether the first run of a
-    program is seen: if not, every argument counts.
+    ``static`` are the static arguments; None if they are unknown. ``sees_programs``: the first run of a program is
+    seen. If it is not, every argument counts.
     """
     names = dict.fromkeys(name for known in variants for name in known.forms)
     if not sees_programs:

@@ -1,21 +1,22 @@
-"""Detect that one rank is in a call of a group while another is in an exchange of the world: an order that differs.
+"""Detect that one rank is in a call of a group while another is in an exchange of the world, so that their orders
+differ.
 
-A call is of a group, an exchange of the world (world/program_exchanges.py) is of all ranks; the training thread makes
-both, one at a time. Each rank counts the exchanges of the world that it entered, its place in each group (calls.py) and
-the exchanges of each group.
+A call belongs to a group; an exchange of the world (world/program_exchanges.py) belongs to all ranks. The training
+thread makes both, one at a time. Each rank counts the exchanges of the world that it entered, its position in each
+group (calls.py) and the exchanges of each group.
 
-Theory. Ranks that make the same calls and exchanges in one order, each at its own speed, never show one of these:
+Ranks that make the same calls and exchanges in one order, each at its own speed, never show one of these:
 
-1. A rank is in an exchange of a group that another rank of the group has not entered, and that rank is in an exchange
+1. A rank is in an exchange of a group that another rank of the group has not entered. The other rank is in an exchange
    of the world that the first has not entered. (Whichever is earlier in the order, one of the ranks has left it out.)
-2. A rank has started a call of a group that another rank of the group has not started, and that rank is in an exchange
+2. A rank has started a call of a group that another rank of the group has not started. The other rank is in an exchange
    of the world that the first has not entered. (A rank in an exchange has started all calls before it; a rank that has
    not entered it has started none after it.)
 
-Where two ranks diverge, so that one waits in an exchange of the world and the other in a call, one of the two shows:
-the first if the call was not predicted, the second if it was. Neither goes away, since each rank waits for the other.
-So one message is enough: a rank that has waited for a moment sends its places to those for which it waits, and they
-compare them with their own. Nothing is compared where no rank waits.
+If two ranks diverge, so that one waits in an exchange of the world and the other in a call, they show one of the two.
+They show the first if the call was not predicted, the second if it was. The state remains, since each rank waits for
+the other. So one message is enough: a rank that has waited for a moment sends its positions to the ranks for which it
+waits. These ranks compare the positions with their own. Nothing is compared if no rank waits.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What ranks report that wait in a group: their first places, by group, and how many exchanges they entered."""
+    """What the waiting ranks of a group report: their earliest positions, by group, and how many exchanges they
+    entered.
+    """
 
     places: Mapping[str, int]
     world_exchanges: int
 
 
 def merge_queries(queries: Iterable[tuple[Mapping[str, int], int]]) -> Query | None:
-    """Return the queries of one exchange merged into one; None if there is none."""
+    """Return the queries of one exchange merged into one; None if there are no queries."""
     places: dict[str, int] = {}
     most = -1
     for there, world_exchanges in queries:
@@ -49,5 +52,7 @@ def is_in_later_exchange(query: Query, current: int) -> bool:
 
 
 def is_past_call(place: int, reported: int) -> bool:
-    """Return whether a rank at ``place`` in a group cannot enter an exchange where a rank ``reported`` its place."""
+    """Return whether a rank at position ``place`` cannot enter an exchange in which a rank reported position
+    ``reported``.
+    """
     return place > reported

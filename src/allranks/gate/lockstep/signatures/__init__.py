@@ -1,1 +1,1 @@
-"""The forms of calls: what must be alike on all ranks."""
+"""Read the signatures of calls: what must be equal on all ranks."""

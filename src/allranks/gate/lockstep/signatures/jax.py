@@ -1,4 +1,4 @@
-"""Read the arguments of a call of JAX: what a program is compiled for, and what must be equal on all ranks."""
+"""Read the arguments of a JAX call: what a program is compiled for, and what must be equal on all ranks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _MOST_VALUES = 256
 
 
 def read(name: Name, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_value: bool) -> Signature:
-    """Return the signature of one argument: shapes, dtypes, shardings; with ``by_value`` also Python numbers by value.
+    """Return the signature of one argument: its shapes, dtypes and shardings.
 
-    For JAX's settings both are equal. None for an argument that is not given.
+    With ``by_value``, Python numbers count with their values. For JAX's settings ``by_value`` makes no difference. None
+    for an argument that is not given.
     """
     if name == SETTINGS:
         return tuple(inside.settings())
@@ -50,9 +51,10 @@ def _form_of_leaf(leaf: Any) -> Signature:
 
 
 def replicated(args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> list[Label]:
-    """Return the arguments that a program across processes takes for equal on all ranks: those of this process only.
+    """Return the arguments that a program across processes assumes to be equal on all ranks: those of this process
+    only.
 
-    Random keys are left out: they may be rank-local.
+    Random keys are left out, because they may differ between ranks.
     """
     given = jax.tree_util.tree_leaves_with_path((tuple(args), dict(kwargs)))
     found = [Label(_name(path), _describe(leaf), "") for path, leaf in given if _is_replicated(leaf)]
@@ -70,14 +72,14 @@ def _is_replicated(leaf: Any) -> bool:
 
 
 def _name(path: Sequence[Any]) -> str:
-    """Return ``argument 2['rate']`` for a path in positional and keyword arguments."""
+    """Return the name of a path in positional and keyword arguments, e.g. ``argument 2['rate']``."""
     kind, first, *rest = path
     name = f"argument {first.idx + 1}" if kind.idx == 0 else f"argument {first.key!r}"
     return name + jax.tree_util.keystr(tuple(rest))
 
 
 def _describe(leaf: Any) -> str:
-    """Return ``0.1``, or for an array that is no scalar its shape, its dtype and a digest of its elements."""
+    """Return the text of a scalar, e.g. ``0.1``, or the shape, the dtype and a digest of the elements of an array."""
     value = np.asarray(leaf)
     if value.ndim == 0:
         return str(value[()])
@@ -86,7 +88,10 @@ def _describe(leaf: Any) -> str:
 
 
 def describe(argument: Any) -> str:
-    """Return ``float32[8, 128] P('data', None)``; without the sharding of an array of one process, which differs."""
+    """Return a description of an argument, e.g. ``float32[8, 128] P('data', None)``.
+
+    The sharding of an array of only one process is left out, because it differs between ranks.
+    """
     sharding = getattr(argument, "sharding", None)
     split = getattr(sharding, "spec", None) or (None if getattr(sharding, "is_fully_addressable", True) else sharding)
     shape = ", ".join(map(str, getattr(argument, "shape", ())))

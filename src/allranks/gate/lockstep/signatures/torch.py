@@ -1,4 +1,4 @@
-"""Read the signature of a collective of torch.distributed from the arguments of its operation or its method."""
+"""Read the signature of a torch.distributed collective from the arguments of its operation or its method."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Signature = tuple[Any, ...]
 
 
 def signature_of(name: str, given: Mapping[str, Any]) -> Signature:
-    """Return the signature of an operation from its arguments by name."""
+    """Return the signature of an operation; ``given`` maps the names of its arguments to their values."""
     reduction = int(given["reduce_op"].op()) if "reduce_op" in given else None
     if name == "alltoall_base_":
         even = not (given["output_split_sizes"] or given["input_split_sizes"])
@@ -33,7 +33,10 @@ def signature_of(name: str, given: Mapping[str, Any]) -> Signature:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How torch.distributed calls a method of ProcessGroup: the type of its options; ``form`` makes the signature."""
+    """How torch.distributed calls a method of ProcessGroup.
+
+    ``options`` is the type of the last argument. ``form`` returns the signature from the arguments.
+    """
 
     options: type
     form: Callable[..., Signature]

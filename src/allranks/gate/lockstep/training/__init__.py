@@ -1,1 +1,1 @@
-"""What a program does between its calls."""
+"""Observe what a training program does between its collectives."""

@@ -20,7 +20,7 @@ _given: WeakKeyDictionary[Any, tuple[tuple[int, ...], int]] = WeakKeyDictionary(
 
 @functools.cache
 def number_batches(is_training_thread: Callable[[], bool]) -> None:
-    """Number the batches that the training thread takes from now on."""
+    """Number the batches that the training thread takes from torch's DataLoaders from now on."""
     iterator: Any = dataloader._BaseDataLoaderIter
     take: Callable[..., Any] = iterator.__next__
 
@@ -38,7 +38,7 @@ def number_batches(is_training_thread: Callable[[], bool]) -> None:
 
 
 def _number_of(value: Any) -> int | None:
-    """Return the number of the batch that a value is, or is a part of; None for another value."""
+    """Return the number of the batch that ``value`` is, or belongs to; None if it is not part of a batch."""
     for parts, number in list(_given.values()):
         if id(value) in parts:
             return number
@@ -46,7 +46,7 @@ def _number_of(value: Any) -> int | None:
 
 
 def _label_of(value: Any) -> str:
-    """Return the shape and a few elements of a parameter: equal on all replicas; "" for another value."""
+    """Return the shape and a few elements of a parameter, which are equal on all replicas; "" for any other value."""
     if not isinstance(value, torch.nn.Parameter):
         return ""
     flat = value.detach().reshape(-1)
