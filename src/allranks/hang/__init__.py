@@ -1,1 +1,1 @@
-"""Watch for hangs: heartbeats of the training thread, a diagnosis of who waits for whom, one report."""
+"""Detect hangs: send heartbeats of the training thread, find out which rank waits for which, and print one report."""

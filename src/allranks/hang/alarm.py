@@ -1,20 +1,19 @@
-"""Run the protocol of a hang: a rank without progress calls all ranks, all report where they are, one judges.
+"""Run the protocol of a hang: one rank detects it, all ranks report where they are, and one rank judges.
 
-Theory. Every rank puts its heartbeat into the store now and then, and nobody reads it: while all is well, a rank costs
-the store one ``set`` a heartbeat, however many ranks there are. The first rank that shows no progress for ``limit``
-seconds, by its own heartbeats, calls: it claims the n-th hang, wakes the others, gathers their reports, and judges. Any
-rank can do that, whichever is stuck: a rank that waits in C++ has a heartbeat thread that runs. Ranks that do not
-answer are judged by their last heartbeats. Below ``hang/<n>/``:
+Every rank puts its heartbeat into the store now and then. Nobody reads the heartbeats while there is no hang, so a rank
+costs the store one ``set`` a heartbeat, however many ranks there are. The first rank whose own heartbeats show no
+progress for ``limit`` seconds starts the protocol. It claims the n-th hang, wakes the other ranks, gathers their
+reports, and judges. Any rank can do that, whichever rank is stuck: also a rank that waits in C++ has a heartbeat thread
+that runs. A rank that does not answer is judged by its last heartbeat. The keys in the store are:
 
-    judge        the rank that judges; claimed, so there is one report
-    at/<rank>    a rank's report: its heartbeat, its stacks, and the states of other ranks' processes on its machine
-    verdict      the judge's verdict: ``reported``, or that it is too early to report
+- ``hang/<n>/judge``: the rank that judges. The key is claimed, so there is one report.
+- ``hang/<n>/at/<rank>``: a rank's report: its heartbeat, its stacks, and the states of other ranks on its machine.
+- ``hang/<n>/verdict``: the judge's verdict: ``reported``, or that it is too early to report.
+- ``hang/last``: when a hang was last reported.
 
-``hang/last`` is when a hang was reported last.
-
-While the verdict is that the culprits work, the ranks are asked again after ``limit`` more seconds, and after
-``PATIENCE`` times ``limit`` the hang is reported anyway. After a report, a rank does not call again before it has made
-progress.
+If the verdict is that the ranks that cause the wait still work, the ranks are queried again after ``limit`` more
+seconds. After ``PATIENCE`` times ``limit`` the hang is reported in any case. After a report, a rank does not start the
+protocol again before it has made progress.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ _RECOVERED = 4  # beats
 class RankSnapshot:
     """The report of one rank.
 
-    ``near`` are the states of the processes of other ranks of its machine, ``calls`` its last collectives of all ranks,
-    ``notes`` further lines for the user, ``branch`` the condition on the rank under which it is.
+    ``near`` maps other ranks of its machine to the states of their processes. ``calls`` are its last collectives of all
+    ranks. ``notes`` are further lines for the user. ``branch`` is the condition on the rank under which its code runs.
     """
 
     heartbeat: Heartbeat
@@ -72,18 +71,21 @@ class RankSnapshot:
 
 
 class Observer(Protocol):
-    """Observe this rank."""
+    """What the alarm needs to know of its own rank."""
 
     def heartbeat(self) -> Heartbeat:
-        """Return the last heartbeat."""
+        """Return the last heartbeat of this rank."""
 
     def snapshot(self, *, threads: bool) -> RankSnapshot:
-        """Return the state now; with the stacks of all ``threads``, or only of the training thread."""
+        """Return the present state of this rank.
+
+        With ``threads`` it has the stacks of all threads, otherwise only that of the training thread.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A hang, with the reports that its judge has."""
+    """A hang, with the reports that the judging rank has gathered."""
 
     limit: float
     seen: tuple[Seen, ...]
@@ -92,14 +94,15 @@ class Case:
 
     @property
     def when(self) -> float:
-        """The time at which it was seen, in Unix seconds."""
+        """The time at which the hang was seen, in Unix seconds."""
         return max((snapshot.heartbeat.when for snapshot in self.snapshots.values()), default=0.0)
 
 
 class Alarm:
-    """One rank's side. ``tick`` is for one thread, now and then; ``heard`` is for the thread that waits for wake-ups.
+    """One rank's part of the protocol.
 
-    ``report`` is called on the judging rank, for each case to report; ``over`` when that rank has made progress again.
+    One thread must call ``tick`` now and then. The thread that waits for wake-ups must call ``heard``. On the judging
+    rank, ``report`` is called for each case to report, and ``over`` when that rank has made progress again.
     """
 
     def __init__(
@@ -122,7 +125,7 @@ class Alarm:
         world.listener.on_wake(self.heard)
 
     def tick(self) -> None:
-        """Put the heartbeat into the store, and call the others if this rank shows no progress."""
+        """Put this rank's heartbeat into the store, and start the protocol of a hang if this rank makes no progress."""
         heartbeat, number = self._observer.heartbeat(), self._next
         self._store.set(f"beat/{self._world.rank}", dumps(heartbeat.to_json()))
         if heartbeat.still < self.limit / 2:
@@ -135,7 +138,7 @@ class Alarm:
         return None
 
     def heard(self) -> None:
-        """Answer every call that was not answered yet."""
+        """Put this rank's report into the store for every hang that it has not answered yet."""
         while self._store.get(f"hang/{self._next}/judge") is not None:
             snapshot = self._observer.snapshot(threads=self._world.size <= _MOST_TO_TELL_ALL)
             self._store.set(f"hang/{self._next}/at/{self._world.rank}", json.dumps(snapshot.to_json()).encode())
@@ -173,7 +176,10 @@ class Alarm:
         self._due += self.limit
 
     def _judge(self, number: int) -> bool:
-        """Find the ranks for which the others wait; return whether that was reported."""
+        """Find the ranks for which the others wait, and report the hang; return whether it was reported.
+
+        A hang counts as reported also if an earlier report has described it.
+        """
         snapshots = self._gather(number)
         case = self._case(snapshots)
         stands = max((snapshot.heartbeat.still for snapshot in snapshots.values()), default=0.0)
@@ -188,7 +194,10 @@ class Alarm:
         return reported
 
     def _is_known(self, case: Case) -> bool:
-        """Return whether a rank made no progress since the last report: one that polls seems to, and calls again."""
+        """Return whether the last report has described this hang: some rank has made no progress since that report.
+
+        A rank that polls seems to make progress, and so starts the protocol again.
+        """
         last = self._store.get("hang/last")
         if last is None:
             return False
@@ -202,7 +211,7 @@ class Alarm:
         return max(seconds_in_place, default=0.0) > since
 
     def _gather(self, number: int) -> dict[int, RankSnapshot]:
-        """Return the ranks' reports, once all ranks that have not ended have reported, or their time is over."""
+        """Return the reports by rank, as soon as every rank that has not ended has reported, or at the deadline."""
         world = self._world
         deadline = world.clock.now() + _ANSWER + world.size / _A_SECOND
         while True:

@@ -1,4 +1,4 @@
-"""Find whether a thread is under a condition on the rank, ``if rank == 0:``, from the sources of its stack."""
+"""Find out from the sources of a stack whether a thread runs code under a condition on the rank (``if rank == 0:``)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _Branch = tuple[int, int, int, str]
 
 
 def rank_branch(frame: FrameType | None) -> str:
-    """Return ``if rank == 0 (train.py:14)``, the innermost such condition on a stack; "" if there is none.
+    """Return the innermost condition on the rank under which a stack runs, e.g. ``if rank == 0 (train.py:14)``; else
+    "".
 
-    Only sources that were read while all was well are used (``stacks.remember``).
+    Only sources that were read before the hang are used (``stacks.remember``).
     """
     for step in stacks.walk(frame):
         file = step.f_code.co_filename

@@ -1,6 +1,7 @@
-"""Find what a frame calls where C shows no Python frame: a jitted function, or the wait for an array.
+"""Find out what a Python frame calls if the callee, in C, has no Python frame: a jitted function, or a wait for an
+array.
 
-It reads the source of the call in the calling frame, and resolves the names in it.
+It parses the source of the call in the calling frame, and resolves the names in that call.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _WAITS = frozenset(["block_until_ready", "item", "cpu", "tolist", "synchronize"]
 
 
 def waits_for_device(frame: FrameType | None) -> str:
-    """Return the source of the call of a frame, if that runs a program of JAX or waits for an array; else ""."""
+    """Return the source of a frame's current call if that call runs a JAX program or waits for an array; else ""."""
     expression = None if frame is None else _expression(frame.f_code, frame.f_lasti)
     if frame is None or expression is None:
         return ""
@@ -32,7 +33,7 @@ def waits_for_device(frame: FrameType | None) -> str:
 
 
 def _is_work(called: ast.Attribute, frame: FrameType) -> bool:
-    """Return whether a call waits for a collective of torch, or for data of another rank: ``work.wait()``."""
+    """Return whether a call waits for a torch collective or for data of another rank, e.g. ``work.wait()``."""
     if called.attr != "wait":
         return False
     if isinstance(called.value, ast.Call):  # dist.irecv(...).wait()
@@ -42,7 +43,9 @@ def _is_work(called: ast.Attribute, frame: FrameType) -> bool:
 
 @lru_cache(maxsize=256)
 def _expression(code: CodeType, instruction: int) -> ast.Call | None:
-    """Return the call of an instruction of a code, parsed from its source; None without one."""
+    """Return the call at an instruction of a code object, parsed from its source; None if there is no call or no
+    source.
+    """
     position = next(islice(code.co_positions(), instruction // 2, None), None)
     if position is None or None in position or code.co_filename not in linecache.cache:
         return None
@@ -57,7 +60,7 @@ def _expression(code: CodeType, instruction: int) -> ast.Call | None:
 
 
 def _resolve(word: ast.expr, frame: FrameType) -> object:
-    """Return the object of a name, or of a name in an object; nothing is called for it."""
+    """Return the object that a name or a dotted name means in a frame, without calling anything."""
     if isinstance(word, ast.Name):
         return frame.f_locals.get(word.id, frame.f_globals.get(word.id, _NOTHING))
     if isinstance(word, ast.Attribute) and (owner := _resolve(word.value, frame)) is not _NOTHING:

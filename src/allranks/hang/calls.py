@@ -1,8 +1,8 @@
-"""Find which of two groups of waiting ranks made a call that the program does not make elsewhere.
+"""Find out which of two groups of waiting ranks made a call that the program does not usually make.
 
-Theory. A training step makes the same calls again and again. A rank that makes one more call (an evaluation under ``if
-rank == 0``) departs from that; a rank that is one complete step behind does not: it has skipped the step. Values in,
-values out.
+A training step makes the same calls again and again. A rank that makes one more call (an evaluation under ``if rank ==
+0``) departs from that sequence. A rank that is one complete step behind has skipped the step, and does not depart from
+the sequence. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from typing import NamedTuple
 
 
 class Flight(NamedTuple):
-    """Collectives of all ranks that were ``begun`` and have ``ended``; other groups with ``pending`` ones."""
+    """The torch collectives in flight.
+
+    ``begun`` and ``ended`` count the collectives of all ranks. ``pending`` names the other groups with collectives that
+    have not ended.
+    """
 
     begun: int
     ended: int
@@ -23,7 +27,7 @@ class Flight(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The last calls of one rank in the group of all ranks, the newest last: ``number`` is that of the newest."""
+    """The last calls of one rank in the group of all ranks, oldest first; ``number`` is the number of the newest."""
 
     number: int = 0
     forms: tuple[str, ...] = ()
@@ -36,10 +40,9 @@ NO_CALLS = Calls()
 
 
 def odd_one(one: Calls, other: Calls) -> int | None:
-    """Return which of two departed from the calls before, 0 or 1; None where that is unknown.
+    """Return the index, 0 or 1, of the call sequence that departed from the usual one; None if that is unknown.
 
-    >>> odd_one(Calls(6, ("a", "b") * 2 + ("c", "a")), Calls(5, ("a", "b") * 2 + ("a",)))
-    0
+    >>> odd_one(Calls(6, ("a", "b") * 2 + ("c", "a")), Calls(5, ("a", "b") * 2 + ("a",))) 0
     """
     common, rest = _diverged([one, other])
     if not common or not all(rest):
@@ -53,7 +56,7 @@ def odd_one(one: Calls, other: Calls) -> int | None:
 
 
 def _diverged(both: Sequence[Calls]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the calls that both made equally, and the calls that each made after these."""
+    """Return the calls that both sequences have in common, and the calls that each sequence has after these."""
     firsts = [calls.number - len(calls.forms) + 1 for calls in both]
     start = max(firsts)
     seen = [calls.forms[start - first :] for calls, first in zip(both, firsts, strict=True)]
@@ -63,13 +66,13 @@ def _diverged(both: Sequence[Calls]) -> tuple[tuple[str, ...], list[tuple[str, .
 
 
 def _is_multiple_of_step(extra: Counter[str], common: Sequence[str]) -> bool:
-    """Return whether calls are those of one step, or of several."""
+    """Return whether the extra calls are exactly those of one training step, or of several."""
     step = Counter(common[-_period(common) :])
     return any(extra == Counter({form: many * times for form, many in step.items()}) for times in range(1, 9))
 
 
 def _period(common: Sequence[str]) -> int:
-    """Return how many calls a step makes: after so many, the last calls come again."""
+    """Return how many calls a training step makes: the number of calls after which the last calls repeat."""
     for period in range(1, len(common) // 2 + 1):
         if common[-period:] == common[-2 * period : -period]:
             return period
@@ -77,7 +80,10 @@ def _period(common: Sequence[str]) -> int:
 
 
 def _expected(common: Sequence[str]) -> str | None:
-    """Return the call that followed these before: after the longest sequence of last calls that has come before."""
+    """Return the call that the program is expected to make next.
+
+    It is the call that followed the longest earlier repetition of the last calls.
+    """
     best, found = 0, None
     for end in range(len(common) - 1, 0, -1):
         length = 0

@@ -1,4 +1,4 @@
-"""Query the frameworks that this process has imported. None is imported for it."""
+"""Query the frameworks that this process has imported, and import none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from allranks.hang.calls import Calls, Flight
 
 
 def flight() -> Flight | None:
-    """Return the in-flight collectives of torch; None where they are unknown."""
+    """Return the torch collectives in flight; None if they are unknown."""
     if "torch.distributed" not in sys.modules:
         return None
     import allranks.hang.torch as adapter
@@ -18,7 +18,7 @@ def flight() -> Flight | None:
 
 
 def history() -> Calls:
-    """Return the last collectives of all ranks that torch has recorded."""
+    """Return the last collectives of all ranks that torch has recorded; no calls without torch."""
     if "torch.distributed" not in sys.modules:
         return Calls()
     import allranks.hang.torch as adapter
@@ -27,14 +27,14 @@ def history() -> Calls:
 
 
 def describe_group(name: str) -> str:
-    """Return a description of one of torch's groups for a person."""
+    """Return a description for people of the torch group with this name."""
     import allranks.hang.torch as adapter
 
     return adapter.describe_group(name)
 
 
 def peer_of(frame: FrameType, call: str) -> int | None:
-    """Return the rank with which a frame of torch's ``call`` (send, recv) moves data; None where that is unknown."""
+    """Return the rank with which a frame of torch's ``call`` (send or recv) moves data; None if that is unknown."""
     import allranks.hang.torch as adapter
 
     given, end = frame.f_locals, "dst" if "send" in call else "src"
@@ -50,7 +50,7 @@ def in_lockstep() -> bool:
 
 
 def torch_timeout(group: str = "") -> float | None:
-    """Return when the collectives of a torch group (default: all ranks) time out, in seconds; None without torch."""
+    """Return the timeout, in seconds, of the collectives of a torch group (default: all ranks); None without torch."""
     if "torch.distributed" not in sys.modules:
         return None
     import allranks.hang.torch as adapter

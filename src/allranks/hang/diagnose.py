@@ -1,23 +1,33 @@
-"""Diagnose for whom all ranks wait: from what is known of every rank to a verdict on each. Pure.
+"""Diagnose a hang: from what is known of every rank, find the ranks for which the others wait. This module does no I/O.
 
-Theory. A rank is *ended* (it raised, died, or left), *mute* (its process exists, but its heartbeat thread does not
-answer: stopped, or in a call that holds the GIL), *waiting* (in a collective or an exchange) or *outside* (data, files,
-Python). Waiting ranks wait for ranks that are not with them, so the culprits are the first of these that exist:
+A rank is in one of four states:
+
+- *ended*: it raised, died, or left.
+- *mute*: its process exists, but its heartbeat thread does not answer. It is stopped, or a call holds the GIL.
+- *waiting*: it is in a collective or an exchange.
+- *outside*: it is elsewhere, in data loading, files or Python code.
+
+Waiting ranks wait for ranks that are not in the same call. So the culprits, the ranks that cause the hang, are the
+first of these that exist:
 
 1. ranks that raised or died;
 2. ranks that are mute;
-3. ranks that left, if others wait; where most left, those that wait: they make a call that the others do not;
-4. outside ranks, if others wait, except those that are ahead of a waiting rank, or with which none of the waiting
-   ranks moves data;
-5. where all wait: ranks of which each receives from the next, or sends to it, in a ring; ranks of which one moves data
-   with another that does not; ranks that are under a condition on the rank, if fewer than half are; ranks that made a
-   call that is not the program's (``calls``); ranks that have entered fewer calls than most, or more than most; else
-   ranks in another call than most;
-6. where all wait in the same call: none. It is the network, the device, or a long program;
-7. where none waits: the outside ranks without progress; where most are at one place, those that are not there (an
-   unknown wait, in which most are).
+3. ranks that left, if others wait. If most ranks left, the waiting ranks: they make a call that the others do not;
+4. outside ranks, if others wait. Not those that are ahead of a waiting rank, or with which no waiting rank moves data;
+5. if all ranks wait, the first of these that exist:
 
-What the culprits do tells a hang from a rank that only takes long (``Diagnosis.at_work``).
+   - a ring of ranks of which each receives from the next, or each sends to the next;
+   - two ranks of which one moves data with the other, but the other does not move data with the first;
+   - ranks under a condition on the rank, if at most half of the ranks are;
+   - ranks that made a call that the program does not usually make (``calls``);
+   - ranks that have entered fewer or more calls than most;
+   - ranks in another call than most;
+
+6. if all ranks wait in the same call: none. The network or the device hangs, or a program takes long;
+7. if no rank waits: the outside ranks without progress. If most ranks are at one line, the ranks that are elsewhere:
+   that line is then a wait that this watch does not know.
+
+``Diagnosis.at_work`` tells a hang from a culprit that only takes long.
 """
 
 from __future__ import annotations
@@ -41,10 +51,13 @@ Verdict = Literal[
 class Seen:
     """What is known of one rank.
 
-    ``heartbeat`` is its last heartbeat, ``fresh`` if it answers now. ``ended`` says how it ended, "" where that is
-    unknown. ``process`` is the kernel's letter for the state of its process (proc(5); ``X``: there is none), where a
-    rank of its machine could read it. ``calls`` are its last collectives, ``branch`` is the condition on the rank under
-    which it is. ``is_written``: C wrote a moment ago where the rank is.
+    - ``heartbeat`` is its last heartbeat, ``fresh`` if the rank answers now.
+    - ``ended`` says how the rank ended; "" if it has not ended, or that is unknown.
+    - ``process`` is the kernel's letter for the state of its process (proc(5); ``X`` for no process), if a rank of its
+      machine could read the letter.
+    - ``calls`` are its last collectives.
+    - ``branch`` is the condition on the rank under which its code runs.
+    - ``is_written``: C code wrote a moment ago where the rank is.
     """
 
     rank: int
@@ -59,9 +72,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """``verdicts`` in rank order; ``culprits`` are those for whom the ``waiting`` ranks wait, perhaps none.
+    """The verdicts in rank order, and the ``culprits``: the ranks for which the ``waiting`` ranks wait; perhaps none.
 
-    ``at_work``: every culprit does something, so that the wait of the others may end.
+    ``at_work``: every culprit does something, so that the wait of the other ranks may end.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -71,7 +84,10 @@ class Diagnosis:
 
 
 def diagnose(seen: Sequence[Seen], *, limit: float) -> Diagnosis:
-    """Judge all ranks, given in rank order; a rank without a sign for nearly ``limit`` seconds makes no progress."""
+    """Judge all ranks, given in rank order, and return the diagnosis.
+
+    A rank without a sign of progress for nearly ``limit`` seconds makes no progress.
+    """
     limit *= _NEARLY
     verdicts = [_judge_one(one, limit) for one in seen]
     heartbeats = {
@@ -100,7 +116,7 @@ _LEFT = frozenset(["left"])
 
 
 def _judge_one(one: Seen, limit: float) -> Verdict:
-    """Judge a rank without the others."""
+    """Return the verdict on one rank without regard to the other ranks."""
     if one.ended:
         return (
             "left" if one.ended.startswith("has left") else "raised" if one.ended.startswith("has failed") else "dead"
@@ -124,7 +140,7 @@ def _culprits(
     limit: float,
     seen: Sequence[Seen],
 ) -> tuple[tuple[int, ...], Verdict | None]:
-    """Return the culprits, and a verdict on them where it differs from that without the others."""
+    """Return the culprits, and a verdict on them if it differs from the verdicts of ``_judge_one``; else None."""
     if sum(verdict in _LEFT for verdict in verdicts) > len(heartbeats) == len(waiting) > 0:
         return tuple(waiting), "ahead"
     for kinds in (_FAILED, _MUTE, _LEFT if waiting else frozenset[Verdict]()):
@@ -144,7 +160,9 @@ def _culprits(
 
 
 def _late(outside: Sequence[int], waiting: Collection[int], heartbeats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
-    """Return the outside ranks that have not been where the waiting ones are; all where calls are not counted."""
+    """Return the outside ranks that have not reached the call of the waiting ranks; all of them if calls are not
+    counted.
+    """
     partners = {heartbeats[rank].peer for rank in waiting}
     if -1 not in partners and (wanted := tuple(rank for rank in outside if rank in partners)):
         return wanted
@@ -154,7 +172,9 @@ def _late(outside: Sequence[int], waiting: Collection[int], heartbeats: Mapping[
 
 
 def _apart(heartbeats: Mapping[int, Heartbeat], seen: Sequence[Seen]) -> tuple[tuple[int, ...], Verdict]:
-    """Return, where all ranks wait, those that wait for something else."""
+    """Return the culprits if all ranks wait: those that wait for something else than the others; and the verdict on
+    them.
+    """
     if ring := _ring(heartbeats):
         return ring, "elsewhere"
     if astray := {
@@ -188,13 +208,13 @@ def _apart(heartbeats: Mapping[int, Heartbeat], seen: Sequence[Seen]) -> tuple[t
 
 
 def _is_matched(rank: int, heartbeats: Mapping[int, Heartbeat]) -> bool:
-    """Return whether the peer of a rank sends what that rank receives, or receives what it sends."""
+    """Return whether a rank and its peer fit: the one sends to the other, and the other receives from the first."""
     mine, theirs = heartbeats[rank], heartbeats[heartbeats[rank].peer]
     return theirs.peer == rank and theirs.is_receiving is not mine.is_receiving
 
 
 def _ring(heartbeats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
-    """Return ranks of which each receives from the next, or each sends to it, and the last from or to the first."""
+    """Return the ranks of a ring: each receives from the next, or each sends to the next, and the last to the first."""
     for first in heartbeats:
         path, rank = [first], heartbeats[first].peer
         while rank in heartbeats and rank not in path and heartbeats[rank].peer >= 0:
@@ -206,7 +226,9 @@ def _ring(heartbeats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
 
 
 def _odd(heartbeats: Mapping[int, Heartbeat], calls: Mapping[int, Calls]) -> tuple[int, ...]:
-    """Return the ranks that made a call that is not the program's, where two groups are equally large."""
+    """Return the ranks that made a call that the program does not usually make, if the ranks are in two groups of equal
+    size.
+    """
     kinds = by_claim((rank, calls[rank]) for rank in heartbeats)
     if len(kinds) != 2 or not all(kinds) or len({len(ranks) for ranks in kinds.values()}) != 1:
         return ()
@@ -215,7 +237,10 @@ def _odd(heartbeats: Mapping[int, Heartbeat], calls: Mapping[int, Calls]) -> tup
 
 
 def _crowd(places: Mapping[int, Hashable]) -> tuple[int, ...]:
-    """Return the ranks that are not where most are; all, where no place has most; none, where all are at one place."""
+    """Return the ranks that are not at the most frequent of these places in the code.
+
+    Return all ranks if no place is the most frequent one, and none if all ranks are at one place.
+    """
     crowds = Counter(places.values()).most_common(2)
     if len(crowds) == 2 and crowds[0][1] == crowds[1][1]:
         return tuple(places)

@@ -1,4 +1,4 @@
-"""Open the socket of a rank for ``allranks doctor job``, in a folder that only its user can open."""
+"""Open the socket of a rank for ``allranks doctor job``, in a folder that only the rank's user can open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST, _PATIENCE = 4096, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A rank's socket by its name, ``<job>.<rank>.<pid>``."""
+    """The path of a rank's socket, and the parts of its name, ``<job>.<rank>.<pid>``."""
 
     path: Path
     job: str
@@ -31,12 +31,15 @@ class Address:
 
     @property
     def stacks(self) -> Path:
-        """The file for the rank's stacks when it holds the GIL for too long."""
+        """The path of the file for the rank's stacks when the rank holds the GIL for too long."""
         return self.path.with_name(f"{self.path.name}.stacks")
 
 
 def folder() -> Path:
-    """Return the folder, the same for all processes of a user whatever TMPDIR is. Raises AllranksError if unsafe."""
+    """Return the folder of the sockets, which is the same for all processes of a user whatever TMPDIR is.
+
+    Raises AllranksError if other users can write the folder.
+    """
     path = Path(f"/tmp/allranks-{os.getuid()}")  # noqa: S108 - it is made for one user, and looked at
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
@@ -52,7 +55,7 @@ def name(job: str, rank: int, pid: int) -> Address:
 
 
 def known() -> list[Address]:
-    """Return the ranks of this machine that have a socket, by job and rank; remove the sockets of ended ranks."""
+    """Return the addresses of this machine's ranks, sorted by job and rank; remove the sockets of ended ranks."""
     found = []
     for path in folder().iterdir():
         job, *numbers = path.name.split(".")
@@ -68,7 +71,9 @@ def known() -> list[Address]:
 
 
 def request(address: Address, question: Mapping[str, Any], *, timeout: float) -> dict[str, Any] | None:
-    """Return a rank's answer; None where it gives none within ``timeout`` seconds, or has ended."""
+    """Send a question to a rank and return its answer; None if it has ended, or does not answer within ``timeout``
+    seconds.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.settimeout(timeout)
         try:
@@ -82,7 +87,10 @@ def request(address: Address, question: Mapping[str, Any], *, timeout: float) ->
 
 
 class Endpoint:
-    """The socket of this rank. ``accept_one`` accepts one client, and answers it in a thread: that may take long."""
+    """The socket of this rank.
+
+    ``accept_one`` accepts one client, and answers it in a new thread because an answer may take long.
+    """
 
     def __init__(self, at: Address, answer: Answer) -> None:
         self.at = at
@@ -94,7 +102,7 @@ class Endpoint:
         self._sock.setblocking(False)
 
     def fileno(self) -> int:
-        """Return the descriptor, readable when a client connects; for a selector."""
+        """Return the socket's descriptor for a selector; it is readable when a client connects."""
         return self._sock.fileno()
 
     def accept_one(self) -> None:

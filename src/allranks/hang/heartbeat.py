@@ -1,4 +1,4 @@
-"""Define the heartbeat: what a rank reports of its training thread, to the store and to a query."""
+"""Define the heartbeat: what a rank reports of its training thread to the store, or as the answer to a query."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ _AT_WORK_CORES, _AT_WORK_BYTES = 0.1, 100e3
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The state of the training thread of one rank, by its stamps, its Python stack and the kernel.
+    """The state of the training thread of one rank, from its progress stamps, its Python stack and the kernel.
 
-    ``phase`` is a word of ``world.progress`` and ``what`` the call in it; ``where`` is the user's line; ``kernel`` is
-    the system call of the thread, ``before`` the call before. ``order`` says how far the rank is: how many collectives
-    and exchanges it has entered; 0 where it waits in one that is not counted. In seconds: ``since``, how long in this
-    call; ``still``, how long without any sign of progress; ``alike``, how long every snapshot has found it at the same
-    place. ``group`` is the name of torch's group in which the rank waits, if that is not all ranks; ``peer`` is the
-    rank with which it moves data (send, recv), -1 for none; ``limit`` is when its exchange times out, 0 where unknown;
-    ``lockstep``: its collectives are compared. ``cores`` and ``io`` (bytes a second) are what the process uses.
-    ``pace`` is the median of its busy seconds a step, 0 where unknown, ``noise`` the error of that. ``when`` is Unix
-    time on the rank's host.
+    - ``when``: the Unix time on the rank's host.
+    - ``phase`` and ``what``: a word of ``world.progress``, and the call in that phase.
+    - ``where``: the line of the user's code.
+    - ``kernel`` and ``before``: the system call of the thread, and the call before.
+    - ``order``: how many collectives and exchanges the rank has entered; 0 if it waits in one that is not counted.
+    - ``since``: for how many seconds the rank has been in this call.
+    - ``still``: for how many seconds the rank has shown no sign of progress.
+    - ``alike``: for how many seconds every snapshot has found the rank at the same place.
+    - ``cores`` and ``io``: the CPU cores and the bytes a second that the process uses.
+    - ``pace`` and ``noise``: the median of the busy seconds a step, 0 if unknown; and the error of ``pace``.
+    - ``group``: the name of the torch group in which the rank waits, if that is not the group of all ranks.
+    - ``peer``: the rank with which it moves data (send, recv); -1 for none.
+    - ``limit``: after how many seconds its exchange times out; 0 if unknown.
+    - ``lockstep``: whether its collectives are compared with those of the other ranks.
     """
 
     rank: int
@@ -51,21 +56,23 @@ class Heartbeat:
 
     @property
     def waits(self) -> bool:
-        """Whether the rank waits for others."""
+        """Whether the rank waits for other ranks."""
         return self.phase in WAITS
 
     @property
     def seconds_in_place(self) -> float:
-        """How long the rank has been where it is, in seconds, though its process may do something meanwhile."""
+        """For how many seconds the rank has been at its place in the code, though its process may do something
+        meanwhile.
+        """
         return self.alike if self.alike > self.still else self.still
 
     @property
     def is_receiving(self) -> bool:
-        """Whether the call with one ``peer`` is a receive."""
+        """Whether the call with the rank's ``peer`` is a receive."""
         return "recv" in self.what
 
     def at_work(self, limit: float) -> bool:
-        """Return whether the rank does something, though the others wait for it for ``limit`` seconds."""
+        """Return whether the rank still does something, after the others have waited for it for ``limit`` seconds."""
         if self.phase in PATIENT:
             return self.cores >= _AT_WORK_CORES or self.io >= _AT_WORK_BYTES
         return max(self.still, self.alike) < limit / 2

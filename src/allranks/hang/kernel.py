@@ -1,4 +1,4 @@
-"""Read the kernel's data on a thread and a process (Linux; elsewhere "" or 0)."""
+"""Read the kernel's data on a thread and a process. On other systems than Linux the functions return "" or 0."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST_PATH = 256
 
 
 def system_call(thread: int) -> str:
-    """Return the system call of a thread of this process (its native id), ``openat('/data/0')``; "" for none."""
+    """Return the system call of a thread of this process (native id), e.g. ``openat('/data/0')``; "" for none."""
     try:
         words = Path(f"/proc/self/task/{thread}/syscall").read_text().split()
     except OSError:
@@ -53,7 +53,9 @@ def _argument(kind: str, words: list[int]) -> str:
 
 
 def _text_at(address: int) -> str:
-    """Return a string of this process, read through the kernel, which refuses an address that is no longer valid."""
+    """Return the string at an address of this process. The kernel reads it, and refuses an address that is no longer
+    valid.
+    """
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     try:
         return os.pread(memory, _LONGEST_PATH, address).partition(b"\0")[0].decode(errors="replace")
@@ -62,7 +64,7 @@ def _text_at(address: int) -> str:
 
 
 def switches(thread: int) -> int:
-    """Return how often a thread of this process has begun to wait: unchanged while it is in one wait."""
+    """Return how often a thread of this process has begun to wait. The number is constant during one wait."""
     try:
         status = Path(f"/proc/self/task/{thread}/status").read_text()
     except OSError:
@@ -71,7 +73,7 @@ def switches(thread: int) -> int:
 
 
 def transferred() -> int:
-    """Return how many bytes this process has read and written in its life."""
+    """Return how many bytes this process has read and written since it started."""
     try:
         lines = Path("/proc/self/io").read_text().splitlines()
     except OSError:
@@ -80,7 +82,9 @@ def transferred() -> int:
 
 
 def state(pid: int) -> str:
-    """Return the state of a process of this machine, as proc(5) has it; ``X`` if there is none."""
+    """Return the letter that proc(5) gives for the state of a process of this machine; ``X`` if the process does not
+    exist.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

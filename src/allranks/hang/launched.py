@@ -1,9 +1,9 @@
-"""Watch a rank whose program does not call ``allranks.init()``, under ``allranks run``.
+"""Watch a rank under ``allranks run`` if its program does not call ``allranks.init()``.
 
-It starts when the program has joined the other ranks through its framework, which the agent sees. It uses nothing of
-that framework: its store is a folder beside the launcher's socket. So a program may destroy its process group, make
-another one, or end first, and no rank has to serve the store for the others. The watch ends with the main thread: a
-rank that does not exit afterwards is reported by the launcher. ``allranks.init()`` replaces this watch.
+The watch starts when the agent sees that the program has joined the other ranks through its framework. The watch uses
+nothing of that framework: its store is a folder beside the launcher's socket. So a program may destroy its process
+group, create another one, or end first, and no rank has to serve the store for the others. The watch ends with the main
+thread. The launcher reports a rank that does not exit after that. ``allranks.init()`` replaces this watch.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _POLL = 0.2
 
 
 class PolledStore(FileStore):
-    """A FileStore in which a thread can wait for a key without a deadline."""
+    """A FileStore in which a thread can wait for a key without a deadline, by polling."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._over = threading.Event()
 
     def hear(self, key: str) -> bool:
-        """Wait for a key without a deadline. False after ``stop``."""
+        """Wait for a key without a deadline, and return True; return False after ``stop``."""
         while not self._over.is_set():
             if self.get(key) is not None:
                 return True
@@ -49,7 +49,7 @@ class PolledStore(FileStore):
 
 
 class LauncherListener:
-    """The Watch's listener where the launcher handles the ends of ranks."""
+    """The listener of the Watch if the launcher handles the ends of ranks."""
 
     def __init__(self, store: PolledStore, rank: int) -> None:
         self._store, self._rank = store, rank
@@ -60,7 +60,7 @@ class LauncherListener:
 
     @property
     def near(self) -> Mapping[int, int]:
-        """The pids of the other ranks, by rank."""
+        """The process ids of the other ranks, by rank."""
         pids = {int(key.removeprefix("pid/")): int(pid) for key, pid in self._store.list("pid/").items()}
         return {rank: pid for rank, pid in pids.items() if rank != self._rank}
 
@@ -79,20 +79,20 @@ class LauncherListener:
             self._thread.start()
 
     def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
-        """Call ``finish`` when the program ends in order; return a function that undoes that."""
+        """Register ``finish`` to be called when the program ends without an error; return a function to undo this."""
         undo: Callable[[], None] = agent.load().before_end(finish)
         return undo
 
     def end_all(self, failure: Failure) -> None:
-        """End the job because of the failure of any rank."""
+        """End the job because of this failure of any rank."""
         agent.load().report_peer_failure(asdict(failure))
 
     def at_end(self, farewell: Callable[[], None]) -> None:
-        """Call ``farewell`` when the main thread has ended."""
+        """Register ``farewell`` to be called when the main thread has ended."""
         self._farewells.append(farewell)
 
     def report(self, kind: str, **fields: Any) -> None:
-        """Act on a message of this rank's agent."""
+        """Act on a message of this rank's agent: ``failed`` (a rank has failed) or ``left`` (this rank has ended)."""
         if kind == "failed":
             _mark(self._store, int(fields["failure"]["rank"]), f"has failed: {fields['failure']['what']}")
         elif kind == "left":
@@ -100,7 +100,7 @@ class LauncherListener:
             self.stop()
 
     def stop(self) -> None:
-        """End the watch and its threads."""
+        """End the watch and join its thread."""
         self._store.stop()
         for farewell in self._farewells:
             farewell()
@@ -121,7 +121,10 @@ class LauncherListener:
 
 
 def begin(backend: str) -> None:
-    """Watch this rank, unless ``allranks.init()`` does, or the user wants no watch; for the agent, once a process."""
+    """Watch this rank, unless ``allranks.init()`` does so or the user wants no watch.
+
+    The agent must call this once in each process.
+    """
     rank, size, host = int(os.environ["ALLRANKS_RANK"]), int(os.environ["ALLRANKS_SIZE"]), os.environ["ALLRANKS_HOST"]
     store = PolledStore(folder())
     listener = LauncherListener(store, rank)
@@ -131,7 +134,7 @@ def begin(backend: str) -> None:
 
 
 def folder() -> Path:
-    """Return the folder of the store; the launcher removes it with its socket."""
+    """Return the folder of the store. The launcher removes the folder together with its socket."""
     return Path(f"{os.environ['ALLRANKS_CONTROL']}.watch")
 
 

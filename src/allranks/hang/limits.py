@@ -1,4 +1,4 @@
-"""Find which timeout governs a wait: when it ends by itself, and what sets that."""
+"""Find out after how long a wait ends by itself, and which setting says so."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _XLA_CPU_DEFAULT = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds: ``exchange`` for the world's exchanges, ``torch`` for torch's collectives (None without torch).
+    """The timeouts, in seconds: ``exchange`` of the world's exchanges, ``torch`` of torch's collectives (None without
+    torch).
 
-    ``xla_flags`` is the text of XLA_FLAGS.
+    ``xla_flags`` is the text of the variable XLA_FLAGS.
     """
 
     exchange: float
@@ -27,7 +28,7 @@ class Limits:
 
 
 def governing(heartbeat: Heartbeat, limits: Limits) -> Iterator[str]:
-    """Yield when the wait of a rank would end by itself, and what sets that."""
+    """Yield lines that say after how long the wait of a rank ends by itself, and which setting says so."""
     if heartbeat.phase == "exchange":
         said_by = (
             "allranks.init(timeout=...)" if heartbeat.limit in (0.0, limits.exchange) else "timeout=... of this call"

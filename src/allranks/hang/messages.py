@@ -1,4 +1,4 @@
-"""Write the messages of the hang watch: one report for all ranks. Pure."""
+"""Write the messages of the hang watch, one report for all ranks. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _REMEDIES: dict[str, str] = {
 
 
 def headline(case: Case, hosts: Sequence[str]) -> str:
-    """Return one line: for whom the others wait, and where that rank is."""
+    """Return one line that names the rank for which the others wait, and where that rank is."""
     culprits, waiting = case.diagnosis.culprits, case.diagnosis.waiting
     if not culprits:
         heartbeat = next(seen.heartbeat for seen in case.seen if seen.heartbeat is not None)
@@ -74,7 +74,7 @@ def headline(case: Case, hosts: Sequence[str]) -> str:
 
 
 def report(case: Case, hosts: Sequence[str], limits: Limits) -> str:
-    """Return the whole report; lines without a newline at the end."""
+    """Return the complete report as text of several lines, without a newline at the end."""
     lines = [f"HANG: {headline(case, hosts)}"]
     verdicts, now = case.diagnosis.verdicts, case.when
     for rank in case.diagnosis.culprits[:MOST]:
@@ -87,20 +87,20 @@ def report(case: Case, hosts: Sequence[str], limits: Limits) -> str:
 
 
 def first_waiting(case: Case) -> Heartbeat | None:
-    """Return the heartbeat of a rank that waits for others; of a culprit that waits, where there is no other."""
+    """Return the heartbeat of a rank that waits for others, or else of a culprit that waits; None if no rank waits."""
     waits = [seen.heartbeat for seen in case.seen if seen.heartbeat is not None and seen.heartbeat.waits]
     others = [heartbeat for heartbeat in waits if heartbeat.rank in case.diagnosis.waiting]
     return next(iter(others or waits), None)
 
 
 def table_and_stacks(case: Case) -> list[str]:
-    """Return a table of the ranks' states, with equal ranks in one row, and the stacks."""
+    """Return the lines of a table of the ranks' states, with equal ranks in one row, and of the stacks."""
     rows = table(("ranks", "verdict", "in", "at", "for", "step"), _groups(case), indent="  ")
     return ["", *rows.splitlines(), "", *stack_lines(case)]
 
 
 def remedy(seen: Seen, verdict: Verdict) -> str:
-    """Return what to do about a culprit."""
+    """Return the advice on what to do about a rank that caused the hang."""
     heartbeat = seen.heartbeat
     if verdict in _REMEDIES or heartbeat is None:
         return _REMEDIES[verdict if verdict in _REMEDIES else "silent"]
@@ -116,7 +116,7 @@ def remedy(seen: Seen, verdict: Verdict) -> str:
 
 
 def culprit(seen: Seen, verdict: Verdict, host: str, now: float) -> Iterator[str]:
-    """Yield what is known of a culprit, and what to do about it; ``now`` is in Unix seconds."""
+    """Yield lines that describe a rank that caused the hang, and what to do about it; ``now`` is in Unix seconds."""
     ended = f" ({seen.ended})" if seen.ended else ""
     yield f"rank {seen.rank} (host {host}) {_DOES.get(verdict, verdict)}{ended}"
     if (heartbeat := seen.heartbeat) is not None:
@@ -133,7 +133,7 @@ def culprit(seen: Seen, verdict: Verdict, host: str, now: float) -> Iterator[str
 
 
 def _groups(case: Case) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each set of equal ranks, the smallest first."""
+    """Yield a row of the table for each group of ranks in an equal state, the smallest group first."""
     groups: dict[tuple[object, ...], list[Seen]] = {}
     for seen, verdict in zip(case.seen, case.diagnosis.verdicts, strict=True):
         heartbeat = seen.heartbeat
@@ -151,7 +151,10 @@ def _groups(case: Case) -> Iterator[tuple[object, ...]]:
 
 
 def stack_lines(case: Case, *, every_thread: bool = False) -> Iterator[str]:
-    """Yield the stacks of the training threads, equal ones once, and of other threads, of all ranks or of culprits."""
+    """Yield the lines of the stacks: of the training threads, equal stacks once, and then of other threads.
+
+    With ``every_thread`` the other threads are those of all ranks, otherwise only those of the culprits.
+    """
     groups = alike({rank: snapshot.stack for rank, snapshot in case.snapshots.items()})
     most = len(groups) if every_thread else MOST
     for stack, ranks in groups[:most]:
@@ -166,7 +169,7 @@ def stack_lines(case: Case, *, every_thread: bool = False) -> Iterator[str]:
 
 
 def _differ(case: Case, ranks: Sequence[int]) -> str:
-    """Return the headline where every rank waits, and each for something else."""
+    """Return the headline for the case that every rank waits, but in different calls."""
     heartbeats = [heartbeat for rank in ranks if (heartbeat := case.seen[rank].heartbeat)]
     still = _since(max(heartbeat.still for heartbeat in heartbeats))
     if all(heartbeat.peer >= 0 for heartbeat in heartbeats):
@@ -204,7 +207,7 @@ def _where(case: Case, rank: int) -> str:
 
 
 def call_of(heartbeat: Heartbeat) -> str:
-    """Return the call of a rank: ``collective train_step``, ``Python``, ``Python (validation)``."""
+    """Return the call that a rank is in, e.g. ``collective train_step``, ``Python``, ``Python (validation)``."""
     if heartbeat.phase == PYTHON:
         return f"Python ({heartbeat.what})" if heartbeat.what else "Python"
     return f"{heartbeat.phase} {heartbeat.what}".strip()
@@ -215,7 +218,7 @@ def _kernel(heartbeat: Heartbeat) -> str:
 
 
 def mute_store(heartbeat: Heartbeat, hosts: Sequence[str], *, state: str, seconds: float) -> str:
-    """Return the report of a rank that can query no other: the store, which rank 0 serves, does not answer."""
+    """Return the report of a rank that can query no other rank: the store that rank 0 serves does not answer."""
     stopped = "; its process is stopped (SIGSTOP, a debugger, Ctrl-Z)" if state in ("T", "t") else ""
     return (
         f"HANG: rank 0 (host {hosts[0]}), which serves the store of all ranks, has not answered for {seconds:.0f} s"
@@ -226,7 +229,7 @@ def mute_store(heartbeat: Heartbeat, hosts: Sequence[str], *, state: str, second
 
 
 def straggler(one: Straggler, heartbeat: Heartbeat, host: str) -> str:
-    """Return one line about a slow rank."""
+    """Return one line about a slow rank: how long a step takes there, and how much time all ranks lose."""
     at = f", at step {heartbeat.step}" if heartbeat.step is not None else ""
     return (
         f"SLOW: rank {one.rank} (host {host}) is busy {heartbeat.pace:.3g} s a step, {one.ratio:.2f} times as long as "

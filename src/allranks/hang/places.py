@@ -1,6 +1,6 @@
-"""Locate the ranks of a job for its launcher: at the time limit, or where ranks hold up its start or end.
+"""Find out where the ranks of a job are, for its launcher: at the time limit, or if ranks delay the start or the end.
 
-Watched ranks answer; for others CPython itself writes the stacks.
+Ranks with a hang watch answer a query. In the other ranks, CPython itself writes the stacks.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ EXIT = "exit"  # the phase of a process whose main thread has ended
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The state of one rank; ``seconds`` is NaN where it is unknown for how long. ``text`` is its stack."""
+    """The state of one rank. ``text`` is its stack. Times in ``heartbeat`` are NaN if they are unknown."""
 
     heartbeat: Heartbeat
     text: str
 
 
 def show(request: LocateRanks, pids: Mapping[int, int], *, size: int) -> RankLocations:
-    """Locate the ranks; ``pids`` are those of the living ranks, by rank."""
+    """Return where the ranks are. ``pids`` maps the living ranks to their process ids."""
     if not pids:
         return RankLocations(())
     host = socket.gethostname()
@@ -64,7 +64,7 @@ def show(request: LocateRanks, pids: Mapping[int, int], *, size: int) -> RankLoc
 
 
 def _watched(pids: Mapping[int, int]) -> dict[int, _State]:
-    """Query the watched ranks."""
+    """Query the ranks that have a hang watch, and return the states of those that answer, by rank."""
     ours = {pid: rank for rank, root in pids.items() for pid in (root, *descendants(root))}
     addresses = [one for one in endpoint.known() if one.pid in ours]
     if not addresses:
@@ -81,7 +81,7 @@ def _watched(pids: Mapping[int, int]) -> dict[int, _State]:
 
 
 def _dumped(pids: Mapping[int, int], request: LocateRanks) -> dict[int, _State]:
-    """Let CPython write the stacks of the other ranks."""
+    """Let CPython write the stacks of these ranks, and return their states by rank."""
     reader: Any = agent.load("allranks_agent_stacks")
     trees = {rank: (root, *descendants(root)) for rank, root in pids.items()}
     found = {rank: next((pid for pid in tree if reader.has_registered(pid)), 0) for rank, tree in trees.items()}
@@ -102,7 +102,7 @@ def _read(rank: int, text: str, request: LocateRanks) -> _State:
 
 
 def exit_of(text: str, threads: Sequence[tuple[Frame, ...]]) -> tuple[str, tuple[Frame, ...]]:
-    """Return what holds up the end of a process whose main thread has ended, and the stack of that."""
+    """Return what delays the end of a process whose main thread has ended, and the stack of what delays it."""
     main = threads[-1]
     if not main:
         return "C, after the end of Python", main
@@ -138,7 +138,10 @@ def _diagnosis(request: LocateRanks, seen: Sequence[Seen]) -> Diagnosis:
 
 
 def _without_progress(one: Seen) -> Seen:
-    """Treat a rank as making no progress where it is unknown for how long it has been there: it is seen only once."""
+    """Return a copy in which the rank makes no progress, if it is unknown how long it has been there.
+
+    The time is unknown for a rank that was seen only once.
+    """
     if one.heartbeat is None or not math.isnan(one.heartbeat.still):
         return one
     return replace(one, heartbeat=replace(one.heartbeat, still=_STILL, alike=_STILL))

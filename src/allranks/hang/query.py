@@ -1,4 +1,4 @@
-"""Query a running job for ``allranks doctor job``: the ranks of this machine, and through one of them all others."""
+"""Query a running job for ``allranks doctor job``: the ranks of this machine, and through one of them the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _OWN, _ALL = 1.5, 3.0
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job as the query found it. ``well``: no rank makes no progress, is mute, or has ended."""
+    """The state of a job at the time of the query.
+
+    ``well``: every rank makes progress, answers, and has not ended.
+    """
 
     job: str
     command: tuple[str, ...]
@@ -36,7 +39,10 @@ class JobState:
 
 
 def choose(name: str | None) -> list[Address]:
-    """Return the ranks of the job whose name begins with this; of the only job. Raises AllranksError if unclear."""
+    """Return the ranks of the job whose name begins with ``name``, or of the only job on this machine.
+
+    Raises AllranksError if no job or several jobs fit.
+    """
     found = {job: ranks for job, ranks in _by_job().items() if job.startswith(name or "")}
     if len(found) == 1:
         return next(iter(found.values()))
@@ -51,7 +57,9 @@ def choose(name: str | None) -> list[Address]:
 
 
 def jobs() -> dict[str, str]:
-    """Return the jobs on this machine that can be queried: how many ranks and which command, by the job's name."""
+    """Return the jobs on this machine that can be queried: the number of ranks and the command as text, by the job's
+    name.
+    """
     return {job: _describe_ranks(ranks) for job, ranks in _by_job().items()}
 
 
@@ -63,7 +71,10 @@ def _by_job() -> dict[str, list[Address]]:
 
 
 def query(ranks: Sequence[Address], *, threads: bool) -> JobState:
-    """Query all ranks that can be reached, and judge. Raises AllranksError if no rank of this machine answers."""
+    """Query all ranks that can be reached, and return the judged state of the job.
+
+    Raises AllranksError if no rank of this machine answers.
+    """
     wanted = {"want": "sight", "threads": threads}
     with ThreadPoolExecutor(max_workers=min(32, len(ranks))) as pool:
         answers = list(pool.map(lambda address: endpoint.request(address, wanted, timeout=_OWN), ranks))
@@ -82,7 +93,7 @@ def query(ranks: Sequence[Address], *, threads: bool) -> JobState:
 
 
 def _seen(rank: int, snapshots: Mapping[int, RankSnapshot], far: Mapping[str, Any], states: Mapping[int, str]) -> Seen:
-    """Return what is known of a rank: of a mute one of this machine, its process; of another, its heartbeat."""
+    """Return what is known of a rank: its answer, the state of its process on this machine, or its last heartbeat."""
     if rank in snapshots:
         return Seen(rank, snapshots[rank].heartbeat, calls=snapshots[rank].calls, branch=snapshots[rank].branch)
     heartbeats = {heartbeat["rank"]: Heartbeat.from_json(heartbeat) for heartbeat in far.get("beats", ())}
@@ -103,7 +114,9 @@ def _describe_ranks(ranks: Sequence[Address]) -> str:
 
 
 def describe(state: JobState) -> Iterator[str]:
-    """Yield the lines of a job, without stacks: a table with a row per rank, then who waits for whom."""
+    """Yield the lines of a job's description without stacks: a table with a row per rank, then which rank waits for
+    which.
+    """
     case, hosts = state.case, state.hosts
     slow = {one.rank: f"{one.ratio:.2f} x" for one in state.slow}
     yield f"job {state.job}: {' '.join(state.command)}"

@@ -1,4 +1,4 @@
-"""Classify what a thread is in from its Python stack, for programs that do not stamp what they enter."""
+"""Find out from a Python stack what a thread does, for programs that do not stamp their phases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from allranks.world.progress import PYTHON
 
 
 class Frame(NamedTuple):
-    """One frame of a stack: its file, function and line, and whether the file is the user's."""
+    """One frame of a stack: its file, function and line. ``users`` is whether the file belongs to the user."""
 
     file: str
     function: str
@@ -43,10 +43,12 @@ _SIGNS = (
 
 
 def classify(stack: Sequence[Frame]) -> tuple[str, str]:
-    """Return the phase, and the call in it, of a stack from its innermost frame on; python where unknown.
+    """Return the phase of a stack, given from its innermost frame outwards, and the call in that phase.
 
-    >>> classify([Frame("/x/torch/distributed/distributed_c10d.py", "all_reduce", 3252, False)])
-    ('collective', 'all_reduce')
+    The phase is ``python`` if it is unknown.
+
+    >>> classify([Frame("/x/torch/distributed/distributed_c10d.py", "all_reduce", 3252, False)]) ('collective',
+    'all_reduce')
     """
     for frame in stack:
         if frame.users:
@@ -59,6 +61,9 @@ def classify(stack: Sequence[Frame]) -> tuple[str, str]:
 
 
 def place(stack: Sequence[Frame]) -> str:
-    """Return ``data.py:41 in next_batch``, the innermost line of the user's code; of any code where there is none."""
+    """Return the innermost line of the user's code in a stack, e.g. ``data.py:41 in next_batch``.
+
+    Return the innermost line of any code if there is no code of the user.
+    """
     frame = next((frame for frame in stack if frame.users), stack[0] if stack else None)
     return f"{frame.file}:{frame.line} in {frame.function}" if frame else ""

@@ -1,4 +1,4 @@
-"""Take Python stacks of this process' threads from another thread, and merge the equal ones of many ranks."""
+"""Read the Python stacks of this process's threads from another thread, and group ranks with equal stacks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _known(filename: str) -> tuple[str, bool]:
 
 
 def walk(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and its callers, outwards."""
+    """Yield a frame and then its callers, from the innermost frame outwards."""
     for _ in range(_DEEPEST):
         if frame is None:
             return
@@ -37,7 +37,7 @@ def walk(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def read(frame: FrameType | None) -> tuple[Frame, ...]:
-    """Return a stack, innermost frame first."""
+    """Return a stack as frames, innermost frame first."""
     found = []
     for step in walk(frame):
         file, users = _known(step.f_code.co_filename)
@@ -46,9 +46,9 @@ def read(frame: FrameType | None) -> tuple[Frame, ...]:
 
 
 def format_stack(frame: FrameType | None) -> str:
-    """Return a stack as Python prints one, innermost frame last.
+    """Return a stack as Python prints it, innermost frame last.
 
-    Source lines are those that were read while all was well: a file system that hangs must not block this thread.
+    It shows only source lines that were read before the hang: a file system that hangs must not block this thread.
     """
     steps = [(step.f_code, step.f_lineno or 0) for step in walk(frame)]
     while any(_is_users(code.co_filename) for code, _ in steps) and not _is_users(steps[-1][0].co_filename):
@@ -70,7 +70,9 @@ def _source(code: CodeType, line: int) -> str:
 
 
 def of_others(but: int) -> dict[str, FrameType]:
-    """Return, by name, the innermost frames of all threads except one (by its ident) and ours."""
+    """Return, by thread name, the innermost frames of all threads except the thread with ident ``but`` and our own
+    threads.
+    """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found: dict[str, FrameType] = {}
     for ident, frame in sys._current_frames().items():
@@ -81,17 +83,16 @@ def of_others(but: int) -> dict[str, FrameType]:
 
 
 def alike(stacks: Mapping[int, str]) -> list[tuple[str, tuple[int, ...]]]:
-    """Group ranks whose stacks are equal, the smallest group first.
+    """Group ranks whose stacks are equal. Return (stack, ranks) pairs, the smallest group first.
 
-    >>> alike({0: "a", 1: "b", 2: "a"})
-    [('b', (1,)), ('a', (0, 2))]
+    >>> alike({0: "a", 1: "b", 2: "a"}) [('b', (1,)), ('a', (0, 2))]
     """
     groups = by_claim(sorted(stacks.items()))
     return sorted(((stack, tuple(ranks)) for stack, ranks in groups.items()), key=lambda group: (len(group[1]), group))
 
 
 def remember(filenames: Iterable[str]) -> None:
-    """Read the user's sources among these files now, so that they are known during a hang."""
+    """Read the user's sources among these files now, so that their lines are known during a hang."""
     for filename in filenames:
         if filename not in linecache.cache and _known(filename)[1]:
             linecache.getlines(filename)
@@ -104,7 +105,7 @@ def of_dump(text: str) -> str:
 
 
 def threads_of_dump(text: str) -> list[tuple[Frame, ...]]:
-    """Return the stacks in the output of ``faulthandler``, innermost frame first; that of the main thread last."""
+    """Return the stacks in the output of ``faulthandler``, innermost frame first; the main thread's stack is last."""
     return [tuple(_frames_of_dump(thread)) for thread in text.strip().split("\n\n")]
 
 
@@ -116,7 +117,7 @@ def _frames_of_dump(thread: str) -> Iterator[Frame]:
 
 
 def format_dump(frames: Sequence[Frame]) -> str:
-    """Return the lines of a stack from ``threads_of_dump`` as Python prints one."""
+    """Return the lines of a stack from ``threads_of_dump``, in the format in which Python prints a stack."""
     steps = list(frames)
     users = [at for at, step in enumerate(steps) if step.users and not step.file.startswith("<")]
     if users:

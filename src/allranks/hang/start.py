@@ -1,4 +1,4 @@
-"""Implement ``allranks.init()``: join the other ranks, and start the hang watch; there is one watch a process."""
+"""Implement ``allranks.init()``: join the other ranks, and start the hang watch, of which a process has only one."""
 
 from __future__ import annotations
 
@@ -32,26 +32,30 @@ def init(
     hang_after: float = DEFAULT_HANG_AFTER,
     on_hang: str = "warn",
 ) -> World:
-    """Join the other ranks, or be a world of one if there is no sign of any. Every rank must call.
+    """Join the other ranks and return the world; a world of one if nothing shows that there are others. Every rank must
+    call.
 
-    Joins ranks that were started in any way: ``allranks run``, torchrun, Slurm's srun, Open MPI, a TPU pod or a
-    Kubernetes job (as JAX detects them), or a framework that is already initialised; initialises ``jax.distributed`` or
-    ``torch.distributed`` where that is not done. With several ranks and no framework initialised, the imported one
-    carries the world; with both or none imported, torch under torchrun, else jax.
+    It joins ranks that were started in any way. These are ``allranks run``, torchrun, Slurm's srun, Open MPI, a TPU pod
+    or a Kubernetes job (as JAX detects them), or a framework that is already initialised. It initialises
+    ``jax.distributed`` or ``torch.distributed`` if that is not done. With several ranks and no framework initialised,
+    the world uses the framework that is imported. If both or none are imported, it uses torch under torchrun, else jax.
 
-    ``backend`` requires ``jax`` or ``torch`` as carrier, or ``single``, a world of one. ``timeout`` is in seconds, for
-    joining and as the world's default. With ``fail_fast``, the failure of one rank ends all of them within seconds,
-    with the first failure on stderr. When ranks have shown no progress for ``hang_after`` seconds (0: never), one
-    report on stderr says for whom the others wait, where that rank is, and what to do; then ``on_hang``: ``warn`` goes
-    on, ``end`` ends all ranks with exit code 75. ALLRANKS_HANG_AFTER and ALLRANKS_ON_HANG in the environment
-    (``allranks run --hang-after --on-hang``) override these two.
+    - ``backend`` requires ``jax`` or ``torch`` as the framework, or ``single``: a world of one.
+    - ``timeout`` is in seconds, for joining and as the default of the world's exchanges.
+    - ``fail_fast``: the failure of one rank ends all ranks within seconds, with the first failure on stderr.
+    - ``hang_after`` (seconds; 0: never): if ranks have shown no progress for so long, one report goes to stderr. It
+      names the rank for which the others wait, where that rank is, and what to do.
+    - ``on_hang`` is what happens after that report: ``warn`` continues, ``end`` ends all ranks with exit code 75.
 
-    Raises ContradictingSigns where two signs cannot both be true.
+    ALLRANKS_HANG_AFTER and ALLRANKS_ON_HANG in the environment (``allranks run --hang-after --on-hang``) override the
+    last two arguments.
 
-    Replaces ``init_process_group`` and ``jax.distributed.initialize``: DDP, FSDP2 and collectives work afterwards; in a
-    world of one of torch too, with ``backend="torch"`` or where a launcher started one rank. A later call, by a library
-    for instance, returns the same world, whatever its times and hang settings; it raises AllranksError where another
-    ``backend`` carries the world.
+    Raises ContradictingSigns if two parts of the environment cannot both be true.
+
+    This function replaces ``init_process_group`` and ``jax.distributed.initialize``: DDP, FSDP2 and collectives work
+    afterwards. They work also in a world of one of torch, with ``backend="torch"`` or if a launcher started one rank. A
+    later call, for instance by a library, returns the same world, whatever its times and hang settings. It raises
+    AllranksError if the world uses another ``backend``.
     """
     global _made, _stop_substitute
     settings = _settings(hang_after, on_hang)
@@ -71,12 +75,15 @@ def init(
 
 
 def is_initialising() -> bool:
-    """Return whether ``init`` runs now."""
+    """Return whether ``init`` is running now."""
     return _lock.locked()
 
 
 def substitute(world: World, listener: Listener, stop: Callable[[], None]) -> bool:
-    """Record that a program without ``init`` is watched, and return whether it may be; ``init`` calls ``stop``."""
+    """Start the watch of a program that has not called ``init``, and return whether it was started.
+
+    A later ``init`` calls ``stop`` to end this watch.
+    """
     global _stop_substitute
     settings = _settings(DEFAULT_HANG_AFTER, "warn")
     with _lock:
@@ -103,7 +110,7 @@ def _settings(hang_after: float, on_hang: str) -> Settings | None:
 
 
 def _watch(world: World, settings: Settings | None) -> Watch | None:
-    """Watch a world of several processes; a world of one needs no watch."""
+    """Start the watch of a world of several processes, and return it; None for a world of one, which needs no watch."""
     if settings is None or not isinstance(world.listener, Sentinel):
         return None
     watch = Watch(world, world.listener, settings)

@@ -1,8 +1,8 @@
-"""Find ranks that are slower than their peers, from how long each is busy between two waits. Pure.
+"""Find ranks that are slower than their peers, from how long each rank is busy between two waits. No I/O.
 
-Theory. All ranks take equally long for a step; a slow rank is *busy* longer and *waits* less, and its peers wait for
-it. Busy time needs no common clock. The median of many short measurements tells a slow rank from one that paused once
-(garbage collection, a save); their spread tells how certain that is.
+All ranks take equally long for a step. A slow rank is *busy* longer and *waits* less, and its peers wait for it. Busy
+time can be compared without a common clock. The median of many short measurements tells a slow rank from a rank that
+paused once (garbage collection, a save). The spread of the measurements tells how certain that is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ERROR = 1.4826 * 1.2533
 
 
 class Pace:
-    """Measure how long one rank is busy a step, over the last ``WINDOW`` steps."""
+    """Measure for how many seconds one rank is busy in a step, over the last ``WINDOW`` steps."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[int, float]] = deque()
@@ -31,7 +31,7 @@ class Pace:
         self._before: tuple[float, int, float] | None = None
 
     def record(self, now: float, waits: int, waited: float) -> None:
-        """Record how many waits were entered until ``now``, and the seconds spent in them."""
+        """Record how many waits this rank has entered until ``now``, and how many seconds it has spent in them."""
         if self._before is None:
             self._before = now, waits, waited
             return
@@ -56,7 +56,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """``rank`` takes ``ratio`` times as long as the median rank, and all ranks lose ``seconds`` a step by it."""
+    """A slow rank: it takes ``ratio`` times as long as the median rank, and all ranks lose ``seconds`` a step."""
 
     rank: int
     ratio: float
@@ -64,9 +64,10 @@ class Straggler:
 
 
 def stragglers(paces: Mapping[int, tuple[float, float]]) -> tuple[Straggler, ...]:
-    """Return the ranks that are certainly slow, the slowest first; ``paces`` has what ``Pace.measure`` returned.
+    """Return the ranks that are certainly slow, the slowest first.
 
-    Of two ranks that differ, the slower one counts: the normal time of a step is unknown.
+    ``paces`` maps each rank to what ``Pace.measure`` returned there. If there are only two ranks and they differ, the
+    slower one is returned: which of their times is normal is unknown.
     """
     known = {rank: pace for rank, pace in paces.items() if pace[0] > 0}
     if len(known) < 2:

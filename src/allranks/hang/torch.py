@@ -1,4 +1,4 @@
-"""Read torch's records of its collectives: how many were begun and have ended, and when they time out."""
+"""Read torch's records of its collectives: how many have begun and ended, and after how long they time out."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _MOST_CALLS = 96
 
 
 def flight() -> Flight | None:
-    """Return how many collectives were begun and have ended; None where torch does not record that.
+    """Return the numbers of collectives that have begun and ended; None if torch does not record them.
 
-    Those of DDP's reducer and of compiled code are included. The recorder is private API, which is checked first.
+    The collectives of DDP's reducer and of compiled code are included. The recorder is a private API, so this module
+    checks that it exists.
     """
     if _read is None or not dist.is_initialized():
         return None
@@ -33,14 +34,14 @@ def flight() -> Flight | None:
 
 
 def _numbers(status: Any) -> tuple[int, int]:
-    """Return how many collectives of a group were begun and have ended; torch has -1 for none."""
+    """Return how many collectives of a group have begun and have ended. Torch's own record has -1 for none."""
     if status is None:
         return 0, 0
     return int(status["last_enqueued_collective"]), max(0, int(status["last_completed_collective"]))
 
 
 def history() -> Calls:
-    """Return the last collectives of the default group."""
+    """Return the last collectives of the default group; none if torch does not record them."""
     if _read is None or not dist.is_initialized():
         return Calls()
     entries = [one for one in json.loads(_read(True, False)).get("entries", ()) if _is_of_all(one)][-_MOST_CALLS:]
@@ -53,7 +54,7 @@ def _is_of_all(entry: Any) -> bool:
 
 
 def describe_group(name: str) -> str:
-    """Return ``group 2 (ranks 0-1)``, or the description that the program has given."""
+    """Return the description that the program has given a group, or else its ranks, e.g. ``group 2 (ranks 0-1)``."""
     world: Any = distributed_c10d._world
     for group, known in world.pg_names.items():
         if known == name:
@@ -64,12 +65,12 @@ def describe_group(name: str) -> str:
 
 
 def global_rank(group: Any, rank: int) -> int:
-    """Return the rank in the world of a rank of a group."""
+    """Return the rank in the world of the member with this rank in a group."""
     return rank if group is None else dist.get_global_rank(group, rank)
 
 
 def gives_up_after(name: str = _DEFAULT) -> float | None:
-    """Return when the collectives of a group time out, in seconds."""
+    """Return the timeout, in seconds, of the collectives of a group; None if torch.distributed is not initialised."""
     if not dist.is_initialized():
         return None
     names: Any = distributed_c10d._world.pg_names

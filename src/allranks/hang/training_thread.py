@@ -1,10 +1,11 @@
-"""Observe the training thread from another thread: what it is in, and since when it has made no progress.
+"""Observe the training thread from another thread: what it does, and since when it has made no progress.
 
-Signs of progress, which only the training thread can give:
+Only the training thread can give these signs of progress:
 
-- its stamps (``world.progress``), and the collectives that torch counts: nothing else counts where there is a stamp;
-- its Python stack has changed;
-- the kernel has seen it begin another wait: a loop that is in the same call at every snapshot is not one long call.
+- Its stamps (``world.progress``), and the collectives that torch counts. While there is a stamp, only these count.
+- A change of its Python stack.
+- Another wait that the kernel has seen it begin. So a loop that makes the same call at every snapshot is not taken for
+  one long call.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ _PAIRED = {"send": "to", "recv": "from", "isend": "to", "irecv": "from"}
 
 
 class TrainingThread:
-    """Observe one thread of this process (default: the main one). For one thread at a time; never waits."""
+    """Observe one thread of this process (default: the main one).
+
+    Only one thread at a time may use this object. No method waits.
+    """
 
     def __init__(
         self,
@@ -59,7 +63,7 @@ class TrainingThread:
         self._pace = Pace()
 
     def heartbeat(self) -> Heartbeat:
-        """Return the heartbeat now."""
+        """Return a new heartbeat with the present state of the thread."""
         now, frame, begun = self._now(), self.frame(), flight()
         at = tuple((step.f_code, step.f_lasti) for step in stacks.walk(frame))
         stack = stacks.read(frame)
@@ -100,16 +104,16 @@ class TrainingThread:
         )
 
     def pace(self) -> None:
-        """Record waits and busy time, for stragglers; cheap enough to be called often."""
+        """Record this rank's waits and busy time, to find slow ranks; cheap enough to be called often."""
         self._pace.record(self._now(), self._progress.waits, self._progress.waited)
 
     @property
     def thread(self) -> int:
-        """The ident of the thread."""
+        """The ident of the observed thread; 0 if it has none."""
         return self._thread.ident or 0
 
     def frame(self) -> FrameType | None:
-        """Return the innermost Python frame of the thread; None once it has ended."""
+        """Return the innermost Python frame of the thread; None if the thread has ended."""
         return sys._current_frames().get(self._thread.ident or 0)
 
     def _note_progress(self, now: float, at: tuple[Any, ...], stamps: tuple[Any, ...], *, stamped: bool) -> None:
@@ -121,14 +125,14 @@ class TrainingThread:
             self._signs, self._moved = signs, now
 
     def _partners(self, what: str, frame: FrameType | None, begun: Flight | None) -> tuple[str, int]:
-        """Return the group, if that is not all ranks, and the rank with which a call of torch waits."""
+        """Return with whom a torch call waits: the group, "" for all ranks or unknown, and the rank, -1 for none."""
         calls = [step for step in stacks.walk(frame) if step.f_code.co_name == what] if what in _PAIRED else []
         peer = peer_of(calls[0], what) if calls else None
         pending = begun.pending if begun is not None and begun.begun == begun.ended and not calls else ()
         return pending[0] if len(pending) == 1 else "", -1 if peer is None else peer
 
     def _read(self, stack: Any, frame: FrameType | None, begun: Flight | None) -> tuple[str, str]:
-        """Return phase and call of a thread without a stamp."""
+        """Return the phase and the call of a thread without a stamp, from its stack."""
         phase, what = classify(stack)
         if phase != PYTHON:
             return phase, what
@@ -148,14 +152,17 @@ class TrainingThread:
 
 
 def _in_full(what: str, group: str, peer: int) -> str:
-    """Return a call with the group, or the rank, with which it is made."""
+    """Return the text of a call, with the group or the rank with which it is made."""
     if peer >= 0:
         return f"{what} {_PAIRED[what]} rank {peer}"
     return f"{what} in {describe_group(group)}" if group else what
 
 
 def collectives_of(threads: Mapping[str, FrameType]) -> Iterator[str]:
-    """Yield a line for every thread, except the one that trains, that waits for a program of JAX."""
+    """Yield a warning line for each of these threads that waits for a JAX program.
+
+    ``threads`` are the threads other than the training thread.
+    """
     for name, frame in threads.items():
         stack = stacks.read(frame)
         phase, what = classify(stack)

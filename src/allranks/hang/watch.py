@@ -1,9 +1,9 @@
-"""Run the watch of this rank: two threads take snapshots, send heartbeats, judge and answer.
+"""Run the hang watch of this rank: two threads take snapshots, send heartbeats, judge hangs and answer queries.
 
-``allranks-look`` observes the training thread, keeps the last heartbeat, re-arms the dump of stacks that needs no
-Python, and opens the endpoint for the doctor; it never waits for the store. ``allranks-heartbeat`` puts the heartbeat
-into the store, and judges. Where the store does not answer any more (its rank is stopped), the first thread reports
-that.
+The thread ``allranks-look`` observes the training thread and keeps the last heartbeat. It re-arms the dump of stacks
+that works without Python, and opens the endpoint for the doctor. It never waits for the store. The thread
+``allranks-heartbeat`` puts the heartbeat into the store, and judges. If the store does not answer any more (its rank is
+stopped), ``allranks-look`` reports that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ _LEAVING = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``limit`` is in seconds: how long a rank may make no progress."""
+    """The settings of the watch.
+
+    ``limit``: for how many seconds a rank may make no progress. ``policy``: what happens after the report of a hang.
+    """
 
     limit: float
     policy: Policy
@@ -66,21 +69,21 @@ def period(limit: float, size: int) -> float:
 
 
 class Listener(FailureListener, Protocol):
-    """What a watch needs to know of the other ranks beside their reports in the store, and how it ends the job."""
+    """What a watch needs beside the reports in the store: the processes of other ranks, and ways to end the job."""
 
     @property
     def near(self) -> Mapping[int, int]:
-        """The pids of the other ranks of this machine, by rank."""
+        """The process ids of the other ranks of this machine, by rank."""
 
     def end_all(self, failure: Failure) -> None:
-        """End the job, on all ranks, because of the failure of any rank. Returns at once."""
+        """End the job on all ranks because of this failure of any rank. Returns at once."""
 
     def at_end(self, farewell: Callable[[], None]) -> None:
-        """Call ``farewell`` when the process ends in order, while the store still works."""
+        """Register ``farewell`` to be called when the process ends without an error, while the store still works."""
 
 
 class Watch:
-    """The watch of this process; ``start`` begins it, and it ends with the world."""
+    """The hang watch of this process. ``start`` begins the watch, and it ends with the world."""
 
     def __init__(self, world: World, listener: Listener, settings: Settings) -> None:
         self._world, self._listener, self._settings = world, listener, settings
@@ -111,7 +114,7 @@ class Watch:
             thread.start()
 
     def stop(self) -> None:
-        """End the threads, before Python does: one that comes back from C++ later would abort the process."""
+        """End the watch's threads before Python ends: a thread that returned from C++ later would abort the process."""
         self._over.set()
         os.write(self._woken, b"1")
         for thread in self._threads:
@@ -121,7 +124,7 @@ class Watch:
             self._endpoint.close()
 
     def _guard(self, work: Callable[[], None]) -> None:
-        """Run a step of the watch; an error in it must not end the training that it watches."""
+        """Run one of the watch's threads; report an error in it, which must not end the training."""
         try:
             work()
         except Exception:
@@ -166,7 +169,9 @@ class Watch:
                 self._check_store()
 
     def _arm(self) -> None:
-        """Arm a thread of C that writes all stacks, if Python does not come back here in time."""
+        """Arm a timer in C that writes all stacks if this thread does not run again in time, e.g. because the GIL is
+        held.
+        """
         if self._dump is not None:
             if self._dump.tell():
                 self._dump.seek(0)
@@ -174,7 +179,7 @@ class Watch:
             faulthandler.dump_traceback_later(max(1.0, 0.9 * self._settings.limit), file=self._dump)
 
     def _check_store(self) -> None:
-        """Report a hang where the heartbeat thread cannot: its store does not answer, and this rank is stuck."""
+        """Report a hang that the heartbeat thread cannot report: the store does not answer, and this rank is stuck."""
         asked, limit = self._asked, self._settings.limit
         if asked is None or time.monotonic() - asked < limit or self._heartbeat.still < limit or self._said_so:
             return
@@ -221,7 +226,10 @@ class Watch:
             self._end(case)
 
     def _with_dumps(self, case: Case) -> Case:
-        """Add the stacks that C wrote for ranks of this machine that do not answer: their last snapshot is older."""
+        """Return the case with the stacks that C wrote for ranks of this machine that do not answer.
+
+        These stacks are newer than the last snapshots of those ranks.
+        """
         seen, snapshots = list(case.seen), dict(case.snapshots)
         for rank in case.diagnosis.culprits:
             pid, heartbeat = self._listener.near.get(rank), case.seen[rank].heartbeat
@@ -255,7 +263,10 @@ class Watch:
         write_stderr(f"HANG: the hang is over: rank {self._world.rank} makes progress again")
 
     def _find_stragglers(self) -> None:
-        """Report, on rank 0, a rank once when it begins to be slow; and again after it was as fast as the others."""
+        """Report each slow rank once, when it begins to be slow, and again only after it was as fast as the others.
+
+        Only rank 0 calls this.
+        """
         heartbeats = [Heartbeat.from_json(loads(text)) for text in self._world.store.list("beat/").values()]
         slow = {
             one.rank: one
@@ -292,6 +303,6 @@ class Watch:
 
 
 def write_stderr(text: str) -> None:
-    """Write to stderr, not through Python's stream, whose lock the training thread may hold."""
+    """Write lines to stderr, but not through Python's stream: the training thread may hold the lock of that stream."""
     lines = "".join(f"allranks: {line}".rstrip() + "\n" for line in text.splitlines() if line.strip())
     os.write(2, lines.encode(errors="backslashreplace"))
