@@ -59,7 +59,7 @@ def labels(thread: int, *, all_collections: bool) -> list[Label]:
 
 
 def _element(collection: Any, value: Any, all_collections: bool) -> str:
-    """Return a name of an element that is the same on every rank; for a value of a dict possibly the name of its key."""
+    """Return a name of an element that is the same on every rank; for a value of a dict possibly its key's name."""
     if isinstance(collection, Mapping) and not _label(value, all_collections):
         value = next((key for key, one in collection.items() if one is value), None)
     return _label(value, all_collections)
