@@ -1,7 +1,7 @@
 """Wait until all ranks have reached the address of the job, before JAX connects there.
 
-Where some ranks do not come, JAX ends those that have, and does not say who is missing. So rank 0 opens the port, the
-others connect and send their rank, and all of them learn which ranks are missing.
+If some ranks are missing, JAX ends the ranks that have connected, and does not name the missing ones. So rank 0 opens
+the port, and the other ranks connect and send their rank. Then all of them learn which ranks are missing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _NAP, _LONGEST = 0.1, 1 << 20
 
 
 def await_ranks(decision: Decision, *, patience: float) -> None:
-    """Return once all ranks have come. Raises BarrierTimeout, on every rank that has come, naming those that have not.
+    """Wait until all ranks have connected to the address of the job. **Every rank must call it.**
 
-    Does nothing where JAX itself finds the rendezvous. **Every rank must call it.**
+    Raises BarrierTimeout, on every rank that has connected, after ``patience`` seconds; it names the missing ranks.
+    Does nothing if JAX itself finds the rendezvous.
     """
     if decision.address is None or decision.rank is None or decision.size is None:
         return
@@ -61,7 +62,7 @@ def _call(port: int, size: int, until: float) -> str:
 
 
 def _rank_of(channel: socket.socket, size: int) -> int | None:
-    """Return the rank that has connected; None for another client."""
+    """Return the rank that has connected; None if the client is not a rank of this job."""
     channel.settimeout(5.0)
     try:
         word = channel.recv(32).strip()
@@ -71,7 +72,7 @@ def _rank_of(channel: socket.socket, size: int) -> int | None:
 
 
 def _send_result(come: Mapping[int, socket.socket], missing: list[int]) -> None:
-    """Send the result to all that have connected, and let them close first: then the port is free at once."""
+    """Send the missing ranks to all ranks that have connected, and let them close first: then the port is free."""
     for channel in come.values():
         with contextlib.suppress(OSError):
             channel.sendall(json.dumps(missing).encode())

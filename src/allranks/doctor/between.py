@@ -1,6 +1,7 @@
-"""Probe what only several hosts can find out together: clocks, connections, shared folders.
+"""Probe what only several hosts can find out together: clocks, connections and shared folders.
 
-The first rank of each host does this. Everything has a deadline; a host that does not answer is a finding.
+The first rank of each host does this. Everything has a deadline. A host that does not answer becomes a row of the
+report.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _LONGEST_NAME = 64
 
 
 def query_clock(store: KeyValueStore, me: int, *, wall: Wall, patience: float) -> list[tuple[float, float, float]]:
-    """Query the main host's time a few times; return (sent, answered, received) of each, none without an answer."""
+    """Query the main host's time a few times; return (sent, answered, received) of each query that was answered.
+
+    ``wall`` returns the time of this host. ``patience`` is in seconds. The first missing answer ends the queries.
+    """
     samples = []
     try:
         for turn in range(_TURNS):
@@ -45,7 +49,7 @@ def query_clock(store: KeyValueStore, me: int, *, wall: Wall, patience: float) -
 
 
 def serve_clock(store: KeyValueStore, clients: Sequence[int], *, wall: Wall, patience: float) -> None:
-    """Answer the clock queries of all other hosts, one after the other."""
+    """Answer the clock queries of all other hosts, one host after the other, with the time of this host."""
     for client in clients:
         for turn in range(_TURNS):
             key = f"doctor/time/{client}/{turn}"
@@ -58,7 +62,7 @@ def serve_clock(store: KeyValueStore, clients: Sequence[int], *, wall: Wall, pat
 
 
 def time_store(store: KeyValueStore, me: int) -> float:
-    """Return the median seconds that a value takes into the ranks' store and back."""
+    """Return the median time, in seconds, to write a value to the ranks' store and read it back."""
     took = []
     for turn in range(_PUTS):
         began = time.perf_counter()
@@ -70,7 +74,7 @@ def time_store(store: KeyValueStore, me: int) -> float:
 
 
 class Echo:
-    """A port of this host that sends the host's name to a client with the token, and echoes what it receives."""
+    """A port of this host: it sends the host's name to a client with the token, and echoes what the client sends."""
 
     def __init__(self, host: str, token: str) -> None:
         self._host = host.encode()[:_LONGEST_NAME].ljust(_LONGEST_NAME)
@@ -107,7 +111,7 @@ class Echo:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Another host's echo: at any of its addresses, for a client with its token."""
+    """The echo port of another host: the host's addresses, the port, and the token that a client must send."""
 
     host: str
     addresses: tuple[str, ...]
@@ -116,7 +120,7 @@ class Target:
 
 
 def reach(me: str, targets: Sequence[Target], *, patience: float) -> list[Reached]:
-    """Connect to all addresses of other hosts, concurrently."""
+    """Try to connect to all addresses of other hosts, concurrently, and return the results."""
     tries = [(target, address) for target in targets for address in target.addresses]
     if not tries:
         return []
@@ -146,7 +150,7 @@ def _reach(me: str, target: Target, address: str, patience: float) -> Reached:
 
 
 class Marker:
-    """A file that other hosts look for, held by a separate process until ``answers``."""
+    """A marker file that other hosts look for. A separate process holds it until ``answers`` is called."""
 
     def __init__(self, folder: str, *, patience: float) -> None:
         self.token = secrets.token_hex(8)
@@ -170,7 +174,7 @@ class Marker:
         self.trouble = str(ready.get("trouble", "" if ready.get("ready") else f"no answer within {patience:g} s"))
 
     def answers(self) -> list[str]:
-        """Return the hosts that have answered, and remove all files."""
+        """Return the names of the hosts that have answered, and remove all files."""
         try:
             out, _ = self._process.communicate(b"", timeout=self._patience)
         except subprocess.TimeoutExpired:
@@ -180,7 +184,7 @@ class Marker:
         return [name for line in told for name in line.get("answers", [])]
 
     def _line(self, until: float) -> dict[str, object]:
-        """Return the first line of the process that is not about its progress; {} if none comes."""
+        """Return the first line of the process's output that is not about progress; {} if none arrives in time."""
         out = self._process.stdout
         assert out is not None
         while select.select([out], [], [], max(0.0, until - time.monotonic()))[0]:
@@ -193,7 +197,7 @@ class Marker:
 
 
 def find(folder: str, token: str, name: str, *, patience: float) -> Sight:
-    """Look for the marker of another host."""
+    """Look for the marker of another host in a folder, and return what was found."""
     output = run_child("shared_disk_probe.py", "find", folder, token, name, str(patience), patience=patience + 10)
     if output.code is None:
         return Sight(trouble=f"no answer within {output.seconds:.0f} s")

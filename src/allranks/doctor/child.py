@@ -1,7 +1,8 @@
-"""Run a probe in a separate process, with a deadline: a broken driver or a dead file server would block the caller.
+"""Run a probe in a separate process, with a deadline, because a broken driver or a dead file server would block the
+caller.
 
-Its lines on stdout are JSON objects; ``{"doing": ...}`` says what it is about to do, so that a missing answer has a
-name.
+The probe prints JSON objects on stdout, one a line. ``{"doing": ...}`` says what it will do next, so that a missing
+answer can be explained.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ _abandoned: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True, slots=True)
 class ProbeOutput:
-    """The output of a probe until it ended, or until the deadline: then ``code`` is None and ``doing`` its last step.
+    """The output of a probe until it ended, or until the deadline.
 
-    ``trouble`` is the last line of its stderr.
+    ``code`` is its exit code; None at the deadline. ``doing`` is the last step that it began. ``trouble`` is the last
+    line of its stderr.
     """
 
     lines: tuple[dict[str, Any], ...]
@@ -37,12 +39,12 @@ class ProbeOutput:
     seconds: float
 
     def get(self, key: str) -> Any:
-        """Return the last value of ``key`` in the output; None for none."""
+        """Return the last value of ``key`` in the output; None if there is none."""
         return next((line[key] for line in reversed(self.lines) if key in line), None)
 
 
 def run_child(script: str, *arguments: str, patience: float, environ: Mapping[str, str] | None = None) -> ProbeOutput:
-    """Run a file of this folder with this Python, for ``patience`` seconds at most."""
+    """Run a script of this folder with this Python, for at most ``patience`` seconds, and return its output."""
     # -P: the script's own folder has a jax.py, and the current one may hang.
     command = [sys.executable, "-P", str(Path(__file__).with_name(script)), *arguments]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHED)}
@@ -72,7 +74,7 @@ def _probe_output(out: bytes, err: bytes, code: int | None, seconds: float) -> P
 
 
 def abandon(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process, and wait only a moment: one that hangs in the kernel does not end."""
+    """Kill a process, and wait only a moment for its end: a process that hangs in the kernel does not end."""
     process.kill()
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:

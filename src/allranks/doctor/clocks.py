@@ -1,4 +1,4 @@
-"""Compute how far the hosts' clocks are apart: times of queries and answers in, offsets and a row out. Pure."""
+"""Compute how far the hosts' clocks are apart, from the times of queries and answers. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _CONFUSING = 1.0
 
 
 def offset(samples: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
-    """Return how many seconds the other clock is ahead of ours, and the uncertainty of that.
+    """Return how many seconds the other host's clock is ahead of this host's clock, and the uncertainty in seconds.
 
-    A sample is (sent, answered, received): the first and the last by our clock, the middle one by the other's. The
-    answer was given at some moment in between; so the shortest round trip is the best, to half its length. At least one
-    sample.
+    A sample is (sent, answered, received): ``sent`` and ``received`` by this host's clock, ``answered`` by the other
+    host's. The answer was given at some moment between the two. So the sample with the shortest round trip is the best,
+    and its uncertainty is half of that round trip. At least one sample is needed.
     """
     request, answered, heard = min(samples, key=lambda sample: sample[2] - sample[0])
     return answered - (request + heard) / 2, (heard - request) / 2
 
 
 def row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | None:
-    """Return the row of the clocks; None for one host.
+    """Return the row of the report about the clocks; None if there is only one host.
 
-    ``found`` has, by other host, how many seconds the clock of ``main`` is ahead, and the uncertainty; None where no
-    answer came in time.
+    ``found`` maps each other host to a pair: how many seconds the clock of host ``main`` is ahead, and the uncertainty.
+    It is None if no answer arrived in time.
     """
     if not found:
         return None
@@ -52,7 +52,7 @@ def row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | Non
 
 
 def _apart(ahead: float, doubt: float) -> str:
-    """Describe the other host's clock against main's; ``ahead`` is how far main's is ahead of it."""
+    """Describe another host's clock relative to the main host's, which is ``ahead`` seconds ahead of it."""
     if abs(ahead) <= doubt:
         return f"within {short(doubt)} of"
     return f"{short(abs(ahead))} (+- {short(doubt)}) {'behind' if ahead > 0 else 'ahead of'}"

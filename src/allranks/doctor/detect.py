@@ -1,4 +1,4 @@
-"""Read the installed versions from the metadata of packages; none is imported."""
+"""Read the installed versions from the metadata of packages, without importing any package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def has(framework: str) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the frameworks and their libraries, by package."""
+    """Return the versions of Python, of the frameworks and of their libraries, by package name."""
     found: dict[str, str] = {}
     for one in metadata.distributions():
         name = str(one.metadata["Name"] or "").lower().replace("_", "-")
@@ -32,9 +32,9 @@ def versions() -> dict[str, str]:
 
 
 def requirements(found: dict[str, str]) -> tuple[dict[str, int] | None, list[Unmet]]:
-    """Return how many requirements packages have, by their metadata, and which are not met.
+    """Return how many requirements each package has in its metadata, and the requirements that are not met.
 
-    None for the first where `packaging`, which reads them, is not installed.
+    The first is None if `packaging`, which reads requirements, is not installed.
     """
     if find_spec("packaging") is None:
         return None, []

@@ -1,4 +1,6 @@
-"""Check devices: what the kernel has, what frameworks see, how many ranks share them. Values in, rows out. Pure."""
+"""Check devices: what the kernel shows, what frameworks see, and how many ranks share a device. This module does no
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ VISIBLE = (
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Devices by vendor, in /dev, /proc and on the PCI bus; ``driver`` is NVIDIA's version."""
+    """The number of devices by vendor, in /dev, /proc and on the PCI bus; ``driver`` is NVIDIA's driver version."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     driver: str = ""
@@ -42,8 +44,9 @@ class Kernel:
 class Framework:
     """The result of a child process that imported a framework and listed its devices.
 
-    ``state``: "absent" (not installed), "failed", "late" (no answer in time; ``doing`` was its last step), "answered".
-    ``output`` has version, platform, devices (kind, bytes) and, for torch, how it was built.
+    - ``state``: "absent" (not installed), "failed", "late" (no answer in time), or "answered".
+    - ``doing``: the last step that the process began.
+    - ``output``: version, platform, devices (kind, bytes) and, for torch, how it was built.
     """
 
     name: str
@@ -59,7 +62,7 @@ class Framework:
 
 
 def framework(found: Framework) -> Row:
-    """Return a row that says whether a framework can be imported and finds devices."""
+    """Return a row of the report that says whether a framework can be imported and finds devices."""
     if found.state == "absent":
         return not_seen(found.name, f"{found.name} is not installed")
     if found.state == "late":
@@ -85,7 +88,10 @@ def framework(found: Framework) -> Row:
 
 
 def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[str, str]) -> Row:
-    """Return a row that says whether a framework sees the devices of the kernel: the others may be for other work."""
+    """Return a row of the report that says whether some framework sees the kernel's devices.
+
+    Only one framework must see them: the others may be for other work.
+    """
     if not kernel.total:
         return not_seen("accelerators", "no NVIDIA, AMD or TPU device in /dev, /proc or on the PCI bus")
     answered = [one for one in frameworks if one.state == "answered"]
@@ -104,10 +110,10 @@ def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[st
 
 
 def shares(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[str, int]) -> Row:
-    """Return a row that says whether each rank of a host has devices of its own.
+    """Return a row of the report that says whether each rank of a host has devices of its own.
 
-    ``accelerators`` is how many the ranks see together; ``virtual`` is, by framework, how many CPU devices a process
-    has where there are no others.
+    ``accelerators`` is how many devices the ranks see together. ``virtual`` maps each framework to the number of CPU
+    devices of a process that has no accelerators.
     """
     topic = "ranks and devices"
     if not launched:
@@ -134,8 +140,8 @@ def shares(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[st
 def together(most: int, visible: Sequence[str]) -> int:
     """Return how many accelerators the ranks of a host see together.
 
-    ``most`` is how many the framework of one of them sees, ``visible`` each rank's CUDA_VISIBLE_DEVICES or its
-    equivalent, "" where it is not set.
+    ``most`` is how many the framework of one rank sees. ``visible`` is each rank's CUDA_VISIBLE_DEVICES or its
+    equivalent; "" if it is not set.
     """
     names = {name for output in visible for name in output.split(",") if name}
     return max(most, len(names)) if most and all(visible) else most
@@ -149,7 +155,9 @@ def rows(
     visible: Sequence[str],
     launched: bool,
 ) -> Iterator[Row]:
-    """Yield all rows of devices of a host; ``visible`` has an entry for each rank (see ``together``)."""
+    """Yield all rows of the report about the devices of a host; ``visible`` has an entry for each rank (see
+    ``together``).
+    """
     yield from map(framework, frameworks)
     yield devices(kernel, frameworks, environ)
     answered = [one for one in frameworks if one.state == "answered"]

@@ -1,4 +1,4 @@
-"""Judge a folder in a file system: results of trials in, rows out. Pure."""
+"""Judge a folder in a file system: return the rows of the report from the results of trials. No I/O."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WANTED = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One trial: whether it passed, and what was seen."""
+    """The result of one trial in a folder: whether it passed, and what was seen."""
 
     name: str
     passed: bool
@@ -44,12 +44,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder as one host found it.
+    """A folder as one host found it. Sizes are in bytes, times in seconds.
 
-    ``label`` is its name in topics, ``where`` its complete path. ``kind`` and ``source`` are those of the file system.
-    ``doing`` is the step without an answer after ``seconds``, "" for none. ``trouble`` is why nothing could be tried.
-    ``speed`` has bytes a second by "write" and "read", ``cached`` if they went through the page cache; ``durable`` is
-    how long a small file takes until it would survive a crash. Sizes are in bytes, times in seconds.
+    - ``label``: its name in topics; ``where``: its complete path.
+    - ``kind`` and ``source``: those of the file system.
+    - ``doing``: the step that had no answer after ``seconds``; "" if all steps had one.
+    - ``trouble``: why nothing could be tried.
+    - ``speed``: bytes a second for "write" and "read"; ``cached``: they went through the page cache.
+    - ``durable``: how long it takes until a small file would survive a crash.
     """
 
     label: str
@@ -70,7 +72,7 @@ class Place:
 
 
 def rows(found: Place) -> Iterator[Row]:
-    """Yield one host's rows on a folder: what it is, what it supports, how fast it is."""
+    """Yield one host's rows of the report about a folder: what it is, what it supports, and how fast it is."""
     topic = f"files {found.label}"
     source = f" ({found.source})" if found.source not in ("", found.kind) else ""
     where = f"{found.where}, {found.kind}{source}" if found.kind else found.where
@@ -90,7 +92,7 @@ def rows(found: Place) -> Iterator[Row]:
 
 
 def labels(paths: Sequence[str]) -> dict[str, str]:
-    """Return a short label for each folder: its end where it is long and no other ends so."""
+    """Return a short label for each folder: the end of a long path, if no other folder has the same end."""
     ends = {path: path if len(path) <= _LONGEST else f"...{path[3 - _LONGEST :]}" for path in paths}
     return {path: end if list(ends.values()).count(end) == 1 else path for path, end in ends.items()}
 
@@ -145,7 +147,10 @@ def _speed(topic: str, found: Place) -> Row:
 
 
 def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
-    """Return a row that says whether all hosts have the same folder; ``sights`` are by host. None for one host."""
+    """Return a row that says whether all hosts have the same folder; None if there is only one host.
+
+    ``sights`` maps the hosts other than ``main`` to what they found.
+    """
     if not sights:
         return None
     topic = f"shared {label}"
@@ -179,10 +184,12 @@ def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a host found of another's folder.
+    """What a host found of another host's folder.
 
-    After how many ``seconds`` its file was there (None: never), whether the other host saw its answer (``answered``),
-    and whether the other's ``lock`` held (None: not tried).
+    - ``seconds``: after how long the other host's file was there; None: never.
+    - ``answered``: the other host saw this host's answer.
+    - ``lock``: the other host's lock held on this host; None: not tried.
+    - ``trouble``: why the host could not look.
     """
 
     seconds: float | None = None

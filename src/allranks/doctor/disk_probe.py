@@ -1,6 +1,6 @@
 """Probe a folder, print JSON lines, and remove all written files; run as a script: ``disk_probe.py FOLDER BYTES``.
 
-It tries what checkpoints and caches need, and measures how fast the folder is.
+It tries the operations that checkpoints and caches need, and measures how fast the folder is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def emit(**words: object) -> None:
 
 
 def mounted(folder: Path) -> tuple[str, str]:
-    """Return the kind and the source of the file system that a folder is in."""
+    """Return the kind and the source of the file system that contains a folder."""
     found = ("?", "?", "")
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
@@ -44,7 +44,7 @@ def mounted(folder: Path) -> tuple[str, str]:
 
 
 def rename(folder: Path) -> str:
-    """Replace a file many times while a thread reads it."""
+    """Replace a file many times while a thread reads it; raise OSError if the reader saw a missing or mixed file."""
     target, stop, seen = folder / "replaced", threading.Event(), [0]
     odd: list[str] = []
     target.write_bytes(b"\0" * 8192)
@@ -164,7 +164,7 @@ def attempt(trials: dict[str, Callable[[Path], str]], folder: Path) -> None:
 
 
 def speeds(folder: Path, nbytes: int) -> None:
-    """Write and read a file, past the page cache where possible, for a second or two each at most."""
+    """Write and read a file, past the page cache if possible, for at most a second or two each; print the speeds."""
     emit(doing="write")
     with mmap.mmap(-1, _BLOCK) as block:
         block.write(os.urandom(_BLOCK))
@@ -189,7 +189,7 @@ def speeds(folder: Path, nbytes: int) -> None:
 
 
 def clocked(nbytes: int, move: Callable[[int], int], end: Callable[[], None]) -> tuple[int, float]:
-    """Return how many bytes were moved, and in how many seconds."""
+    """Call ``move`` until ``nbytes`` are moved or time is up, then ``end``; return the bytes moved, and the seconds."""
     began, at = time.perf_counter(), 0
     while at < nbytes and time.perf_counter() - began < _MOST_SECONDS:
         at += move(at)
@@ -198,7 +198,7 @@ def clocked(nbytes: int, move: Callable[[int], int], end: Callable[[], None]) ->
 
 
 def durable(folder: Path, at: int) -> float:
-    """Return how long a small file takes until it is durable under its name."""
+    """Return how many seconds it takes until a small file is durable under its name."""
     began = time.perf_counter()
     with (folder / f"small-{at}.tmp").open("wb") as file:
         file.write(b"x" * 4096)

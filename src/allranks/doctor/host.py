@@ -1,4 +1,4 @@
-"""Examine one host: collect all its rows."""
+"""Examine one host, and collect all its rows of the report."""
 
 from __future__ import annotations
 
@@ -32,9 +32,12 @@ _VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to examine: ``folders`` as the user names them, with files of ``nbytes``; ``patience`` for each answer.
+    """What to examine.
 
-    ``launched``: this is a job of ranks, not one process that was started by hand.
+    - ``folders``: as the user names them.
+    - ``nbytes``: the size of the files to write there.
+    - ``patience``: how many seconds to wait for each answer.
+    - ``launched``: this is a job of ranks, not one process that was started by hand.
     """
 
     folders: tuple[str, ...]
@@ -45,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """What a rank reports of itself before the examination. ``boot`` identifies the running kernel."""
+    """What a rank reports of itself before the examination; ``boot`` identifies the running kernel."""
 
     host: str
     boot: str
@@ -60,7 +63,7 @@ def host_info(host: str) -> HostInfo:
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """The result of a host: its rows, the values that must be equal on all hosts, and its addresses."""
+    """The result of a host: its rows of the report, the values that must be equal on all hosts, and its addresses."""
 
     rows: tuple[Row, ...]
     versions: Mapping[str, str]
@@ -69,7 +72,10 @@ class HostReport:
 
 
 def examine(request: Request, local_ranks: Sequence[HostInfo], hosts: int) -> HostReport:
-    """Examine this host, whose ranks are ``local_ranks``, among ``hosts`` hosts. Takes seconds; bounded."""
+    """Examine this host, and return its report; takes seconds, with a limit.
+
+    ``local_ranks`` are the ranks of this host; ``hosts`` is the number of hosts of the job.
+    """
     labels = disk.labels(request.folders)
     places = [row for folder in request.folders for row in disk.rows(place(folder, labels[folder], request))]
     with ThreadPoolExecutor() as pool:
@@ -113,7 +119,7 @@ def examine(request: Request, local_ranks: Sequence[HostInfo], hosts: int) -> Ho
 
 
 def framework(name: str, patience: float) -> Framework:
-    """Return what a framework sees in a separate process."""
+    """Return what a framework sees when a separate process imports it."""
     if not detect.has(name):
         return Framework(name, "absent")
     output = run_child(f"{name}.py", patience=patience, environ=_GENTLY)
@@ -127,7 +133,7 @@ def framework(name: str, patience: float) -> Framework:
 
 
 def place(folder: str, label: str, request: Request) -> disk.Place:
-    """Probe a folder in a separate process."""
+    """Probe a folder in a separate process, and return the results."""
     output = run_child("disk_probe.py", folder, str(request.nbytes), patience=request.patience)
     tried = tuple(disk.Trial(*line["tried"]) for line in output.lines if "tried" in line)
     trouble = output.get("trouble") or (
@@ -153,7 +159,7 @@ def place(folder: str, label: str, request: Request) -> disk.Place:
 
 
 def lookup(name: str, patience: float) -> Lookup:
-    """Return the addresses of a name. A resolver that does not answer is abandoned."""
+    """Return the addresses of a host name. A resolver that does not answer within ``patience`` seconds is abandoned."""
     found: list[Lookup] = []
 
     def resolve() -> None:
@@ -184,7 +190,7 @@ def launchers_here() -> list[str]:
 
 
 def environment(frameworks: Sequence[Framework]) -> Iterator[Row]:
-    """Yield rows that say whether each variable is read by something, and XLA knows each flag."""
+    """Yield rows that say whether something reads each variable, and whether XLA knows each flag."""
     if late := [one.name for one in frameworks if one.state == "late"]:
         yield not_determined("variables", f"the files of {', '.join(late)} were not read: they may hang, too")
         return

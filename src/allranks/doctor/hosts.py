@@ -1,4 +1,4 @@
-"""Merge the rows of many hosts into one row, and format hosts, sizes and times. Pure."""
+"""Merge the rows of many hosts into one row, and format hosts, sizes and times as text. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _MOST_GROUPS, _MOST_HOSTS = 4, 6
 
 
 def merged(rows: Sequence[tuple[str, Row]], hosts: int) -> Row:
-    """Return the rows of ``hosts`` hosts on one topic as one row: the worst verdict, and which of them report it.
+    """Return the rows of several hosts on one topic as one row, with the worst verdict and the hosts that report it.
 
-    ``rows`` are (host, row), at least one. Of ok rows with different texts, the one with the smallest margin.
+    ``rows`` are (host, row) pairs, at least one; ``hosts`` is the number of hosts. If all rows are ok but their texts
+    differ, the row with the smallest margin is shown.
     """
     worst = min((row.verdict for _, row in rows), key=VERDICTS.index)
     chosen = [(host, row) for host, row in rows if row.verdict == worst]
@@ -47,14 +48,14 @@ def _the_least(rows: Sequence[tuple[str, Row]], hosts: int) -> Row:
 
 
 def name_hosts(hosts: Sequence[str]) -> str:
-    """Return ``host a``, ``hosts a, b and 7 more``."""
+    """Return the names of hosts as text, e.g. ``host a``, or ``hosts a, b and 7 more``."""
     shown = ", ".join(hosts[:_MOST_HOSTS])
     more = f" and {len(hosts) - _MOST_HOSTS} more" if len(hosts) > _MOST_HOSTS else ""
     return f"host{'' if len(hosts) == 1 else 's'} {shown}{more}"
 
 
 def size(nbytes: float) -> str:
-    """Return ``35.7 MB``, in powers of 1000."""
+    """Format a number of bytes for people, in powers of 1000, e.g. ``35.7 MB``."""
     amount, units = float(nbytes), ["B", "kB", "MB", "GB", "TB", "PB"]
     while amount >= 999.5 and len(units) > 1:
         amount, units = amount / 1000, units[1:]
@@ -62,5 +63,5 @@ def size(nbytes: float) -> str:
 
 
 def short(seconds: float) -> str:
-    """Return ``0.21 ms``, ``4.1 s``."""
+    """Format a duration in seconds for people, e.g. ``0.21 ms`` or ``4.1 s``."""
     return f"{seconds * 1000:.2g} ms" if seconds < 0.0995 else f"{seconds:.2g} s"

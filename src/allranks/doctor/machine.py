@@ -1,4 +1,4 @@
-"""Judge one machine's cores, memory and limits: values in, rows out. Pure."""
+"""Judge one machine's cores, memory and limits: return the rows of the report from values. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ _FEW_FILES, _ENOUGH_FILES, _FEW_PROCESSES = 4096, 65536, 1000
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """``counted`` cores of the machine, ``allowed`` to all ranks of this host together, ``quota`` of the cgroup.
+    """The cores of a machine.
 
-    ``of_a_rank`` is the fewest that one rank may use; ``threads`` is OMP_NUM_THREADS, 0 where it is not set.
+    - ``counted``: cores in the machine.
+    - ``allowed``: cores that all ranks of this host may use together.
+    - ``of_a_rank``: the fewest cores that one of the ranks may use.
+    - ``quota``: the cgroup's quota, in cores; None for none.
+    - ``threads``: OMP_NUM_THREADS; 0 if it is not set.
     """
 
     counted: int
@@ -32,7 +36,7 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes; ``limit`` and ``used`` are the cgroup's, None without a limit."""
+    """The memory of a machine, in bytes; ``limit`` and ``used`` are the cgroup's, None without a limit."""
 
     total: int
     available: int
@@ -48,7 +52,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Shared memory, in bytes; ``trouble`` is the error of writing a file there."""
+    """Shared memory, in bytes; ``trouble`` is the error of an attempt to write a file there."""
 
     total: int = 0
     free: int = 0
@@ -57,10 +61,10 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a process, ``inf`` for none, as (soft, hard) where there are two; and what is in use.
+    """The limits of a process, and what is in use. ``inf`` means no limit; ``files`` is (soft, hard).
 
-    ``processes`` is the lowest limit (RLIMIT_NPROC, the cgroup's, the kernel's), with its name; ``running`` is what
-    counts against it.
+    ``processes`` is the lowest limit (RLIMIT_NPROC, the cgroup's, the kernel's), with its name. ``running`` is what
+    counts against that limit.
     """
 
     files: tuple[float, float]
@@ -72,7 +76,7 @@ class Limits:
 
 
 def cores(found: Cores, ranks: int) -> Row:
-    """Return a row that says whether the ranks of this host have the cores that libraries count."""
+    """Return a row that says whether the ranks of this host have as many cores as libraries count."""
     usable = min(found.allowed, found.quota or math.inf)
     told = [f"{found.counted} in the machine, {found.allowed} allowed"]
     if found.quota is not None:
@@ -131,7 +135,7 @@ def shared_memory(found: Shared) -> Row:
 
 
 def limits(found: Limits) -> Iterator[Row]:
-    """Yield the rows of open files, processes and core dumps."""
+    """Yield the rows of the report about open files, processes and core dumps."""
     soft, hard = found.files
     told = f"{found.open} open of {_number(soft)} (ulimit -n); up to {_number(hard)} may be asked for"
     if soft < _FEW_FILES:

@@ -1,4 +1,4 @@
-"""Judge the network: interfaces, the host's name, proxies, connections between hosts. Values in, rows out. Pure."""
+"""Judge interfaces, the host's name, proxies and connections between hosts, from values. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A network interface. ``speed`` is in Mbit/s, 0 where the driver does not report it."""
+    """A network interface. ``speed`` is in Mbit/s; 0 if the driver does not report it."""
 
     name: str
     up: bool
@@ -31,7 +31,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The addresses of a name, or why there are none (``trouble``); ``late`` if no answer came."""
+    """The addresses of a host name, or why there are none (``trouble``). ``late``: no answer arrived in time."""
 
     name: str
     addresses: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """One host's attempt to reach another at an address: seconds of the round trip, or the error."""
+    """The result of one host's attempt to reach another at an address: the round trip in seconds, or the error."""
 
     source: str
     target: str
@@ -56,13 +56,13 @@ def is_loopback(address: str) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Return whether an address is of this link or machine only, so that it is not routed."""
+    """Return whether an address is valid only on this link or machine, so that it is not routed."""
     one = ipaddress.ip_address(address.partition("%")[0])
     return one.is_loopback or one.is_link_local
 
 
 def offered(found: Sequence[Interface]) -> tuple[str, ...]:
-    """Return the addresses at which other hosts may reach this one."""
+    """Return the addresses at which other hosts may reach this host."""
     return tuple(a for one in found if one.up for a in one.addresses if not is_local(a))
 
 
@@ -81,7 +81,10 @@ def interfaces(found: Sequence[Interface], environ: Mapping[str, str], hosts: in
 
 
 def _named(variable: str, value: str, names: Sequence[str]) -> Row:
-    """Return a row that says whether the interfaces in a variable exist: NCCL's are prefixes, after ^ or =."""
+    """Return a row that says whether the interfaces in a variable exist.
+
+    For NCCL, the variable holds prefixes of names; ``=`` before them asks for exact names, and ``^`` excludes them.
+    """
     topic = variable
     exact = not variable.startswith("NCCL") or value.lstrip("^").startswith("=")
     words = value.lstrip("^").lstrip("=").split(",") if variable.startswith("NCCL") else value.split(",")
@@ -99,10 +102,11 @@ def _more(number: int) -> list[str]:
 
 
 def hostname_row(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: bool) -> Row:
-    """Return a row that says whether the host's name resolves to it: gloo, and torch's rendezvous, use that.
+    """Return a row that says whether the host's name resolves to one of its addresses, which gloo and torch's
+    rendezvous need.
 
-    ``mine`` are its addresses; ``overruled``: GLOO_SOCKET_IFNAME says where to listen instead. The common fault:
-    /etc/hosts maps the host's name to the loopback, and the other hosts connect to 127.0.1.1.
+    ``mine`` are the host's addresses. ``overruled``: GLOO_SOCKET_IFNAME says instead which interface to use. A common
+    fault: /etc/hosts maps the host's name to the loopback, so other hosts connect to 127.0.1.1.
     """
     topic, name = "host name", found.name
     remedy = (
@@ -129,7 +133,8 @@ def hostname_row(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: b
 
 
 def proxies(environ: Mapping[str, str]) -> Row:
-    """Return a row that says whether a proxy is between the ranks: gRPC, and so JAX's coordination service, uses it.
+    """Return a row that says whether a proxy is set that gRPC, and so JAX's coordination service, would use between
+    ranks.
 
     Source: jax/_src/distributed.py, which warns that initialize() may hang.
     """
@@ -143,7 +148,7 @@ def proxies(environ: Mapping[str, str]) -> Row:
 
 
 def fabric(ports: Mapping[str, str]) -> Row:
-    """Return the row of InfiniBand adapters: ``ports`` are their states by name."""
+    """Return the row of the report about InfiniBand adapters; ``ports`` maps their names to their states."""
     if not ports:
         return not_seen("InfiniBand", "no adapter in /sys/class/infiniband")
     active = [name for name, state in ports.items() if state == "ACTIVE"]
@@ -155,7 +160,10 @@ def fabric(ports: Mapping[str, str]) -> Row:
 
 
 def peers(at: int, size: int, most: int = 16) -> tuple[int, ...]:
-    """Return the hosts that host ``at`` of ``size`` tries to reach: all others, or those 1, 2, 4, 8 ... after it."""
+    """Return the numbers of the hosts that host ``at`` of ``size`` hosts tries to reach.
+
+    These are all other hosts, or, beyond ``most`` hosts, those 1, 2, 4, 8 ... after it.
+    """
     if size <= most:
         return tuple(other for other in range(size) if other != at)
     steps = [1 << bit for bit in range(size.bit_length()) if 1 << bit < size]
@@ -163,7 +171,10 @@ def peers(at: int, size: int, most: int = 16) -> tuple[int, ...]:
 
 
 def reach(found: Sequence[Reached], hosts: int) -> Row | None:
-    """Return the row of which hosts reach which by TCP, at any of the other's addresses; None for one host."""
+    """Return the row that says which hosts reach which by TCP; None if there is only one host.
+
+    A host counts as reached if one of its addresses is.
+    """
     if hosts < 2:
         return None
     pairs: dict[tuple[str, str], list[Reached]] = {}
@@ -192,7 +203,10 @@ def reach(found: Sequence[Reached], hosts: int) -> Row | None:
 
 
 def store(found: Mapping[str, float], what: str) -> Row:
-    """Return the row of how long the ranks' store takes to write and read a value, by host."""
+    """Return the row that says how long the ranks' store takes to write and read a value.
+
+    ``found`` maps hosts to seconds; ``what`` names the store.
+    """
     host = max(found, key=lambda name: found[name])
     seconds = found[host]
     told = f"{what}: a value is put and read back in {short(seconds)}"

@@ -1,4 +1,4 @@
-"""Judge how the ranks were started: the launcher, the hosts, the ranks on them. Values in, rows out. Pure."""
+"""Judge how the ranks were started: the launcher, the hosts, and the ranks on each host. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def single_process_row(evidence: str, at_hand: Sequence[str]) -> Row:
 
 
 def contradiction_row(raised: AllranksError) -> Row:
-    """Return the row of a process whose launchers contradict each other."""
+    """Return the row of a process in whose environment launchers contradict each other."""
     return error("launcher", _without_remedy(raised), _ALONE, remedy=raised.remedy or "Start it with one launcher.")
 
 
 def unjoined_row(raised: AllranksError) -> Row:
-    """Return the row of a rank that has not joined the others."""
+    """Return the row of a rank that could not join the other ranks."""
     return error(
         "launcher", _without_remedy(raised), _ALONE, remedy=raised.remedy or "Check the output of the other ranks."
     )
 
 
 def joined_row(evidence: str, backend: str, address: str | None) -> Row:
-    """Return the row of ranks that have joined."""
+    """Return the row of ranks that have joined each other."""
     where = f" at {address}" if address else ""
     return ok("launcher", f"{evidence}; all ranks have joined through {backend}{where}")
 
@@ -46,7 +46,9 @@ def _without_remedy(raised: AllranksError) -> str:
 
 
 def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]) -> Iterator[Row]:
-    """Yield the row of hosts: ``names`` and ``boots`` (the running kernel) are those of each rank, in rank order."""
+    """Yield the row of the report about the hosts; ``names`` and ``boots`` (kernel identity) have an entry for each
+    rank.
+    """
     ranks = by_claim(enumerate(names))
     counts = Counter(map(len, ranks.values()))
     told = [f"{name}: {name_ranks(there)}" for name, there in list(ranks.items())[:_MOST]]
@@ -79,7 +81,7 @@ def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]
 
 
 def jobs(found: Mapping[str, str]) -> Row:
-    """Return the row of this user's running jobs that can be queried, by name and description."""
+    """Return the row about this user's running jobs that can be queried; ``found`` maps names to descriptions."""
     if not found:
         return not_seen("running jobs", "none of this user that called allranks.init()")
     told = [f"{name}: {_short(what)}" for name, what in list(found.items())[:_MOST]]

@@ -1,7 +1,8 @@
 """Find out whether two hosts have the same folder; run as a script, prints JSON lines.
 
-``hold FOLDER TOKEN`` writes a marker there and locks it, until its stdin ends; then it prints whose answers have come,
-and removes all files. ``find FOLDER TOKEN NAME SECONDS`` looks for the marker, answers, and tries the lock.
+``hold FOLDER TOKEN`` writes a marker there and locks it, until its stdin ends. Then it prints the names of the hosts
+that have answered, and removes all files. ``find FOLDER TOKEN NAME SECONDS`` looks for the marker, writes an answer as
+NAME, and tries the lock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Judge installed versions, and whether they are equal on all hosts: versions in, rows out. Pure."""
+"""Judge the installed versions, and whether they are equal on all hosts. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 4
 
 @dataclass(frozen=True, slots=True)
 class Unmet:
-    """``package`` requires ``wants``, by its metadata, and ``installed`` is installed ("" for nothing)."""
+    """A requirement that is not met: ``package`` requires ``wants``, but ``installed`` is there ("" for nothing)."""
 
     package: str
     wants: str
@@ -31,7 +31,7 @@ def versions(found: Mapping[str, str]) -> Row:
 def packages(counts: Mapping[str, int] | None, unmet: Sequence[Unmet]) -> Row:
     """Return a row that says whether the installed packages meet the frameworks' requirements.
 
-    ``counts`` is how many requirements each package has, None if they cannot be read.
+    ``counts`` is how many requirements each package has; None if requirements cannot be read.
     """
     if counts is None:
         why = "`packaging` is not installed, which reads what packages ask for"
@@ -48,7 +48,10 @@ def packages(counts: Mapping[str, int] | None, unmet: Sequence[Unmet]) -> Row:
 
 
 def alike(by_host: Mapping[str, Mapping[str, str]], topic: str, *, remedy: str, wrong: bool) -> Row | None:
-    """Return the row of whether all hosts have equal values; ``wrong``: it is an error if not. None for one host."""
+    """Return a row that says whether all hosts have equal values; None if there is only one host.
+
+    ``by_host`` maps each host to its values by name. ``wrong``: a difference is an error, otherwise a warning.
+    """
     if len(by_host) < 2:
         return None
     said: dict[str, dict[str, list[str]]] = {}

@@ -29,7 +29,7 @@ _IF_UP = 1
 
 
 def _read(path: Path) -> str:
-    """Return the content of a kernel file, "" where it is missing or not readable."""
+    """Return the content of a kernel file; "" if the file is missing or not readable."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):
@@ -42,14 +42,14 @@ def boot() -> str:
 
 
 def _number(text: str) -> int | None:
-    """Return the number; None for "max", for nothing, and for the value with which cgroups v1 mean no limit."""
+    """Return the number in a text; None for "max", for no number, and for the value of cgroups v1 for no limit."""
     return int(text) if text.isdecimal() and int(text) < 1 << 60 else None
 
 
 def _folders(controller: str, root: Path) -> Iterator[Path]:
-    """Yield the folders of this process' cgroup that have a controller, the innermost first, up to the mount.
+    """Yield the folders of this process's cgroup that have a controller, innermost first, up to the mount.
 
-    In a container the path may be the host's, and only the mount itself exists.
+    In a container the path may be that of the host. Then only the mount itself exists.
     """
     mounts = []
     for line in _read(root / "proc/self/mountinfo").splitlines():
@@ -67,19 +67,19 @@ def _folders(controller: str, root: Path) -> Iterator[Path]:
 
 
 def allowed(root: Path = Path("/")) -> str:
-    """Return the cores that this process may use, in the kernel's format: ``0-3,8``."""
+    """Return the cores that this process may use, in the kernel's format, e.g. ``0-3,8``."""
     found = re.search(r"Cpus_allowed_list:\s*(\S+)", _read(root / "proc/self/status"))
     return found[1] if found else f"0-{(os.cpu_count() or 1) - 1}"
 
 
 def named(cores: str) -> set[int]:
-    """Return the numbers of ``0-3,8``."""
+    """Return the numbers of the cores in a text such as ``0-3,8``."""
     pairs = [part.partition("-") for part in cores.split(",") if part]
     return {at for first, _, last in pairs for at in range(int(first), int(last or first) + 1)}
 
 
 def cores(of_ranks: list[str], threads: str, root: Path = Path("/")) -> Cores:
-    """Return the cores that the ranks of this host, each with its allowed cores, may use together."""
+    """Return the cores that this host's ranks may use together; ``of_ranks`` are the allowed cores of each rank."""
     sets = [named(one) for one in of_ranks]
     quotas = []
     for folder in _folders("cpu", root):
@@ -152,7 +152,7 @@ def limits(root: Path = Path("/")) -> Limits:
 
 
 def kernel(root: Path = Path("/")) -> Kernel:
-    """Count accelerators in what the kernel shows; no driver is called."""
+    """Count the accelerators that the kernel shows, without calling a driver."""
     nodes = [path.name for path in (root / "dev").glob("nvidia*")]
     nvidia = sum(re.fullmatch(r"nvidia\d+", name) is not None for name in nodes)
     nvidia = nvidia or len(list((root / "proc/driver/nvidia/gpus").glob("*")))
@@ -187,7 +187,7 @@ def interfaces(root: Path = Path("/")) -> list[Interface]:
 
 
 def _address(name: str) -> list[str]:
-    """Return an interface's IPv4 address, if it has one."""
+    """Return an interface's IPv4 address in a list; an empty list if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
         packed = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
         return [socket.inet_ntoa(packed[20:24])]
@@ -195,7 +195,7 @@ def _address(name: str) -> list[str]:
 
 
 def fabric(root: Path = Path("/")) -> dict[str, str]:
-    """Return the states of InfiniBand ports: ``{"mlx5_0/1": "ACTIVE"}``."""
+    """Return the states of the InfiniBand ports by name, e.g. ``{"mlx5_0/1": "ACTIVE"}``."""
     states = (root / "sys/class/infiniband").glob("*/ports/*/state")
     return {f"{path.parts[-4]}/{path.parts[-2]}": _read(path).partition(": ")[2] for path in sorted(states)}
 

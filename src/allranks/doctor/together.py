@@ -1,4 +1,4 @@
-"""Compare all hosts of a job in one table. Every rank must call."""
+"""Compare all hosts of a job in one table. Every rank must call ``examine``."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ _OF_A_FOLDER = ("files", "abilities", "speed", "shared")
 
 
 def examine(world: World, request: Request, launcher: Row, *, wall: Wall = time.time) -> Readiness:
-    """Examine all hosts of the world, and the connections between them. **Every rank must call it.**
+    """Examine all hosts of the world, and the connections between them; return the table. **Every rank must call it.**
 
-    ``wall`` is this host's clock, which is compared with the others'.
+    ``launcher`` is the row about the launcher. ``wall`` returns this host's time, which is compared with the time of
+    the other hosts.
     """
     limit = request.patience * (len(request.folders) + 2) + 60
     infos = world.all_gather(asdict(host.host_info(world.host)), name="doctor: who is here")
@@ -77,7 +78,7 @@ def _in_order(rows: Sequence[Row], folders: Sequence[str]) -> list[Row]:
 
 
 class _Visit:
-    """The probes of one host, number ``at`` of ``names``, which its first rank makes."""
+    """The probes of one host, which its first rank makes. The host has the number ``at`` in ``names``."""
 
     def __init__(self, world: World, request: Request, names: Sequence[str], at: int, wall: Wall) -> None:
         self.world, self.request, self.names, self.at, self.wall = world, request, names, at, wall
@@ -92,7 +93,9 @@ class _Visit:
         return host.examine(self.request, local_ranks, len(self.names))
 
     def offer(self, report: HostReport) -> dict[str, Any]:
-        """Open a port for the other hosts, on the main host write markers too; return where they are."""
+        """Open a port for the other hosts, and on the main host write markers; return their addresses and names for the
+        others.
+        """
         if len(self.names) == 1:
             return {}
         token = secrets.token_hex(16)
@@ -103,7 +106,9 @@ class _Visit:
         return {"addresses": report.addresses, "port": self.echo.port, "token": token, "marks": marks}
 
     def measure(self, offers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Compare clocks, connect to ports and look for markers; return the results as JSON values."""
+        """Compare clocks, connect to the ports and look for the markers of ``offers``; return the results as JSON
+        values.
+        """
         store, others = self.world.store, range(1, len(self.names))
         if not others:
             return {"store": between.time_store(store, self.at)}
@@ -136,7 +141,9 @@ class _Visit:
         return sight if locks else replace(sight, lock=None)
 
     def judge(self, reports: Sequence[Mapping[str, Any]]) -> list[Row]:
-        """Return the rows of all hosts, on the main host; ``reports`` are in the order of the hosts."""
+        """Return the rows of the report about all hosts; only the main host calls this. ``reports`` are in the order of
+        the hosts.
+        """
         rows = list(
             _of_all([(name, [Row.from_json(r) for r in one["examined"]["rows"]]) for name, one in self._by(reports)])
         )
