@@ -1,4 +1,4 @@
-"""Check rows, ranks, devices and accumulation before the first step: the batch, its first rows, the loader. Pure."""
+"""Check before the first step that rows, ranks, devices and accumulation fit, for a batch and a loader. No I/O."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ Shape = tuple[int, ...]
 class LoaderSettings:
     """The settings of a torch DataLoader.
 
-    ``samples`` is None for an iterable dataset; ``replicas`` and ``replica`` are those of a distributed sampler, None
-    without one; ``forks``: its workers are forked.
+    - ``samples``: the length of the dataset; None for an iterable dataset.
+    - ``replicas`` and ``replica``: those of a distributed sampler; None without one.
+    - ``forks``: its workers are forked.
     """
 
     batch_size: int | None
@@ -30,7 +31,9 @@ class LoaderSettings:
 
 
 def plan_row(size: int, ranks: int, devices: int, accumulation: int) -> tuple[Row, BatchPlan | None]:
-    """Return a row that says whether a global batch of ``size`` rows divides evenly, and the plan (None if not)."""
+    """Return a row that says whether a global batch of ``size`` rows divides evenly, and the plan (None if it does
+    not).
+    """
     try:
         plan = BatchPlan(size, ranks, devices, accumulation)
     except BatchMismatch as raised:
@@ -43,7 +46,10 @@ def _refused(topic: str, raised: BatchMismatch) -> Row:
 
 
 def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int, accumulation: int) -> Row:
-    """Return a row that says whether the leading dimensions of this rank's arrays fit the plan, or its devices."""
+    """Return a row that says whether the leading dimensions of this rank's arrays fit the plan, or its devices.
+
+    ``shapes`` are the shapes by path. Without a plan, they must fit the devices and the accumulation.
+    """
     try:
         rows = count_rows(shapes, who="the rows")
     except BatchMismatch as raised:
@@ -67,7 +73,7 @@ def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int
 
 
 def global_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
-    """Return a row that says whether a batch of global arrays has the rows of the plan."""
+    """Return a row that says whether a batch of global arrays has as many rows as the plan."""
     rows = {shape[0] for shape in shapes.values() if shape}
     text = ", ".join(map(str, sorted(rows)))
     remedy = "Every rank brings its own rows: allranks.global_batch(mesh, rows, global_rows=...)."
@@ -81,7 +87,7 @@ def global_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
 
 
 def _one_a_device(shapes: Mapping[str, Shape], rows: int, devices: int, plan: BatchPlan | None = None) -> bool:
-    """Return whether the first dimension counts devices, as for pmap, and the next one the rows of each."""
+    """Return whether the first dimension counts the devices, as for pmap, and the second the rows of each device."""
     if rows != devices or any(len(shape) < 2 for shape in shapes.values()):
         return False
     wanted = plan and {plan.rows_at_once, plan.rows_at_once * plan.accumulation, plan.accumulation}
@@ -95,7 +101,7 @@ def _advice(rows: int, plan: BatchPlan) -> str:
 
 
 def loader(settings: LoaderSettings, plan: BatchPlan | None, *, rank: int, ranks: int, jax: bool) -> Iterator[Row]:
-    """Yield the rows about a DataLoader on this rank; ``jax``: JAX runs in the process."""
+    """Yield the rows of the report about this rank's DataLoader; ``jax``: JAX runs in this process."""
     if plan is not None and settings.batch_size is not None:
         yield _batch_size(settings.batch_size, plan)
     yield _shares(settings, rank, ranks)

@@ -1,4 +1,4 @@
-"""Find the code and the versions that a rank runs: the program's files, their digests, the git commit."""
+"""Find the code and the versions that a rank runs: the program's files, their digests, and the git commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_FILES, _GIT_SECONDS = 5000, 5.0
 
 
 def loaded_files() -> list[Path]:
-    """Return the program's Python files that are imported by now."""
+    """Return the program's Python files that this process has imported so far."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return sorted(Path(file) for file in files if file and file.endswith(".py") and is_users(file))
 
@@ -32,7 +32,7 @@ def program_files(place: Path) -> list[Path]:
 
 
 def files_under(place: Path) -> list[Path]:
-    """Return the Python files of a folder (of a script: of its folder), without hidden folders and environments."""
+    """Return the Python files of a folder (of a script: of its folder), except in hidden folders and environments."""
     folder = place if place.is_dir() else place.parent
     found: list[Path] = []
     for here, folders, files in os.walk(folder):
@@ -47,7 +47,10 @@ def files_under(place: Path) -> list[Path]:
 
 
 def digests(files: Iterable[Path]) -> dict[str, str]:
-    """Return a digest of each file by its path below their common folder, which may differ over hosts."""
+    """Return a digest of each file, by its path below the common folder of all files.
+
+    That folder may differ between hosts.
+    """
     paths = [file.resolve() for file in files]
     if not paths:
         return {}
@@ -56,7 +59,7 @@ def digests(files: Iterable[Path]) -> dict[str, str]:
 
 
 def commit(place: Path) -> str:
-    """Return the git commit that is checked out around a file or folder, "" without one."""
+    """Return the git commit that is checked out around a file or folder; "" if there is none."""
     for folder in (place, *place.parents):
         git = folder / ".git"
         if git.is_file():  # a worktree of a repository that is elsewhere
@@ -67,7 +70,7 @@ def commit(place: Path) -> str:
 
 
 def changed_count(files: Sequence[Path], place: Path) -> int | None:
-    """Return how many files differ from the commit, untracked ones included; None if git cannot tell."""
+    """Return how many files differ from the commit, including untracked ones; None if git cannot tell."""
     git = shutil.which("git")
     if git is None or not files:
         return None
@@ -99,7 +102,7 @@ def _resolved(head: str, git: Path) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of the installed frameworks and of other imported libraries."""
+    """Return the versions of Python, of the installed frameworks, and of other imported libraries, by name."""
     found = {"python": platform.python_version()}
     for name, module in sorted(sys.modules.items()):
         version = vars(module).get("__version__") if "." not in name and module is not None else None
@@ -114,7 +117,7 @@ def versions() -> dict[str, str]:
 
 
 def imported_files(script: Path) -> list[Path]:
-    """Return the script and the user's files that it imports, directly or through others. Nothing of them runs.
+    """Return the script and the user's files that it imports, directly or through others. No code of these files runs.
 
     The user's files are those below the script's folder, and packages that are installed as editable. A name that is
     computed while the program runs (``importlib.import_module(name)``) is not seen.
@@ -130,7 +133,9 @@ def imported_files(script: Path) -> list[Path]:
 
 
 def _names(path: Path, root: Path) -> set[str]:
-    """Return the dotted names that a file imports; of ``from a import b`` both ``a`` and ``a.b``: b may be a module."""
+    """Return the dotted names that a file imports. ``from a import b`` counts as both ``a`` and ``a.b``: b may be a
+    module.
+    """
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
@@ -148,7 +153,7 @@ def _names(path: Path, root: Path) -> set[str]:
 
 
 def _files(name: str, *roots: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield the files that an import of ``name`` reads, each with the folder in which its top-level package is."""
+    """Yield the files that an import of ``name`` reads, each with the folder that contains its top-level package."""
     top, *rest = name.split(".")
     near = [root for root in roots if (root / top).is_dir() or (root / f"{top}.py").is_file()]
     root = near[0] if near else _root_of(top)
@@ -163,7 +168,7 @@ def _files(name: str, *roots: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _root_of(top: str) -> Path | None:
-    """Return the folder that holds a top-level package which is installed as editable; None for any other."""
+    """Return the folder that contains a top-level package, if that is installed as editable; else None."""
     try:
         spec = find_spec(top)
     except (ImportError, ValueError):

@@ -1,6 +1,7 @@
-"""Compare values that must be equal, or must differ, over ranks: reports of N ranks in, rows out. Pure.
+"""Compare values that must be equal, or must differ, over ranks, and return rows of the report. This module does no
+I/O.
 
-A `NamedValue` is any JSON value with a name. The ranks exchange the digests of all values first; then, only for values
+A `NamedValue` is any JSON value with a name. The ranks first exchange the digests of all values. Then, only for values
 that differ, one rank of each group of equal ranks sends the value itself.
 """
 
@@ -22,9 +23,11 @@ _MOST_GROUPS, _MOST_PLACES, _MOST_SHOWN = 8, 4, 60
 
 @dataclass(frozen=True, slots=True)
 class NamedValue:
-    """A value that must be equal on all ranks. ``found`` describes it, ``remedy`` says what to do if ranks differ.
+    """A value that must be equal on all ranks.
 
-    Of a ``partial`` value only the parts count that all ranks have: one of them may have imported more.
+    - ``found``: a description of the value; ``remedy``: what to do if ranks differ.
+    - ``if_not``: the verdict if ranks differ.
+    - ``partial``: only those parts count that all ranks have, because one rank may have imported more.
     """
 
     check: str
@@ -40,7 +43,7 @@ class NamedValue:
 
 
 def digest_of(value: Any) -> str:
-    """Return a digest of a JSON value."""
+    """Return a digest of a JSON value; equal values have equal digests."""
     return show(digest(json.dumps(value, sort_keys=True)))
 
 
@@ -57,12 +60,12 @@ def find_differences(reports: Sequence[Mapping[str, str]]) -> dict[str, Groups]:
 
 
 def leaders(groups: Groups) -> list[int]:
-    """Return the ranks that send the values of their groups: the first of each."""
+    """Return the ranks that send the values of their groups: the first rank of each group."""
     return [ranks[0] for ranks in groups[:_MOST_GROUPS]]
 
 
 def difference(fact: NamedValue, groups: Groups, values: Mapping[int, Any]) -> Row:
-    """Return the row of a value that differs; ``values`` are those of the groups' leaders, by rank."""
+    """Return the row about a value that differs; ``values`` maps the groups' leaders to their values."""
     flat = {rank: dict(_flat(values.get(rank))) for rank in leaders(groups)}
     places = sorted({place for places in flat.values() for place in places})
     absent = object()
@@ -77,7 +80,7 @@ def difference(fact: NamedValue, groups: Groups, values: Mapping[int, Any]) -> R
 
 
 def _describe(place: str, groups: Groups, flat: Mapping[int, Mapping[str, Any]]) -> str:
-    """Return ``lr: ranks 0, 2: 0.1; rank 1: 0.2``."""
+    """Return a description of one part of a value in all groups, e.g. ``lr: ranks 0, 2: 0.1; rank 1: 0.2``."""
     by_value: dict[str, list[int]] = {}
     for ranks in groups[:_MOST_GROUPS]:
         there = flat[ranks[0]]
@@ -87,7 +90,7 @@ def _describe(place: str, groups: Groups, flat: Mapping[int, Mapping[str, Any]])
 
 
 def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Return the elements of a JSON value with their paths: ``optimizer.lr``."""
+    """Return the elements of a JSON value, each with its path, e.g. ``optimizer.lr``."""
     if isinstance(value, dict) and value:
         dot = f"{path}." if path else ""
         return [part for name in value for part in _flat(value[name], f"{dot}{name}")]
@@ -101,7 +104,7 @@ def _short(text: str) -> str:
 
 
 def distinct(check: str, reports: Sequence[Sequence[str]]) -> Row:
-    """Return the row of values that must differ between all ranks and devices; ``reports`` are digests by rank."""
+    """Return the row about values that must differ between all ranks and devices; ``reports`` are digests by rank."""
     first: dict[str, tuple[int, int]] = {}
     clashes: list[tuple[tuple[int, int], tuple[int, int]]] = []
     for rank, digests in enumerate(reports):
@@ -129,7 +132,7 @@ def distinct(check: str, reports: Sequence[Sequence[str]]) -> Row:
 
 
 def merge_rows(rows: Iterable[tuple[int, Row]], fine: Mapping[str, int]) -> list[Row]:
-    """Return the rows of all ranks; equal ones once, with their ranks (none where all ranks report it).
+    """Return the rows of all ranks, equal rows once, each with its ranks (no ranks if all ranks report it).
 
     ``fine`` counts, by topic, the ranks that found it ok and sent no row. Topics are in the order of their first row.
     """

@@ -1,4 +1,4 @@
-"""Choose the framework adapters of this process: only those of frameworks that the program has imported."""
+"""Choose the framework adapters of this process: only for frameworks that the program has imported."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ import numpy as np
 
 
 def framework(name: str) -> ModuleType | None:
-    """Return ``readiness/jax.py`` or ``readiness/torch.py``, None where the program has not imported the framework."""
+    """Return the module ``readiness/jax.py`` or ``readiness/torch.py``; None if the program has not imported the
+    framework.
+    """
     return import_module(f"allranks.readiness.{name}") if name in sys.modules else None
 
 
 def has_jaxlib() -> bool:
-    """Return whether jaxlib is installed, which can read XLA's flags."""
+    """Return whether jaxlib, which can read XLA's flags, is installed."""
     return find_spec("jaxlib") is not None
 
 
 def array_of(value: object) -> tuple[np.ndarray[Any, Any] | None, bool]:
-    """Return this process' part of an array (or a generator's state), and whether it holds keys of JAX."""
+    """Return this process's part of an array (or a generator's state), and whether it holds JAX keys.
+
+    The array is None for other values.
+    """
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value), _is_raw_key(np.asarray(value))
     if isinstance(value, np.random.Generator):
@@ -37,5 +42,5 @@ def array_of(value: object) -> tuple[np.ndarray[Any, Any] | None, bool]:
 
 
 def _is_raw_key(array: np.ndarray[Any, Any]) -> bool:
-    """Return whether an array looks like one of jax.random.PRNGKey: two or four words of 32 bits a key."""
+    """Return whether an array looks like a result of jax.random.PRNGKey: two or four words of 32 bits a key."""
     return array.dtype == np.uint32 and array.ndim >= 1 and array.shape[-1] in (2, 4)

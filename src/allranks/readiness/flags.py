@@ -1,7 +1,7 @@
-"""Check that this jaxlib knows the flags in XLA_FLAGS, and that XLA has read these flags.
+"""Check that this jaxlib knows the flags in XLA_FLAGS, and that XLA has read exactly these flags.
 
-An unknown flag ends a process at once; a flag that is set after XLA has read them silently does nothing. So a child
-process reads the flags, and its options are compared with those of this process.
+An unknown flag ends a process at once. A flag that is set after XLA has read its flags silently does nothing. So a
+child process reads the flags, and its options are compared with the options of this process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _PROGRAM = f"import hashlib; from jaxlib import xla_client; print({OPTIONS})"
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """How jaxlib reads flags: the ``digest`` of its options, or why it ``refused`` them and which are ``unknown``."""
+    """How jaxlib reads flags.
+
+    ``digest`` is the digest of its options; ``refused`` is why it refused the flags; ``unknown`` are the unknown flags.
+    """
 
     digest: str = ""
     refused: str = ""
@@ -33,7 +36,7 @@ class Read:
 
 
 def read_in_child(flags: str, environ: Mapping[str, str] | None = None) -> Read:
-    """Return how a new process of this Python reads ``flags`` as XLA_FLAGS. Takes about 0.3 s."""
+    """Start a new process of this Python with ``flags`` as XLA_FLAGS; return how it reads them. Takes about 0.3 s."""
     inherited = {k: v for k, v in (environ or os.environ).items() if not k.startswith("ALLRANKS_")}
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
@@ -57,7 +60,7 @@ def read_in_child(flags: str, environ: Mapping[str, str] | None = None) -> Read:
 
 
 def known_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the flags that the installed jaxlib knows."""
+    """Return those of the flags that the installed jaxlib knows."""
     left = tuple(flags)
     while left and (unknown := read_in_child(" ".join(left)).unknown):
         left = tuple(flag for flag in left if flag.partition("=")[0] not in {one.partition("=")[0] for one in unknown})

@@ -16,7 +16,7 @@ from allranks.findings import Row, ok, warning
 
 
 def is_started() -> bool:
-    """Return whether a backend exists: then XLA has read its flags."""
+    """Return whether a JAX backend exists. If it does, XLA has read its flags."""
     return bool(xla_bridge.backends_are_initialized())
 
 
@@ -26,13 +26,13 @@ def options_digest() -> str:
 
 
 def devices() -> tuple[int, str]:
-    """Return how many devices this process has, and their kind. Starts the backend."""
+    """Return the number of this process's devices, and their kind. Starts the backend."""
     mine = jax.local_devices()
     return len(mine), mine[0].device_kind
 
 
 def thread_pool_row() -> Row | None:
-    """Return a row that says whether un-awaited steps can deadlock; None but for several virtual CPU devices."""
+    """Return a row that says whether un-awaited steps can deadlock; None unless there are several virtual CPUs."""
     count, kind = devices()
     if kind != "cpu" or count == 1:
         return None
@@ -47,7 +47,10 @@ def thread_pool_row() -> Row | None:
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """Return this process' part of a jax.Array, keys as words in the last dimension; None for other values."""
+    """Return this process's part of a jax.Array as a NumPy array; None for other values.
+
+    Keys become words in the last dimension.
+    """
     if not isinstance(value, jax.Array):
         return None
     data = jax.random.key_data(value) if _is_key_type(value.dtype) else value
@@ -58,7 +61,7 @@ def as_array(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def is_key(value: Any) -> bool:
-    """Return whether a value is an array of typed keys."""
+    """Return whether a value is an array of typed JAX keys."""
     return isinstance(value, jax.Array) and _is_key_type(value.dtype)
 
 

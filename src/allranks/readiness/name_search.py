@@ -1,4 +1,6 @@
-"""Search the installed packages and the program for a name: code that reads a variable contains its name."""
+"""Search the installed packages and the program for the name of a variable: code that reads a variable contains its
+name.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ _KINDS = (".py", ".so")
 
 
 def contains(name: str, program: Iterable[Path]) -> bool:
-    """Return whether the program's files or a package that could read ``name`` contain it, as a whole word.
+    """Return whether the program's files, or a package that could read ``name``, contain it as a complete word.
 
-    NCCL_TIMEOUT is not contained in _DEFAULT_PG_NCCL_TIMEOUT. JAX derives the names of its variables from those of its
-    options, in capitals. Reads all files where the name is in none.
+    For example, _DEFAULT_PG_NCCL_TIMEOUT does not contain NCCL_TIMEOUT. JAX derives the names of its variables from its
+    options, in capitals, so the name in small letters counts too. If no file contains the name, all files are read.
     """
     words = (name.encode(), name.lower().encode()) if name.startswith("JAX_") else (name.encode(),)
     packages = next(found for prefix, found in _PACKAGES.items() if name.startswith(prefix))

@@ -30,7 +30,7 @@ _WAITS = re.compile(r"--(xla_\w*(?:terminate|termination|collective)_timeout\w*)
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What the user wants checked, beside the checks that always run."""
+    """What the user wants to check, beside the checks that always run."""
 
     batch: int | BatchPlan | None
     accumulation: int
@@ -49,19 +49,27 @@ def preflight(
     same: Mapping[str, object] | None = None,
     distinct: Mapping[str, object] | None = None,
 ) -> Readiness:
-    """Check all ranks before the first step; **every rank must call it**, with the same arguments.
+    """Check all ranks before the first step, and return the table; **every rank must call it**, with the same
+    arguments.
 
-    Always checked: the program's files, the versions of libraries, the environment and the devices are equal on all
-    ranks; XLA knows its flags, and has read them; no variable is set that nothing reads; how long collectives wait;
-    whether un-awaited steps can deadlock.
+    These are always checked:
 
-    ``batch`` is the number of rows of a global batch, split over all devices of all ranks and ``accumulation`` steps,
-    or a BatchPlan, where only some devices are data-parallel. ``data`` is this rank's first rows (a tree of arrays), or
-    its DataLoader. ``same`` has values that must be equal on all ranks (a configuration, the key of the parameters);
-    ``distinct`` has values that must differ between all ranks and devices (keys of dropout, seeds, generators): a key,
-    or an array of keys.
+    - The program's files, the versions of libraries, the environment and the devices are equal on all ranks.
+    - XLA knows its flags, and has read them.
+    - No variable is set that nothing reads.
+    - How long collectives wait.
+    - Whether un-awaited steps can deadlock.
 
-    Rank 0 prints the table on stderr. Raises NotReady with its errors, on every rank.
+    The arguments add checks:
+
+    - ``batch``: the number of rows of a global batch, split over all devices of all ranks and ``accumulation`` steps.
+      Give a BatchPlan if only some devices are data-parallel.
+    - ``data``: this rank's first rows (a tree of arrays), or its DataLoader.
+    - ``same``: values that must be equal on all ranks (a configuration, the key of the parameters).
+    - ``distinct``: values that must differ between all ranks and devices (keys of dropout, seeds, generators). Each is
+      a key, or an array of keys.
+
+    Rank 0 prints the table on stderr. Raises NotReady, with the table's errors, on every rank.
     """
     files = code.loaded_files()
     found = examine(world, _Request(batch, accumulation, data, same or {}, distinct or {}, files))
@@ -75,12 +83,16 @@ def preflight(
 
 
 def examine_files(world: World, files: Sequence[Path], *, batch: int | None, accumulation: int) -> Readiness:
-    """Check what needs no running program, of these files. **Every rank must call it.** Neither prints nor raises."""
+    """Check what can be checked without a running program, for these files; return the table. **Every rank must call
+    it.**
+
+    It neither prints nor raises.
+    """
     return examine(world, _Request(batch, accumulation, None, {}, {}, files))
 
 
 def examine(world: World, request: _Request) -> Readiness:
-    """Return the rows of all ranks, the same on every rank."""
+    """Run the checks of a request, and return the table with the rows of all ranks, the same on every rank."""
     rows, named_values = _check_rank(world, request)
     parts = {f"distinct: {name}": values.element_digests(value, what=name) for name, value in request.distinct.items()}
     mine: Value = {
@@ -112,7 +124,7 @@ def _decide(reports: Sequence[Value], named_values: Sequence[NamedValue]) -> Val
 def _differences(
     world: World, differ: Mapping[str, list[list[int]]], named_values: Mapping[str, NamedValue]
 ) -> list[Row]:
-    """Return the rows of values that differ: one rank of each group of equal ranks sends its values."""
+    """Return the rows about values that differ. One rank of each group of equal ranks sends its values."""
     mine = {
         check: named_values[check].value
         for check, groups in differ.items()
@@ -133,7 +145,7 @@ def _differences(
 
 
 def _check_rank(world: World, request: _Request) -> tuple[list[Row], list[NamedValue]]:
-    """Return this rank's rows, and the values that must be compared over ranks."""
+    """Return this rank's rows, and the values to compare over ranks."""
     jax = framework("jax") if world.backend != "torch" else None
     count, kind = jax.devices() if jax is not None else (1, "")
     rows = list(_data(world, request, devices=count, jax=jax is not None))
@@ -152,7 +164,7 @@ def _check_rank(world: World, request: _Request) -> tuple[list[Row], list[NamedV
 
 
 def _values_to_compare(request: _Request, *, main: bool) -> Iterator[NamedValue]:
-    """Yield the values that must be equal; their descriptions are those of the ``main`` rank."""
+    """Yield the values that must be equal on all ranks; only the descriptions of the ``main`` rank are used."""
     files = code.digests(request.files)
     text = f"{len(files)} file{'' if len(files) == 1 else 's'} of the program" + (
         _commit(request.files) if main else ""
@@ -179,7 +191,7 @@ def _values_to_compare(request: _Request, *, main: bool) -> Iterator[NamedValue]
 
 
 def _commit(files: Sequence[Path]) -> str:
-    """Return the commit of the program and how many files differ from it; "" outside of a repository."""
+    """Return the program's git commit and how many files differ from it, as text; "" outside of a repository."""
     place = files[0].resolve().parent if files else None
     commit = code.commit(place) if place else ""
     if place is None or not commit:
@@ -226,7 +238,10 @@ def _loader_settings(loader: Any) -> batches.LoaderSettings:
 
 
 def _flags(in_use: bool) -> Row:
-    """Return a row that says whether XLA knows its flags and, if it has read flags (``in_use``), has read these."""
+    """Return a row that says whether XLA knows the flags in XLA_FLAGS.
+
+    If XLA has read its flags (``in_use``), the row also says whether it has read these.
+    """
     flags = os.environ.get("XLA_FLAGS", "")
     if not has_jaxlib() or not (flags or in_use):
         return ok("XLA flags", "none are set")
@@ -245,7 +260,7 @@ def _flags(in_use: bool) -> Row:
 
 
 def _waits() -> Iterator[Row]:
-    """Yield the row of how long ranks wait for each other in a collective, and whether that was requested."""
+    """Yield the row that says how long ranks wait for each other in a collective, and whether that was requested."""
     requested = os.environ.get("ALLRANKS_RENDEZVOUS_TIMEOUT")
     flags = dict(_WAITS.findall(os.environ.get("XLA_FLAGS", "")))
     text = [", ".join(f"{name.removeprefix('xla_')} {value}" for name, value in flags.items()) or _DEFAULT_WAITS]

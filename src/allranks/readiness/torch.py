@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """Return a generator's state, or a tensor's values; None for other values."""
+    """Return the state of a generator, or the values of a tensor, as a NumPy array; None for other values."""
     if isinstance(value, torch.Generator):
         return np.asarray(value.get_state()).reshape(1, -1)
     if isinstance(value, torch.Tensor):
@@ -19,7 +19,7 @@ def as_array(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def group_timeout() -> float | None:
-    """Return how many seconds a collective of the default process group waits for other ranks; None without one."""
+    """Return how many seconds a collective of the default process group waits for other ranks; None without a group."""
     if not (dist.is_available() and dist.is_initialized()):
         return None
     group: Any = dist.group.WORLD

@@ -18,7 +18,10 @@ from allranks.readiness.detect import array_of
 
 
 def to_json_value(value: object, *, what: str) -> Any:
-    """Return a value as JSON values, an array as its shape, dtype and digest. Raises AllranksError for other things."""
+    """Return a value as a JSON value; an array becomes a text with its dtype, shape and digest.
+
+    ``what`` names the value in errors. Raises AllranksError for values that cannot be compared.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, enum.Enum):
@@ -62,7 +65,7 @@ def shapes(tree: object) -> dict[str, tuple[int, ...]]:
 
 
 def spans_ranks(tree: object) -> bool:
-    """Return whether an array of the tree is a global jax.Array, of which this process holds a part."""
+    """Return whether a tree contains a global jax.Array, of which this process holds only a part."""
     return any(not getattr(leaf, "is_fully_addressable", True) for _, leaf in _arrays(tree))
 
 

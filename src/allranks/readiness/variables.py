@@ -1,4 +1,4 @@
-"""Check environment variables: which nothing reads, and which must be equal on all ranks. Pure."""
+"""Check environment variables: find those that nothing reads, and those that must be equal on all ranks. No I/O."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ _LOCAL = frozenset(
 
 
 def unread_row(environ: Mapping[str, str], read: Callable[[str], bool]) -> Row:
-    """Return a row with the variables that nothing reads; ``read(name)``: installed code contains an unknown name.
+    """Return a row with the variables that nothing reads.
 
-    Only names with the prefixes of JAX, XLA, torch, NCCL and Gloo are checked.
+    ``read(name)`` says whether installed code contains the name; it is called for unknown names. Only names with the
+    prefixes of JAX, XLA, torch, NCCL and Gloo are checked.
     """
     found = [name for name in sorted(environ) if _is_unknown(name, environ) and not read(name)]
     if not found:
@@ -59,12 +60,12 @@ def _advice(name: str) -> str:
 
 
 def decisive_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that must be equal on all ranks."""
+    """Return the variables that must be equal on all ranks, with their values."""
     return _chosen(environ, _DECISIVE)
 
 
 def other_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that should be equal on all ranks."""
+    """Return the variables that should be equal on all ranks, with their values."""
     return _chosen(environ, _OTHERS)
 
 
