@@ -1,4 +1,4 @@
-"""Compare the ranks' descriptions of their data before step 0, and decide which rank counts each row. Pure.
+"""Compare the ranks' descriptions of their data before step 0, and decide which rank counts each row. No I/O.
 
 Sets of rows are sent as ranges, [begin, end] each. A Mismatch that is raised here is raised by every rank.
 """
@@ -38,9 +38,12 @@ _REMEDY = {
 class Shares:
     """The rows of the global batch that one rank holds.
 
-    ``counted``: the rows whose samples this rank counts in the ledger. Each row is counted once, by the lowest rank
-    that holds it. ``shared``: the rows that other ranks hold, too. ``anywhere``: whether any two ranks hold the same
-    row.
+    - ``rows``: all of these rows.
+    - ``counted``: the rows whose samples this rank counts in the ledger. Each row is counted once, by the lowest rank
+      that
+      holds it.
+    - ``shared``: the rows that other ranks hold, too.
+    - ``anywhere``: whether any two ranks hold the same row.
     """
 
     rows: tuple[int, ...]
@@ -50,7 +53,7 @@ class Shares:
 
 
 def ranges(rows: Iterable[int]) -> list[list[int]]:
-    """Return ascending rows as ranges."""
+    """Return ascending row numbers as ranges [begin, end]."""
     found: list[list[int]] = []
     for row in rows:
         if found and found[-1][1] == row:
@@ -61,7 +64,7 @@ def ranges(rows: Iterable[int]) -> list[list[int]]:
 
 
 def name_rows(rows: Ranges) -> str:
-    """Return ``row 3`` or ``rows 0-7, 12``."""
+    """Return ranges of rows as text, e.g. ``row 3`` or ``rows 0-7, 12``."""
     listed = [str(begin) if end == begin + 1 else f"{begin}-{end - 1}" for begin, end in rows[:_MOST]]
     more = ", ..." if len(rows) > _MOST else ""
     single = len(rows) == 1 and rows[0][1] == rows[0][0] + 1
@@ -69,7 +72,10 @@ def name_rows(rows: Ranges) -> str:
 
 
 def compare(facts: Sequence[Mapping[str, Any]]) -> None:
-    """Raise Mismatch unless the facts of all ranks are equal. The message has each rank's facts."""
+    """Raise Mismatch, with each rank's facts in the message, unless the facts of all ranks are equal.
+
+    ``facts`` describe each rank's data, in rank order.
+    """
     known = dict.fromkeys(name for one in facts for name in one)
     names = [name for name in known if any(one.get(name) != facts[0].get(name) for one in facts)]
     if not names:
@@ -84,7 +90,7 @@ def compare(facts: Sequence[Mapping[str, Any]]) -> None:
 
 
 def rows_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
-    """Return the error in the rows that all ranks hold together; "" if each row of the batch is held."""
+    """Return what is wrong with the rows that the ranks hold; "" if together they hold each row of the batch."""
     for rank, held in enumerate(rows_by_rank):
         if held and not 0 <= held[0][0] <= held[-1][1] <= global_batch:
             return f"rank {rank} holds {name_rows(held)}, which are not all in a global batch of {global_batch}"
@@ -99,7 +105,7 @@ def rows_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
 
 
 def count_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
-    """Return which rows are not counted by one rank each; "" if all are."""
+    """Return a text that names the rows that no rank or several ranks count; "" if one rank counts each row."""
     count = np.zeros(global_batch, np.int64)
     for begin, end in (one for held in rows_by_rank for one in held):
         count[begin:end] += 1
@@ -113,7 +119,7 @@ def _alike(rows_by_rank: Sequence[Ranges]) -> list[tuple[Ranges, list[int]]]:
 
 
 def counters(rows_by_rank: Sequence[Ranges], global_batch: int) -> bytes | None:
-    """Encode which rank counts each row, and which rows several ranks hold; None where no two hold the same.
+    """Encode which rank counts each row, and which rows several ranks hold; None if no two ranks hold the same row.
 
     The ranks of a mesh are regular, so the compressed bytes are few: some hundred for 10,000 ranks.
     """
@@ -129,7 +135,7 @@ def counters(rows_by_rank: Sequence[Ranges], global_batch: int) -> bytes | None:
 
 
 def shares(rows: Sequence[int], encoded: bytes | None, rank: int) -> Shares:
-    """Return a rank's shares from what ``counters`` returned."""
+    """Return a rank's shares, decoded from the result of ``counters``; ``rows`` are the rows that the rank holds."""
     if encoded is None:
         return Shares(tuple(rows), tuple(rows), (), False)
     held = np.array(rows, np.int64)
@@ -139,9 +145,11 @@ def shares(rows: Sequence[int], encoded: bytes | None, rank: int) -> Shares:
 
 
 def find_differing_rows(reports: Sequence[tuple[Ranges, bytes]]) -> tuple[list[list[int]], list[int], list[int]] | None:
-    """Return the rows whose hashes differ between ranks, the ranks that hold the first of them, and their minority.
+    """Return the rows whose hashes differ between ranks, the ranks that hold the first of these rows, and their
+    minority.
 
-    None if there are none. ``reports`` are rows and their hashes, 8 bytes each.
+    None if there are no such rows. ``reports`` are pairs, in rank order: rows as ranges, and their hashes of 8 bytes
+    each.
     """
     held: defaultdict[int, dict[int, int]] = defaultdict(dict)
     for rank, (where, data) in enumerate(reports):

@@ -1,4 +1,4 @@
-"""Count every batch that is taken, and prove that the samples are those of the plan, each once."""
+"""Count every batch that is taken, and prove that the samples are exactly those of the plan, each taken once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ _MOST = 8  # places that an error tells, and ids of each
 
 
 def verify(world: World, plan: Plan, ledger: Ledger, *, copies: Ledger | None = None) -> Sum:
-    """Return the sum of the samples that were taken of the epoch, by all ranks and earlier jobs, once it is proven.
+    """Prove that all ranks and earlier jobs took the planned samples of the epoch, and return the sum of these samples.
 
     **Every rank must call**, at the same step. ``ledger`` has the rows that this rank counts, so that each row of the
-    batch is counted by one rank; ``copies`` the rows that it holds, and another rank counts. At the end of an epoch the
-    sum is compared with that of all ids, which does not depend on the plan; before, with the plan's.
+    batch is counted by one rank. ``copies`` has the rows that this rank holds but another rank counts. At the end of an
+    epoch the sum is compared with the sum of all ids, which does not depend on the plan. Before that, it is compared
+    with the plan's sum.
 
-    Raises LedgerMismatch on every rank: ranks, steps and, where they can be known, the samples that are missing or were
-    taken in excess. Raises Mismatch where the ranks are at different steps.
+    Raises LedgerMismatch on every rank. It names ranks, steps and, if they can be known, the samples that are missing
+    or were taken in excess. Raises Mismatch if the ranks are at different steps.
     """
     copied = copies is None or planned(plan, copies.rows, copies.begin, copies.end).same_samples(copies.total)
     at = [ledger.begin, ledger.end, list(ledger.seen)]
@@ -72,7 +73,7 @@ def _add(values: Sequence[Any]) -> list[Any]:
 
 
 def _localise(world: World, plan: Plan, ledger: Ledger, copies: Ledger | None, counts: str) -> None:
-    """Raise, on every rank, the error that names ranks, steps and samples."""
+    """Raise, on every rank, the LedgerMismatch that names ranks, steps and samples."""
     found = [gap for one in (ledger, copies) if one for gap in gaps(plan, one, world.rank)]
     gaps_shown = [[one.rank, one.begin, one.end, one.missing[:_MOST], one.extra[:_MOST]] for one in found[:_MOST]]
 
@@ -98,7 +99,10 @@ def _localise(world: World, plan: Plan, ledger: Ledger, copies: Ledger | None, c
 
 
 class SharedAudit:
-    """The audit of all ranks. Each row of the batch is counted by one rank that holds it; the others count copies."""
+    """The audit of all ranks together.
+
+    One of the ranks that hold a row of the batch counts that row. The other ranks count their copies of the row.
+    """
 
     def __init__(self, world: World, shares: Shares) -> None:
         self._world, self._shares = world, shares
@@ -153,7 +157,7 @@ def _some(column: Column, places: Sequence[int]) -> NDArray[Any]:
 
 
 class LocalAudit:
-    """The audit of a rank that reads alone: the samples that it takes are compared with its part of the plan."""
+    """The audit of a single rank without a world: the samples that it takes are compared with its part of the plan."""
 
     def __init__(self, rows: Sequence[int], rank: int) -> None:
         self._rows, self._rank = rows, rank

@@ -15,14 +15,14 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 def silent(_done: int, _total: int) -> None:
-    """Report progress to nobody."""
+    """Ignore the progress that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadSample:
-    """A sample that cannot be used: the batch masks its row. ``why`` is a text for people.
+    """A sample that cannot be used, so that the batch masks its row. ``why`` is a text for people.
 
-    A sample that a filter excluded is ``filtered``; it is not counted as bad.
+    ``filtered``: a filter has excluded the sample; then it does not count as bad.
     """
 
     why: str
@@ -30,78 +30,81 @@ class BadSample:
 
 
 class Transform(Protocol):
-    """Transforms samples, each in its position."""
+    """An object that transforms samples; every result keeps the position of its sample."""
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int, /) -> list[Any]:
-        """Return the samples with these ids after all transforms of an epoch; a BadSample stays as it is."""
+        """Return the samples with these ids after all transforms of an epoch; a BadSample is returned unchanged."""
 
 
 class Rows(Protocol):
-    """The samples of one block in memory; decoded when ``take`` is called."""
+    """The samples of one block in memory, which are decoded when ``take`` is called."""
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
-        """Return the samples of these rows of the block (0: its first, ``skip`` or not), in this order.
+        """Return the samples of these rows of the block, in this order.
 
-        Each has the type of the source (a dict of columns, a str, ...), or is a BadSample where it cannot be decoded.
+        Row 0 is the first of the block, whether or not the index skips it. Each sample has the type of the source (a
+        dict of columns, a str, ...). A sample that cannot be decoded is a BadSample.
         """
 
 
 class Gatherer(Protocol):
-    """Decodes rows of several blocks in one call."""
+    """An object that decodes rows of several blocks in one call."""
 
     def gather(self, blocks: Mapping[int, Rows], keys: NDArray[np.int64], positions: NDArray[np.int64], /) -> list[Any]:
-        """Return the samples at ``positions[i]`` of ``blocks[keys[i]]``, in this order."""
+        """Return the samples at ``positions[i]`` of ``blocks[keys[i]]``, in the order of i."""
 
 
 @runtime_checkable
 class GatheredRows(Rows, Protocol):
-    """Rows that are decoded together with those of other blocks: all blocks with the same ``gatherer`` in one call."""
+    """Rows that are decoded together with the rows of all other blocks with the same ``gatherer``, in one call."""
 
     @property
     def gatherer(self) -> Gatherer:
         """The decoder of these rows."""
 
     def positions(self) -> NDArray[np.int64]:
-        """Return the position of each row of the block, as ``gatherer`` reads it."""
+        """Return the position of each row of the block, in the numbers that ``gatherer`` reads."""
 
 
 class Reader(Protocol):
-    """An opened source. Safe for threads."""
+    """An opened source. Several threads may use it at once."""
 
     def read(self, block: int) -> Rows:
-        """Read one block of the index. Raises DataError where it is damaged, has changed, or is deleted."""
+        """Read one block of the index. Raises DataError if the block is damaged, has changed, or is deleted."""
 
     def hint(self, block: int) -> bool:
-        """Prefetch the block with the system, if reading it needs no thread; return whether it does not."""
+        """Ask the system to prefetch the block, if reading it needs no thread; return whether it needs none."""
 
     @property
     def bytes_read(self) -> int:
-        """Return how many bytes were read from the storage until now."""
+        """How many bytes have been read from the storage so far."""
 
 
 class Source(Protocol):
-    """A source of samples. Holds no open file; the same on every rank."""
+    """A source of samples. It holds no open file, and must be the same on every rank."""
 
     @property
     def where(self) -> str:
-        """The source as a user would write it."""
+        """The source, written as a user would write it."""
 
     def index(self, *, progress: Progress = silent) -> Index:
-        """Return the source's index, from the cache if nothing has changed. One rank calls this."""
+        """Return the source's index, from the cache if nothing has changed. Only one rank calls this."""
 
     def open(self, index: Index) -> Reader:
-        """Open the source for reading blocks of this index."""
+        """Open the source, and return a reader for the blocks of this index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantees:
     """The guarantees of a loader.
 
-    ``complete``: every sample is read once, by one rank. ``equal_steps``: every rank takes the same number of samples.
-    ``known_length``: that number is known before the first. ``elastic``: the order does not depend on the number of
-    ranks, and a state can be restored with another number. ``exact_resume``: a restored state continues after the last
-    sample that was taken. ``reads_its_part``: a rank reads 1/N of the data. ``but`` is the reason, for people, why one
-    of them does not hold.
+    - ``complete``: every sample is read once, by one rank.
+    - ``equal_steps``: every rank takes the same number of samples.
+    - ``known_length``: that number is known before the first sample.
+    - ``elastic``: the order does not depend on the number of ranks, and a state can be restored with another number.
+    - ``exact_resume``: a restored state continues after the last sample that was taken.
+    - ``reads_its_part``: a rank reads 1/N of the data.
+    - ``but``: the reason, for people, why one of these does not hold.
     """
 
     complete: bool

@@ -1,4 +1,4 @@
-"""Make the columns of a batch from samples."""
+"""Turn samples into a batch: arrays or lists by column, and a mask of usable rows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ Column = NDArray[Any] | list[Any]
 class Batch(Mapping[str, Column]):
     """This rank's rows of a global batch, as columns: arrays whose first dimension is the rows, or lists of values.
 
-    Numbers and arrays make arrays (Python's int: int64, float: float64), all else lists. ``mask`` is False for rows
-    without a sample: padding after the last sample, samples that a filter excluded or that could not be used; their
-    values are zeros, empty strings, or None. ``ids`` are the samples' numbers in the data set, -1 for padding; of
-    packed rows, the numbers of all samples that end in them. ``rows`` are the rows' numbers in the global batch,
-    ``step`` is the batch's number in the epoch.
+    Numbers and arrays become arrays (Python's int: int64, float: float64), everything else becomes lists.
+
+    - ``mask``: False for rows without a sample. These are padding after the last sample, and samples that a filter
+      excluded or that could not be used. Their values are zeros, empty strings, or None.
+    - ``ids``: the samples' numbers in the data set, -1 for padding. For packed rows, the numbers of all samples that
+      end
+      in these rows.
+    - ``rows``: the rows' numbers in the global batch.
+    - ``step``: the batch's number in the epoch.
     """
 
     columns: dict[str, Column]
@@ -50,17 +54,17 @@ class Batch(Mapping[str, Column]):
         """Return the global batch as jax.Arrays. No row is sent between ranks, and no rank waits for another.
 
         ``where`` is the sharding of the batch: a NamedSharding, or a (mesh, axis names). ``mask`` names the column of
-        the mask. Columns that are lists stay local. Raises BatchMismatch where the rows are not those of this process'
-        devices: then give the loader the same ``rows=where``.
+        the mask. Columns that are lists stay local. Raises BatchMismatch if the rows are not those of this process's
+        devices; then give the loader the same ``rows=where``.
         """
         arrays, lists = self._with_mask(mask)
         return {**backend("jax").to_jax(arrays, self.rows, where, self.global_batch), **lists}
 
     def to(self, device: Any) -> dict[str, Any]:
-        """Return ``to_torch(device)``, which Lightning calls for each batch before a training step.
+        """Return ``to_torch(device)``; Lightning calls this for each batch before a training step.
 
-        Raises DataError where no gradients are computed. Lightning stops evaluations early (the first after two
-        batches), and a loader continues where it was stopped: the next evaluation would read only the remaining
+        Raises DataError if no gradients are computed. The reason: Lightning stops evaluations early (the first after
+        two batches), and a loader continues where it was stopped. So the next evaluation would read only the remaining
         batches.
         """
         return backend("torch").to_training(self, device)  # type: ignore[no-any-return]
@@ -68,8 +72,8 @@ class Batch(Mapping[str, Column]):
     def to_torch(self, device: Any = None, *, pin_memory: bool = False, mask: str = "mask") -> dict[str, Any]:
         """Return this rank's rows as tensors, and the mask as the column ``mask``; columns that are lists stay lists.
 
-        On ``device``, or, by default, on the CPU, sharing memory. With ``pin_memory`` the copy is in progress on
-        return.
+        The tensors are on ``device``; by default on the CPU, where they share memory with the arrays. With
+        ``pin_memory`` the copy may still be in progress on return.
         """
         arrays, lists = self._with_mask(mask)
         return {**backend("torch").to_torch(arrays, device, pin_memory=pin_memory), **lists}
@@ -83,9 +87,9 @@ class Batch(Mapping[str, Column]):
 
 
 class Collator:
-    """Makes columns of samples. A column is an array of one type, or a list: in all batches, on all ranks.
+    """Builds columns from samples. A column is an array of one type, or a list: the same in all batches, on all ranks.
 
-    ``example`` returns a usable sample; it is called for a row without a sample before the first usable one.
+    ``example`` returns a usable sample. It is called if a row without a sample comes before the first usable sample.
     """
 
     def __init__(self, example: Callable[[], Any]) -> None:
@@ -93,7 +97,7 @@ class Collator:
         self._blank: dict[str, Any] = {}
 
     def columns(self, samples: Sequence[Any], ids: NDArray[np.int64]) -> tuple[dict[str, Column], NDArray[np.bool_]]:
-        """Return the columns of samples, and their mask. Raises DataError for samples of different columns or types."""
+        """Return the columns of samples, and their mask. Raises DataError if samples differ in columns or types."""
         kinds = set(map(type, samples))
         good = (
             np.array([not isinstance(sample, BadSample) for sample in samples])
@@ -162,7 +166,7 @@ _STACKED = (np.ndarray, np.generic, Number)
 
 
 def fields(sample: Any) -> Mapping[str, Any]:
-    """Return a sample's columns: a dict's own, ``0``, ``1``, ... of a tuple, else ``value``."""
+    """Return a sample's columns: a dict unchanged, a tuple with the names ``0``, ``1``, ..., else ``value``."""
     if isinstance(sample, dict):
         return sample
     if isinstance(sample, tuple):
@@ -171,12 +175,12 @@ def fields(sample: Any) -> Mapping[str, Any]:
 
 
 def _is_array_like(kind: type) -> bool:
-    """Return whether values of a type become NumPy arrays: tensors of torch, arrays of JAX."""
+    """Return whether values of a type are converted to NumPy arrays, as torch tensors and JAX arrays are."""
     return hasattr(kind, "__array__") and hasattr(kind, "shape") and not issubclass(kind, np.ndarray | np.generic)
 
 
 def _array_of(value: Any, name: str, sample: int) -> Any:
-    """Return a tensor as a NumPy array, anything else as it is. Raises DataError where NumPy cannot hold it."""
+    """Return an array-like value as a NumPy array, anything else unchanged; DataError if NumPy cannot hold it."""
     if not _is_array_like(type(value)):
         return value
     try:
@@ -191,7 +195,7 @@ def _array_of(value: Any, name: str, sample: int) -> Any:
 
 
 def _blank(value: Any) -> Any:
-    """Return the value of a masked row."""
+    """Return the value for a masked row, of the type and shape of ``value``: zeros, an empty string, or None."""
     if isinstance(value, np.ndarray):
         return np.zeros_like(value)
     if isinstance(value, np.generic):

@@ -25,79 +25,80 @@ from allranks.world.detect import current
 
 @dataclass(frozen=True, slots=True)
 class Dataset(Recipe):
-    """Samples of files, in an order that ``seed`` and epoch decide; no method reads anything before ``loader``.
+    """A data set: samples from files, in an order that ``seed`` and epoch decide. Nothing is read before ``loader``.
 
-    Every method returns a new data set. The batches are the same on any number of ranks: docs/data.md has the
+    Every method returns a new data set. The batches are the same on any number of ranks. docs/data.md describes the
     guarantees and how they are kept.
     """
 
     @classmethod
     def jsonl(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
-        """Lines of JSON objects, plain or compressed (.gz, .zst): a sample is a dict.
+        """Return a data set of lines of JSON objects, plain or compressed (.gz, .zst). A sample is a dict.
 
-        ``files`` is a path, a list of them, a pattern (``data/**/*.jsonl``), a folder, or an address (``s3://...``).
+        ``files`` is a path, a list of paths, a pattern (``data/**/*.jsonl``), a folder, or an address (``s3://...``).
         """
         return cls.of(source("jsonl", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def text(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
-        """Lines of text, plain or compressed: a sample is a str."""
+        """Return a data set of lines of text, plain or compressed. A sample is a str."""
         return cls.of(source("text", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def parquet(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
-        """Rows of Parquet files, with ``columns`` alone if given: a sample is a dict."""
+        """Return a data set of rows of Parquet files, only with the ``columns`` if given. A sample is a dict."""
         return cls.of(source("parquet", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def arrow(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
-        """Rows of Arrow IPC files: a sample is a dict."""
+        """Return a data set of rows of Arrow IPC files. A sample is a dict."""
         return cls.of(source("arrow", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def webdataset(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
-        """Files of one name in tar files: a sample is a dict of their extensions."""
+        """Return a data set of tar files. A sample is a dict of all files with the same name, by their extensions."""
         return cls.of(source("webdataset", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def folder(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
-        """Whole files: a sample is a dict of ``path`` and ``bytes``."""
+        """Return a data set of whole files. A sample is a dict of ``path`` and ``bytes``."""
         return cls.of(source("folder", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def huggingface(
         cls, dataset: Any, *, streaming: bool = False, seed: int = 0, shuffle: bool = True, **options: Any
     ) -> Dataset:
-        """A map-style ``datasets.Dataset``, read from its Arrow table: a sample is a dict.
+        """Return a data set of a map-style ``datasets.Dataset``, read from its Arrow table. A sample is a dict.
 
-        Or the arguments of ``datasets.load_dataset``, a name with ``streaming=True`` (``split=``, ``name=``,
-        ``revision=``, ``data_files=``, ...): the plan reads its files of Parquet, JSON lines, text or Arrow directly,
-        each rank its part, with all guarantees. Raises DataError, with the reason, for a data set that the plan cannot
-        read.
+        With ``streaming=True``, ``dataset`` is instead a name, and the options are those of ``datasets.load_dataset``
+        (``split=``, ``name=``, ``revision=``, ``data_files=``, ...). Then the plan reads the files of Parquet, JSON
+        lines, text or Arrow directly, and each rank reads its part, with all guarantees. Raises DataError, with the
+        reason, for a data set that the plan cannot read.
         """
         return cls.of(source("huggingface", dataset, streaming=streaming, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def sequence(cls, samples: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
-        """Any object with a length and items: a list, an array, a map-style torch Dataset; the same on every rank.
+        """Return a data set of an object with a length and items: a list, an array, a map-style torch Dataset.
 
-        A few samples are compared over the ranks; ``compare=False`` skips that.
+        It must be the same on every rank. A few samples are compared over the ranks; ``compare=False`` skips that.
         """
         return cls.of(source("sequence", samples, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def of(cls, origin: Source, *, seed: int = 0, shuffle: bool = True) -> Dataset:
-        """Samples of a user's own source."""
+        """Return a data set of the samples of a user-defined source."""
         return cls((Part(origin),), seed, shuffle)
 
     @classmethod
     def mix(
         cls, weights: Mapping[Dataset, float] | Sequence[tuple[Dataset, float]], *, seed: int = 0, stop: Stop = "first"
     ) -> Dataset:
-        """Several data sets in one, each with its own maps and filters: of 2,048 samples, a part by its weight each.
+        """Return one data set from several, each with its own maps and filters, mixed by their weights.
 
-        An epoch ends where the ``first`` of them, by the weights, has been read, or where ``all`` have been; a shorter
-        one begins again. Shuffled, if the first of them is.
+        Of every 2,048 samples of a stream, each data set has the share of its weight. An epoch ends when the ``first``
+        of the data sets has been read, or when ``all`` have been. A data set that ends earlier starts again. The
+        mixture is shuffled if its first data set is.
         """
         pairs = list(weights.items() if isinstance(weights, Mapping) else weights)
         whole = [one for one, _ in pairs if len(one.parts) > 1 or one.batching is not None]
@@ -120,25 +121,28 @@ class Dataset(Recipe):
         batched: bool | None = None,
         on_error: OnError = "raise",
     ) -> Dataset:
-        """Replace every sample by ``fn(sample)``, in ``workers`` processes (0: in this one), in order.
+        """Replace every sample by ``fn(sample)``, in order, in ``workers`` processes (0: in this process).
 
-        ``random``: ``fn(sample, rng)`` also gets a numpy Generator of the sample's own, the same for a seed, epoch and
-        sample on any rank. ``batched``: it gets and returns lists, and must treat each sample by itself.
-        ``on_error="mask"`` masks the row of a sample for which it raises, and counts the sample; the others do not
-        move.
+        - ``random``: ``fn(sample, rng)`` also gets a numpy Generator, which is the same for a seed, epoch and sample on
+          any
+          rank.
+        - ``batched``: ``fn`` gets and returns lists, and must treat each sample independently.
+        - ``on_error="mask"``: if ``fn`` raises for a sample, its row is masked and the sample is counted as bad. The
+          other
+          samples keep their rows.
         """
         return self._with(Map(fn, random, batched, on_error), workers)
 
     def filter(self, fn: Callable[..., Any], *, workers: int = 0, on_error: OnError = "raise") -> Dataset:
-        """Mask the rows of samples for which ``fn(sample)`` is false. No sample moves: steps and batches stay equal."""
+        """Mask the rows of samples for which ``fn(sample)`` is false. All samples keep their rows and steps."""
         return self._with(Filter(fn, on_error=on_error), workers)
 
     def take(self, count: int) -> Dataset:
-        """Keep the first ``count`` samples in the order of the files, of all ranks together."""
+        """Keep only the first ``count`` samples of all ranks together, in the order of the files."""
         return self._cut(0, count)
 
     def skip(self, count: int) -> Dataset:
-        """Skip the first ``count`` samples in the order of the files, of all ranks together."""
+        """Skip the first ``count`` samples of all ranks together, in the order of the files."""
         return self._cut(count, None)
 
     def pack(
@@ -151,12 +155,16 @@ class Dataset(Recipe):
         eos_id: int | None = None,
         long: Long = "split",
     ) -> Dataset:
-        """Pack samples, whose ``column`` is an array of tokens, into rows of ``length``; the last call before .batch.
+        """Pack samples, whose ``column`` is an array of tokens, into rows of ``length`` tokens; the last call before
+        .batch.
 
-        A batch then has ``tokens``, ``segment_ids`` (from 1 in each row, 0 for padding) and ``positions``, all int32
-        (rows, length). ``split``: samples one after the other, cut where a row is full. ``best-fit``: complete samples,
-        each in the row with the least space for it; a longer one is split, or cut by ``long="truncate"``. ``eos_id``
-        ends every sample.
+        A batch then has the columns ``tokens``, ``segment_ids`` (from 1 in each row, 0 for padding) and ``positions``.
+        All are int32 with the shape (rows, length).
+
+        - ``method="split"``: samples one after the other, cut when a row is full.
+        - ``method="best-fit"``: complete samples, each in the row with the least space in which it fits.
+        - ``long`` (with best-fit): a sample longer than a row is split (``split``), or cut to one row (``truncate``).
+        - ``eos_id``: a token that ends every sample.
         """
         packing = Packing(length, method, pad_id, eos_id, long)
         return replace(self, packing=packing, column=column)
@@ -170,12 +178,14 @@ class Dataset(Recipe):
         window: int | None = None,
         lanes: int | None = None,
     ) -> Dataset:
-        """Make batches of ``global_batch`` rows, over all ranks.
+        """Make batches of ``global_batch`` rows, over all ranks together.
 
-        ``tail`` decides about the samples after the last full batch: they make one with masked rows (``pad``), or are
-        dropped (``drop``). ``streams`` (a divisor of the batch) and ``window`` (blocks) trade the quality of the
-        shuffle against reading and memory; docs/data.md says how they are chosen. ``lanes`` is the old name of
-        ``streams``.
+        - ``tail``: the samples after the last full batch make a batch with masked rows (``pad``), or are dropped
+          (``drop``).
+        - ``streams`` (a divisor of the batch) and ``window`` (in blocks): trade the quality of the shuffle against
+          reading and
+          memory. docs/data.md says how the defaults are chosen.
+        - ``lanes``: the old name of ``streams``.
         """
         if lanes is not None:
             warnings.warn("batch(lanes=...) is now called batch(streams=...)", DeprecationWarning, stacklevel=2)
@@ -193,16 +203,20 @@ class Dataset(Recipe):
         rank: int | None = None,
         size: int | None = None,
     ) -> Loader | PackedLoader:
-        """Open the data set on this rank. **Every rank must call**: rank 0 indexes the files; all agree before step 0.
+        """Open the data set on this rank, and return a loader. **Every rank must call**: all agree before step 0.
 
-        ``world`` is by default that of ``allranks.init()``. ``rows`` is the sharding of the batch, where rows do not
-        follow the ranks: a jax.sharding.NamedSharding, or a (mesh, axis names) of jax or torch; a rank then has the
-        rows of its devices. ``prefetch`` batches are prepared ahead. ``state`` is a ``loader.state()`` from a
-        checkpoint, of any world size. With ``rank`` and ``size`` instead of a world, a rank reads alone: nothing is
-        compared with other ranks.
+        Rank 0 indexes the files.
 
-        Raises, on every rank: DataError for a fault in the files, the state or the batch; Mismatch, where the ranks do
-        not read the same data; BatchMismatch, where their rows are not the global batch.
+        - ``world``: by default the world of ``allranks.init()``.
+        - ``rows``: the sharding of the batch, if rows do not follow the ranks. It is a jax.sharding.NamedSharding, or a
+          (mesh,
+          axis names) of jax or torch. A rank then has the rows of its devices.
+        - ``prefetch``: how many batches are prepared ahead.
+        - ``state``: a ``loader.state()`` from a checkpoint, of any world size.
+        - ``rank`` and ``size``, instead of a world: this rank reads without comparing anything with other ranks.
+
+        Raises, on every rank: DataError for a fault in the files, the state or the batch; Mismatch if the ranks do not
+        read the same data; BatchMismatch if their rows are not the global batch.
         """
         if rank is not None or size is not None:
             if world is not None or rows is not None or rank is None or size is None:

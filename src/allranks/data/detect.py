@@ -12,11 +12,11 @@ from allranks.world.base import World
 
 
 def rows_of(where: object, *, global_batch: int, world: World) -> tuple[int, ...]:
-    """Return the rows of the global batch that this process must hold, ascending. Any rank may call it alone.
+    """Return the rows of the global batch that this process must hold, ascending. Any single rank may call it.
 
     ``where`` is the sharding of the batch: a jax.sharding.NamedSharding, a (mesh, axis names) of jax or torch, or a
-    mesh of one axis. The rows are those of all devices of this process. With None, the rows follow the ranks. Raises
-    DataError where the batch does not divide; the message lists the divisors.
+    mesh of one axis. The result has the rows of all devices of this process. With None, the rows follow the ranks.
+    Raises DataError if the batch cannot be divided; the message lists the divisors.
     """
     if where is None:
         return tuple(rows_of_rank(world.rank, world.size, global_batch))
@@ -33,5 +33,5 @@ def rows_of(where: object, *, global_batch: int, world: World) -> tuple[int, ...
 
 
 def backend(framework: str) -> ModuleType:
-    """Return ``data/jax.py`` or ``data/torch.py``; importing it imports the framework."""
+    """Import and return the module ``data/jax.py`` or ``data/torch.py``, which imports the framework."""
     return import_module(f"allranks.data.{framework}")

@@ -1,4 +1,4 @@
-"""Iterate over batches on their way to devices: the base of all loaders, with the state and the audit."""
+"""Define the base class of all loaders: it yields batches as arrays or on devices, and has the state and the audit."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ B = TypeVar("B")
 
 
 def in_flight(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> Iterator[tuple[A, B]]:
-    """Yield every batch with the result of ``place``, which may be asynchronous; ``ahead`` more are placed by then.
+    """Yield every batch with the result of ``place``, which may be asynchronous; by then ``ahead`` more have been
+    placed.
 
-    A batch is counted when it is yielded, not in ``batches``.
+    The audit must count a batch when this function yields it, not when ``batches`` does.
     """
     placed: deque[tuple[A, B]] = deque()
     for batch in batches:
@@ -35,20 +36,24 @@ def in_flight(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> I
 
 
 class LoaderAudit(Protocol):
-    """The audit of a loader."""
+    """The part of an audit that all loaders use."""
 
     def counts(self, rows: Sequence[int], /) -> NDArray[np.bool_]:
-        """Return which of a rank's rows it counts: a row that several ranks hold is counted by one of them."""
+        """Return, for each of a rank's rows, whether this rank counts it. One of the ranks that hold a row counts that
+        row.
+        """
 
     def verify(self) -> Sum:
-        """Prove that the samples taken so far are those of the plan. Collective. Raises LedgerMismatch."""
+        """Prove that the samples taken so far are those of the plan; return their sum. Collective. Raises
+        LedgerMismatch.
+        """
 
     def snapshot(self, epoch: int, depth: int, /) -> Snapshot:
-        """Return the state of the loader at a place."""
+        """Return the state of the loader at an epoch and a depth of the streams."""
 
 
 class DeviceIterator(ABC):
-    """The base of all loaders: batches as they are, or as arrays that are copied while a step is computed."""
+    """The base class of all loaders: yields batches unchanged, or as arrays that are copied during a step."""
 
     rows: Sequence[int]
     _plan: Plan
@@ -63,14 +68,14 @@ class DeviceIterator(ABC):
 
     @property
     def step(self) -> int:
-        """The number of batches of this epoch that were taken."""
+        """How many batches of this epoch were taken."""
         return self._step
 
     @property
     def counted(self) -> NDArray[np.bool_]:
-        """Which of this rank's rows it counts: a row that several ranks hold is counted by one of them.
+        """For each of this rank's rows, whether this rank counts it. One of the ranks that hold a row counts that row.
 
-        Mask a sum over the ranks, as of ``masked_mean``, by ``batch.mask & loader.counted``.
+        For a sum over the ranks, as of ``masked_mean``, use the mask ``batch.mask & loader.counted``.
         """
         return self._audit.counts(self.rows)
 
@@ -85,37 +90,37 @@ class DeviceIterator(ABC):
     def audit(self) -> Sum:
         """Prove that the samples that all ranks took of this epoch are those of the plan. **Every rank must call.**
 
-        Returns how many samples that are, the sum of their mixed ids, and how many of them could not be used. Raises
+        Returns the number of these samples, the sum of their mixed ids, and how many of them could not be used. Raises
         LedgerMismatch on every rank, with the ranks, steps and samples that differ.
         """
         return self._audit.verify()
 
     def close(self) -> None:
-        """End threads and workers. The count of samples stays as it is."""
+        """End the threads and workers. The position and the counted samples are kept."""
         self._close()
 
     @abstractmethod
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
-        """Yield the result of ``place`` for every batch of the epoch; a batch is counted when it is yielded."""
+        """Yield the result of ``place`` for every batch of the epoch. A batch is counted when its result is yielded."""
 
     def __iter__(self) -> Iterator[Batch]:
         return _stamped(self._each(lambda batch: batch, ahead=0))
 
     def to_jax(self, where: Any, *, ahead: int = 2, mask: str = "mask") -> Iterator[dict[str, Any]]:
-        """Iterate as over the loader, and yield each batch as ``Batch.to_jax(where)`` makes it.
+        """Iterate over the batches, and yield the result of ``Batch.to_jax(where)`` for each.
 
-        ``ahead`` more are copied to the devices while one is in use. They are not counted before they are yielded, so
-        ``state`` is right at every step. ``ahead`` is the same on every rank.
+        ``ahead`` more batches are copied to the devices while one is in use. They are not counted before they are
+        yielded, so ``state`` is right at every step. ``ahead`` must be the same on every rank.
         """
         return _stamped(self._each(lambda batch: batch.to_jax(where, mask=mask), ahead=_checked(ahead)))
 
     def to_torch(
         self, device: Any = None, *, pin_memory: bool = False, ahead: int = 2, mask: str = "mask"
     ) -> Iterator[dict[str, Any]]:
-        """Iterate as over the loader, and yield each batch as ``Batch.to_torch(device)`` makes it.
+        """Iterate over the batches, and yield the result of ``Batch.to_torch(device)`` for each.
 
-        With ``pin_memory``, ``ahead`` more are copied to the device while one is in use. They are not counted before
-        they are yielded, so ``state`` is right at every step. ``ahead`` is the same on every rank.
+        With ``pin_memory``, ``ahead`` more batches are copied to the device while one is in use. They are not counted
+        before they are yielded, so ``state`` is right at every step. ``ahead`` must be the same on every rank.
         """
         placed = self._each(
             lambda batch: batch.to_torch(device, pin_memory=pin_memory, mask=mask), ahead=_checked(ahead)
@@ -124,7 +129,7 @@ class DeviceIterator(ABC):
 
 
 def _stamped(batches: Iterator[B]) -> Iterator[B]:
-    """Record for the hang detection that this rank waits for data, not for other ranks."""
+    """Yield the batches, and record for the hang watch that this rank waits for data, not for other ranks."""
     while True:
         with progress.inside("data", "the next batch"):
             batch = next(batches, None)

@@ -1,13 +1,13 @@
-"""Track which epoch and step an iteration of a foreign training loop reads. Pure.
+"""Track which epoch and step an iteration reads in a training loop that is not ours. This module does no I/O.
 
 Loops begin epochs in three ways: by ``set_epoch`` with the number of the data's epoch; by ``set_epoch`` with a number
-that counts from 0 in every process, as Accelerate does; or by another iteration alone. The rules, in this order:
+that counts from 0 in every process, as Accelerate does; or only by another iteration. The rules, in this order:
 
-1. ``set_epoch(n)`` names the epoch of the next iteration. In a resumed program a first n of 0 means the epoch in which
-   the state continues, and later numbers count from there.
-2. The first iteration continues where the state was taken; at the end of an epoch, with the next one.
-3. An iteration from which at most one batch was taken was a trial: the next one begins at the same place. An epoch that
-   has ended has no batch left: there it was a trial if no batch was requested.
+1. ``set_epoch(n)`` names the epoch of the next iteration. In a resumed program, a first n of 0 means the epoch in which
+   the state continues. Later numbers count from that epoch.
+2. The first iteration continues at the position of the state; at the end of an epoch, with the next epoch.
+3. An iteration from which at most one batch was taken was a trial: the next iteration begins at the same position. At
+   the end of an epoch no batch is left. There, an iteration was a trial if no batch was requested.
 4. Every other iteration is followed by the next epoch.
 """
 
@@ -24,9 +24,10 @@ def _always() -> bool:
 
 
 class Epochs:
-    """The epochs of one rank. ``steps`` is an epoch's length; ``epoch`` and ``step`` are where the state continues.
+    """The epochs of one rank.
 
-    ``place`` holds epoch and first step of the iteration: two integers that may be in memory which processes share.
+    ``steps`` is an epoch's length. ``epoch`` and ``step`` are the position at which the state continues. ``place``
+    holds the epoch and the first step of the iteration: two integers, which may be in memory that processes share.
     """
 
     def __init__(self, steps: int, epoch: int, step: int, *, place: Any = None) -> None:
@@ -55,11 +56,13 @@ class Epochs:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the loop: that of the next iteration, if it was named or is the first."""
+        """The epoch of the loop: the epoch of the next iteration, if it was named or is the first; else of the latest
+        one.
+        """
         return self.next()[0] if self._named is not None or self._count_taken is None else self.place[0]
 
     def set_epoch(self, number: int) -> None:
-        """Set the epoch of the next iteration. Raises DataError for one before the state's."""
+        """Set the epoch of the next iteration. Raises DataError if it is before the epoch of the state."""
         first = self.resumed[0]
         if self._shift is None:
             self._shift = self._after(*self.resumed)[0] if number == 0 < first else 0
@@ -89,16 +92,17 @@ class Epochs:
         return self.next()[0] - (self._shift or 0)
 
     def begin(self, count_taken: Callable[[], int], has_started: Callable[[], bool] | None = None) -> tuple[int, int]:
-        """Begin the next iteration, and return its place.
+        """Begin the next iteration, and return its epoch and first step.
 
-        ``count_taken()`` is how many batches it has yielded, ``has_started()`` whether a batch was requested, if known.
+        ``count_taken()`` returns how many batches the iteration has yielded. ``has_started()`` returns whether a batch
+        was requested, if that is known.
         """
         self._place[0], self._place[1] = place = self.next()
         self._named, self._count_taken, self._has_started = None, count_taken, has_started or _always
         return place
 
     def follow(self, count_taken: Callable[[], int]) -> None:
-        """Replace the count of the latest iteration by that of another iterator, which yields its batches."""
+        """Use another count for the latest iteration, that of the iterator which now yields its batches."""
         self._count_taken = count_taken
 
     def now(self) -> tuple[int, int]:
@@ -109,12 +113,12 @@ class Epochs:
         return epoch, min(first + self._count_taken(), self._steps)
 
     def of(self, step: int) -> int:
-        """Return the epoch of which ``step`` steps were taken: the next one, where one has ended and ``step`` is 0."""
+        """Return the epoch of which ``step`` steps were taken: the next epoch, if one has ended and ``step`` is 0."""
         ended = self._named is None and self._count_taken is not None and self.now()[1] >= self._steps
         return self.place[0] + 1 if ended and not step else self.epoch
 
     def first(self, epoch: int) -> int:
-        """Return the first step of an epoch: not 0 for the epoch of the state."""
+        """Return the first step of an epoch: 0, except for the epoch in which the state continues."""
         return self.resumed[1] if epoch == self.resumed[0] else 0
 
     def __getstate__(self) -> dict[str, Any]:

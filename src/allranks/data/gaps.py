@@ -1,7 +1,7 @@
-"""Find the steps and samples where a rank's ledger differs from the plan. Pure.
+"""Find the steps and samples at which a rank's ledger differs from the plan. This module does no I/O.
 
-The mixing of ids can be undone, so where one sample is missing, read twice or replaced by another, the difference of
-two sums names it. For more than that, the rank's record of its last batches does.
+The mixing of ids can be undone. So if one sample is missing, read twice or replaced by another, the difference of two
+sums names that sample. If more samples differ, the rank's record of its last batches names them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _MOST_GAPS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Steps ``begin`` to ``end`` of a rank that differ from the plan.
+    """A range of steps, ``begin`` to ``end``, in which a rank's samples differ from the plan.
 
-    ``missing`` are ids that were planned and not taken, ``extra`` the reverse; both empty where they are not known.
+    ``missing`` are ids that were planned and not taken, ``extra`` are ids that were taken and not planned. Both are
+    empty if the ids are not known.
     """
 
     rank: int
@@ -33,7 +34,7 @@ class Gap:
 
 
 def gaps(plan: Plan, ledger: Ledger, rank: int) -> list[Gap]:
-    """Return the intervals of steps in which the samples of this rank differ from the plan's for its rows."""
+    """Return the ranges of steps in which the samples of this rank differ from the plan for its rows."""
     found: list[Gap] = []
     many = ledger.interval
     for begin, ids in step_chunks(plan, ledger.rows, ledger.begin, ledger.end, interval=many):
@@ -66,7 +67,10 @@ def _gap(plan: Plan, ledger: Ledger, rank: int, ids: NDArray[np.int64], begin: i
 
 
 def _single(planned: NDArray[np.int64], difference: Sum, samples: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the missing id, and the extra id, if there is at most one of each."""
+    """Return the missing ids and the extra ids, if there is at most one of each; else two empty tuples.
+
+    ``difference`` is the planned sum minus the sum that was taken.
+    """
     rest = np.array([difference.mixed], np.uint64)
     if difference.samples == 1:
         missing = int(unmix(rest)[0])
@@ -82,7 +86,7 @@ def _single(planned: NDArray[np.int64], difference: Sum, samples: int) -> tuple[
 
 
 def describe_gap(gap: Gap) -> str:
-    """Return ``rank 1, step 512: lost sample 77, took sample 5 instead``."""
+    """Return a gap as text, e.g. ``rank 1, step 512: lost sample 77, took sample 5 instead``."""
     steps = f"step {gap.begin}" if gap.end == gap.begin + 1 else f"steps {gap.begin}-{gap.end - 1}"
     what = [f"lost {_samples(gap.missing)}"] if gap.missing else []
     what += [f"took {_samples(gap.extra)} {'instead' if gap.missing else 'in excess'}"] if gap.extra else []

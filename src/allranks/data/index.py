@@ -1,4 +1,4 @@
-"""Define the index of a data set: files cut into blocks, each with a known number of samples."""
+"""Define the index of a data set: its files, divided into blocks, each with a known number of samples."""
 
 from __future__ import annotations
 
@@ -36,12 +36,17 @@ class SourceFile:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """Blocks in the source's own order; block i is of ``files[file[i]]``, from ``begin[i]`` to ``end[i]``.
+    """The blocks of a data set, in the source's order. Block i is in ``files[file[i]]``, from ``begin[i]`` to
+    ``end[i]``.
 
-    The unit of begin and end is the source's: bytes, row groups, rows. ``rows`` samples of it belong to the data set,
-    from the block's ``skip``-th. ``check`` is XXH3-64 of the block's bytes, 0 where the format has its own checks. A
-    sample's *id* is its number in this order: 0 ... samples-1. ``note`` is what the source needs to open the index
-    again, on every rank; as it may have paths, the digest is not of it.
+    - ``begin`` and ``end``: in the source's unit: bytes, row groups, or rows.
+    - ``skip`` and ``rows``: ``rows`` samples of the block belong to the data set, after its first ``skip`` samples.
+    - ``check``: XXH3-64 of the block's bytes; 0 if the format has its own checks.
+    - ``note``: what the source needs to open the index again, on every rank. It may contain paths, so the digest does
+      not
+      include it.
+
+    A sample's *id* is its number in this order: 0 ... samples-1.
     """
 
     kind: str
@@ -56,7 +61,9 @@ class Index:
 
     @classmethod
     def of(cls, kind: str, files: Sequence[SourceFile], blocks: Sequence[tuple[int, int, int, int, int]]) -> Index:
-        """Return the index of blocks given as (file, begin, end, rows, check); those without rows are left out."""
+        """Return an index of blocks that are given as (file, begin, end, rows, check); blocks without rows are left
+        out.
+        """
         kept = [block for block in blocks if block[3]]
         file, begin, end, rows, check = zip(*kept, strict=True) if kept else ((),) * 5
         columns = {"file": file, "begin": begin, "end": end, "skip": (0,) * len(kept), "rows": rows, "check": check}
@@ -69,7 +76,7 @@ class Index:
 
     @cached_property
     def first(self) -> NDArray[np.int64]:
-        """The id of each block's first sample, then the number of samples."""
+        """The id of each block's first sample, and at the end the number of all samples."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.rows)])
 
     @property
@@ -83,11 +90,11 @@ class Index:
 
     @cached_property
     def digest(self) -> str:
-        """32 hexadecimal digits over the index without its note."""
+        """A digest of the index without its note, as 32 hexadecimal digits."""
         return show(digest(replace(self, note="").encode()))
 
     def slice(self, start: int, stop: int) -> Index:
-        """Return the part with the samples ``start`` to ``stop``, of all ranks together."""
+        """Return an index of only the samples ``start`` to ``stop``, counted over all ranks together."""
         start, stop = max(0, min(start, self.samples)), max(0, min(stop, self.samples))
         low = np.clip(start - self.first[:-1], 0, self.rows)
         high = np.clip(stop - self.first[:-1], 0, self.rows)
@@ -119,7 +126,7 @@ class Index:
 
     @classmethod
     def decode(cls, data: bytes) -> Index:
-        """Return the index of ``encode``'s bytes. Raises DataError for other bytes."""
+        """Return the index from the bytes of ``encode``. Raises DataError for any other bytes."""
         line, _, rest = data.partition(b"\n")
         try:
             head = json.loads(line)

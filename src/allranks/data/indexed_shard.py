@@ -1,4 +1,4 @@
-"""Divide samples that have a length and items over the ranks: one sample for each rank in every round."""
+"""Divide samples that have a length and items over the ranks: each rank takes one sample in every round."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ROUNDS = 1024  # planned at once
 
 
 class IndexedShard:
-    """This rank's share of samples that have a length and items. Made by ``allranks.shard``.
+    """This rank's share of samples that have a length and items; a result of ``allranks.shard``.
 
-    The plan is one stream of samples; in every round each rank takes one of them. So the world's size decides only
+    The plan is one stream of samples, and each rank takes one of them in every round. So the world's size only decides
     which rank takes a sample, and a state can be restored with any other size. Iterating yields the samples to the end
-    of the epoch, and ends with the proof that the epoch was read once. ``len()`` is the number of this rank's samples
-    in an epoch, padding included.
+    of the epoch, and then proves that the epoch was read once. ``len()`` is the number of this rank's samples in an
+    epoch, padding included.
     """
 
     _plan: EpochPlan
@@ -106,7 +106,7 @@ class IndexedShard:
         return samples // self._world.size if self._tail == "drop" else -(-samples // self._world.size)
 
     def _verify(self) -> None:
-        """Prove that all ranks together took every sample once. Every rank must call."""
+        """Prove that all ranks together took every sample once; else raise LedgerMismatch. Every rank must call."""
         world, many = self._world, self._plan.samples
         share = sum_of_range(world.rank * many // world.size, (world.rank + 1) * many // world.size)
         dropped = sum_of(self._plan.stream_ids(0, self._depth, many))

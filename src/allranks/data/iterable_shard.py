@@ -1,4 +1,4 @@
-"""Divide samples that can only be iterated over the ranks, in steps on which all ranks agree."""
+"""Divide samples that can only be iterated over the ranks, in rounds on which all ranks agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EMPTY = (
 
 @dataclass(frozen=True, slots=True)
 class IterableState:
-    """The position of one rank. ``gathered()`` joins those of all ranks for a checkpoint."""
+    """The position of one rank. ``gathered()`` returns the positions of all ranks, for a checkpoint."""
 
     world: World
     epoch: int
@@ -35,19 +35,19 @@ class IterableState:
     place: Any
 
     def gathered(self) -> dict[str, Any]:
-        """Return the state of all ranks, equal on all, as JSON. **Every rank must call.** One exchange."""
+        """Return the state of all ranks as JSON values, the same on all. **Every rank must call.** One exchange."""
         said = [self.epoch, self.rounds, dict(self.facts), self.place]
         document: dict[str, Any] = self.world.exchange("shard", "state", said, decide=_gather)
         return document
 
 
 class IterableShard:
-    """This rank's share of samples that can only be iterated: see its ``guarantees``. Made by ``allranks.shard``.
+    """This rank's share of samples that can only be iterated; a result of ``allranks.shard``. See its ``guarantees``.
 
-    An object with shards (``num_shards`` and ``shard(num_shards=, index=)``, as a datasets.IterableDataset), at least
-    one for each rank, is split by them. Of any other object every rank reads everything, and keeps every N-th sample.
-    After 32 samples, the next one waits until all ranks have agreed how many more each takes: **every rank must iterate
-    as far.**
+    An object with shards (``num_shards`` and ``shard(num_shards=, index=)``, such as a datasets.IterableDataset) is
+    split by its shards, if each rank gets at least one. Any other object is read completely by every rank, which keeps
+    every N-th sample. After 32 samples, the next one waits until all ranks have agreed how many more each rank takes.
+    So **every rank must iterate equally far.**
     """
 
     def __init__(
@@ -94,7 +94,10 @@ class IterableShard:
         return IterableState(self._world, self._epoch, self._rounds, self._facts, list(self._place))
 
     def _begin(self, epoch: int, rounds: int, place: Sequence[Any]) -> None:
-        """Go to a place of an epoch: a place of the samples themselves, and a number of samples after it."""
+        """Go to a position in an epoch.
+
+        ``place`` is a state of the samples themselves (None: their start), and a number of samples after that state.
+        """
         self._epoch, self._rounds = epoch, rounds
         self._ready: deque[Any] = deque()
         self._agreed, self._more = 0, True
@@ -107,14 +110,17 @@ class IterableShard:
         self._iterator: Iterator[Any] | None = None
 
     def _opened(self) -> Iterator[Any]:
-        """Return the iterator over this rank's samples, after those that were taken."""
+        """Return an iterator over this rank's samples that were not taken yet."""
         mine = iter(self._all)
         if not self._by_shard:
             mine = islice(mine, self._world.rank, None, self._world.size)
         return islice(mine, self._place[1], None)
 
     def _agree(self) -> bool:
-        """Read the next samples ahead; agree how many rounds all ranks take, and whether more may follow."""
+        """Read the next samples ahead, and agree how many rounds all ranks take; return whether there is a round.
+
+        Every rank must call. If reading fails on one rank, all ranks raise.
+        """
         if self._iterator is None:
             self._iterator = self._opened()
             self._latest = self._samples.state_dict() if self._own_state else None

@@ -1,4 +1,4 @@
-"""Make global jax.Arrays from batches: each device gets its rows of those that this process holds."""
+"""Make global jax.Arrays from batches: each device gets its rows from the rows that this process holds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _ON_THE_HOST = "OSUMmV"  # kinds of dtypes: objects, bytes, text, times, and wha
 
 
 def sharding_of(where: object, *, rank: int) -> Sharding | None:
-    """Return the sharding of a sharding, a mesh of one axis, or a (mesh, axis names); None for others."""
+    """Return the JAX sharding that ``where`` means: a sharding, a mesh of one axis, or a (mesh, axis names); else None.
+
+    Raises DataError for a mesh of several axes without axis names.
+    """
     if isinstance(where, Sharding):
         return where
     mesh, axes = where if isinstance(where, tuple) and len(where) == 2 else (where, None)
@@ -37,7 +40,7 @@ def sharding_of(where: object, *, rank: int) -> Sharding | None:
 
 
 def rows_of(where: object, *, global_batch: int, rank: int) -> tuple[int, ...] | None:
-    """Return the rows of all devices of this process, ascending; None if ``where`` is not JAX's."""
+    """Return the rows of all devices of this process, ascending; None if ``where`` is not a sharding of JAX."""
     sharding = sharding_of(where, rank=rank)
     if sharding is None:
         return None
@@ -48,7 +51,9 @@ def rows_of(where: object, *, global_batch: int, rank: int) -> tuple[int, ...] |
 
 
 def _of_rank(sharding: Sharding, ndim: int) -> Sharding:
-    """Return the sharding for fewer dimensions: that of tokens (rows, positions) also cuts labels (rows)."""
+    """Return the sharding for arrays of ``ndim`` dimensions: that of tokens (rows, positions) also splits labels
+    (rows).
+    """
     if isinstance(sharding, NamedSharding) and len(sharding.spec) > ndim:
         return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:ndim]), memory_kind=sharding.memory_kind)  # type: ignore[no-untyped-call]
     return sharding
@@ -57,10 +62,10 @@ def _of_rank(sharding: Sharding, ndim: int) -> Sharding:
 def to_jax(columns: Columns, rows: Sequence[int], where: object, global_batch: int) -> dict[str, Any]:
     """Return a batch as global arrays of ``global_batch`` rows. No row is sent between ranks, and no rank waits.
 
-    ``columns`` hold this process' ``rows``, ascending, in their first dimension, and must not be changed afterwards: a
-    device may still read them. ``where`` is as for ``rows_of``. Columns of text, bytes and objects are returned as they
-    are. Raises BatchMismatch where the rows are not those that this process' devices need, all of them and no other;
-    DataError for integers that do not fit where JAX has 32 bits.
+    ``columns`` hold this process's ``rows``, ascending, in their first dimension. They must not be changed afterwards,
+    because a device may still read them. ``where`` is as for ``rows_of``. Columns of text, bytes and objects are
+    returned unchanged. Raises BatchMismatch if the rows are not exactly the rows that this process's devices need.
+    Raises DataError for integers that do not fit into 32 bits, if JAX has only these.
     """
     rank = jax.process_index()
     sharding = sharding_of(where, rank=rank)
@@ -113,9 +118,9 @@ def _refuse_wide(name: str, column: NDArray[Any], rank: int) -> None:
 
 @lru_cache(maxsize=256)
 def _local_rows(sharding: Sharding, rows: tuple[int, ...], global_batch: int, rank: int) -> dict[int, slice]:
-    """Return the slice of the local rows for each first row of the batch that the devices need.
+    """Return, by the first global row that a device needs, the slice of the local rows that the device gets.
 
-    Raises BatchMismatch where the local rows are not those that the devices need.
+    Raises BatchMismatch if the local rows are not those that the devices need.
     """
     parts, mine = shards(_of_rank(sharding, 1))
     cuts = [rows_of_part(part, parts, global_batch, rank=rank) for part in mine]

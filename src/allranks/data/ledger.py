@@ -1,7 +1,8 @@
 """Count the samples that were taken, as sums: 16 bytes prove that no sample was read twice or is missing.
 
-The id of every sample that a rank takes is mixed to 64 bits, and these are added up. Sums of ranks and of steps add up,
-too. The plan's sum over the same rows and steps is equal only if the samples are, except for a collision in 64 bits.
+The id of every sample that a rank takes is mixed to 64 bits, and the mixed ids are added up. Sums of ranks and of steps
+can be added, too. The plan's sum over the same rows and steps is equal only if the samples are equal, except for a
+collision in 64 bits.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Sum(NamedTuple):
         return Sum(self.samples - other.samples, (self.mixed - other.mixed) & _WORD, self.bad - other.bad)
 
     def same_samples(self, other: Sum) -> bool:
-        """Return whether both are of the same samples, usable or not."""
+        """Return whether both sums are of the same samples, usable or not."""
         return self[:2] == other[:2]
 
 
@@ -48,7 +49,7 @@ def mix(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def unmix(mixed: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the ids from their mixed bits: the inverse of ``mix``."""
+    """Return the ids that belong to these mixed bits; the inverse of ``mix``."""
     z: NDArray[np.uint64]
     z = (mixed ^ (mixed >> np.uint64(31)) ^ (mixed >> np.uint64(62))) * np.uint64(0x319642B2D24D8EC3)
     z = (z ^ (z >> np.uint64(27)) ^ (z >> np.uint64(54))) * np.uint64(0x96DE1B173F119089)
@@ -57,20 +58,20 @@ def unmix(mixed: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def sum_of(ids: NDArray[np.int64], bad: int = 0) -> Sum:
-    """Return the sum of samples; ids below 0 are padding."""
+    """Return the sum of the samples with these ids; ids below 0 are padding and not counted."""
     taken = ids[ids >= 0]
     return Sum(len(taken), int(mix(taken).sum(dtype=np.uint64)), bad)
 
 
 def sums(ids: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-    """Return the counts and the mixed sums of several batches: ids are (steps, rows), below 0 for padding."""
+    """Return, for several batches, the counts and the sums of mixed ids; ids are (steps, rows), below 0 for padding."""
     taken = ids >= 0
     mixed = np.where(taken, mix(ids), np.uint64(0)).sum(axis=1, dtype=np.uint64)
     return taken.sum(axis=1).tolist(), mixed.tolist()
 
 
 def sum_of_range(begin: int, end: int) -> Sum:
-    """Return the sum of all ids from ``begin`` to ``end``."""
+    """Return the sum of the samples with the ids from ``begin`` to ``end``."""
     total = Sum()
     for at in range(begin, end, _CHUNK):
         total = total.plus(sum_of(np.arange(at, min(at + _CHUNK, end))))
@@ -80,9 +81,10 @@ def sum_of_range(begin: int, end: int) -> Sum:
 def step_chunks(
     plan: Plan, rows: Sequence[int], begin: int, end: int, *, interval: int = 1
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield the ids of rows of the global batches ``begin`` to ``end`` in pieces of some MB: (step, (steps, rows)).
+    """Yield the ids of these rows of the global batches ``begin`` to ``end`` in chunks of some MB.
 
-    No piece begins within one of the intervals of steps, which are counted from step 0.
+    A chunk is (first step, ids of the shape (steps, rows)). Each chunk begins at a multiple of ``interval``, except
+    perhaps the first.
     """
     many = max(_CHUNK // max(len(rows), 1) // interval, 1) * interval
     at = begin
@@ -93,7 +95,7 @@ def step_chunks(
 
 
 def planned(plan: Plan, rows: Sequence[int], begin: int, end: int) -> Sum:
-    """Return the plan's own sum of rows of the global batches ``begin`` to ``end``."""
+    """Return the sum of the planned samples for these rows of the global batches ``begin`` to ``end``."""
     total = Sum()
     for _, ids in step_chunks(plan, rows, begin, end):
         total = total.plus(sum_of(ids))
@@ -101,7 +103,9 @@ def planned(plan: Plan, rows: Sequence[int], begin: int, end: int) -> Sum:
 
 
 def dropped(plan: Plan, streams: Sequence[int]) -> Sum:
-    """Return the sum of the samples of these streams after the last global batch: of a tail that is dropped."""
+    """Return the sum of the samples of these streams that come after the last global batch, because the tail is
+    dropped.
+    """
     total, depth = Sum(), plan.steps * plan.layout.depth_of_step
     for stream in streams:
         if depth < plan.length(stream):
@@ -110,9 +114,9 @@ def dropped(plan: Plan, streams: Sequence[int]) -> Sum:
 
 
 class Ledger:
-    """The samples that one rank took of its ``rows`` in an epoch from step ``begin``, summed by intervals of steps.
+    """The samples that one rank took for its ``rows`` in an epoch since step ``begin``, summed by intervals of steps.
 
-    ``seen`` is the sum of the earlier steps over all ranks. Takes 1.5 MB at most, at any length of an epoch.
+    ``seen`` is the sum of the earlier steps over all ranks. A ledger takes at most 1.5 MB, for any length of an epoch.
     """
 
     def __init__(self, steps: int, rows: Sequence[int], *, begin: int = 0, seen: Sum | None = None) -> None:
@@ -127,9 +131,10 @@ class Ledger:
         self._most_kept = max(_KEPT // max(len(self.rows), 1), 1)
 
     def record(self, step: int, count: int, mixed: int, bad: int = 0, ids: NDArray[np.int64] | None = None) -> None:
-        """Count one batch of this rank, with its count and mixed sum from ``sums``.
+        """Count one batch of this rank; ``count`` and ``mixed`` are from ``sums``.
 
-        ``ids``, which must not change later, are kept for the last batches, so that an error can name more of them.
+        ``ids`` must not change later. They are kept for the last batches, so that an error can name more of the
+        samples.
         """
         at = step // self.interval
         self._count[at] += count
@@ -143,12 +148,12 @@ class Ledger:
                 del self._kept[next(iter(self._kept))]
 
     def sums_of_steps(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Return counts and mixed sums of all intervals that hold steps ``begin`` to ``end``."""
+        """Return the counts and the mixed sums of all intervals that contain a step from ``begin`` to ``end``."""
         cut = slice(begin // self.interval, -(-end // self.interval))
         return np.array(self._count[cut], np.int64), np.array(self._mixed[cut], np.uint64)
 
     def ids(self, begin: int, end: int) -> NDArray[np.int64] | None:
-        """Return the ids that were taken in steps ``begin`` to ``end``; None where not all are kept."""
+        """Return the ids that were taken in steps ``begin`` to ``end``; None if not all of them are kept."""
         kept = [self._kept[step] for step in range(begin, end) if step in self._kept]
         if len(kept) < end - begin:
             return None

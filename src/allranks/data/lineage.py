@@ -1,8 +1,8 @@
 """Check that the loader states in a run's checkpoints describe one reading of the data, each sample once.
 
-A checkpoint's state has the sum of all samples that led to its weights: of this attempt, and of those before it. So the
-attempts cover the epoch from its begin to each checkpoint if that sum is the plan's, and if the checkpoints' places
-follow each other. Samples that were read after a checkpoint and then rolled back are in no sum.
+A checkpoint's state has the sum of all samples that led to its weights, of this attempt and of earlier attempts. The
+attempts cover the epoch from its begin to each checkpoint if two things hold: that sum is the plan's, and the positions
+of the checkpoints follow each other. Samples that were read after a checkpoint and then rolled back are in no sum.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReadPosition:
 
 
 def read_positions(step: int, extra: Any, key: str = "extra") -> Iterator[ReadPosition]:
-    """Yield the loader states in a checkpoint's ``extra``, at any depth."""
+    """Yield the position of each loader state in a checkpoint's ``extra``, at any depth of nesting."""
     if isinstance(extra, Mapping) and extra.keys() >= _WORDS:
         try:
             samples, mixed, bad = extra["seen"]
@@ -56,7 +56,7 @@ def read_positions(step: int, extra: Any, key: str = "extra") -> Iterator[ReadPo
 
 
 def expected(position: ReadPosition) -> int | None:
-    """Return the number of samples before a position, from the state's settings; None where they do not tell it."""
+    """Return the number of samples before a position, from the state's settings; None if they do not determine it."""
     streams, samples = position.of.get("streams"), position.of.get("samples")
     if not isinstance(streams, int) or streams < 1 or "packing" in position.of:  # whose depth counts packed rows
         return None
@@ -69,7 +69,7 @@ def expected(position: ReadPosition) -> int | None:
 
 
 def faults(position: ReadPosition, before: ReadPosition | None) -> list[str]:
-    """Return the faults of a state, by itself and after the one before it."""
+    """Return texts that describe the faults of a state, alone and compared with the previous state ``before``."""
     found = []
     if not position.complete:
         found.append("it is what one rank knew, not the state of all: save state.gathered()")
@@ -89,10 +89,10 @@ def faults(position: ReadPosition, before: ReadPosition | None) -> list[str]:
 
 
 def differs(position: ReadPosition, plan: Plan) -> str:
-    """Return the difference between a state's sum and that of a plan's samples before its position; "" if equal.
+    """Return how a state's sum differs from the sum of the plan's samples before its position, as text; "" if equal.
 
-    ``plan`` is of the state's epoch. For a plan of other data, or of another order, the difference is that of the
-    facts.
+    ``plan`` must be of the state's epoch. For a plan of other data, or of another order, the text names the settings
+    that differ.
     """
     if plan.digest() != position.plan:
         here = plan.facts()
@@ -111,9 +111,9 @@ def differs(position: ReadPosition, plan: Plan) -> str:
 
 
 def rows_per_step(positions: Sequence[ReadPosition]) -> tuple[float, ...]:
-    """Return how many rows a step of the training took between checkpoints of one epoch: one number, if always equal.
+    """Return how many rows a step of the training took between checkpoints of one epoch: one number if always equal.
 
-    Empty where no two checkpoints are of one epoch, or the plan's streams are not known.
+    Empty if no two checkpoints are of one epoch, or if the plan's streams are not known.
     """
     pairs = [(a, b) for a, b in pairwise(positions) if a.epoch == b.epoch and b.step > a.step]
     speeds = {b.of.get("streams", 0) * (b.depth - a.depth) / (b.step - a.step) for a, b in pairs}

@@ -1,4 +1,4 @@
-"""Load this rank's rows of every global batch, prepared in a thread, in order, counted in the ledger."""
+"""Load this rank's rows of every global batch in order; a thread prepares them, and the ledger counts them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ B = TypeVar("B")
 class OpenedData:
     """The opened parts of a loader: readers, plan and transforms.
 
-    ``plan`` returns the plan of an epoch; ``submit`` hands samples to the transforms, in ``workers`` processes;
-    ``sample_bytes`` is the mean size of a sample in its file; ``close`` ends threads and workers.
+    - ``plan``: returns the plan of an epoch.
+    - ``submit``: hands samples to the transforms, in ``workers`` processes.
+    - ``sample_bytes``: the mean size of a sample in its file.
+    - ``close``: ends threads and workers.
     """
 
     plan: Callable[[int], Plan]
@@ -41,7 +43,7 @@ class OpenedData:
     close: Callable[[], None]
 
     def streams(self, plan: Plan) -> Callable[[int], StreamReader]:
-        """Return a function that opens a stream of a plan."""
+        """Return a function that opens a stream of a plan, given the stream's number."""
 
         def open_stream(stream: int) -> StreamReader:
             if isinstance(plan, MixPlan):
@@ -52,14 +54,14 @@ class OpenedData:
         return open_stream
 
     def samples(self, plan: Plan, rows: Sequence[int], steps: range) -> Iterator[Samples]:
-        """Yield the transformed samples of these rows and steps."""
+        """Yield the transformed samples of these rows of the global batch, for these steps."""
         found = step_chunks(plan, rows, steps, open_stream=self.streams(plan), sample_bytes=self.sample_bytes)
         return transform_samples(
             decode_chunks(found, workers=self.workers), self.submit, epoch=plan.epoch, workers=self.workers
         )
 
     def example(self) -> Any:
-        """Return a usable sample. Raises DataError if the first thousand of an epoch cannot be used."""
+        """Return a usable sample. Raises DataError if none of the first thousand samples of an epoch can be used."""
         plan, seen = self.plan(0), list[Any]()
         for some in self.samples(plan, range(plan.layout.global_batch), range(plan.steps)):
             usable = next((sample for sample in some.samples if not isinstance(sample, BadSample)), None)
@@ -74,22 +76,22 @@ class OpenedData:
 
 
 class BatchAudit(LoaderAudit, Protocol):
-    """The audit of batches: see ``data/audit.py``."""
+    """The audit of a loader's batches: see ``data/audit.py``."""
 
     def begin(self, plan: Plan, step: int, seen: Sum) -> None:
-        """Begin an epoch, of which earlier jobs took ``seen``."""
+        """Begin an epoch at a step; ``seen`` is the sum of the samples that earlier jobs took of it."""
 
     def record(self, counted: CountedBatch) -> None:
-        """Count a batch that is handed out."""
+        """Count a batch that the loader yields."""
 
 
 class Loader(DeviceIterator):
-    """This rank's rows of the global batches. Made by ``Dataset.loader``.
+    """This rank's rows of the global batches; a result of ``Dataset.loader``.
 
-    Iterating yields the batches to the end of the epoch, the same number on every rank, and ends with the proof that
-    the epoch was read once; iterating again begins the next epoch (also after a loop that took the last batch and did
-    not request the end). A batch is counted in ``state`` when it is yielded, however far the threads are ahead:
-    stopping anywhere loses nothing. ``len()`` is the number of steps of an epoch.
+    Iterating yields the batches to the end of the epoch, the same number on every rank. Then it proves that the epoch
+    was read once. Iterating again begins the next epoch, also after a loop that took the last batch but did not request
+    the end. A batch is counted in ``state`` when it is yielded, however far the threads are ahead. So stopping anywhere
+    loses nothing. ``len()`` is the number of steps of an epoch.
     """
 
     _audit: BatchAudit
@@ -112,7 +114,9 @@ class Loader(DeviceIterator):
         return self.state().gathered()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue at the place of a ``state_dict``. Every rank must call. Raises DataError for other data."""
+        """Continue at the position of a ``state_dict``. Every rank must call. Raises DataError for a state of other
+        data.
+        """
         rank = self.state().world.rank
         resume = Resume.from_state(state, self._plan.facts(), self._plan.layout, rank=rank)
         self._begin(resume.epoch, resume.step, resume.seen)

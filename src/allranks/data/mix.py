@@ -1,8 +1,8 @@
-"""Plan a mixture of several data sets by weight: which data set has each position of a stream.
+"""Plan a mixture of several data sets by weight: decide which data set fills each position of a stream.
 
-Of every 2,048 positions of a stream each part has exactly its weight's share; a permutation says where. Positions
-continue over epochs, so a part that an epoch reads only partly is continued in the next one; a part that comes to its
-end begins a new epoch of its own.
+Of every 2,048 positions of a stream, each part (data set) has exactly the share of its weight. A permutation decides
+which positions these are. Positions continue over epochs. So a part that an epoch reads only partly continues in the
+next epoch. A part that is read to its end begins a new epoch of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ids = NDArray[np.int64]
 
 
 def quotas(weights: Sequence[float]) -> tuple[int, ...]:
-    """Return how many of CYCLE positions each weight has: at least one each. Raises DataError for a wrong weight."""
+    """Return how many of CYCLE positions each weight gets, at least one each. Raises DataError for an invalid weight."""
     if not weights or not all(0 < weight < float("inf") for weight in weights) or len(weights) > CYCLE:
         raise DataError(f"the weights of a mixture: expected positive numbers, found {list(weights)}.")
     exact = np.array(weights, np.float64) / sum(weights) * CYCLE
@@ -48,9 +48,9 @@ class MixPositions:
 
 
 class MixPlan:
-    """One epoch of a mixture of indexes. Ids are those of the parts, one part's after the other's.
+    """The plan of one epoch of a mixture of indexes. The ids count the samples of all parts, one part after the other.
 
-    An epoch ends where, by the weights, the ``first`` of the parts has been read, or ``all`` have.
+    An epoch ends when, by the weights, the ``first`` of the parts has been read, or ``all`` have been.
     """
 
     once = False
@@ -75,7 +75,7 @@ class MixPlan:
 
     @cached_property
     def depth(self) -> int:
-        """How many samples of a stream an epoch takes."""
+        """How many samples an epoch takes of each stream."""
         streams, many = self.layout.streams, self.layout.depth_of_step
         full = [index.samples / streams * CYCLE / quota for index, quota in zip(self.indexes, self.quotas, strict=True)]
         if self._stop == "first":
@@ -90,7 +90,7 @@ class MixPlan:
         return self.depth
 
     def digest(self) -> str:
-        """16 digits that identify the order."""
+        """Return 16 hexadecimal digits that identify the order of the samples."""
         parts = [self.part(number, 0).digest() for number in range(len(self.indexes))]
         return show(digest("mix", *parts, *map(str, self.quotas), str(self.depth)))[:16]
 
@@ -108,7 +108,7 @@ class MixPlan:
         }
 
     def turns(self, stream: int, depths: Ids) -> MixPositions:
-        """Return the parts of the positions at these depths of a stream."""
+        """Return which part fills each of the positions at these depths of a stream."""
         places = depths + self.epoch * self.depth
         cycles, inside = np.divmod(places, CYCLE)
         part, number = np.empty_like(places), np.empty_like(places)
@@ -130,7 +130,7 @@ class MixPlan:
         return whose, before
 
     def part(self, number: int, epoch: int) -> EpochPlan:
-        """Return the plan of a part in an epoch of its own."""
+        """Return the plan of one part for an epoch of that part."""
         return self._part_epoch(number, epoch)
 
     def _make_part(self, number: int, epoch: int) -> EpochPlan:
@@ -144,7 +144,7 @@ class MixPlan:
         return EpochPlan(self.indexes[number], own, epoch)
 
     def stream_ids(self, stream: int, begin: int, end: int) -> Ids:
-        """Return the ids at depths ``begin`` to ``end`` of a stream."""
+        """Return the ids of the samples at depths ``begin`` to ``end`` of a stream."""
         turns = self.turns(stream, np.arange(begin, end))
         found = np.empty(end - begin, np.int64)
         for number in np.unique(turns.part).tolist():
@@ -159,5 +159,5 @@ class MixPlan:
         return found
 
     def row_ids(self, rows: Sequence[int], begin: int, end: int) -> Ids:
-        """Return the ids of rows of the global batches ``begin`` to ``end``: (steps, rows)."""
+        """Return the ids of these rows of the global batches ``begin`` to ``end``, with the shape (steps, rows)."""
         return rows_ids(self, rows, begin, end)

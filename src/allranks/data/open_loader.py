@@ -1,4 +1,4 @@
-"""Build a loader from a data set: indexes, plans, readers, transforms, and the comparison of all ranks."""
+"""Build a loader from a data set: indexes, plans, readers and transforms; and compare all ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _READERS = 4  # threads that read blocks
 def open_loader(
     data: Recipe, world: World, *, rows: object, prefetch: int, state: Mapping[str, Any] | None
 ) -> Loader | PackedLoader:
-    """Open a data set on every rank of a world: see ``Dataset.loader``."""
+    """Open a data set on this rank of a world, and return its loader: see ``Dataset.loader``. Every rank must call."""
     indexes = slice_indexes(data, [shared_index(part.source, world) for part in data.parts])
     plan = planner(data, indexes)
     first = plan(0)
@@ -51,7 +51,7 @@ def open_loader(
 def open_single_rank(
     data: Recipe, rank: int, size: int, *, prefetch: int, state: Mapping[str, Any] | None
 ) -> Loader | PackedLoader:
-    """Open a data set for one rank, without a world."""
+    """Open a data set for a single rank, without a world, and return its loader."""
     indexes = slice_indexes(data, [part.source.index() for part in data.parts])
     plan = planner(data, indexes)
     first = plan(0)
@@ -65,12 +65,12 @@ def open_single_rank(
 
 
 def plans(data: Recipe) -> Callable[[int], Plan]:
-    """Return a function that plans an epoch, for inspection: the files are indexed, and nothing is opened."""
+    """Return a function that plans an epoch, for inspection. The files are indexed, but not opened."""
     return planner(data, slice_indexes(data, [part.source.index() for part in data.parts]))
 
 
 def _facts(data: Recipe) -> dict[str, str | int]:
-    """Return the settings that decide the packed rows, by name."""
+    """Return the settings that decide the packed rows, by name; empty without packing."""
     how = data.packing
     if how is None:
         return {}
@@ -91,7 +91,10 @@ def _packed(
 
 
 def slice_indexes(data: Recipe, indexes: Sequence[Index]) -> tuple[Index, ...]:
-    """Return the index of each part, with the samples that belong to the data set."""
+    """Return the index of each part, reduced to the samples that belong to the data set.
+
+    Raises DataError if no sample is left of a part.
+    """
     found = []
     for part, index in zip(data.parts, indexes, strict=True):
         found.append(index.slice(part.start, index.samples if part.stop is None else part.stop))
@@ -102,7 +105,7 @@ def slice_indexes(data: Recipe, indexes: Sequence[Index]) -> tuple[Index, ...]:
 
 
 def planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
-    """Return a function that plans an epoch."""
+    """Return a function that returns the plan of an epoch. Raises DataError if the data set has no batches."""
     how = data.batching
     if how is None:
         raise DataError("the data set has no batches.", remedy="Call .batch(global_batch) before .loader.")
@@ -122,7 +125,7 @@ def planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
 
 
 def open_data(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan]) -> OpenedData:
-    """Return the readers and transforms of a plan's samples. Starts threads and workers."""
+    """Open the readers and the transforms for a plan's samples, and return them. Starts threads and workers."""
     pool = ThreadPoolExecutor(_READERS, thread_name_prefix="allranks-read")
     readers = tuple(part.source.open(index) for part, index in zip(data.parts, indexes, strict=True))
     chain = _chain(data, indexes)
@@ -137,7 +140,7 @@ def open_data(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan
 
 
 def _chain(data: Recipe, indexes: Sequence[Index]) -> Chain | MixedChain:
-    """Return the transforms of the samples."""
+    """Return the transforms of the samples; if the parts have their own, these come first."""
     common = Chain(data.operations, data.seed)
     if not any(part.operations for part in data.parts):
         return common

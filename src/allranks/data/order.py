@@ -1,6 +1,6 @@
 """Make permutations and generators that are the same on every machine and in every version of NumPy.
 
-They use the raw Philox stream, which NumPy never changes; ``Generator.permutation`` may change.
+They use the raw Philox stream, which NumPy never changes, because ``Generator.permutation`` may change.
 """
 
 from __future__ import annotations
@@ -13,29 +13,31 @@ from numpy.typing import NDArray
 
 
 def key(*words: int | str) -> int:
-    """Return a 128-bit key of words; other words, or in another order, give an unrelated one."""
+    """Return a 128-bit key for these words. Other words, or another order of words, give an unrelated key."""
     text = "".join(f"{type(word).__name__}:{len(str(word))}:{word}" for word in words)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 def raw(key: int, count: int) -> NDArray[np.uint64]:
-    """Return the first ``count`` numbers of the stream of a key."""
+    """Return the first ``count`` random 64-bit numbers of a key's stream."""
     words = np.array([key & (1 << 64) - 1, key >> 64], np.uint64)
     return np.random.Philox(key=words).random_raw(count)
 
 
 def permutation(key: int, count: int) -> NDArray[np.int64]:
-    """Return 0 ... count-1 in an order that the key decides."""
+    """Return the numbers 0 ... count-1 in a random order that depends only on the key."""
     return np.argsort(raw(key, count), kind="stable")
 
 
 def generator(key: int) -> np.random.Generator:
-    """Return a generator of a key's own stream, for augmentation."""
+    """Return a random generator that depends only on the key, for augmentation."""
     return np.random.Generator(np.random.Philox(_Seed(key)))  # type: ignore[arg-type]  # any ISeedSequence will do
 
 
 class _Seed(np.random.bit_generator.ISeedSequence):
-    """A key as Philox reads it: given as ``key``, it would ask the system for entropy first (15 us)."""
+    """A key in the form that Philox reads. With ``Philox(key=...)``, NumPy would ask the system for entropy first (15
+    us).
+    """
 
     def __init__(self, key: int) -> None:
         self._words = np.array([key & (1 << 64) - 1, key >> 64], np.uint64)

@@ -1,16 +1,16 @@
-"""Pack the token sequences of one stream into rows of a fixed length.
+"""Pack the token sequences (documents) of one stream into rows of a fixed length.
 
-The rows of a stream follow from its documents alone, in the order of their depths; how many are pushed at once decides
-nothing. Two methods:
+The rows of a stream depend only on its documents, in the order of their depths. How many documents are pushed at once
+does not matter. There are two methods:
 
-- ``split``: the documents one after the other, cut where a row is full. No padding but in the last row.
-- ``best-fit``: whole documents, each in the open row with the least space that it fits in. A row leaves when it is
-  full, or as the fullest when a new one is needed and ``open_rows`` are open. First-fit leaves more padding, and its
-  search is slower.
+- ``split``: the documents one after the other, cut when a row is full. Only the last row has padding.
+- ``best-fit``: complete documents, each in the open row with the least space in which it fits. A row is finished when
+  it is full. If a new row is needed and ``open_rows`` are open, the fullest row is finished. First-fit leaves more
+  padding, and its search is slower.
 
-A document's piece in a row is a segment: numbered from 1 in the row, 0 where there is padding. Positions count from 0
-in each segment, also where a document goes on in the next row: attention does not reach back over the row's start, and
-no position is ever beyond a model's ``length``. Padding has position 0.
+A document's piece in a row is a segment. Segments are numbered from 1 in each row; the number is 0 for padding.
+Positions count from 0 in each segment, also if a document continues in the next row. So attention does not reach back
+over the start of a row, and no position exceeds a model's ``length``. Padding has position 0.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Tokens = NDArray[np.int32]
 class Packing:
     """How documents become rows of ``length`` tokens.
 
-    ``eos_id`` ends every document that has a token. A document longer than a row is split or, by ``long="truncate"``
-    (of best-fit), cut to one row, without eos_id.
+    ``eos_id`` ends every document that has a token. A document longer than a row is split. With best-fit and
+    ``long="truncate"`` it is cut to one row instead, without eos_id.
     """
 
     length: int
@@ -60,11 +60,11 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """The beginning of the next row: the state of the packing in a checkpoint.
+    """The beginning of the next row, which is the state of the packing in a checkpoint.
 
-    ``depth`` is that of the next document to push; its first ``offset`` tokens are in earlier rows. ``open`` are the
-    depths of the documents in each open row, to be read again; of the rows that follow, the first ``skip`` were taken
-    already.
+    - ``depth``: the depth of the next document to push; ``offset``: how many of its tokens are in earlier rows.
+    - ``open``: for each open row, the depths of its documents, which must be read again.
+    - ``skip``: how many of the rows that follow were taken already.
     """
 
     depth: int = 0
@@ -74,7 +74,7 @@ class Carry:
 
     @property
     def again(self) -> list[int]:
-        """Return the depths to read again, in ascending order."""
+        """The depths of the documents to read again, in ascending order."""
         return sorted(depth for row in self.open for depth in row)
 
     def to_json(self) -> list[Any]:
@@ -82,7 +82,7 @@ class Carry:
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> Carry:
-        """Return the carry of ``to_json``'s value. Raises DataError for another value."""
+        """Return the carry from a result of ``to_json``. Raises DataError for any other value."""
         try:
             depth, offset, rows, skip = value
             return cls(int(depth), int(offset), tuple(tuple(map(int, row)) for row in rows), int(skip))
@@ -92,10 +92,10 @@ class Carry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """A row: ``tokens``, ``segment_ids`` and ``positions`` have the packing's length.
+    """A packed row; ``tokens``, ``segment_ids`` and ``positions`` have the packing's length.
 
-    ``ids`` are those of the samples that end in it, so that each is counted once; ``padding`` is the number of
-    positions without a token; ``carry`` is the beginning of the next row.
+    ``ids`` are those of the samples that end in the row, so that each sample is counted once. ``padding`` is the number
+    of positions without a token. ``carry`` is the beginning of the next row.
     """
 
     tokens: Tokens
@@ -107,13 +107,13 @@ class Packed:
 
 
 class Packer(Protocol):
-    """Packs the documents of one stream."""
+    """An object that packs the documents of one stream."""
 
     def push(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[Packed]:
-        """Add documents at further depths, in order; return the rows that this completes.
+        """Add documents at the next depths, in order; return the rows that these complete.
 
-        A masked sample is pushed as a document without tokens: only its id is in some row. Push some hundreds at once,
-        it is far cheaper. Raises DataError for a document that is not an array of integers.
+        A masked sample is pushed as a document without tokens, so that only its id is in some row. It is far cheaper to
+        push some hundreds at once. Raises DataError for a document that is not an array of integers.
         """
 
     def flush(self) -> list[Packed]:
@@ -127,9 +127,9 @@ def packer(
     ids: Sequence[int] = (),
     documents: Sequence[Tokens] = (),
 ) -> Packer:
-    """Return a packer whose next row is the one at ``carry``; push it the documents from ``carry.depth``.
+    """Return a packer whose next row begins at ``carry``; then push the documents from ``carry.depth`` on.
 
-    ``documents`` are those of ``carry.again``, and ``ids`` theirs.
+    ``documents`` are those at the depths ``carry.again``, and ``ids`` are their ids.
     """
     if packing.method == "split":
         return _Splitter(packing, carry)
@@ -138,7 +138,11 @@ def packer(
 
 
 class _Splitter:
-    """The row that is not full, and the documents that end in it or later: a column (depth, id, begin, end) of each."""
+    """The packer for ``split``.
+
+    It holds the tokens of the row that is not full, and a column (depth, id, begin, end) for each document that has not
+    ended in an earlier row.
+    """
 
     def __init__(self, packing: Packing, carry: Carry) -> None:
         self._packing, self._next, self._offset = packing, carry.depth, carry.offset
@@ -167,7 +171,9 @@ class _Splitter:
         return self._rows(1, fill)
 
     def _rows(self, many: int, fill: int | None = None) -> list[Packed]:
-        """Return the first rows and keep the rest; with ``fill``, it is one row of that many tokens, the last."""
+        """Return the first ``many`` rows and keep the rest. With ``fill``, return the last row, which has that many
+        tokens.
+        """
         if not many:
             return []
         length = self._packing.length
@@ -191,7 +197,7 @@ class _Splitter:
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """An open row."""
+    """A row that is not finished: more documents may be added."""
 
     tokens: Tokens
     fill: int = 0
@@ -210,7 +216,7 @@ class _Row:
 
 
 class _Fitter:
-    """The open rows, the fullest first, and the space of each."""
+    """The packer for ``best-fit``: the open rows, the fullest first, and the free space of each."""
 
     def __init__(self, packing: Packing, carry: Carry, again: dict[int, tuple[int, Tokens]]) -> None:
         self._packing, self._next, self._skip = packing, carry.depth, carry.skip
@@ -247,7 +253,7 @@ class _Fitter:
         return _Row(np.full(self._packing.length, self._packing.pad_id, np.int32))
 
     def _pieces(self, tokens: Tokens) -> list[Tokens]:
-        """Return a document by rows: those that it fills, and the rest."""
+        """Return a document as pieces for rows: those that fill a row, and the rest."""
         length = self._packing.length
         if len(tokens) <= length:
             return [tokens]
@@ -256,7 +262,7 @@ class _Fitter:
         return [tokens[begin : begin + length] for begin in range(0, len(tokens), length)]
 
     def _place(self, depth: int, name: int, tokens: Tokens, done: list[_Row]) -> None:
-        """Put a document into the row where it leaves the least space; add the rows that are full."""
+        """Put a document into the row in which it leaves the least space; append the finished rows to ``done``."""
         if len(tokens) > self._packing.length:
             *whole, tokens = self._pieces(tokens)
             done += [_Row(piece.copy(), len(piece), [0]) for piece in whole]
@@ -303,7 +309,7 @@ def _ints(values: Iterable[int]) -> list[int]:
 
 
 def _joined(packing: Packing, documents: Sequence[Tokens], ids: Sequence[int]) -> tuple[Tokens, NDArray[np.int64]]:
-    """Return all tokens, eos_id included, and where each document ends in them."""
+    """Return the tokens of all documents in one array, including eos_id, and the end of each document in it."""
     try:
         tokens = np.concatenate(documents, dtype=np.int32, casting="same_kind")
         sizes = np.fromiter(map(len, documents), np.int64, len(documents))
@@ -318,7 +324,7 @@ def _joined(packing: Packing, documents: Sequence[Tokens], ids: Sequence[int]) -
 
 
 def _no_tokens(documents: Sequence[Any], ids: Sequence[int]) -> DataError:
-    """Return the error that names the first document that is no sequence of tokens."""
+    """Return the error that names the first document that is not a sequence of tokens."""
     told = [(int(name), np.asarray(document)) for name, document in zip(ids, documents, strict=True)]
     name, found = next(((name, one) for name, one in told if one.ndim != 1 or one.dtype.kind not in "iu"), told[0])
     return DataError(
@@ -331,7 +337,10 @@ def _no_tokens(documents: Sequence[Any], ids: Sequence[int]) -> DataError:
 def _structure(
     starts: NDArray[np.int64], fills: NDArray[np.int64], length: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return segment_ids and positions of rows with ``fills`` tokens, where documents start (rows put end to end)."""
+    """Return segment_ids and positions of rows.
+
+    ``fills`` is the number of tokens of each row; ``starts`` are the starts of documents, counted over all rows.
+    """
     many = len(fills)
     firsts = np.arange(many) * length
     pads = (firsts + fills)[fills < length]

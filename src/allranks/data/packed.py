@@ -1,4 +1,4 @@
-"""Make packed rows step by step, the same on every world size."""
+"""Make batches of packed rows step by step, the same on every world size."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ _NONE = np.empty(0, np.int32)
 class CountedPackedBatch:
     """A batch of packed rows, with what the ledger counts.
 
-    ``ids``: of every row, the samples that end in it; ``bad``: how many of them could not be used; ``carries``: of
-    every stream, its position after this batch.
+    - ``ids``: for every row, the samples that end in it.
+    - ``bad``: for every row, how many of these samples could not be used.
+    - ``carries``: for every stream, its position after this batch.
     """
 
     batch: Batch
@@ -40,7 +41,9 @@ class CountedPackedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Some steps; the first ``have`` are those for which this rank has a row, the others are padding."""
+    """Some consecutive steps. This rank has a row for the first ``have`` steps; in the other steps its rows are
+    padding.
+    """
 
     steps: tuple[CountedPackedBatch, ...]
     have: int
@@ -54,8 +57,8 @@ class Group:
 class Work:
     """How documents are transformed before they are packed.
 
-    ``workers`` processes are behind ``submit``; the tokens are then in ``column`` of a sample, or are the sample
-    itself.
+    ``submit`` hands samples to the transforms, in ``workers`` processes. Afterwards the tokens are in ``column`` of a
+    sample, or they are the sample itself.
     """
 
     packing: Packing
@@ -73,9 +76,9 @@ def groups(
     work: Work,
     carries: Mapping[int, Carry],
 ) -> Iterator[Group]:
-    """Yield groups of steps from ``begin``, without end: after the last document come groups that have none.
+    """Yield groups of steps from step ``begin`` on, without end: after the last document, all rows are padding.
 
-    The first groups are short, on all ranks: their length depends on ``begin`` alone.
+    The first groups are short, on all ranks. Their lengths depend only on ``begin``.
     """
     many = plan.layout.depth_of_step
     owned = streams_of(rows, many)
@@ -96,7 +99,7 @@ def groups(
 
 
 class _PackedStream:
-    """The documents of one stream, and its rows that are not taken yet."""
+    """The documents of one stream, and its packed rows that are not taken yet."""
 
     def __init__(self, plan: Plan, stream: int, reader: StreamReader, packing: Packing, carry: Carry) -> None:
         self.reader = reader
@@ -109,16 +112,20 @@ class _PackedStream:
         self._ended = False
 
     def again(self) -> NDArray[np.int64]:
-        """Return the depths of the documents that must be read again, before any other."""
+        """Return the depths of the documents that must be read again before any other document."""
         return np.array(self.carry.again, np.int64)
 
     def start(self, _depths: NDArray[np.int64], ids: NDArray[np.int64], documents: list[Any]) -> None:
-        """Begin at the position of the carry."""
+        """Start packing at the position of the carry, with the documents that were read again."""
         tokens = self._tokens(ids, documents)
         self._packer = packer(self._packing, self.carry, ids=ids.tolist(), documents=tokens)
 
     def wants(self, rows: int, mean: float) -> NDArray[np.int64]:
-        """Return the depths of about as many documents as make the missing rows; flush where there are no more."""
+        """Return the depths of about as many documents as are needed to have ``rows`` rows.
+
+        ``mean`` is the mean number of tokens of a document. If no document is left, flush the packer and return
+        nothing.
+        """
         missing = rows - len(self.ready)
         if missing <= 0 or self._ended:
             return np.empty(0, np.int64)
@@ -135,7 +142,7 @@ class _PackedStream:
         self.ready += self._packer.push(depths.tolist(), ids.tolist(), self._tokens(ids, documents))
 
     def take(self, many: int) -> list[tuple[Packed, int]]:
-        """Return the next rows, fewer at the end; each with the number of unusable samples that end in it."""
+        """Return the next ``many`` rows, fewer at the end, each with the number of unusable samples that end in it."""
         taken = []
         for _ in range(min(many, len(self.ready))):
             row = self.ready.popleft()
@@ -157,14 +164,14 @@ class _PackedStream:
 
 
 class _Tokenized:
-    """Reads documents of several streams at once, through their transforms."""
+    """Reads documents of several streams at once, and applies their transforms."""
 
     def __init__(self, epoch: int, work: Work) -> None:
         self._epoch, self._work = epoch, work
         self._documents, self._tokens = 1, work.packing.length // 8
 
     def fill(self, streams: Sequence[_PackedStream], rows: int) -> None:
-        """Fill every stream until it has that many rows, or all of its rows."""
+        """Read documents until every stream has ``rows`` rows, or all rows that it can have."""
         while True:
             mean = self._tokens / self._documents
             wanted = [(stream, stream.wants(rows, mean)) for stream in streams]
@@ -179,7 +186,7 @@ class _Tokenized:
         depths: Sequence[NDArray[np.int64]],
         hand: Callable[[_PackedStream, NDArray[np.int64], NDArray[np.int64], list[Any]], None],
     ) -> None:
-        """Give every stream the documents at its depths."""
+        """Read the documents at these depths of each stream, and pass them to ``hand`` with their stream."""
         for stream, some in zip(streams, depths, strict=True):
             stream.reader.prefetch(some)
         found = join_samples([stream.reader.locate(some) for stream, some in zip(streams, depths, strict=True)])
@@ -200,7 +207,7 @@ class _Tokenized:
 
 
 def _document(sample: Any, column: str, one: int) -> Any:
-    """Return a sample's tokens; a BadSample as it is."""
+    """Return a sample's tokens; a BadSample unchanged. Raises DataError if there are no tokens in ``column``."""
     if isinstance(sample, BadSample | np.ndarray):
         return sample
     if isinstance(sample, dict) and isinstance(sample.get(column), np.ndarray):
@@ -221,7 +228,7 @@ def _batch(
     streams: Mapping[int, _PackedStream],
     packing: Packing,
 ) -> CountedPackedBatch:
-    """Take a step's rows from the streams, and make its batch."""
+    """Take the rows of one step from the streams, and return the batch."""
     shape = (len(rows), packing.length)
     tokens, segments, positions = (np.full(shape, fill, np.int32) for fill in (packing.pad_id, 0, 0))
     mask = np.zeros(len(rows), np.bool_)

@@ -1,4 +1,4 @@
-"""Load packed rows. The ranks agree step by step, since the number of steps is not known before."""
+"""Load packed rows. The number of steps is not known in advance, so the ranks agree on it as they go."""
 
 from __future__ import annotations
 
@@ -24,28 +24,30 @@ B = TypeVar("B")
 
 
 class PackedAudit(LoaderAudit, Protocol):
-    """The audit of packed batches."""
+    """The audit of a loader of packed rows."""
 
     def begin(self, plan: Plan, carries: Mapping[int, Carry], seen: Sum) -> None:
-        """Begin an epoch, of which earlier jobs took ``seen``."""
+        """Begin an epoch at these positions; ``seen`` is the sum of the samples that earlier jobs took of it."""
 
     def agree(self, have: int) -> int:
-        """Return the most steps that a rank has of the next ones. Collective."""
+        """Return the maximum of ``have``, the number of next steps that a rank has rows for, over all ranks.
+        Collective.
+        """
 
     def record(self, counted: CountedPackedBatch) -> None:
-        """Count a batch that is handed out."""
+        """Count a batch that the loader yields."""
 
     def end(self, carries: Mapping[int, Carry]) -> None:
-        """End the epoch at these positions of the streams: no rank has another row."""
+        """End the epoch at these positions of the streams, because no rank has another row."""
 
 
 class PackedLoader(DeviceIterator):
-    """This rank's packed rows of the global batches. Made by ``Dataset.pack(...).batch(...).loader``.
+    """This rank's packed rows of the global batches; a result of ``Dataset.pack(...).batch(...).loader``.
 
-    As ``Loader``, but the number of steps, and so ``len()``, is not known before: every rank takes as many as the one
-    with the most rows, with masked rows where it has none. The ranks agree about up to 32 steps at once, in the thread
-    that iterates. ``audit`` raises DataError in the middle of an epoch that is packed by best-fit: which samples should
-    have ended by then is known only at its end.
+    It behaves like ``Loader``, but the number of steps, and so ``len()``, is not known in advance. Every rank takes as
+    many steps as the rank with the most rows, with masked rows if it has no more. The ranks agree on up to 32 steps at
+    once, in the thread that iterates. ``audit`` raises DataError in the middle of an epoch that is packed by best-fit,
+    because only at the end of the epoch is it known which samples should have ended.
     """
 
     _audit: PackedAudit
@@ -87,7 +89,7 @@ class PackedLoader(DeviceIterator):
         self._begin(self.epoch + 1, 0, {}, Sum())
 
     def _agreed(self, groups: Iterable[Group]) -> Iterator[CountedPackedBatch]:
-        """Yield the steps for which some rank has rows."""
+        """Yield the steps for which at least one rank has rows."""
         for group in groups:
             agreed = self._audit.agree(group.have)
             yield from group.steps[:agreed]
@@ -101,7 +103,7 @@ class PackedLoader(DeviceIterator):
 
 
 class PackedSharedAudit:
-    """The audit of all ranks. Of a row that several hold, one counts the samples."""
+    """The audit of all ranks together. One of the ranks that hold a row counts its samples."""
 
     def __init__(self, world: World, shares: Shares, facts: Mapping[str, str | int]) -> None:
         self._world, self._facts, self._shares = world, facts, shares
@@ -147,7 +149,7 @@ class PackedSharedAudit:
 
 
 def _ended(plan: Plan, stream: int, carry: Carry) -> Sum:
-    """Return the sum of the samples of a stream that end before a carry."""
+    """Return the sum of the samples of a stream that end before a carry. Raises DataError in the middle of best-fit."""
     if carry.open or carry.skip:
         raise DataError(
             "rows packed by best-fit can be audited at the end of an epoch only.",
@@ -168,7 +170,7 @@ def _add(values: Sequence[Any]) -> list[list[int]]:
 
 
 class PackedLocalAudit:
-    """The audit of a rank that reads alone: its epoch ends with its own rows."""
+    """The audit of a single rank without a world: its epoch ends with its own last row."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank

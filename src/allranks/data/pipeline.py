@@ -1,4 +1,4 @@
-"""Turn samples into batches: transform them, here or in workers, and make columns."""
+"""Turn samples into batches: transform the samples, in this process or in workers, and make columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ class CountedBatch:
 
 
 def transform_samples(samples: Iterable[Samples], submit: Submit, *, epoch: int, workers: int) -> Iterator[Samples]:
-    """Yield samples after a chain, in order; ``workers`` processes have parts of two of them (0: none is ahead)."""
+    """Yield the samples after their transforms, in order.
+
+    ``workers`` processes work on parts of two items of ``samples`` at once (0: this process works, and nothing is
+    ahead).
+    """
     waiting: deque[tuple[Samples, list[Future[list[Any]]]]] = deque()
     for one in samples:
         waiting.append((one, submitted(submit, one.samples, one.ids.ravel(), epoch, workers=workers)))
@@ -42,7 +46,7 @@ def transform_samples(samples: Iterable[Samples], submit: Submit, *, epoch: int,
 def submitted(
     submit: Submit, samples: list[Any], ids: NDArray[np.int64], epoch: int, *, workers: int
 ) -> list[Future[list[Any]]]:
-    """Give every worker a part of samples; return its results as futures, in order."""
+    """Submit a part of the samples to every worker; return the results as futures, in order."""
     part = max(-(-len(samples) // max(workers, 1)), 1)
     return [submit(samples[at : at + part], ids[at : at + part], epoch) for at in range(0, len(samples), part)]
 
@@ -53,7 +57,7 @@ def _done(one: Samples, parts: Sequence[Future[list[Any]]]) -> Samples:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """The columns of several steps, row after row, and the sum of each step for the ledger."""
+    """The columns of several steps, row after row, and the sum of each step's samples for the ledger."""
 
     steps: range
     columns: dict[str, Column]
@@ -67,7 +71,7 @@ class Columns:
 
 
 def collated(made: Iterable[Samples], collator: Collator) -> Iterator[Columns]:
-    """Yield the columns of all samples."""
+    """Yield the columns of each group of samples."""
     for one in made:
         columns, mask = collator.columns(one.samples, one.ids.ravel())
         bad = _count_bad(one) if not mask.all() else [0] * len(one.steps)
@@ -75,7 +79,7 @@ def collated(made: Iterable[Samples], collator: Collator) -> Iterator[Columns]:
 
 
 def batches(made: Iterable[Columns], plan: Plan, rows: Sequence[int]) -> Iterator[CountedBatch]:
-    """Yield the batch of every step."""
+    """Yield a batch for every step."""
     many, size = len(rows), plan.layout.global_batch
     for chunk in made:
         for at, step in enumerate(chunk.steps):
@@ -86,7 +90,7 @@ def batches(made: Iterable[Columns], plan: Plan, rows: Sequence[int]) -> Iterato
 
 
 def _count_bad(one: Samples) -> list[int]:
-    """Return how many samples of every step could not be used, without padding and filtered samples."""
+    """Return, for every step, how many samples could not be used; padding and filtered samples do not count."""
     bad = [isinstance(sample, BadSample) and not sample.filtered and sample is not PADDING for sample in one.samples]
     counts: list[int] = np.array(bad).reshape(one.ids.shape).sum(axis=1).tolist()
     return counts

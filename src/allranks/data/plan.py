@@ -1,9 +1,9 @@
 """Plan an epoch: compute the sample of each step and row from the index alone.
 
 The blocks are permuted, and their samples are cut into ``streams`` of equal length (some have one sample more). A
-stream is read window by window: a window is a few consecutive blocks, whose samples are permuted. Row j of global batch
-s is the sample at depth ``s * m + j % m`` of stream ``j // m``, where m = global_batch / streams. A rank reads the
-streams of its rows, and no others.
+stream is read window by window. A window is a few consecutive blocks, whose samples are permuted. Row j of global batch
+s is the sample at depth ``s * m + j % m`` of stream ``j // m``, where m = global_batch / streams. A rank reads only the
+streams of its rows.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _FEW_STREAMS = 8  # so many pay all the same: ranks that share a stream each rea
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How an index is read: ``streams`` and ``window`` (blocks) decide the order, together with ``seed``.
+    """How an index is read: ``streams`` and ``window`` (in blocks) decide the order, together with ``seed``.
 
-    ``tail`` decides about the last samples, which do not fill a batch: padded with masked rows, or dropped.
+    ``tail`` decides what happens to the last samples if they do not fill a batch: padded with masked rows, or dropped.
     """
 
     global_batch: int
@@ -49,12 +49,12 @@ class Layout:
 
     @property
     def depth_of_step(self) -> int:
-        """The number of samples of a stream in one global batch."""
+        """How many samples of a stream are in one global batch."""
         return self.global_batch // self.streams
 
 
 def check_batch(global_batch: int, streams: int | None, window: int | None) -> None:
-    """Raise DataError for a wrong batch, streams or window."""
+    """Raise DataError for an invalid global batch, number of streams, or window."""
     if global_batch < 1:
         raise DataError(f"global_batch={global_batch}: expected at least 1.")
     if streams is not None and (streams < 1 or global_batch % streams):
@@ -76,10 +76,10 @@ def layout(
     window: int | None = None,
     tail: Tail = "pad",
 ) -> Layout:
-    """Return a layout that shuffles well and reads little.
+    """Return a layout of an index that shuffles well and reads little.
 
-    There are as many streams as leave 20 blocks to each, or 8 of 2 blocks. A window has 32 blocks, or as many as all
-    streams together may hold.
+    By default there are as many streams as leave 20 blocks to each, or up to 8 streams of at least 2 blocks. A window
+    has 32 blocks, or fewer if all streams together would hold too many bytes.
     """
     fits = [
         d for d in divisors(max(global_batch, 1)) if d * (2 if d <= _FEW_STREAMS else _BLOCKS_PER_STREAM) <= len(index)
@@ -99,17 +99,17 @@ def divisors(number: int) -> list[int]:
 
 
 def rows_of_rank(rank: int, size: int, global_batch: int) -> range:
-    """Return the rows of the global batch that a rank has where rows follow the ranks.
+    """Return the rows of the global batch of a rank, if rows follow the ranks.
 
-    Raises DataError where the size does not divide the batch.
+    Raises DataError if ``size`` does not divide the batch.
     """
     return _rows(rank, size, global_batch, rank=rank, noun="ranks")
 
 
 def rows_of_part(part: int, parts: int, global_batch: int, *, rank: int) -> range:
-    """Return the rows of one of the parts into which a mesh or sharding cuts the global batch, for ``rank``.
+    """Return the rows in one of the ``parts`` into which a mesh or sharding divides the global batch.
 
-    Raises DataError where they do not divide the batch.
+    Raises DataError if ``parts`` does not divide the batch; the message names ``rank``.
     """
     return _rows(part, parts, global_batch, rank=rank, noun="parts of the mesh")
 
@@ -132,7 +132,7 @@ def _join(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Samples ``start`` to ``stop`` of a block, of those that belong to the data set."""
+    """A part of a block: its samples ``start`` to ``stop``, counted among those that belong to the data set."""
 
     block: int
     start: int
@@ -141,9 +141,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """Depths ``begin`` to ``end`` of a stream: the samples of ``pieces``, one after the other, taken in ``order``.
+    """Depths ``begin`` to ``end`` of a stream: the samples of ``pieces``, one piece after the other, taken in
+    ``order``.
 
-    The sample at depth d is number ``order[d - begin]`` of them.
+    The sample at depth d is number ``order[d - begin]`` of these samples.
     """
 
     stream: int
@@ -154,7 +155,7 @@ class Window:
 
 
 class EpochPlan:
-    """One epoch of an index in a layout."""
+    """The plan of one epoch of an index, in a layout."""
 
     once = True
 
@@ -167,16 +168,18 @@ class EpochPlan:
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
-        """The number of samples after each of the permuted blocks."""
+        """For each of the permuted blocks, the number of samples up to its end."""
         return np.cumsum(self.index.rows[self._blocks])
 
     @property
     def block_order(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The blocks in their permuted order, and the number of samples after each of them."""
+        """The blocks in their permuted order, and for each of them the number of samples up to its end."""
         return self._blocks, self._ends
 
     def digest(self) -> str:
-        """16 digits that identify the order; the global batch is not part of it, as long as the streams divide it."""
+        """Return 16 hexadecimal digits that identify the order of the samples; any global batch that the streams divide
+        has the same.
+        """
         how = self.layout
         words = (VERSION, self.index.digest, how.streams, how.window, how.seed, int(how.shuffle))
         return show(digest(*map(str, words)))[:16]
@@ -203,17 +206,17 @@ class EpochPlan:
         return -(-self.samples // batch)
 
     def bounds(self, stream: int) -> tuple[int, int]:
-        """Return where a stream begins and ends among all samples in their permuted order."""
+        """Return the begin and the end of a stream, as positions among all samples in their permuted order."""
         streams = self.layout.streams
         return stream * self.samples // streams, (stream + 1) * self.samples // streams
 
     def length(self, stream: int) -> int:
-        """Return the number of a stream's samples."""
+        """Return the number of samples of a stream."""
         begin, end = self.bounds(stream)
         return end - begin
 
     def window(self, stream: int, depth: int) -> Window:
-        """Return the window of a stream that contains a depth, which must be below its length."""
+        """Return the window of a stream that contains a depth; the depth must be below the stream's length."""
         begin, end = self.bounds(stream)
         assert 0 <= depth < end - begin, (stream, depth)
         first, at = np.searchsorted(self._ends, (begin, begin + depth), side="right").tolist()
@@ -236,10 +239,10 @@ class EpochPlan:
         )
 
     def _span(self, stream: int, block: int) -> tuple[int, int]:
-        """Return the first and the last + 1 block of the window that contains a stream's ``block``-th block.
+        """Return the first block, and the last block + 1, of the window that contains a stream's ``block``-th block.
 
-        The streams' first windows have different lengths, so that not all streams need new blocks at the same step; but
-        half a window at least, since few blocks mix little.
+        The first windows of the streams have different lengths, so that not all streams need new blocks at the same
+        step. A first window has at least half of the usual length, because few blocks mix little.
         """
         size = self.layout.window
         shift = size - stream * size // (2 * self.layout.streams)
@@ -249,13 +252,13 @@ class EpochPlan:
         return low, low + size
 
     def ids(self, window: Window) -> NDArray[np.int64]:
-        """Return the ids of a window's samples, by depth."""
+        """Return the ids of a window's samples, in the order of their depths."""
         first = self.index.first
         ranges = [np.arange(first[one.block] + one.start, first[one.block] + one.stop) for one in window.pieces]
         return np.concatenate(ranges)[window.order]
 
     def stream_ids(self, stream: int, begin: int, end: int) -> NDArray[np.int64]:
-        """Return the ids at depths ``begin`` to ``end`` of a stream, -1 where the stream has ended."""
+        """Return the ids at depths ``begin`` to ``end`` of a stream; -1 after the end of the stream."""
         found = np.full(end - begin, -1, np.int64)
         depth, last = begin, min(end, self.length(stream))
         while depth < last:
@@ -266,7 +269,7 @@ class EpochPlan:
         return found
 
     def row_ids(self, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
-        """Return the ids of rows of the global batches ``begin`` to ``end``: (steps, rows), -1 for padding."""
+        """Return the ids of these rows of the global batches ``begin`` to ``end``: (steps, rows), -1 for padding."""
         return rows_ids(self, rows, begin, end)
 
     def _key(self, *words: int | str) -> int:
@@ -274,7 +277,7 @@ class EpochPlan:
 
 
 class Plan(Protocol):
-    """One epoch, of one data set or of several."""
+    """The plan of one epoch, of one data set or of a mixture."""
 
     @property
     def layout(self) -> Layout: ...
@@ -288,30 +291,30 @@ class Plan(Protocol):
 
     @property
     def samples(self) -> int:
-        """The number of ids, from 0."""
+        """The number of ids; they count from 0."""
 
     @property
     def once(self) -> bool:
-        """Whether the epoch has each id once; a mixture has some more often, and some not."""
+        """Whether the epoch has each id once. In a mixture some ids are repeated, and some are missing."""
 
     def digest(self) -> str:
-        """16 digits that identify the order, of any epoch."""
+        """Return 16 hexadecimal digits that identify the order of the samples, for all epochs."""
 
     def facts(self) -> dict[str, str | int]:
         """Return the settings that decide the order, by name: ranks compare them, and a state stores them."""
 
     def length(self, stream: int, /) -> int:
-        """Return the number of a stream's samples."""
+        """Return the number of samples of a stream."""
 
     def stream_ids(self, stream: int, begin: int, end: int) -> NDArray[np.int64]:
-        """Return the ids at depths ``begin`` to ``end`` of a stream, -1 where the stream has ended."""
+        """Return the ids at depths ``begin`` to ``end`` of a stream; -1 after the end of the stream."""
 
     def row_ids(self, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
-        """Return the ids of rows of the global batches ``begin`` to ``end``: (steps, rows), -1 for padding."""
+        """Return the ids of these rows of the global batches ``begin`` to ``end``: (steps, rows), -1 for padding."""
 
 
 def streams_of(rows: Sequence[int], rows_per_stream: int) -> dict[int, tuple[int, ...]]:
-    """Return the streams of rows of the global batch, each with its offsets within a step."""
+    """Return the streams of these rows of the global batch, each with the offsets of its rows within a step."""
     found: dict[int, list[int]] = {}
     for row in rows:
         found.setdefault(row // rows_per_stream, []).append(row % rows_per_stream)
@@ -319,7 +322,7 @@ def streams_of(rows: Sequence[int], rows_per_stream: int) -> dict[int, tuple[int
 
 
 def rows_ids(plan: Plan, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
-    """Return the result of ``plan.row_ids``; ``rows`` in ascending order."""
+    """Return the result of ``plan.row_ids``; ``rows`` must be in ascending order."""
     many = plan.layout.depth_of_step
     streams = streams_of(rows, many).items()
     found = [

@@ -1,7 +1,7 @@
 """Summarize what each rank would read in an epoch, without reading anything.
 
-A rank reads all blocks that its streams touch. A block at the border of two streams is read for each of them. The bytes
-of a block are estimated: its share of the rows of its file.
+A rank reads all blocks that contain samples of its streams. A block at the border of two streams is read for each of
+them. The bytes of a block are estimated from its share of the rows of its file.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ _MOST_STREAMS, _MOST_IDS = 512, 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanSummary:
-    """What each rank would read in an epoch, by rank.
+    """What each rank would read in an epoch. All arrays have one entry a rank.
 
-    ``samples`` that it takes, ``padding`` rows without a sample, ``streams`` that it reads (also those that other ranks
-    read, too), and the ``blocks`` and bytes (``nbytes``) of these streams.
+    - ``samples``: the samples that the rank takes.
+    - ``padding``: its rows without a sample.
+    - ``streams``: how many streams it reads, including those that other ranks read, too.
+    - ``blocks`` and ``nbytes``: the blocks and bytes of these streams.
     """
 
     plan: EpochPlan
@@ -38,20 +40,20 @@ class PlanSummary:
 
     @property
     def ratio(self) -> NDArray[np.float64]:
-        """Return the bytes of every rank, divided by the N-th part of all bytes."""
+        """The bytes that every rank reads, divided by the N-th part of all bytes."""
         found: NDArray[np.float64] = self.nbytes * self.ranks / max(self.plan.index.nbytes, 1)
         return found
 
     @property
     def held(self) -> int:
-        """Return the bytes of blocks, as in their files, that a rank holds at a time: a window of every stream."""
+        """How many bytes of blocks, as in their files, a rank holds at a time: one window of every stream."""
         index, how = self.plan.index, self.plan.layout
         window = min(how.window, -(-len(index) // how.streams))
         return int(int(self.streams.max()) * window * index.nbytes / len(index))
 
 
 def summarize_plan(plan: EpochPlan, ranks: int) -> PlanSummary:
-    """Return the summary for ``ranks`` ranks. Raises DataError where they do not divide the batch."""
+    """Return the summary of a plan for ``ranks`` ranks. Raises DataError if ``ranks`` does not divide the batch."""
     batch, many = plan.layout.global_batch, plan.layout.depth_of_step
     rows = len(rows_of_rank(0, ranks, batch))
     begins = np.arange(ranks, dtype=np.int64) * rows
@@ -73,13 +75,13 @@ def summarize_plan(plan: EpochPlan, ranks: int) -> PlanSummary:
 
 
 def streams_of_rank(plan: EpochPlan, rank: int, ranks: int) -> range:
-    """Return the streams that a rank reads, alone or with others."""
+    """Return the streams that a rank reads, including those that it shares with other ranks."""
     rows, many = rows_of_rank(rank, ranks, plan.layout.global_batch), plan.layout.depth_of_step
     return range(rows.start // many, (rows.stop - 1) // many + 1)
 
 
 def files_of(plan: EpochPlan, streams: range) -> int:
-    """Return how many files these streams are read from."""
+    """Return from how many files these streams are read."""
     first, last = _blocks_of_streams(plan)
     mine = slice(streams.start, streams.stop)
     held = last[mine] > first[mine]  # where samples are fewer than streams, some streams have none
@@ -90,7 +92,7 @@ def files_of(plan: EpochPlan, streams: range) -> int:
 
 
 def coverage(plan: EpochPlan, streams: range, cells: int) -> list[float]:
-    """Cut the samples, in the order of the files, into cells; return the share of each that these streams read."""
+    """Divide the samples, in the order of the files, into cells; return the share of each cell that these streams read."""
     begin, end = plan.bounds(streams.start)[0], plan.bounds(streams.stop - 1)[1]
     blocks, ends = plan.block_order
     touched = slice(int(np.searchsorted(ends, begin, side="right")), int(np.searchsorted(ends, end)) + 1)
@@ -108,9 +110,11 @@ def coverage(plan: EpochPlan, streams: range, cells: int) -> list[float]:
 
 
 def first_touch(plan: EpochPlan) -> float:
-    """Return the share of a hundred equal parts of the samples from which the first hundredth of the steps takes some.
+    """Return how well the shuffle mixes: the share of the data from which the first hundredth of the steps takes
+    samples.
 
-    The parts are in the order of the files. Of very large plans only a part is computed: the result is then a minimum.
+    The samples, in the order of the files, are divided into a hundred equal parts. The result is the share of these
+    parts from which a sample is taken. For a very large plan only a part of it is computed, so the result is a minimum.
     """
     streams = np.unique(np.linspace(0, plan.layout.streams - 1, _MOST_STREAMS).astype(int)).tolist()
     depth = -(-plan.steps // _PIECES) * plan.layout.depth_of_step
@@ -121,7 +125,7 @@ def first_touch(plan: EpochPlan) -> float:
 
 
 def _blocks_of_streams(plan: EpochPlan) -> tuple[Ints, Ints]:
-    """Return the first block of every stream, and the last + 1, as positions in the permuted order."""
+    """Return the first block, and the last block + 1, of every stream, as positions in the permuted order."""
     edges = np.arange(plan.layout.streams + 1, dtype=np.int64) * plan.samples // plan.layout.streams
     _, ends = plan.block_order
     first = np.searchsorted(ends, edges[:-1], side="right")
@@ -138,7 +142,7 @@ def _block_bytes(index: Index) -> NDArray[np.float64]:
 
 
 def _samples_of_rows(plan: EpochPlan) -> Ints:
-    """Return for every row of the batch the number of steps in which it has a sample."""
+    """Return, for every row of the batch, the number of steps in which it has a sample."""
     many, streams = plan.layout.depth_of_step, plan.layout.streams
     edges = np.arange(streams + 1, dtype=np.int64) * plan.samples // streams
     stream, offset = np.divmod(np.arange(plan.layout.global_batch, dtype=np.int64), many)

@@ -1,4 +1,4 @@
-"""Run an iterator ahead of its consumer, in a thread."""
+"""Run an iterator in a thread, ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ T = TypeVar("T", bound=Sized)
 
 @contextmanager
 def prefetched(items: Iterable[T], most: int) -> Iterator[Iterable[T]]:
-    """Yield an iterable of ``items`` that a thread makes ahead (see ``Prefetcher``); with ``most`` 0, no thread."""
+    """Yield an iterable of ``items`` that a thread prepares ahead (see ``Prefetcher``); without a thread if ``most`` is
+    0.
+    """
     if not most:
         yield items
         return
@@ -32,10 +34,10 @@ def prefetched(items: Iterable[T], most: int) -> Iterator[Iterable[T]]:
 
 
 class Prefetcher(Generic[T], Iterator[T]):
-    """Yields the items of ``items``, made by a thread before they are needed.
+    """Yields the items of ``items``, which a thread prepares before they are needed.
 
-    The thread continues as long as the lengths of the waiting items add up to less than ``most``. An error of ``items``
-    is raised in the place of its next item. ``close`` ends the thread; so does the end.
+    The thread continues as long as the lengths of the waiting items add up to less than ``most``. If ``items`` raises
+    an error, the error is raised instead of the next item. The thread ends at the end of ``items``, or after ``close``.
     """
 
     def __init__(self, items: Iterable[T], most: int, *, name: str) -> None:
@@ -58,7 +60,7 @@ class Prefetcher(Generic[T], Iterator[T]):
         raise StopIteration
 
     def close(self) -> None:
-        """End the thread after its current item."""
+        """Stop the thread after its current item, and wait for its end."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

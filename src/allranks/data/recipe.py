@@ -1,4 +1,4 @@
-"""Describe a data set by values: nothing is opened."""
+"""Describe a data set as plain values, without opening anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Operation = Map | Filter
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A source of a data set: its samples ``start`` to ``stop`` (None: the last), and their transforms."""
+    """One source of a data set: its samples ``start`` to ``stop`` (None: to the last), and their transforms."""
 
     source: Source
     start: int = 0
@@ -26,7 +26,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How samples make global batches: see ``Dataset.batch``."""
+    """How samples are grouped into global batches: see ``Dataset.batch``."""
 
     global_batch: int
     tail: Tail = "pad"
@@ -36,7 +36,7 @@ class Batching:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A data set: its parts, and the transforms of the samples of all of them."""
+    """The description of a data set: its parts, and the transforms that apply to the samples of all parts."""
 
     parts: tuple[Part, ...]
     seed: int = 0

@@ -1,4 +1,4 @@
-"""Reduce numbers over all ranks for validation, without the padding."""
+"""Reduce numbers over all ranks for validation, without counting the padding."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from allranks.world.base import World
 
 
 def masked_mean(values: ArrayLike, mask: ArrayLike, world: World) -> float:
-    """Return the mean of the values over all ranks, where the mask is true. **Every rank must call.**
+    """Return the mean of the values over all ranks, of the rows with a true mask. **Every rank must call.**
 
-    ``values`` are this rank's: one or several of each row; ``mask`` is of the rows, or has the values' shape. Masked
-    values may be NaN. The sum is exact to the last bit but one, so the mean does not depend on the number of ranks. A
-    row that several ranks hold counts as often, unless the mask is ``batch.mask & loader.counted``. Raises DataError on
-    every rank where the mask is true nowhere, or does not fit the values on some rank.
+    ``values`` are this rank's: one or several numbers for each row. ``mask`` has one entry a row, or the values' shape.
+    Masked values may be NaN. The sum is exact except for its last bit, so the mean does not depend on the number of
+    ranks. A row that several ranks hold counts several times, unless the mask is ``batch.mask & loader.counted``.
+    Raises DataError on every rank if no mask is true, or if on some rank the mask does not fit the values.
     """
     numbers, kept = np.asarray(values), np.asarray(mask, bool)
     fits = numbers.shape[: kept.ndim] == kept.shape
@@ -33,7 +33,7 @@ def masked_mean(values: ArrayLike, mask: ArrayLike, world: World) -> float:
 
 
 def _two_floats(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the sum, and its rounding error."""
+    """Return the sum of the values, and the rounding error of that sum."""
     if not np.isfinite(values).all():
         return float(values.sum()), 0.0
     high = math.fsum(values)

@@ -1,7 +1,7 @@
-"""Compare a few samples over all ranks at the start: do all ranks have the same data?
+"""Compare a few samples over all ranks at the start, to check that all ranks have the same data.
 
-A source that is divided already (``samples[rank::size]``, ``datasets.distributed.split_dataset_by_node``) has the same
-type and length on every rank, and would be divided once more: no rank would read the other samples.
+A source may be divided already (``samples[rank::size]``, ``datasets.distributed.split_dataset_by_node``). It has the
+same type and length on every rank, and would be divided once more, so no rank would read the other samples.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _DEEPEST, _LONGEST, _HEAD = 6, 64, 2
 
 
 def compared_rows(samples: int) -> list[int]:
-    """Return the numbers of the samples that are compared: the first, two between, the last."""
+    """Return the numbers of the samples to compare: the first, two in between, and the last."""
     return sorted({0, samples // 3, 2 * samples // 3, samples - 1}) if samples else []
 
 
 def hash_samples(samples: int, read: Callable[[int], Any]) -> str:
-    """Return a digest of a few samples, equal on ranks that have the same; or VARIES.
+    """Return a digest of a few samples, which is equal on ranks with the same samples; or VARIES.
 
-    ``read`` returns a sample by its number. The result is VARIES where reading fails (the training reports that error),
-    or where the first sample differs when it is read again (a random augmentation).
+    ``read`` returns the sample with a number. The result is VARIES if reading fails (the training then reports that
+    error), or if the first sample differs when it is read again (a random augmentation).
     """
     numbers = compared_rows(samples)
     try:
@@ -49,7 +49,7 @@ def hash_samples(samples: int, read: Callable[[int], Any]) -> str:
 
 
 class FirstSamples:
-    """The first samples of an iterable, compared before it is read."""
+    """An iterable whose first samples are compared over the ranks before it is read."""
 
     def __init__(self, samples: Any) -> None:
         self._samples = samples
@@ -59,16 +59,16 @@ class FirstSamples:
         self._word = self._hash_head()
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over all samples, the first of them included."""
+        """Iterate over all samples, including the first ones that were compared."""
         if not self._once:
             return iter(self._samples)
         taken, self._taken = self._taken, []
         return chain(taken, self._rest())
 
     def compare(self, world: World) -> None:
-        """Raise Mismatch on every rank unless all have the same first samples. **Every rank must call.**
+        """Raise Mismatch on every rank unless all ranks have the same first samples. **Every rank must call.**
 
-        Nothing is compared where a rank has no samples, or where its samples differ when they are read again.
+        Nothing is compared if a rank has no samples, or if its samples differ when they are read again.
         """
         words = world.all_gather(self._word, name="first samples")
         if len(set(words)) == 1 or "" in words:
@@ -79,7 +79,7 @@ class FirstSamples:
         raise mismatch("the ranks do not read the same data", groups, remedy=DIVIDED)
 
     def _hash_head(self) -> str:
-        """Return a digest of the first samples; "" if there are none, or reading fails."""
+        """Return a digest of the first samples; "" if there are none, or if reading fails."""
         found: list[Any] = []
         try:
             found.extend(islice(self._samples, _HEAD))
@@ -97,7 +97,9 @@ class FirstSamples:
 
 
 def word(value: Any, depth: int = 0) -> str:
-    """Return a text that distinguishes samples, without an address in it: for an unknown type, its name alone."""
+    """Return a text that differs for different samples and contains no memory address; only the name for an unknown
+    type.
+    """
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return repr(value)
     if depth > _DEEPEST:
@@ -113,7 +115,7 @@ def word(value: Any, depth: int = 0) -> str:
 
 
 def _bytes(value: Any) -> str:
-    """Return a digest of the content of an array, a tensor or an image."""
+    """Return a digest of the content of an array, a tensor or an image; "" for other values."""
     for name in ("tobytes", "numpy"):
         if callable(made := getattr(value, name, None)):
             found = made()

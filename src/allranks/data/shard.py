@@ -1,4 +1,4 @@
-"""Divide samples that users already have over the ranks: ``allranks.shard``."""
+"""Divide samples that the user already has over the ranks: ``allranks.shard``."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def shard(
     state: Mapping[str, Any] | None = None,
     compare: bool = True,
 ) -> IndexedShard | IterableShard:
-    """Return this rank's part of ``samples``, to iterate over. **Every rank must call, and iterate as far.**
+    """Return this rank's part of ``samples``, to iterate over. **Every rank must call, and iterate equally far.**
 
-    An object with a length and items (a list, an array, a map-style torch Dataset, a datasets.Dataset) is split
-    exactly: each sample on one rank, in an order that ``seed`` and epoch decide if ``shuffle``, on any number of ranks.
-    An object that can only be iterated (a generator, a streaming datasets.IterableDataset) is split as well as
-    possible; its ``guarantees`` say what holds. Iterating once is one epoch; iterating again begins the next.
+    An object with a length and items (a list, an array, a map-style torch Dataset, a datasets.Dataset) is divided
+    exactly: each sample is on one rank, for any number of ranks. With ``shuffle``, ``seed`` and epoch decide the order.
+    An object that can only be iterated (a generator, a streaming datasets.IterableDataset) is divided as well as
+    possible; its ``guarantees`` say what holds. Iterating once is one epoch; iterating again begins the next epoch.
 
-    Every rank gets the same number of samples. Where they do not divide, ``tail`` decides: ``pad`` fills the last round
-    with ``padding``, ``drop`` leaves the last round out. No sample is ever repeated. ``state`` is a ``.state()`` from a
-    checkpoint. For batches, files of which a rank reads 1/N, and workers, use ``allranks.Dataset``.
+    Every rank gets the same number of samples. If they do not divide evenly, ``tail`` decides: ``pad`` fills the last
+    round with ``padding``, ``drop`` leaves the last round out. No sample is ever repeated. ``state`` is a ``.state()``
+    from a checkpoint. For batches, for files of which a rank reads 1/N, and for workers, use ``allranks.Dataset``.
 
-    Give the same samples, all of them, on every rank: a few are compared, because samples that are divided already
-    would be divided once more. ``compare=False`` skips that, for samples that differ by rank on purpose.
+    Give all of the same samples on every rank. A few are compared, because samples that are divided already would be
+    divided once more. ``compare=False`` skips that comparison, for samples that differ by rank on purpose.
 
-    Raises, on every rank: DataError, where there is no sample, or the state is of other data; Mismatch, where the ranks
-    do not have the same samples.
+    Raises, on every rank: DataError if there is no sample, or the state is of other data; Mismatch if the ranks do not
+    have the same samples.
     """
     of = world or current()
     if isinstance(samples, Mapping):

@@ -1,4 +1,4 @@
-"""Define the state of a loader: its value in a checkpoint, and how a loader resumes from it."""
+"""Define the state of a loader: the value in a checkpoint, and how a loader resumes from it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ _WHAT = "Give what loader.state() returned and a checkpoint brought back."
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Snapshot(Mapping[str, Any]):
-    """The state of one rank's loader at a step; cheap, and it does not change when the loader continues.
+    """The state of one rank's loader at a step. It is cheap, and does not change when the loader continues.
 
-    A mapping, for inspection. ``gathered()`` joins the states of all ranks for a checkpoint; the Checkpointer calls it
-    when it saves. ``depth`` counts the samples of a stream that were taken. ``counted`` is the sum of this rank in this
-    job, ``seen`` that of all ranks before. ``carry`` holds the state of the packing for each of this rank's streams, as
-    JSON; None without packing.
+    It is a mapping, for inspection. ``gathered()`` joins the states of all ranks for a checkpoint; the Checkpointer
+    calls it when it saves.
+
+    - ``depth``: how many samples of each stream were taken.
+    - ``counted``: the sum of the samples of this rank in this job.
+    - ``seen``: the sum of all ranks before this job.
+    - ``carry``: for each of this rank's streams, the state of the packing, as JSON; None without packing.
     """
 
     world: World
@@ -34,9 +37,9 @@ class Snapshot(Mapping[str, Any]):
     carry: Mapping[int, Any] | None = None
 
     def gathered(self) -> dict[str, Any]:
-        """Return the state of all ranks, equal on all, as JSON. **Every rank must call.** One exchange.
+        """Return the state of all ranks as JSON values, the same on all ranks. **Every rank must call.** One exchange.
 
-        Raises Mismatch on every rank where they are at different places, or hold different carries of one stream.
+        Raises Mismatch on every rank if the ranks are at different positions, or have different carries for one stream.
         """
         carry = None if self.carry is None else sorted(self.carry.items())
         report = [self.epoch, self.depth, dict(self.facts), list(self.seen), list(self.counted), carry]
@@ -44,7 +47,7 @@ class Snapshot(Mapping[str, Any]):
         return document
 
     def alike(self) -> dict[str, Any]:
-        """Return, as JSON, what is equal on all ranks at one place: ``allranks.verify`` compares it."""
+        """Return, as JSON values, what is equal on all ranks at one position; ``allranks.verify`` compares it."""
         return _document(self.epoch, self.depth, self.facts, self.seen, None)
 
     def _local_state(self) -> dict[str, Any]:
@@ -100,9 +103,10 @@ def _gather(values: Sequence[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The place to resume: at ``step`` of ``epoch``, ``depth`` samples into every stream. By default at the beginning.
+    """The position at which to resume: ``step`` of ``epoch``, ``depth`` samples into every stream. Default: the
+    beginning.
 
-    ``seen`` and ``carry`` (by stream; empty without packing) are of all ranks.
+    ``seen`` and ``carry`` (by stream; empty without packing) are those of all ranks.
     """
 
     epoch: int = 0
@@ -113,20 +117,20 @@ class Resume:
 
     @property
     def place(self) -> dict[str, int]:
-        """The facts that ranks compare before they begin."""
+        """The epoch and depth that ranks compare before they begin."""
         return {"epoch": self.epoch, "depth": self.depth}
 
     @classmethod
     def begin(cls, state: object | None, facts: Mapping[str, str | int], layout: Layout, *, rank: int) -> Resume:
-        """Return the place of a state, or the beginning without one."""
+        """Return the position in a state; without a state, the beginning."""
         return cls() if state is None else cls.from_state(state, facts, layout, rank=rank)
 
     @classmethod
     def from_state(cls, state: object, facts: Mapping[str, str | int], layout: Layout, *, rank: int) -> Resume:
-        """Return the place of a state. Any rank may call it alone.
+        """Return the position in a state. Any single rank may call it.
 
-        Raises DataError for a value that is not a state, for a single rank's, for one of other data (naming what
-        differs), and where the depth is in the middle of a global batch of this layout.
+        Raises DataError for a value that is not a state, for the state of a single rank, and for a state of other data
+        (the message names what differs). Also if the depth is in the middle of a global batch of this layout.
         """
         who = f"rank {rank}: resuming the data"
         epoch, depth, seen, carry = _parsed(state, who)
@@ -144,12 +148,12 @@ class Resume:
 
 
 def settings_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that decide the order of a saved state's data; before 0.1, streams were called lanes."""
+    """Return the settings in a saved state that decide the order of the data; before 0.1, streams were called "lanes"."""
     return {"streams" if name == "lanes" else name: value for name, value in dict(state["of"]).items()}
 
 
 def state_of_one(rank: int) -> DataError:
-    """Return the error for a rank that reads alone and is asked for a state."""
+    """Return the error for a rank without a world from which a state is requested."""
     return DataError(
         f"rank {rank} reads alone, and knows nothing of what the others take.",
         remedy="Give the loader a world instead of a rank and a size.",

@@ -24,18 +24,19 @@ _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 
 
 def arrow(pattern: Pattern, *, columns: Sequence[str] | None = None, cache: str | None = None) -> FileSource:
-    """Return Arrow IPC files and streams (also those in the cache of Hugging Face datasets): a sample is a row, a dict.
+    """Return Arrow IPC files and streams as a source, also those in the cache of Hugging Face datasets. A sample is a
+    dict.
 
-    A block is a record batch, read completely; only ``columns`` are decoded, if given. Indexing reads the heads of the
-    messages only. Files are read, not memory-mapped: a map of a truncated file kills the process. Columns with
-    dictionaries are not supported. Values as for ``parquet``.
+    A sample is a row, and a block is a record batch. A block is read completely, but only ``columns`` are decoded, if
+    given. Indexing reads only the heads of the messages. Files are read, not memory-mapped, because a map of a
+    truncated file kills the process. Columns with dictionaries are not supported. Values are as for ``parquet``.
     """
     return FileSource(place(pattern), ArrowMessages(None if columns is None else tuple(columns)), cache)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowMessages:
-    """The format of ``arrow``. With ``types``, a file with others is refused when it is indexed."""
+    """The file format of the source ``arrow``. With ``types``, indexing refuses a file with other types."""
 
     columns: tuple[str, ...] | None
     types: Types | None = None
@@ -56,7 +57,7 @@ class ArrowMessages:
         return False
 
     def scan(self, file: FileBytes) -> Scan:
-        """Return the record batches; begin and end are the bytes of their messages."""
+        """Return the record batches of a file as blocks; begin and end are the bytes of their messages."""
         heads = list(_heads(file))
         if not heads or heads[0].kind != _SCHEMA:
             raise _no_arrow(file, 0, "it does not begin with a schema")
@@ -85,7 +86,7 @@ class ArrowMessages:
 
 @dataclass(frozen=True, slots=True)
 class ArrowFile:
-    """An open file."""
+    """An Arrow file that is open for reading blocks."""
 
     file: FileBytes
     schema: pa.Schema
@@ -110,7 +111,11 @@ class ArrowFile:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """A message from byte ``begin`` to ``end`` of a file; ``data`` is its head, ``rows`` of a record batch."""
+    """The head of a message.
+
+    The message is at bytes ``begin`` to ``end`` of the file. ``data`` is the head itself; ``rows`` is the number of
+    rows of a record batch.
+    """
 
     kind: int
     begin: int
@@ -124,7 +129,7 @@ def _schema(file: FileBytes, head: _Head) -> pa.Schema:
 
 
 def _heads(file: FileBytes) -> Iterator[_Head]:
-    """Yield the messages of a file: only their heads are read."""
+    """Yield the heads of the messages of a file; only the heads are read."""
     at = len(_MAGIC) if file.read(0, min(len(_MAGIC), file.nbytes)) == _MAGIC else 0
     while at + 8 <= file.nbytes:
         peek = file.read(at, min(_PEEK, file.nbytes - at))
@@ -148,9 +153,10 @@ def _heads(file: FileBytes) -> Iterator[_Head]:
 
 
 def _parsed(data: bytes) -> tuple[int, int, int]:
-    """Return the type of a message, the bytes of its body, and the rows of a record batch.
+    """Return the type of a message, the bytes of its body, and the rows of a record batch (0 for other messages).
 
-    A head is a flatbuffer (Message.fbs): a table's fields are found through a table of offsets, 0 for missing ones.
+    A head is a flatbuffer (Message.fbs). The fields of a table are found through a table of offsets, 0 for missing
+    fields.
     """
     (message,) = struct.unpack_from("<I", data, 0)
     kind_at, header_at, body_at = (_field(data, message, number) for number in (1, 2, 3))
@@ -164,7 +170,7 @@ def _parsed(data: bytes) -> tuple[int, int, int]:
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Return the position of a field of a flatbuffer's table, 0 where it is missing."""
+    """Return the position of a field of a flatbuffer table; 0 if the field is missing."""
     offsets = table - struct.unpack_from("<i", data, table)[0]
     (size,) = struct.unpack_from("<H", data, offsets)
     if 4 + 2 * number >= size:

@@ -1,4 +1,4 @@
-"""Keep indexes in a cache: beside the data, or in the user's cache folder."""
+"""Keep indexes in a cache, beside the data or in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _FORMAT = 1
 
 
 class IndexCache:
-    """The cache of one index, named by the words that describe it.
+    """The cache of one index; ``words`` describe the index, and give the file its name.
 
-    ``folder``, if given, is the only place; otherwise ``.allranks-index/`` of the data, and where that cannot be
-    written, ``$XDG_CACHE_HOME/allranks``. An index is stored with the files' sizes and times, and used again for files
-    with the same.
+    If ``folder`` is given, the index is stored only there. Otherwise it is stored in ``.allranks-index/`` of the data,
+    or in ``$XDG_CACHE_HOME/allranks`` if the data cannot be written. It is stored with the sizes and times of the
+    files, and used again for files with the same sizes and times.
     """
 
     def __init__(self, data: Storage, words: Sequence[str], folder: str | None) -> None:
@@ -38,9 +38,9 @@ class IndexCache:
                 self._places.append((open_storage(users), f"{elsewhere}.index"))
 
     def load(self) -> tuple[Index, dict[str, ListedFile]] | None:
-        """Return the cached index, and the files with their sizes and times; None where there is none.
+        """Return the cached index, and its files with their sizes and times; None if nothing is cached.
 
-        A damaged or unreadable index counts as none; a warning is logged.
+        A damaged or unreadable index counts as none, and a warning is logged.
         """
         for storage, path in self._places:
             try:
@@ -52,7 +52,7 @@ class IndexCache:
         return None
 
     def place(self) -> tuple[str, int] | None:
-        """Return the address of the cached index, and its bytes; None where there is none."""
+        """Return the address of the cached index, and its size in bytes; None if nothing is cached."""
         for storage, path in self._places:
             nbytes = storage.size(path)
             if nbytes is not None:

@@ -1,4 +1,4 @@
-"""Convert Arrow columns to Python values, with a fast way for each type."""
+"""Convert Arrow columns to Python values, with a fast method for each type."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Getter = Callable[[list[int]], list[Any]]
 
 
 class TableRows:
-    """Rows of a table as dicts. Text is str, a list of numbers a NumPy array, all else as by Arrow's to_pylist.
+    """The rows of an Arrow table, as dicts. A row with text that is not UTF-8 is a BadSample.
 
-    A row with text that is not UTF-8 is a BadSample.
+    Text becomes str, a list of numbers a NumPy array, everything else as Arrow's to_pylist converts it.
     """
 
     def __init__(self, table: pa.Table, where: str) -> None:
@@ -82,7 +82,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _nulls(values: pa.Array, getter: Getter) -> Getter:
-    """Return None where a value is null."""
+    """Return a getter that returns None for null values, and what ``getter`` returns for the others."""
     if not values.null_count:
         return getter
     valid = values.is_valid().to_numpy(zero_copy_only=False).data
@@ -94,7 +94,7 @@ def _nulls(values: pa.Array, getter: Getter) -> Getter:
 
 
 def _offsets(values: pa.Array, kind: type) -> NDArray[Any]:
-    """Return where each value begins, and where the last ends."""
+    """Return the begin of each value, and then the end of the last value."""
     buffer = values.buffers()[1]
     if not len(values) or buffer is None:
         return np.zeros(1, kind)
@@ -102,9 +102,9 @@ def _offsets(values: pa.Array, kind: type) -> NDArray[Any]:
 
 
 def _letters(values: pa.Array, *, wide: bool) -> tuple[bytes, memoryview]:
-    """Return the bytes of all values, where each begins in them, and where the last ends.
+    """Return the bytes of all values in one, and the begin of each value in these, then the end of the last value.
 
-    A list of numbers would be eight times as large as the array: a memoryview yields Python's numbers, too.
+    The offsets are a memoryview, which yields Python's numbers. A list of numbers would be eight times as large.
     """
     offsets = _offsets(values, np.int64 if wide else np.int32)
     low, high = int(offsets[0]), int(offsets[-1])

@@ -1,13 +1,17 @@
 """Read lines of compressed files, in blocks of complete frames.
 
-A line belongs to the block in which it begins: the block's reader decompresses past its end until the line ends, and
-skips the rest of a line from before. So a file of many frames (``pzstd``, ``bgzip``, seekable zstd, or ``cat`` of many)
-is read nearly as finely as one that is not compressed. A file of a single frame, as ``gzip`` and ``zstd`` write it, is
-one block: each rank that has a part of it decompresses all of it in memory, and it is shuffled within itself only.
+A line belongs to the block in which it begins. The reader of a block decompresses past the block's end until the line
+ends, and skips the rest of a line that began before the block. So a file of many frames (``pzstd``, ``bgzip``, seekable
+zstd, or ``cat`` of many) is read nearly as finely as an uncompressed file. A file of a single frame, as ``gzip`` and
+``zstd`` write it, is one block. Each rank that needs a part of it decompresses all of it in memory, and it is shuffled
+only within itself.
 
-In the index, ``begin`` is four times the byte where the first frame begins, plus 1 if that is inside a line, plus 2 if
-the last line continues after the block; ``end`` is the byte after the last frame; ``check`` is of the decompressed
-bytes.
+In the index:
+
+- ``begin`` is four times the byte at which the first frame begins, plus 1 if that is inside a line, plus 2 if the last
+  line continues after the block.
+- ``end`` is the byte after the last frame.
+- ``check`` is of the decompressed bytes.
 """
 
 from __future__ import annotations
@@ -35,12 +39,12 @@ _BEHIND = 1 << 15  # bytes that are read with a block for its last line; nearly 
 
 
 def codec_of(name: str) -> str | None:
-    """Return the compression of a file, by its name."""
+    """Return the name of a file's compression, from its file name; None for an uncompressed file."""
     return next((codec for suffix, codec in _CODECS.items() if name.endswith(suffix)), None)
 
 
 def scan(file: FileBytes, codec: str, *, size: int, blanks: bool) -> Scan:
-    """Cut a file into blocks of frames that have four times ``size`` bytes or more when decompressed."""
+    """Divide a file into blocks of frames. A block has at least four times ``size`` bytes when decompressed."""
     blocks: list[_Block] = []
     owner = None  # of the line that is open
     for begin, piece in _unpacked(file, codec, file.chunks()):
@@ -66,7 +70,7 @@ def scan(file: FileBytes, codec: str, *, size: int, blanks: bool) -> Scan:
 
 
 def read(file: FileBytes, codec: str, block: Block) -> bytes:
-    """Return the lines of a block, decompressed. Raises DataChanged where the check differs."""
+    """Return the lines of a block, decompressed. Raises DataChanged if their check differs from the index."""
     begin, end = begin_of(block), block.end
     stop = min(end + _BEHIND, file.nbytes) if block.begin & _GOES_ON else end
     packed = file.read(begin, stop - begin)
@@ -81,7 +85,7 @@ def read(file: FileBytes, codec: str, block: Block) -> bytes:
 
 
 def begin_of(block: Block) -> int:
-    """Return the byte of the file where a block begins."""
+    """Return the byte of the file at which a block begins."""
     return block.begin // 4
 
 
@@ -96,7 +100,10 @@ def _until_newline(pieces: Iterable[bytes]) -> Iterator[bytes]:
 def _unpacked(
     file: FileBytes, codec: str, chunks: Iterable[bytes | bytearray], at: int = 0
 ) -> Iterator[tuple[int | None, bytes]]:
-    """Yield the decompressed bytes, piece by piece; with the first piece of a frame, where that begins in the file."""
+    """Yield the decompressed bytes, piece by piece, as (position, bytes).
+
+    The position is that of the frame in the file for the first piece of a frame, and None for other pieces.
+    """
     library: Any = detect.module(codec)
     unpacker = None
     begin: int | None = at
@@ -119,7 +126,9 @@ def _unpacked(
 
 
 def _slices(chunks: Iterable[bytes | bytearray]) -> Iterator[bytes]:
-    """Yield the same bytes in small pieces: the bytes after a frame are copied, for each frame in a piece."""
+    """Yield the bytes of ``chunks`` in small pieces, because the bytes after a frame are copied for each frame in a
+    piece.
+    """
     for chunk in chunks:
         for low in range(0, len(chunk), _PIECE):
             yield bytes(chunk[low : low + _PIECE])
@@ -135,7 +144,7 @@ def _damaged(file: FileBytes, codec: str, at: int, why: str) -> DataError:
 
 @dataclass(slots=True)
 class _Block:
-    """A block while its lines are counted."""
+    """A block of a compressed file while its lines are counted."""
 
     begin: int
     inside: bool  # of a line
@@ -165,6 +174,6 @@ class _Block:
         self._rest = data[stop:]
 
     def close(self) -> None:
-        """Count the last line of a file, which may have no line end."""
+        """Count the last line of a file, which may have no newline."""
         if self._rest:
             self.rows += count(self._rest, blanks=self.blanks)

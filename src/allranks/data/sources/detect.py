@@ -1,4 +1,4 @@
-"""Find a source by its name. Each source imports its library when it is opened."""
+"""Find a source by its name. Each source imports its library only when the source is used."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NOT_OURS = ("datasets", "fsspec")
 
 
 def source(kind: str, data: Any, **options: Any) -> Source:
-    """Return the source of this kind, of files (a pattern) or of an object; ``options`` are those of the kind.
+    """Return the source of this kind, for files (a pattern) or an object; ``options`` are those of the kind.
 
-    Raises DataError for an unknown kind, and where the library that it needs is not installed.
+    Raises DataError for an unknown kind, and if the library that the kind needs is not installed.
     """
     if kind not in KINDS:
         raise DataError(f"there is no source {kind!r}.", remedy=f"There are {', '.join(KINDS)}.")
@@ -24,7 +24,7 @@ def source(kind: str, data: Any, **options: Any) -> Source:
 
 
 def module(name: str) -> ModuleType:
-    """Import one file of this folder. Raises DataError naming the missing library that it needs."""
+    """Import and return one module of this folder. Raises DataError that names the library if one is missing."""
     try:
         return import_module(f"allranks.data.sources.{name}")
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Read bytes of one file, counted, and checked against the index."""
+"""Read bytes of one file, count them, and check them against the index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK = 4 << 20
 
 
 class Counter:
-    """A sum that threads add to; ``on_add`` is called with each addition."""
+    """A sum to which threads add numbers; ``on_add`` is called with each number."""
 
     def __init__(self, on_add: Callable[[int], None] | None = None) -> None:
         self.total = 0
@@ -31,7 +31,9 @@ class Counter:
 
 
 class FileBytes:
-    """A file of a storage that had ``nbytes`` bytes when it was listed or indexed. Safe for threads."""
+    """A file of a storage, which had ``nbytes`` bytes when it was listed or indexed. Several threads may use it at
+    once.
+    """
 
     def __init__(self, storage: Storage, name: str, nbytes: int, counter: Counter) -> None:
         self.name, self.nbytes = name, nbytes
@@ -39,17 +41,17 @@ class FileBytes:
 
     @property
     def path(self) -> str:
-        """The file's address as a user would write it."""
+        """The file's address, as a user would write it."""
         return f"{self._storage.url.rstrip('/')}/{self.name}"
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return ``count`` bytes from ``offset``. Raises DataChanged where the file is shorter now, or deleted."""
+        """Return ``count`` bytes from ``offset``. Raises DataChanged if the file is shorter now, or deleted."""
         buffer = np.empty(count, np.uint8)
         self._fill(offset, buffer.data)
         return buffer.tobytes()
 
     def chunks(self, begin: int = 0, *, size: int = CHUNK) -> Iterator[bytearray]:
-        """Yield the bytes from ``begin`` to the end in chunks, each in the memory of the one before it."""
+        """Yield the bytes from ``begin`` to the end in chunks; each chunk overwrites the memory of the previous one."""
         buffer = bytearray(min(size, self.nbytes - begin))
         for offset in range(begin, self.nbytes, size):
             if self.nbytes - offset < len(buffer):
@@ -58,7 +60,7 @@ class FileBytes:
             yield buffer
 
     def check_size(self) -> None:
-        """Raise DataChanged if the file's size has changed."""
+        """Raise DataChanged if the file's size has changed, or the file is deleted."""
         found = self._storage.size(self.name)
         if found != self.nbytes:
             raise changed(self.path, f"{self.nbytes:,} bytes", "no such file" if found is None else f"{found:,} bytes")
@@ -82,12 +84,12 @@ def changed(path: str, expected: str, actual: str) -> DataChanged:
 
 
 def check(path: str, data: bytes, digest: int, what: str) -> None:
-    """Raise DataChanged if XXH3-64 of these bytes of a file is not the digest of the index."""
+    """Raise DataChanged if XXH3-64 of these bytes of a file is not the digest in the index."""
     found = xxhash.xxh3_64_intdigest(data)
     if found != digest:
         raise changed(path, f"the digest {digest:016x} in {what}", f"{found:016x}")
 
 
 def of_index(storage: Storage, file: SourceFile, counter: Counter) -> FileBytes:
-    """Return the bytes of a file of an index."""
+    """Return an object that reads the bytes of a file of an index."""
     return FileBytes(storage, file.name, file.nbytes, counter)

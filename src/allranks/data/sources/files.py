@@ -29,7 +29,7 @@ _REMOTE_THREADS = 16
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The index of one file: blocks as (begin, end, rows, check), and a stamp of the content."""
+    """The index of one file: its blocks as (begin, end, rows, check), and a stamp of its content."""
 
     blocks: tuple[tuple[int, int, int, int], ...]
     stamp: str
@@ -37,7 +37,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block in the index; ``stop`` is the row after its last one that counts."""
+    """A block of the index; ``stop`` is the row after the last row that belongs to the data set."""
 
     begin: int
     end: int
@@ -46,32 +46,32 @@ class Block:
 
 
 class OpenFile(Protocol):
-    """A file that is open for reading blocks. Safe for threads."""
+    """A file that is open for reading blocks. Several threads may use it at once."""
 
     def rows(self, block: Block) -> Rows:
-        """Read a block. Raises DataError."""
+        """Read a block, and return its rows. Raises DataError."""
 
 
 class Format(Protocol):
-    """The interface of a format. Frozen, picklable."""
+    """The interface of a file format. An implementation is frozen and can be pickled."""
 
     @property
     def kind(self) -> str:
-        """The format's name; part of the index."""
+        """The format's name, which is part of the index."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """The ends of names of its files, where a folder is read."""
+        """The ends of the names of its files, used if a folder is read."""
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """All settings that change how a file is cut into blocks."""
+        """All settings that change how a file is divided into blocks."""
 
     def is_quick(self, name: str) -> bool:
-        """Return whether a block of this file is read so fast that no thread should read it ahead."""
+        """Return whether blocks of this file are read so fast that no thread needs to read them ahead."""
 
     def scan(self, file: FileBytes) -> Scan:
-        """Cut a file into blocks."""
+        """Divide a file into blocks, and return them."""
 
     def open(self, file: FileBytes, stamp: str) -> OpenFile:
         """Open a file for reading. Raises DataChanged if its stamp is cheap to read and has changed."""
@@ -79,7 +79,7 @@ class Format(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Files of one format, as a source."""
+    """A source of files of one format."""
 
     place: Place
     format: Format
@@ -100,11 +100,11 @@ class FileSource:
         return index
 
     def list_files(self) -> tuple[ListedFile, ...]:
-        """Return the files of the place, by name. Raises DataError where there is none."""
+        """Return the files of this source, sorted by name. Raises DataError if there is no file."""
         return find(self.place, self._storage, self.format.suffixes)
 
     def cached_index(self, files: Sequence[ListedFile]) -> Index:
-        """Return the cached index of the files that have not changed since they were indexed."""
+        """Return the cached index, reduced to the files that have not changed since they were indexed."""
         kept = self._cache.load()
         if kept is None:
             return parts.merge(self.format.kind, [])
@@ -113,7 +113,7 @@ class FileSource:
         return parts.only(index, same)
 
     def scan(self, files: Sequence[ListedFile], *, progress: Progress = silent) -> Index:
-        """Index these files, several at a time."""
+        """Return an index of these files, which several threads read."""
         total = sum(one.nbytes for one in files)
         storage, kind = self._storage, self.format.kind
         done = Counter(lambda _: progress(min(done.total, total), total))  # some bytes are read twice
@@ -132,7 +132,7 @@ class FileSource:
         self._cache.store(index, files)
 
     def kept(self) -> tuple[str, int] | None:
-        """Return the address of the cached index, and its bytes; None where it is not cached."""
+        """Return the address of the cached index, and its size in bytes; None if it is not cached."""
         return self._cache.place()
 
     def open(self, index: Index) -> FileReader:
@@ -153,7 +153,7 @@ class FileSource:
 
 
 class FileReader:
-    """Reads blocks of an index; holds footers and schemas of the files that were used last."""
+    """Reads blocks of an index. It keeps the footers and schemas of the files that were used last."""
 
     def __init__(self, storage: Storage, form: Format, index: Index) -> None:
         self._storage, self._format, self._index = storage, form, index
@@ -172,7 +172,7 @@ class FileReader:
         return self._file(int(index.file[block])).rows(Block(begin, end, stop, check))
 
     def hint(self, block: int) -> bool:
-        """Prefetch a block with the system, if it is lines of a local file; return whether it is."""
+        """Ask the system to prefetch a block, if it consists of lines of a local file; return whether it does."""
         name = self._index.files[int(self._index.file[block])].name
         if not isinstance(self._storage, LocalStorage) or not self._format.is_quick(name):
             return False
@@ -197,7 +197,7 @@ class FileReader:
 
 
 def each(work: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
-    """Return ``work`` of each item, in their order; the first error ends it."""
+    """Return the results of ``work`` for all items, in their order. The first error ends the work."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix="allranks-index")
     try:
         return list(pool.map(work, items))

@@ -19,19 +19,19 @@ from allranks.storage.detect import open_storage
 
 
 def folder(pattern: Pattern, *, labels: bool = False) -> FolderSource:
-    """Return files as samples: ``{"path": name below the folder, "bytes": its content}``, each a block of its own.
+    """Return files as a source. A sample is ``{"path": name below the folder, "bytes": its content}``, and a block.
 
-    With ``labels``, "label" is the number of the file's uppermost folder among those of all files, by name: 0 and 1 for
-    "cat/1.jpg" and "dog/7.jpg". The index is a listing: nothing is read, and nothing cached. A file counts as unchanged
-    as long as its name and its size are the same, so a copy of the folder, on each host or after a restart, can be
-    used.
+    With ``labels``, "label" is the number of the file's uppermost folder among the sorted folders of all files: 0 and 1
+    for "cat/1.jpg" and "dog/7.jpg". The index is a listing of the files: nothing is read, and nothing is cached. A file
+    counts as unchanged as long as its name and its size are the same. So a copy of the folder can be used, on each host
+    or after a restart.
     """
     return FolderSource(place(pattern), labels)
 
 
 @dataclass(frozen=True, slots=True)
 class FolderSource:
-    """The source of ``folder``."""
+    """The source that ``folder`` returns."""
 
     place: Place
     labels: bool
@@ -51,12 +51,12 @@ class FolderSource:
         return Index("folder", files, number, np.zeros_like(nbytes), nbytes, none, one, none.astype(np.uint64))
 
     def open(self, index: Index) -> FolderReader:
-        """Open the files. Raises DataError where labels are wanted and a file is in no folder."""
+        """Open the files. Raises DataError if labels are requested and a file is in no folder."""
         return FolderReader(open_storage(self.place.root), index, _classes(index) if self.labels else None)
 
 
 class FolderReader:
-    """Reads complete files."""
+    """Reads complete files, each as one block."""
 
     def __init__(self, storage: Storage, index: Index, classes: dict[str, int] | None) -> None:
         self._storage, self._index, self._classes = storage, index, classes
@@ -84,7 +84,7 @@ class FolderReader:
 
 @dataclass(frozen=True, slots=True)
 class OneFile:
-    """A block of a single sample."""
+    """A block with a single sample."""
 
     sample: dict[str, Any]
 

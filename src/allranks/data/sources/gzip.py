@@ -1,4 +1,4 @@
-"""Decompress gzip, with the standard library."""
+"""Decompress gzip with the standard library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 class Unpacker(Protocol):
-    """The interface of a decompressor of one frame: that of zlib and python-zstandard."""
+    """The interface of a decompressor for one frame, which zlib and python-zstandard have."""
 
     @property
     def eof(self) -> bool: ...
@@ -22,5 +22,5 @@ class Unpacker(Protocol):
 
 
 def unpacker() -> Unpacker:
-    """Return a decompressor of one member."""
+    """Return a decompressor for one gzip member."""
     return zlib.decompressobj(_GZIP)

@@ -1,4 +1,4 @@
-"""Find the files, format and features of a named Hugging Face data set."""
+"""Find the files, the format and the features of a Hugging Face data set, from its name."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _TEXT = Types.of(pa.schema({"text": pa.string()}))
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The files of a split, in their order, by absolute path or address (of the hub: with the commit).
+    """The files of a split, in their order, as absolute paths or addresses (on the hub: with the commit).
 
-    ``columns`` are the requested ones, None for all.
+    ``columns`` are the requested columns; None for all.
     """
 
     format: str
@@ -36,10 +36,11 @@ class Resolved:
 
 
 def resolve(path: str, split: str | None, options: Mapping[str, Any]) -> Resolved:
-    """Resolve a name with ``datasets``, as ``load_dataset(path, split=split, streaming=True, **options)`` would.
+    """Find the files of a data set with ``datasets``, as ``load_dataset(path, split=split, streaming=True, **options)``
+    does.
 
-    Only what ``datasets`` needs for this is downloaded: the list of files, the head of the first one. Raises DataError,
-    with the reason, where the plan cannot give the same samples.
+    Only what ``datasets`` needs for this is downloaded: the list of files, and the head of the first file. Raises
+    DataError, with the reason, if the plan cannot give the same samples.
     """
     try:
         builder = datasets.load_dataset_builder(path, **options)
@@ -116,7 +117,7 @@ def _types(path: str, form: str, features: Any) -> Types:
 
 
 def _is_of_json(types: Types, schema: Any) -> bool:
-    """Return whether lines can be read by these types, with no conversion of the values afterwards."""
+    """Return whether JSON lines can be read with these types, without converting the values afterwards."""
     try:
         parsed(b"{}", types.schema())
         return bool(types.schema().equals(schema))

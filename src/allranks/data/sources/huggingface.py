@@ -18,15 +18,17 @@ _MOST_ROWS = 1 << 12
 
 
 def huggingface(dataset: Any, *, streaming: bool = False, **options: Any) -> Source:
-    """Return a ``datasets.Dataset`` as a source: a sample is a row of its Arrow table, a dict as of ``parquet``.
+    """Return a ``datasets.Dataset`` as a source. A sample is a row of its Arrow table, as a dict like those of
+    ``parquet``.
 
-    Its order is that of the dataset: ``select``, ``shuffle`` and ``filter`` are respected. Its format (``set_format``,
-    ``set_transform``) is not, and images and audio have their stored form. A dataset that was shuffled by its own
-    method is read row by row, ten times as slowly: let the loader shuffle. Its fingerprint tells whether it is the same
-    on all ranks and after a restart. Raises DataError for other objects; the message says what to use.
+    The order is the dataset's: ``select``, ``shuffle`` and ``filter`` are respected. The dataset's format
+    (``set_format``, ``set_transform``) is not, and images and audio have their stored form. A dataset that was shuffled
+    by its own method is read row by row, ten times as slowly: let the loader shuffle. The dataset's fingerprint tells
+    whether it is the same on all ranks and after a restart. Raises DataError for other objects; the message says what
+    to use.
 
-    A name, ``streaming=True`` and the other arguments of ``load_dataset`` mean the files of that data set, read
-    directly: see ``named``.
+    With a name and ``streaming=True``, the options are those of ``load_dataset``. Then the files of that data set are
+    read directly: see ``named``.
     """
     if isinstance(dataset, str):
         if not streaming:
@@ -63,7 +65,7 @@ def huggingface(dataset: Any, *, streaming: bool = False, **options: Any) -> Sou
 
 @dataclass(frozen=True, slots=True)
 class HuggingFaceSource:
-    """The source of ``huggingface``; ``dataset`` gives Arrow tables."""
+    """The source that ``huggingface`` returns; ``dataset`` yields Arrow tables."""
 
     dataset: Any
     fingerprint: str
@@ -79,14 +81,14 @@ class HuggingFaceSource:
         return SourceFile("dataset", int(table.nbytes * share), self.fingerprint)
 
     def index(self, *, progress: Progress = silent) -> Index:
-        """Return runs of rows of about 64 KiB."""
+        """Return an index whose blocks are runs of rows of about 64 KiB."""
         file, rows = self._file, len(self.dataset)
         each = _BLOCK_BYTES * rows // max(file.nbytes, 1)
         progress(file.nbytes, file.nbytes)
         return evenly("huggingface", file, rows, min(max(each, 1), _MOST_ROWS))
 
     def open(self, index: Index) -> HuggingFaceReader:
-        """Open the table. Raises DataChanged where the dataset is not the one of the index."""
+        """Open the table. Raises DataChanged if the dataset is not the one of the index."""
         here, there = self.fingerprint, index.files[0].stamp
         if here != there:
             raise DataChanged(
@@ -98,7 +100,7 @@ class HuggingFaceSource:
 
 
 class HuggingFaceReader:
-    """Reads runs of rows; of a memory-mapped table, ``bytes_read`` counts the rows' bytes."""
+    """Reads runs of rows. For a memory-mapped table, ``bytes_read`` counts the bytes of the rows."""
 
     def __init__(self, dataset: Any, index: Index) -> None:
         self._dataset, self._index = dataset, index

@@ -1,4 +1,4 @@
-"""Read JSON lines."""
+"""Read files of JSON lines."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _JSON = Decoding(orjson.loads, orjson.JSONDecodeError, "JSON")
 
 
 def jsonl(pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, cache: str | None = None) -> FileSource:
-    """Return files of JSON lines, ``.gz`` and ``.zst`` too: a sample is the value of a line, nearly always a dict.
+    """Return files of JSON lines, also ``.gz`` and ``.zst``, as a source. A sample is the value of a line, usually a
+    dict.
 
-    Empty lines are no samples; a line that is not JSON is a BadSample. Integers beyond 64 bits become floats.
-    ``block_bytes`` is read at a time, and shuffled as one block: in an object store, where each read has its price, set
-    ``1 << 20``. For compressed files see ``allranks.data.sources.compressed``.
+    Empty lines are not samples; a line that is not JSON is a BadSample. Integers beyond 64 bits become floats.
+    ``block_bytes`` are read at a time, and shuffled as one block. In an object store, where each read has a price, set
+    it to ``1 << 20``. For compressed files see ``allranks.data.sources.compressed``.
     """
     return FileSource(place(pattern), json_lines(block_bytes), cache)
 
 
 def json_lines(block_bytes: int) -> LineFormat:
-    """Return the format of ``jsonl``."""
+    """Return the file format of the source ``jsonl``."""
     return LineFormat("jsonl", _SUFFIXES, blanks=False, decoding=_JSON, block_bytes=block_bytes)

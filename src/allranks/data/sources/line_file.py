@@ -1,4 +1,4 @@
-"""Read files of lines, compressed or not, for jsonl and text."""
+"""Read files of lines, compressed or not, for the sources jsonl and text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning of files from Windows
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How a line becomes a sample: ``decode``, which raises ``refuses`` for a line that is not a ``noun``."""
+    """How a line becomes a sample: ``decode(line)``, which raises ``refuses`` for a line that is not a ``noun``."""
 
     decode: Callable[[bytes], Any]
     refuses: type[ValueError]
@@ -42,9 +42,9 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineRows:
-    """Samples of a block, decoded when ``take`` is called.
+    """The samples of a block of lines, which are decoded when ``take`` is called.
 
-    The position of a line is where it begins, and its length without the line end: ``begin << 28 | length``.
+    The position of a line is ``begin << 28 | length``: its begin in the block, and its length without the newline.
     """
 
     data: bytes
@@ -69,7 +69,7 @@ class LineRows:
         return self.gatherer.gather({0: self}, np.zeros(len(rows), np.int64), self.positions()[rows])
 
     def one(self, begin: int, end: int) -> Any:
-        """Return the sample of these bytes of the block; a BadSample where they cannot be decoded."""
+        """Return the sample at these bytes of the block; a BadSample if they cannot be decoded."""
         try:
             return self.gatherer.decode(self.data[begin:end])
         except self.gatherer.refuses as error:
@@ -80,7 +80,7 @@ class LineRows:
 
 @dataclass(frozen=True, slots=True)
 class LineFile:
-    """An open file of lines; empty lines are samples if ``blanks``."""
+    """An open file of lines. With ``blanks``, empty lines are samples."""
 
     file: FileBytes
     blanks: bool
@@ -98,7 +98,7 @@ class LineFile:
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """The format of files of lines."""
+    """The format of a file of lines."""
 
     kind: str
     suffixes: tuple[str, ...]
@@ -121,7 +121,7 @@ class LineFormat:
 
 
 def scan(file: FileBytes, *, size: int, blanks: bool) -> Scan:
-    """Cut a file of lines into blocks."""
+    """Divide a file of lines into blocks, and return them."""
     if codec := compressed.codec_of(file.name):
         return compressed.scan(file, codec, size=size, blanks=blanks)
     begin = len(_MARK) if file.nbytes >= len(_MARK) and file.read(0, len(_MARK)) == _MARK else 0
