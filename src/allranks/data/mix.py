@@ -27,7 +27,7 @@ Ids = NDArray[np.int64]
 
 
 def quotas(weights: Sequence[float]) -> tuple[int, ...]:
-    """Return how many of CYCLE positions each weight gets, at least one each. Raises DataError for an invalid weight."""
+    """Return how many of CYCLE positions each weight gets, at least one each. DataError for an invalid weight."""
     if not weights or not all(0 < weight < float("inf") for weight in weights) or len(weights) > CYCLE:
         raise DataError(f"the weights of a mixture: expected positive numbers, found {list(weights)}.")
     exact = np.array(weights, np.float64) / sum(weights) * CYCLE

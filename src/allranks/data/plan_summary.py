@@ -92,7 +92,7 @@ def files_of(plan: EpochPlan, streams: range) -> int:
 
 
 def coverage(plan: EpochPlan, streams: range, cells: int) -> list[float]:
-    """Divide the samples, in the order of the files, into cells; return the share of each cell that these streams read."""
+    """Return, for equal parts ("cells") of the samples in file order, the share of each that these streams read."""
     begin, end = plan.bounds(streams.start)[0], plan.bounds(streams.stop - 1)[1]
     blocks, ends = plan.block_order
     touched = slice(int(np.searchsorted(ends, begin, side="right")), int(np.searchsorted(ends, end)) + 1)

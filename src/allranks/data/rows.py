@@ -21,10 +21,12 @@ def global_batch(mesh: Any, rows: T, *, axis: str | tuple[str, ...] | None = Non
     - ``axis``: the mesh axes that divide the batch (default: the only axis).
     - ``global_rows``: how many rows the batch must have, if given.
 
-    Raises BatchMismatch if the rows do not add up: leaves have different numbers of rows; rows do not divide over this
-    rank's devices, or do not add up to ``global_rows``; or, without ``global_rows``, their number differs from the
-    number before. At the first rows of every new shape the ranks also compare. All raise if the shapes or dtypes of one
-    rank differ, or if two ranks bring the same rows for different parts of the batch.
+    Raises BatchMismatch if the rows do not add up. This means that leaves have different numbers of rows, or that rows
+    do not divide over this rank's devices. It also means that the rows do not make ``global_rows``; without
+    ``global_rows``, that their number differs from the call before.
+
+    At the first rows of every new shape the ranks also compare. All raise if the shapes or dtypes of one rank differ,
+    or if two ranks bring the same rows for different parts of the batch.
     """
     batch = import_backend("jax").global_batch(mesh, rows, axis=axis, global_rows=global_rows, world=current)
     return cast(T, batch)

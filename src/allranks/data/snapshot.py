@@ -148,7 +148,7 @@ class Resume:
 
 
 def settings_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in a saved state that decide the order of the data; before 0.1, streams were called "lanes"."""
+    """Return the settings in a saved state that decide the order of the data; before 0.1, streams had another name."""
     return {"streams" if name == "lanes" else name: value for name, value in dict(state["of"]).items()}
 
 

@@ -1,4 +1,4 @@
-"""Share the index, and compare over all ranks, before step 0, what they are about to read."""
+"""Share the index with all ranks, and compare before step 0 what the ranks are about to read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _PART = 1 << 20  # bytes that a coordinator takes in one piece
 
 
 def sample_facts(sources: Iterable[Source], world: World) -> dict[str, str]:
-    """Return, as a fact that ranks compare, a digest of a few samples of the sources that are objects in memory."""
+    """Return a digest of a few samples of the sources that are objects in memory, as a fact that ranks compare.
+
+    Empty if there is nothing to compare.
+    """
     compared = [source.sample_digest() for source in sources if world.size > 1 and hasattr(source, "sample_digest")]
     return {"some samples": "/".join(compared)} if any(compared) else {}
 
@@ -31,7 +34,7 @@ def sample_facts(sources: Iterable[Source], world: World) -> dict[str, str]:
 def shared_index(source: Source, world: World, *, progress: Progress = silent) -> Index:
     """Return a source's index, which rank 0 builds or loads from its cache. **Every rank must call.**
 
-    An error of rank 0 with the files is raised by every rank.
+    If rank 0 has an error with the files, every rank raises it.
     """
     if world.size == 1:
         return source.index(progress=progress)
@@ -54,11 +57,13 @@ def code() -> str:
 
 
 def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, global_batch: int) -> Shares:
-    """Compare that all ranks begin, or resume, alike; return which rows this rank counts. **Every rank must call.**
+    """Check that all ranks begin, or resume, with equal facts; return which rows this rank counts. **Every rank must
+    call.**
 
-    ``facts`` is what must be equal on all ranks, by name (index, plan, epoch, depth, ...); the global batch and the
-    version of allranks are added. ``rows`` are those of the global batch that this rank holds, ascending. One exchange.
-    Raises on every rank: Mismatch naming ranks and facts; BatchMismatch if a row is held by no rank, or does not exist.
+    ``facts`` are the values that must be equal on all ranks, by name (index, plan, epoch, depth, ...). The global batch
+    and the version of allranks are added. ``rows`` are the rows of the global batch that this rank holds, ascending.
+    One exchange. Raises on every rank: Mismatch, which names ranks and facts; BatchMismatch if no rank holds a row, or
+    if a row does not exist.
     """
     compared = {**facts, "global batch": global_batch, "allranks": code()}
     verdict = world.exchange("data", "start", [compared, agreement.ranges(rows)], decide=_judge)
@@ -78,7 +83,7 @@ def _judge(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def row_hashes(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
-    """Return 64 bits of every row of a batch: a hash of its bytes in all columns."""
+    """Return a 64-bit hash of every row of a batch, over the bytes of all columns."""
     names = sorted(columns)
     heads = [f"{name} {columns[name].dtype}{columns[name].shape[1:]}" for name in names]
     rows = zip(*(columns[name] for name in names), strict=True)
@@ -95,10 +100,10 @@ def _bytes(value: Any) -> bytes:
 
 
 def compare_shared_rows(world: World, rows: Sequence[int], hashes: NDArray[np.uint64]) -> None:
-    """Compare that ranks that hold the same rows have the same bytes for them. **Every rank must call.**
+    """Check that ranks that hold the same rows have the same bytes for these rows. **Every rank must call.**
 
-    ``rows`` are the shared ones of this rank (there may be none), ``hashes`` those of its first batch. One exchange.
-    Raises BatchMismatch on every rank, naming rows and ranks.
+    ``rows`` are the rows of this rank that other ranks hold, too (perhaps none). ``hashes`` are those of these rows in
+    its first batch. One exchange. Raises BatchMismatch on every rank, which names rows and ranks.
     """
     report = [agreement.ranges(rows), hashes.astype("<u8").tobytes()]
     odd = world.exchange("data", "shared rows", report, decide=agreement.find_differing_rows)

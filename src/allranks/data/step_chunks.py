@@ -1,4 +1,4 @@
-"""Locate samples in blocks for many steps at a time, and decode a few of them at a time."""
+"""Locate samples in blocks for many steps at a time, and decode a few of these samples at a time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockSamples:
-    """The places of samples: the one with ``ids[i]`` is at ``positions[i]`` of ``blocks[keys[i]]``; -1 for padding.
+    """The locations of samples: the sample ``ids[i]`` is at ``positions[i]`` of ``blocks[keys[i]]``; -1 for padding.
 
-    The arrays have one shape. A position is that of ``Rows.positions``, or else the number of a row.
+    The arrays have one shape. A position is a result of ``Rows.positions``, or else the number of a row in the block.
     """
 
     keys: Ids
@@ -32,7 +32,7 @@ class BlockSamples:
 
 
 def join_samples(parts: Sequence[BlockSamples]) -> BlockSamples:
-    """Join the samples of several streams along the last dimension."""
+    """Return the samples of several streams, joined along the last dimension."""
     if len(parts) == 1:
         return parts[0]
     keys, positions, ids = (
@@ -45,8 +45,9 @@ def join_samples(parts: Sequence[BlockSamples]) -> BlockSamples:
 class Decoder:
     """Decodes samples of blocks.
 
-    With ``any_order``, the order of decoding does not matter, so a few samples at a time stay in the processor's cache
-    until they are in a batch; otherwise each block is decoded once for all samples that are needed of it.
+    With ``any_order``, samples can be decoded in any order. Then a few are decoded at a time, so that they stay in the
+    processor's cache until they are in a batch. Without it, each block is decoded once, for all samples that are needed
+    of it.
     """
 
     def __init__(self, blocks: Mapping[int, Rows]) -> None:
@@ -56,7 +57,7 @@ class Decoder:
         self.any_order = None not in self._kinds
 
     def samples(self, keys: Ids, positions: Ids) -> list[Any]:
-        """Return the samples at these positions, PADDING where a key is -1; arrays of one dimension."""
+        """Return the samples at these positions, PADDING if a key is -1; the arrays have one dimension."""
         if len(self._kinds) == 1 and keys.min(initial=0) >= 0:
             ((gatherer, blocks),) = self._kinds.items()
             return _gathered(gatherer, blocks, keys, positions)
@@ -74,7 +75,7 @@ def _gathered(gatherer: Gatherer | None, blocks: Mapping[int, Rows], keys: Ids, 
 
 
 def _block_by_block(blocks: Mapping[int, Rows], keys: Ids, rows: Ids) -> list[Any]:
-    """Return the samples of rows of several blocks, in this order."""
+    """Return the samples of these rows of several blocks, in the order of the arrays."""
     by_block = np.argsort(keys, kind="stable")
     sorted_keys, sorted_rows = keys[by_block], rows[by_block]
     bounds = [0, *(np.flatnonzero(np.diff(sorted_keys)) + 1).tolist(), len(keys)]
@@ -93,7 +94,7 @@ _DECODED = 512  # samples at a time: their lines and objects fill half of a cach
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepChunk:
-    """Some steps, and the places of their samples: arrays of shape (steps, rows)."""
+    """Some consecutive steps, and the locations of their samples: arrays of the shape (steps, rows)."""
 
     steps: range
     located: BlockSamples
@@ -101,7 +102,7 @@ class StepChunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """The samples of some steps, step by step and row by row, and their ids: (steps, rows)."""
+    """The samples of some steps, step by step and row by row, and their ids with the shape (steps, rows)."""
 
     steps: range
     samples: list[Any]
@@ -109,22 +110,23 @@ class Samples:
 
 
 class StreamReader(Protocol):
-    """A stream whose samples are located in ascending order."""
+    """A reader of one stream, whose samples must be located in ascending order."""
 
     def prefetch(self, depths: NDArray[np.int64], /) -> None:
-        """Prefetch the blocks of these depths in the background."""
+        """Start to read the blocks of these depths in the background."""
 
     def locate(self, depths: NDArray[np.int64], /) -> BlockSamples:
-        """Return the places of the samples at these depths; padding after the end of the stream."""
+        """Return the locations of the samples at these depths; padding after the end of the stream."""
 
 
 def step_chunks(
     plan: Plan, rows: Sequence[int], steps: range, *, open_stream: Callable[[int], StreamReader], sample_bytes: float
 ) -> Iterator[StepChunk]:
-    """Yield chunks of ``steps``, in ascending order, for rows of the global batches.
+    """Yield chunks of ``steps``, in ascending order, for these rows of the global batches.
 
-    The first ones are short, so that the first batch waits for one block of each stream only. While one is used, the
-    blocks of the next are read. ``sample_bytes`` is the mean size of a sample: it decides the length of a chunk.
+    The first chunks are short, so that the first batch waits only for one block of each stream. While one chunk is
+    used, the blocks of the next chunk are read. ``sample_bytes`` is the mean size of a sample, which decides the length
+    of a chunk.
     """
     many = plan.layout.depth_of_step
     streams = [(open_stream(stream), np.array(offsets)) for stream, offsets in streams_of(rows, many).items()]
@@ -154,7 +156,7 @@ def step_chunks(
 
 
 def decode_chunks(step_chunks: Iterable[StepChunk], *, workers: int) -> Iterator[Samples]:
-    """Yield the samples of chunks: as many as fit the cache, or as make a message to each of the workers."""
+    """Yield the decoded samples of chunks, as many at a time as fit the cache, or as make a message for each worker."""
     at_once = _DECODED * max(2 * workers, 1)
     for chunk in step_chunks:
         found = chunk.located

@@ -1,4 +1,4 @@
-"""Plan and count the steps of a rank for a foreign loader, which makes them in its own processes."""
+"""Plan and count the steps of a rank for another library's loader, which makes the batches in its own processes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ from allranks.world.base import World
 class Steps:
     """The rows of the global batches that this rank takes, from a step on. **Every rank must make one.**
 
-    ``rows`` and ``state`` are those of ``Dataset.loader``; so are the errors. ``compared`` are more facts that must be
-    equal on all ranks. ``epoch`` and ``step`` are where to begin, ``plan(epoch)`` returns the plan of an epoch. Stays
-    in the process that made it: it holds the world.
+    - ``plan(epoch)``: returns the plan of an epoch.
+    - ``rows`` and ``state``: as for ``Dataset.loader``, with the same errors.
+    - ``compared``: more facts that must be equal on all ranks.
+
+    The attributes ``epoch`` and ``step`` say where to begin. The object must stay in the process that made it, because
+    it holds the world.
     """
 
     def __init__(
@@ -54,17 +57,18 @@ class Steps:
         return self._length
 
     def first(self, epoch: int) -> int:
-        """Return the first step of an epoch: not 0 for the epoch of the state."""
+        """Return the first step of an epoch: 0, except for the epoch in which the state continues."""
         return self.step if epoch == self.epoch else 0
 
     def go_on(self, epoch: int, step: int) -> None:
-        """Continue after the first ``step`` steps of an epoch. It is not checked that all ranks took them."""
+        """Continue after the first ``step`` steps of an epoch. Nothing checks that all ranks took these steps."""
         self.epoch, self.step, self._seen = epoch, step, None
 
     def state(self, epoch: int, step: int) -> Snapshot:
         """Return the state after the first ``step`` steps of an epoch, as ``Loader.state()`` does.
 
-        It is not checked that they were taken: batches of other loaders are not counted.
+        Nothing checks that these steps were taken, because batches of other loaders are not counted. Raises DataError
+        if ``step`` is not a step of the epoch.
         """
         begin, plan = self.first(epoch), self.plan(epoch)
         if not begin <= step <= plan.steps:
@@ -83,16 +87,17 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class StepMaker:
-    """Makes batches of these rows, of any steps. May be sent to another process."""
+    """Makes the batches of these rows for any steps. It can be sent to another process."""
 
     recipe: Recipe
     indexes: tuple[Index, ...]
     rows: tuple[int, ...]
 
     def batches(self, epoch: int, begin: int, *, every: int = 1) -> Iterator[Batch]:
-        """Yield the batch of every ``every``-th step of an epoch from ``begin``.
+        """Yield the batch of every ``every``-th step of an epoch, from step ``begin`` on.
 
-        Reads the blocks of those steps, some of which other steps need, too. Runs the maps of these steps here.
+        It reads the blocks of these steps, although other steps need some of these blocks, too. With ``every`` above 1,
+        this process runs the maps.
         """
         recipe = self.recipe if every == 1 else replace(self.recipe, workers=0)
         opened_data = open_data(recipe, self.indexes, planner(recipe, self.indexes))
@@ -106,7 +111,7 @@ class StepMaker:
 
 
 def open_steps(data: Recipe, world: World, *, rows: object, state: Mapping[str, Any] | None) -> tuple[Steps, StepMaker]:
-    """Open a data set for a loader that is not ours. **Every rank must call.** Raises what ``Dataset.loader`` does."""
+    """Open a data set for another library's loader. **Every rank must call.** Raises what ``Dataset.loader`` raises."""
     if data.packing is not None:
         raise DataError(
             "packed rows are made one after the other, so no workers can share their steps.",

@@ -1,4 +1,4 @@
-"""Read one stream of an epoch: prefetch its blocks, and release them at the end of their window."""
+"""Read one stream of an epoch: prefetch its blocks, and release each block at the end of its window."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _AT_ONCE = 4  # blocks that a thread reads before it lets another go on
 
 
 class Stream:
-    """One stream of an epoch; its samples are located in ascending order. ``pool`` reads blocks ahead.
+    """One stream of an epoch; its samples must be located in ascending order.
 
-    ``first_key`` is the key of the index's block 0: the parts of a mixture have different ones.
+    ``pool`` reads blocks ahead. ``first_key`` is the key of the index's block 0, which differs between the parts of a
+    mixture.
     """
 
     def __init__(self, plan: EpochPlan, stream: int, *, reader: Reader, pool: Executor, first_key: int = 0) -> None:
@@ -29,12 +30,12 @@ class Stream:
         self._open: list[_OpenWindow] = []
 
     def prefetch(self, depths: Ids) -> None:
-        """Prefetch the blocks of these depths in the background."""
+        """Start to read the blocks of these depths in the background."""
         for opened, inside in self._parts(depths):
             opened.prefetch(inside)
 
     def locate(self, depths: Ids) -> BlockSamples:
-        """Return the places of the samples at these ascending depths; padding after the end of the stream."""
+        """Return the locations of the samples at these ascending depths; padding after the end of the stream."""
         parts = [opened.locate(inside) for opened, inside in self._parts(depths)]
         if len(depths):
             self._open = [opened for opened in self._open if opened.window.end > depths[-1] + 1]
@@ -49,7 +50,7 @@ class Stream:
         return BlockSamples(keys, positions, ids, {key: block for part in parts for key, block in part.blocks.items()})
 
     def _parts(self, depths: Ids) -> list[tuple[_OpenWindow, Ids]]:
-        """Cut depths at the windows' ends; the depths of each part count from its window's begin."""
+        """Divide depths at the ends of windows; in each part, the depths are counted from the begin of its window."""
         parts, left = [], depths[: np.searchsorted(depths, self._length)]
         while len(left):
             opened = self._opened(int(left[0]))
@@ -69,7 +70,10 @@ class Stream:
 
 
 class _OpenWindow:
-    """A window of which some blocks were requested. Its samples count from 0, in the order in which they are taken."""
+    """A window of which some blocks were requested.
+
+    Its samples are counted from 0, in the order in which they are taken.
+    """
 
     def __init__(self, window: Window, index: Index, first_key: int, *, reader: Reader, pool: Executor) -> None:
         self.window = window
@@ -100,7 +104,7 @@ class _OpenWindow:
         return BlockSamples(self._keys[places], self._positions[places], self._ids[places], self._there)
 
     def _request(self, keys: Iterable[int]) -> None:
-        """Prefetch blocks with the system, or read them in a thread, several one after the other."""
+        """Request blocks: the system prefetches a block, or a thread reads several blocks one after the other."""
         wanted = list(keys)
         self._unread.difference_update(wanted)
         self._requests |= {key: None for key in wanted if self._reader.hint(key - self._first_key)}
@@ -112,7 +116,7 @@ class _OpenWindow:
             self._pool.submit(_fill, self._reader, requests)
 
     def _fetch(self, key: int) -> None:
-        """Wait for a block that was requested; update the positions of its samples to those of its class."""
+        """Wait for a requested block, and replace its row numbers by the positions that its decoder reads."""
         request = self._requests.pop(key)
         rows = self._reader.read(key - self._first_key) if request is None else request.result()
         self._there[key] = rows
@@ -130,7 +134,7 @@ def _fill(reader: Reader, requests: Sequence[tuple[int, Future[Rows]]]) -> None:
 
 
 class MixStream:
-    """One stream of a mixture: its samples are in a stream of each part. Has the methods of ``Stream``."""
+    """One stream of a mixture, with the methods of ``Stream``. Its samples come from a stream of each part."""
 
     def __init__(self, plan: MixPlan, stream: int, *, readers: Sequence[Reader], pool: Executor) -> None:
         self._plan, self._stream = plan, stream
@@ -141,12 +145,12 @@ class MixStream:
         self._first_keys = np.cumsum([0, *blocks]).tolist()
 
     def prefetch(self, depths: Ids) -> None:
-        """Prefetch the blocks of these depths in the background."""
+        """Start to read the blocks of these depths in the background."""
         for stream, _, _, inside in self._parts(depths):
             stream.prefetch(inside)
 
     def locate(self, depths: Ids) -> BlockSamples:
-        """Return the places of the samples at these ascending depths; padding after the end of the stream."""
+        """Return the locations of the samples at these ascending depths; padding after the end of the stream."""
         keys, positions, ids = np.full((3, len(depths)), -1, np.int64)
         blocks: dict[int, Rows] = {}
         begun: dict[int, int] = {}
@@ -165,7 +169,9 @@ class MixStream:
         return BlockSamples(keys, positions, ids, blocks)
 
     def _parts(self, depths: Ids) -> Iterator[tuple[Stream, tuple[int, int], Ids, Ids]]:
-        """Yield a part's stream, number and epoch, the positions of its samples in ``depths``, and their own depths."""
+        """Yield (stream, (part number, epoch), positions in ``depths``, depths in that stream) for each part of the
+        mixture.
+        """
         turns = self._plan.turns(self._stream, depths[: np.searchsorted(depths, self._length)])
         for number in np.unique(turns.part).tolist():
             places = np.flatnonzero(turns.part == number)

@@ -1,4 +1,4 @@
-"""Make tensors from batches, and find the rows of a DeviceMesh."""
+"""Make tensors from batches, and find the rows that a DeviceMesh gives to this rank."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from allranks.errors import DataError
 
 
 def rows_of(where: object, *, global_batch: int, rank: int) -> range | None:
-    """Return the rows of this rank's coordinate along the mesh dimensions that cut the batch.
+    """Return the rows of this rank's coordinate along the mesh dimensions that divide the batch.
 
-    Several dimensions count as one, the last named the fastest. None if ``where`` is not a torch DeviceMesh, or a pair
-    of one and names.
+    Several dimensions count as one, in which the last named dimension varies fastest. None if ``where`` is neither a
+    torch DeviceMesh, nor a pair of a DeviceMesh and names.
     """
     mesh, names = where if isinstance(where, tuple) and len(where) == 2 else (where, None)
     if not isinstance(mesh, DeviceMesh):
@@ -49,7 +49,7 @@ def _dims(mesh: DeviceMesh, names: str | Sequence[str] | None, rank: int) -> tup
 
 
 def to_training(batch: Any, device: Any) -> dict[str, Any]:
-    """Return a batch on the device. Raises DataError where no gradients are computed."""
+    """Return a batch on the device. Raises DataError if no gradients are computed."""
     if not torch.is_grad_enabled():
         raise DataError(
             "a Dataset.loader goes on where it was stopped, so an evaluation that was broken off (Lightning's sanity "
@@ -62,7 +62,7 @@ def to_training(batch: Any, device: Any) -> dict[str, Any]:
 
 @contextmanager
 def seeded() -> Iterator[None]:
-    """Seed torch's generator of the CPU equally on all ranks, and restore it afterwards."""
+    """Seed torch's CPU generator equally on all ranks in this block, and restore the generator afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         yield
@@ -74,10 +74,10 @@ def to_torch(
     *,
     pin_memory: bool = False,
 ) -> dict[str, Any]:
-    """Return a batch as tensors, which share the columns' memory where ``device`` is None and nothing is pinned.
+    """Return a batch as tensors; they share the columns' memory if ``device`` is None and nothing is pinned.
 
-    With ``pin_memory`` a copy to ``device`` is in progress on return. Columns of text, bytes and objects are returned
-    as they are.
+    With ``pin_memory`` a copy to ``device`` may still be in progress on return. Columns of text, bytes and objects are
+    returned unchanged.
     """
     return {
         name: column if column.dtype.kind in "OSUMmV" else _tensor(column, device, pin_memory)

@@ -1,7 +1,7 @@
-"""Transform samples: maps and filters, in order; no sample changes its position.
+"""Transform samples by maps and filters, in order; no sample changes its position.
 
-A sample's result depends on the sample, its id and the epoch alone, not on the rank, the worker or the chunk. So a
-chunk of samples may be cut anywhere and transformed anywhere.
+A sample's result depends only on the sample, its id and the epoch, not on the rank, the worker or the chunk. So a list
+of samples may be divided anywhere, and any process may transform a part.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ OnError = Literal["raise", "mask"]
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """A function of a sample.
+    """A function of a sample, and how to call it.
 
-    ``random``: it also gets a numpy Generator of the sample's own, the same in every run of this seed and epoch.
-    ``batched``: it gets lists (of samples, and of Generators) and returns a list as long; None reads its attribute
-    ``batched``. It must treat each sample by itself, since which samples come together depends on the world.
-    ``on_error``: "mask" makes a BadSample where it raises; "raise" ends the run with a DataError.
+    - ``random``: the function also gets a numpy Generator for the sample, the same in every run of this seed and epoch.
+    - ``batched``: the function gets lists (of samples, and of Generators) and returns a list of equal length. It must
+      treat each sample independently, because the world's size decides which samples are in one list. None: use the
+      function's attribute ``batched``.
+    - ``on_error``: if the function raises, "mask" makes the sample a BadSample, and "raise" ends the run with a
+      DataError.
     """
 
     fn: Callable[..., Any]
@@ -44,7 +46,7 @@ class _Operation:
 
     @property
     def name(self) -> str:
-        """The function's name for errors."""
+        """The name of the function, for errors."""
         return str(getattr(self.fn, "__qualname__", None) or type(self.fn).__qualname__)
 
     @property
@@ -52,7 +54,7 @@ class _Operation:
         return bool(getattr(self.fn, "batched", False) if self.batched is None else self.batched)
 
     def outcome(self, sample: Any, result: Any) -> Any:
-        """Return the sample's new value, from the function's ``result``."""
+        """Return the sample's new value; ``result`` is what the function returned for the sample."""
         if isinstance(self, Filter):
             return sample if result else BadSample(f"left out by {self.name}", filtered=True)
         return result
@@ -60,25 +62,26 @@ class _Operation:
 
 @dataclass(frozen=True, slots=True)
 class Map(_Operation):
-    """Replaces each sample by the function's result; a BadSample as the result masks the row."""
+    """Replaces each sample by the function's result. If the result is a BadSample, the row is masked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter(_Operation):
-    """Masks the rows of samples for which the function returns something false; no other row moves."""
+    """Masks the rows of samples for which the function returns a false value. All samples keep their rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Operations in the order of their calls. ``seed`` decides their random numbers."""
+    """Several operations, applied one after the other. ``seed`` decides their random numbers."""
 
     operations: tuple[Map | Filter, ...] = ()
     seed: int = 0
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> list[Any]:
-        """Return the samples with these ids after all operations, each in its position; a BadSample stays as it is.
+        """Return the samples with these ids after all operations, in the same positions; a BadSample is returned
+        unchanged.
 
-        Raises DataError, naming sample and function, with the function's error as its cause.
+        Raises DataError that names sample and function, with the function's error as its cause.
         """
         done, names = list(samples), ids.tolist()
         for number, operation in enumerate(self.operations):
@@ -92,14 +95,17 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class MixedChain:
-    """``chains[i]`` is for the samples with ids from ``bases[i]`` to ``bases[i + 1]``; ``common`` for all."""
+    """The operations for a mixture.
+
+    ``chains[i]`` is for the samples with ids from ``bases[i]`` to ``bases[i + 1]``; then ``common`` is for all samples.
+    """
 
     chains: tuple[Chain, ...]
     bases: tuple[int, ...]
     common: Chain
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> list[Any]:
-        """Return the samples after all operations, each in its position."""
+        """Return the samples with these ids after all operations, in the same positions."""
         done = list(samples)
         part = np.searchsorted(self.bases, ids, side="right") - 1
         for number, chain in enumerate(self.chains):
@@ -113,7 +119,7 @@ class MixedChain:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """One operation of a chain in one epoch."""
+    """One operation of a chain in one epoch, with the number of the operation in the chain."""
 
     operation: Map | Filter
     seed: tuple[int, int]
@@ -133,7 +139,7 @@ class _Turn:
         return operation.outcome(sample, result)
 
     def _many(self, samples: list[Any], ids: list[int]) -> list[Any]:
-        """Call once for all; if that raises, once for each, to find the sample that fails."""
+        """Call the function once for all samples. If that raises, call it for each sample to find the one that fails."""
         try:
             return self._call(samples, ids)
         except Exception as error:
@@ -158,7 +164,7 @@ class _Turn:
         return order.generator(order.key("augment", *self.seed, name, self.number))
 
     def _failed(self, error: Exception, name: int) -> BadSample:
-        """Return the BadSample of a sample that failed, or raise. A MemoryError is never masked."""
+        """Return the BadSample for a sample that failed, or raise DataError. A MemoryError is never masked."""
         if self.operation.on_error == "raise" or isinstance(error, MemoryError):
             raise self._error(error, f"sample {name}", name) from error
         return BadSample(f"{self.operation.name} raised {text_of(error)}")

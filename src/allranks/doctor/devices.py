@@ -88,9 +88,9 @@ def framework(found: Framework) -> Row:
 
 
 def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[str, str]) -> Row:
-    """Return a row of the report that says whether some framework sees the kernel's devices.
+    """Return a row of the report that says whether a framework sees the kernel's devices.
 
-    Only one framework must see them: the others may be for other work.
+    It is enough if one framework sees them; the other frameworks may be for other work.
     """
     if not kernel.total:
         return not_seen("accelerators", "no NVIDIA, AMD or TPU device in /dev, /proc or on the PCI bus")

@@ -160,8 +160,10 @@ def _culprits(
 
 
 def _late(outside: Sequence[int], waiting: Collection[int], heartbeats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
-    """Return the outside ranks that have not reached the call of the waiting ranks; all of them if calls are not
-    counted.
+    """Return the outside ranks for which the waiting ranks wait.
+
+    These are the ranks with which a waiting rank moves data, or else the ranks that have not reached the call of the
+    waiting ranks. If calls are not counted, all outside ranks are returned.
     """
     partners = {heartbeats[rank].peer for rank in waiting}
     if -1 not in partners and (wanted := tuple(rank for rank in outside if rank in partners)):

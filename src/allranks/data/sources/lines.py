@@ -1,4 +1,4 @@
-"""Cut a file of lines into blocks, and find the lines of a block."""
+"""Divide a file of lines into blocks, and find the lines of a block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEWLINE, _RETURN = 10, 13
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
-    """Complete lines: the bytes from ``begin`` to ``end``, their number of samples, and their XXH3-64."""
+    """A block of complete lines: the bytes from ``begin`` to ``end``, their number of samples, and their XXH3-64."""
 
     begin: int
     end: int
@@ -24,10 +24,11 @@ class LineBlock:
 
 
 def cut(chunks: Iterable[bytes | bytearray], *, size: int, blanks: bool, begin: int = 0) -> Iterator[LineBlock]:
-    """Cut consecutive bytes, of which the first is byte ``begin`` of a file, into blocks of ``size`` bytes or more.
+    """Divide consecutive bytes of a file, whose first is byte ``begin``, into blocks of at least ``size`` bytes.
 
-    A block ends with the first line that reaches ``size``; the last one with the bytes. The sizes of the chunks do not
-    matter. With ``blanks``, empty lines count. A chunk may be changed after the next one was requested.
+    A block ends with the first line that reaches ``size``; the last block ends with the bytes. The sizes of the chunks
+    do not matter. With ``blanks``, empty lines count as samples. A chunk may be changed after the next one was
+    requested.
     """
     started: list[bytes] = []
     held = 0
@@ -59,7 +60,7 @@ def _block(data: bytes | memoryview, begin: int, blanks: bool) -> LineBlock:
 
 
 def count(data: bytes | memoryview, *, blanks: bool) -> int:
-    """Return the number of lines; without ``blanks``, of those that are not empty."""
+    """Return the number of lines in the bytes; without ``blanks``, only of lines that are not empty."""
     newline = np.frombuffer(data, np.uint8) == _NEWLINE
     if not blanks and _may_have_blanks(newline):
         return len(spans(data, blanks=False)[0])
@@ -67,13 +68,16 @@ def count(data: bytes | memoryview, *, blanks: bool) -> int:
 
 
 def _may_have_blanks(newline: NDArray[np.bool_]) -> bool:
-    """Return whether a line is at most one byte long: empty, or a carriage return."""
+    """Return whether some line is at most one byte long: then it is empty, or may be just a carriage return."""
     at_the_ends = len(newline) < 3 or newline[:2].any() or newline[-2]
     return bool(at_the_ends or (newline[1:] & newline[:-1]).any() or (newline[2:] & newline[:-2]).any())
 
 
 def spans(data: bytes | memoryview, *, blanks: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where the lines begin and end, without their line ends (``\\n`` or ``\\r\\n``)."""
+    r"""Return the begins and the ends of the lines, without their newlines (``\n`` or ``\r\n``).
+
+    Without ``blanks``, empty lines are left out.
+    """
     letters = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(letters == _NEWLINE)
     if len(letters) and letters[-1] != _NEWLINE:

@@ -20,8 +20,8 @@ YOUNG_S = 2.0
 class ListedFile:
     """A file in a listing: its name below the root, its bytes, and when it was last changed (seconds since 1970).
 
-    ``modified`` is None where the storage does not know it, and for a file that was changed just now: it may be changed
-    again and keep its time, as the clocks of storages are coarse.
+    ``modified`` is None if the storage does not know it, and for a file that was changed just now. Such a file may be
+    changed again and keep its time, because the clocks of storages are coarse.
     """
 
     name: str
@@ -30,10 +30,10 @@ class ListedFile:
 
 
 def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tuple[ListedFile, ...]:
-    """Return the files of a place, by name, each once.
+    """Return the files that a place means, sorted by name, each once.
 
-    A folder means all files below it whose names end in one of ``suffixes``, without files and folders that begin with
-    a dot or an underscore. Raises DataError where there is none; the message lists what is there instead.
+    A folder means all files below it whose names end in one of ``suffixes``, except files and folders that begin with a
+    dot or an underscore. Raises DataError if there is no file; the message lists what is there instead.
     """
     found: dict[str, ListedFile] = {}
     now = time.time()
@@ -79,7 +79,7 @@ def _match_entries(
 
 
 def _ways(steps: Steps) -> Iterator[Steps]:
-    """Yield the pattern, and the pattern without its leading ``**``, which may match no folder."""
+    """Yield the pattern, and the pattern without each leading ``**``, because ``**`` may match no folder."""
     yield steps
     while steps[0] == "**" and len(steps) > 1:
         steps = steps[1:]
@@ -87,7 +87,7 @@ def _ways(steps: Steps) -> Iterator[Steps]:
 
 
 def _after(entry: Entry, steps: Steps, suffixes: tuple[str, ...]) -> Iterator[Steps]:
-    """Yield the rest of a pattern after this entry: () for a file that matches."""
+    """Yield the rest of a pattern after this entry; () for a file that matches the pattern."""
     head, tail = steps[0], steps[1:]
     is_folder = entry.size is None
     if head == BELOW:

@@ -1,4 +1,4 @@
-"""Read a named Hugging Face data set from its files, by the plan."""
+"""Read the files of a named Hugging Face data set directly."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ def named(
 ) -> NamedSource:
     """Return as a source the files that ``load_dataset(path, split=..., streaming=True, **options)`` would read.
 
-    ``path`` is the name of a data set on the hub, a folder, or ``parquet``, ``json``, ``text``, ``arrow`` with
-    ``data_files``; ``options`` are of ``load_dataset`` (``name``, ``revision``, ``data_files``, ``columns``, ...). One
-    rank resolves the files, their format and features with ``datasets``; all ranks read them, each its part, from
-    disks, object stores, the hub (``hf://``, at one commit) and the web (``https://``).
+    - ``path``: the name of a data set on the hub, a folder, or ``parquet``, ``json``, ``text``, ``arrow`` with
+      ``data_files``.
+    - ``options``: those of ``load_dataset`` (``name``, ``revision``, ``data_files``, ``columns``, ...).
+    - ``block_bytes``: as for ``jsonl``, for json and text. The default is 64 KiB, and 1 MiB if each read is a request.
 
-    A sample is that of ``load_dataset(..., streaming=True)``, in the same order, except that a list of numbers is a
-    NumPy array, images and audio have their stored form, and a line of text that is not UTF-8 is a BadSample. Raises
-    DataError for data that would have to be cast, filtered or decoded in another way. ``block_bytes`` (of json and
-    text: by default 64 KiB, and 1 MiB where each read is a request) as for ``jsonl``.
+    One rank finds the files, their format and features with ``datasets``. All ranks read the files, each rank its part,
+    from disks, object stores, the hub (``hf://``, at one commit) and the web (``https://``).
+
+    The samples are those of ``load_dataset(..., streaming=True)``, in the same order, with three exceptions. A list of
+    numbers is a NumPy array, images and audio have their stored form, and a line of text that is not UTF-8 is a
+    BadSample. Raises DataError for data that would have to be cast, filtered or decoded in another way.
     """
     refused = sorted({"token", "storage_options", "download_config"} & set(options))
     if refused:
@@ -57,7 +59,7 @@ def named(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedSource:
-    """The source of ``named``."""
+    """The source that ``named`` returns."""
 
     path: str
     split: str | None
@@ -71,7 +73,7 @@ class NamedSource:
         return ", ".join([self.path, *(f"{name}={value!r}" for name, value in said.items() if value is not None)])
 
     def index(self, *, progress: Progress = silent) -> Index:
-        """Resolve the files, and index them. The note tells the other ranks how to open them."""
+        """Find the files, and return their index. Its note tells the other ranks how to open the files."""
         found = module("hub").resolve(self.path, self.split, self.options)
         root, names = _below(found.files, self.where)
         block_bytes = self.block_bytes or (_REMOTE_BLOCK_BYTES if "://" in root else BLOCK_BYTES)
@@ -88,7 +90,7 @@ class NamedSource:
         return replace(index, note=json.dumps(note))
 
     def open(self, index: Index) -> FileReader:
-        """Open the files. Raises DataChanged where the index is of another name."""
+        """Open the files. Raises DataChanged if the index is of another data set name."""
         note = json.loads(index.note)
         if note["of"] != self.where:
             raise DataChanged(
@@ -99,7 +101,7 @@ class NamedSource:
 
 
 class NamedFiles(FileSource):
-    """Files by their full names, without patterns."""
+    """A source of files that are given by their full names, without patterns."""
 
     __slots__ = ()
 
@@ -133,7 +135,7 @@ def _storage(root: str) -> Storage:
 
 
 def _below(files: Sequence[str], where: str) -> tuple[str, tuple[str, ...]]:
-    """Return the deepest folder that all files have in common, and their names below it."""
+    """Return the deepest folder that all files have in common, and the names of the files below it."""
     if len(set(files)) < len(files):
         twice = next(one for one in files if files.count(one) > 1)
         raise DataError(f"{where}: {twice} is in it twice.", path=twice, remedy="Mix a data set with itself instead.")
@@ -153,7 +155,7 @@ def _below(files: Sequence[str], where: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _query_files(storage: Any, names: Sequence[str]) -> list[ListedFile]:
-    """Query each file: their storage has no listing."""
+    """Return the size and time of each file, by querying it, because web storages have no listing."""
     entries = each(storage.entry, names, _REQUESTS)
     return [ListedFile(entry.name, entry.size, entry.modified) for entry in entries]
 

@@ -1,4 +1,4 @@
-"""Read Parquet, with pyarrow."""
+"""Read Parquet files with pyarrow."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ def parquet(
     on_corrupt: OnCorrupt = "raise",
     cache: str | None = None,
 ) -> FileSource:
-    """Return parquet files: a sample is a row, a dict of its columns; only ``columns`` are read, if given.
+    """Return parquet files as a source. A sample is a row, a dict of its columns; only ``columns`` are read, if given.
 
-    A block is a row group: it is read, held in memory and shuffled as one, so many small row groups (a few MB) are
-    better than few large ones. Indexing reads the footers only. Text is str, a list of numbers a NumPy array, all else
-    as by pyarrow's ``to_pylist``.
+    A block is a row group: it is read, held in memory and shuffled as one. So many small row groups (a few MB) are
+    better than few large ones. Indexing reads only the footers. Text becomes str, a list of numbers a NumPy array,
+    everything else as pyarrow's ``to_pylist`` converts it.
 
-    A row group that cannot be decoded, or whose page checksums (if it was written with them) are wrong, raises
-    DataError naming the file, the row group and its bytes; with ``on_corrupt="mask"`` each of its rows is a BadSample.
+    A row group may be impossible to decode, or have wrong page checksums (if it was written with checksums). Then
+    DataError names the file, the row group and its bytes. With ``on_corrupt="mask"``, each of its rows is a BadSample
+    instead.
     """
     if on_corrupt not in ("raise", "mask"):
         raise DataError(f"on_corrupt is {on_corrupt!r}; expected 'raise' or 'mask'.")
@@ -50,7 +51,7 @@ def parquet(
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """The format of ``parquet``. With ``types``, a file with others is refused when it is indexed."""
+    """The file format of the source ``parquet``. With ``types``, indexing refuses a file with other types."""
 
     columns: tuple[str, ...] | None
     on_corrupt: OnCorrupt
@@ -72,7 +73,7 @@ class Parquet:
         return False
 
     def scan(self, file: FileBytes) -> Scan:
-        """Return the row groups of a footer; begin and end count them."""
+        """Return the row groups in a file's footer as blocks; begin and end are numbers of row groups."""
         footer, stamp = _footer(file)
         if self.types is not None:
             self.types.check(footer.schema.to_arrow_schema(), file.path, only=self.columns)
@@ -96,7 +97,7 @@ class Parquet:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFile:
-    """An open file. Each block is read through a reader of its own, so threads share only the footer."""
+    """An open Parquet file. Each block is read through its own reader, so threads share only the footer."""
 
     file: FileBytes
     footer: pq.FileMetaData
@@ -133,7 +134,7 @@ class ParquetFile:
         return table
 
     def _seekable(self, known: Sequence[tuple[int, bytes]]) -> SeekableFile:
-        """Return the file as Arrow reads it; the ranges ``known``, as (offset, bytes), are not read again."""
+        """Return a file object for Arrow; the ranges ``known``, as (offset, bytes), are not read again."""
 
         def read_at(begin: int, count: int) -> bytes:
             for offset, data in known:
@@ -154,7 +155,7 @@ class ParquetFile:
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """Rows that cannot be used."""
+    """A block whose rows cannot be used: every row is a BadSample."""
 
     why: str
 
@@ -163,7 +164,9 @@ class BadRows:
 
 
 def _ranges(group: pq.RowGroupMetaData, columns: Collection[str] | None, *, gap: int = _GAP) -> list[tuple[int, int]]:
-    """Return the bytes of a row group's columns, as (begin, end); those with a small gap between them are one range."""
+    """Return the byte ranges of a row group's columns, as (begin, end). Ranges with a small gap between them are
+    joined.
+    """
     chunks = [group.column(number) for number in range(group.num_columns)]
     found: list[tuple[int, int]] = []
     wanted = [one for one in chunks if columns is None or one.path_in_schema.partition(".")[0] in columns]
@@ -182,7 +185,7 @@ def _bytes_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
 
 
 def _footer(file: FileBytes) -> tuple[pq.FileMetaData, str]:
-    """Return a file's footer, and its digest; one or two reads."""
+    """Return a file's footer, and the footer's digest. It takes one or two reads."""
     tail = file.read(max(0, file.nbytes - _TAIL), min(_TAIL, file.nbytes))
     if len(tail) < 12 or not tail.endswith(_MAGIC):
         raise _no_footer(file, "it does not end with PAR1")

@@ -1,4 +1,4 @@
-"""Update an index: join the cached part with that of the files that were indexed now."""
+"""Update an index: join the cached part with the index of newly indexed files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _COLUMNS = ("begin", "end", "skip", "rows", "check")
 
 
 def merge(kind: str, indexes: Iterable[Index]) -> Index:
-    """Return one index of several of the same kind: their files by name, each with its blocks.
+    """Return one index from several indexes of the same kind; its files are sorted by name, each with its blocks.
 
-    Raises DataError where two hold the same file, or one is of another kind.
+    Raises DataError if two indexes contain the same file, or if one is of another kind.
     """
     files: dict[str, tuple[SourceFile, Index, slice]] = {}
     for index in indexes:
@@ -37,7 +37,7 @@ def merge(kind: str, indexes: Iterable[Index]) -> Index:
 
 
 def only(index: Index, names: Iterable[str]) -> Index:
-    """Return the part of an index with these files; files that it does not have are left out."""
+    """Return the part of an index with these files; names that the index does not contain are ignored."""
     wanted = set(names)
     kept = np.array([file.name in wanted for file in index.files], bool)
     blocks = kept[index.file] if len(kept) else np.zeros(0, bool)
@@ -48,7 +48,9 @@ def only(index: Index, names: Iterable[str]) -> Index:
 
 
 def ordered(index: Index, names: Sequence[str]) -> Index:
-    """Return an index with its files, each with its blocks, in the order of ``names``, the names of all of them."""
+    """Return the index with its files in the order of ``names``, which must name all of them; the blocks follow the
+    files.
+    """
     place = {name: at for at, name in enumerate(names)}
     moved = np.array([place[file.name] for file in index.files], np.int32)
     blocks = np.argsort(moved[index.file], kind="stable")
@@ -58,6 +60,6 @@ def ordered(index: Index, names: Sequence[str]) -> Index:
 
 
 def _blocks_by_file(index: Index) -> list[slice]:
-    """Return the blocks of each file; a file's blocks follow each other."""
+    """Return the range of blocks of each file; the blocks of a file must be consecutive."""
     ends = np.cumsum(np.bincount(index.file, minlength=len(index.files))).tolist()
     return [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]

@@ -22,9 +22,9 @@ _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Files below ``root``, a folder or an address of a storage: those that one of ``patterns`` matches.
+    """The files that a user has named: those below ``root`` that one of ``patterns`` matches.
 
-    ``written`` is the user's own text.
+    ``root`` is a folder or an address of a storage. ``written`` is the user's own text.
     """
 
     root: str
@@ -33,9 +33,10 @@ class Place:
 
 
 def place(pattern: Pattern) -> Place:
-    """Return the place of a path, a glob (``**`` too; ``{0..9}`` and ``{a,b}``), a folder, an address, or many of them.
+    """Return the place that a path, a pattern, a folder, an address, or a list of these means.
 
-    The root is the deepest folder that all have in common. Raises DataError where there is none, and for no pattern.
+    A pattern may contain ``**``, ``{0..9}`` and ``{a,b}``. The root is the deepest folder that all of them have in
+    common. Raises DataError if they are in several storages, and for an empty list.
     """
     many = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
     written = [os.fspath(one) for one in many]
@@ -56,7 +57,7 @@ def place(pattern: Pattern) -> Place:
 
 
 def expand(pattern: str) -> Iterator[str]:
-    """Yield the patterns of ``{000..012}`` and ``{a,b}``; the pattern itself where it has none."""
+    """Yield all patterns that a pattern with ``{000..012}`` or ``{a,b}`` means; a pattern without these itself."""
     if found := _RANGE.search(pattern):
         low, high = found.groups()
         inside: Iterator[str] = (str(number).zfill(len(low)) for number in range(int(low), int(high) + 1))
@@ -70,17 +71,17 @@ def expand(pattern: str) -> Iterator[str]:
 
 
 def is_wild(step: str) -> bool:
-    """Return whether a step of a pattern matches more than one name."""
+    """Return whether a step (one part between slashes) of a pattern can match more than one name."""
     return any(sign in step for sign in "*?[") or step == BELOW
 
 
 def matches(name: str, step: str) -> bool:
-    """Return whether a step matches this name. Hidden names are matched only by steps that begin with a dot."""
+    """Return whether a step of a pattern matches this name. Only a step that begins with a dot matches hidden names."""
     return fnmatchcase(name, step) and (not name.startswith(".") or step.startswith("."))
 
 
 def _split(pattern: str) -> tuple[str, Steps, Steps]:
-    """Return the storage, the folders without patterns, and the steps below them."""
+    """Return the storage of a pattern, the leading folders without wildcards, and the steps below these."""
     scheme, separator, path = pattern.partition("://")
     if separator and scheme in CLOUDS:
         store, _, path = path.partition("/")

@@ -19,7 +19,7 @@ _MOST_BLOCKS = 1 << 20
 
 
 class Indexable(Sized, Protocol):
-    """A length, and rows by number."""
+    """An object with a length, and with rows by number."""
 
     def __getitem__(self, row: int, /) -> Any: ...
 
@@ -27,11 +27,12 @@ class Indexable(Sized, Protocol):
 def sequence(
     rows: Indexable, *, on_corrupt: Literal["raise", "mask"] = "raise", compare: bool = True
 ) -> SequenceSource:
-    """Return an object with ``__len__`` and ``__getitem__`` as a source: sample i is ``rows[i]``.
+    """Return an object with ``__len__`` and ``__getitem__`` as a source; sample i is ``rows[i]``.
 
-    Rows are read one by one, from several threads at once, and shuffled one by one up to 2**20 of them, above in runs.
-    An error of a row becomes DataError, or, with ``on_corrupt="mask"``, a BadSample. A few rows are compared over the
-    ranks, unless ``compare`` is false; after a restart, another object of the same type and length counts as the same.
+    Rows are read one by one, from several threads at once. Up to 2**20 rows are shuffled one by one, more in runs. An
+    error of a row is raised as DataError, or, with ``on_corrupt="mask"``, makes the row a BadSample. A few rows are
+    compared over the ranks, unless ``compare`` is false. After a restart, another object of the same type and length
+    counts as the same.
     """
     if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
         raise DataError(
@@ -43,7 +44,7 @@ def sequence(
 
 
 def evenly(kind: str, file: SourceFile, rows: int, each: int) -> Index:
-    """Return an index of runs of ``each`` rows; the last may be shorter."""
+    """Return an index whose blocks are runs of ``each`` rows; the last run may be shorter."""
     begin = np.arange(0, rows, each, dtype=np.int64)
     end = np.minimum(begin + each, rows)
     many = len(begin)
@@ -53,7 +54,7 @@ def evenly(kind: str, file: SourceFile, rows: int, each: int) -> Index:
 
 @dataclass(frozen=True, slots=True)
 class SequenceSource:
-    """The source of ``sequence``."""
+    """The source that ``sequence`` returns."""
 
     rows: Indexable
     mask: bool
@@ -69,7 +70,7 @@ class SequenceSource:
         return SourceFile("rows", nbytes if isinstance(nbytes, int) else 0, f"{_type_of(self.rows)}:{len(self.rows)}")
 
     def sample_digest(self) -> str:
-        """Return a digest of a few rows, which ranks compare; "" if they are not to be compared."""
+        """Return a digest of a few rows, which ranks compare; "" if they must not be compared."""
         return hash_samples(len(self.rows), self.rows.__getitem__) if self.compare else ""
 
     def index(self, *, progress: Progress = silent) -> Index:
@@ -78,7 +79,7 @@ class SequenceSource:
         return evenly("sequence", file, rows, -(-max(rows, 1) // _MOST_BLOCKS))
 
     def open(self, index: Index) -> SequenceReader:
-        """Open the object. Raises DataChanged where it has another type or length than in the index."""
+        """Open the object. Raises DataChanged if its type or length differs from the index."""
         here, there = self._file.stamp, index.files[0].stamp
         if here != there:
             raise DataChanged(
@@ -90,7 +91,7 @@ class SequenceSource:
 
 @dataclass(frozen=True, slots=True)
 class SequenceReader:
-    """Reads nothing before a row is taken; counts no bytes."""
+    """Reads each row only when it is taken, and counts no bytes."""
 
     rows: Indexable
     index: Index
@@ -109,7 +110,7 @@ class SequenceReader:
 
 @dataclass(frozen=True, slots=True)
 class SequenceRows:
-    """A run of rows."""
+    """A run of rows, beginning at row ``begin`` of the object."""
 
     rows: Indexable
     begin: int

@@ -11,14 +11,14 @@ _LONG_NAME, _PAX = b"L", b"x"
 
 
 class NoTar(ValueError):
-    """An error for bytes that are not a tar; ``at`` is the byte."""
+    """The error for bytes that are not a tar file; ``at`` is the position of these bytes."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(f"at byte {at:,}, {why}")
 
 
 class Member(NamedTuple):
-    """A file in a tar: from ``begin`` (its first header) to ``end`` (its padding), with the range of its content."""
+    """A file in a tar: from ``begin`` (its first header) to ``end`` (after its padding); the range of its content."""
 
     name: str
     begin: int
@@ -28,7 +28,7 @@ class Member(NamedTuple):
 
 
 def members(read: Callable[[int, int], bytes], nbytes: int) -> Iterator[Member]:
-    """Yield the files of a tar of ``nbytes`` bytes; ``read`` returns bytes by offset and count.
+    """Yield the files in a tar of ``nbytes`` bytes; ``read(offset, count)`` returns bytes of the tar.
 
     Folders and links are skipped. A tar may end without its two empty headers. Raises NoTar.
     """
@@ -76,7 +76,7 @@ def _name(header: bytes) -> str:
 
 
 def _pax(data: bytes, at: int) -> dict[str, str]:
-    """Return the records ``length key=value``."""
+    """Return the records of a pax header by key; a record has the format ``length key=value``."""
     said = {}
     while data.strip(b"\0"):
         try:

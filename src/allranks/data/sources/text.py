@@ -1,4 +1,4 @@
-"""Read lines of text."""
+"""Read files of text, line by line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _UTF_8 = Decoding(bytes.decode, UnicodeDecodeError, "UTF-8")
 
 
 def text(pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, cache: str | None = None) -> FileSource:
-    """Return files of UTF-8 text, ``.gz`` and ``.zst`` too: a sample is a line, a str without its line end.
+    r"""Return files of UTF-8 text, also ``.gz`` and ``.zst``, as a source. A sample is a line, a str without its
+    newline.
 
-    Empty lines are samples, so that of a single file sample i is line i; a line that is not UTF-8 is a BadSample. Lines
-    end with ``\n`` or ``\r\n``. For complete files as samples, use ``folder``. ``block_bytes`` as for ``jsonl``.
+    Empty lines are samples, so for a single file sample i is line i. A line that is not UTF-8 is a BadSample. Lines end
+    with ``\n`` or ``\r\n``. For complete files as samples, use ``folder``. ``block_bytes`` is as for ``jsonl``.
     """
     return FileSource(
         place(pattern), LineFormat("text", _SUFFIXES, blanks=True, decoding=_UTF_8, block_bytes=block_bytes), cache

@@ -1,4 +1,4 @@
-"""Read lines as ``datasets`` does: JSON by the types of its features, text as a column."""
+"""Read lines as ``datasets`` does: JSON with the types of the features, and text as a column."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TEXT = Decoding(_text, UnicodeDecodeError, "UTF-8")
 
 
 def parsed(data: bytes, schema: pa.Schema) -> pa.Table:
-    """Return objects in JSON as a table with this schema. Raises pa.ArrowException where they do not fit it."""
+    """Parse JSON objects to a table with this schema, and return it. Raises pa.ArrowException if they do not fit."""
     return pj.read_json(
         pa.BufferReader(data),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
@@ -43,9 +43,9 @@ def parsed(data: bytes, schema: pa.Schema) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class TypedJson:
-    """The format of JSON lines by types: every sample has all columns, with their types.
+    """The format of JSON lines with types: every sample has all columns, with their types.
 
-    A missing value is None, 1 of a column of floats is 1.0, and a time is a datetime if the types say so. A value that
+    A missing value is None, 1 in a column of floats is 1.0, and a time is a datetime if the types say so. A value that
     does not fit raises DataError when it is read.
     """
 
@@ -87,7 +87,7 @@ class TypedJson:
 
 @dataclass(frozen=True, slots=True)
 class TypedFile:
-    """An open file of JSON lines."""
+    """An open file of JSON lines with types."""
 
     lines: LineFile
     schema: pa.Schema
@@ -103,14 +103,14 @@ class TypedFile:
         return TableRows(table, f"{lines.path}, block at byte {lines.begin:,}")
 
     def _fault(self, line: bytes) -> str:
-        """Return why a line is not one object of the schema; nothing if it is."""
+        """Return why a line is not exactly one object that fits the schema; "" if it is."""
         try:
             return "" if parsed(line, self.schema).num_rows == 1 else _NOT_ONE
         except pa.ArrowException as error:
             return str(error)
 
     def _misfit(self, lines: LineRows, why: str) -> DataError:
-        """Return the error for a block, by its first line with a fault."""
+        """Return the error for a block; it names the first line with a fault."""
         begins, ends = spans(lines.data, blanks=False)
         each = (lines.data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
         faults = ((number, self._fault(line)) for number, line in enumerate(each, start=1))
@@ -126,7 +126,7 @@ class TypedFile:
 
 @dataclass(frozen=True, slots=True)
 class TypedText:
-    """Lines of text: a sample is ``{"text": line}``; a line that is not UTF-8 is a BadSample."""
+    """The format of text lines. A sample is ``{"text": line}``; a line that is not UTF-8 is a BadSample."""
 
     block_bytes: int
 
@@ -164,7 +164,7 @@ class TypedText:
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """An open file of text."""
+    """An open file of text lines."""
 
     lines: LineFile
 
@@ -181,7 +181,7 @@ class TextFile:
 
 
 def _begin(file: FileBytes) -> bytes:
-    """Return the first bytes of a file. Raises DataError for a compression that its name does not tell."""
+    """Return the first bytes of a file. Raises DataError if it is compressed and its name does not say so."""
     if compressed.codec_of(file.name):
         return b""
     begin = file.read(0, min(8, file.nbytes))

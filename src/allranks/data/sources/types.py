@@ -1,4 +1,4 @@
-"""Name the types of columns in words that are the same for all versions of Arrow."""
+"""Describe the types of columns in words that are the same for all versions of Arrow."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Word = str | dict[str, Any] | list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """The columns and their types; ``text`` is JSON: {column: word}."""
+    """The columns of a data set and their types; ``text`` is JSON: {column: word}."""
 
     text: str
 
     @classmethod
     def of(cls, schema: pa.Schema) -> Types:
-        """Return the types of a schema."""
+        """Return the types of the columns in a schema."""
         return cls(json.dumps({field.name: word(field.type) for field in schema}))
 
     @property
@@ -35,19 +35,19 @@ class Types:
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits."""
+        """A digest of the types, as 16 hexadecimal digits."""
         return show(digest(self.text))[:16]
 
     def hold(self, name: str) -> bool:
-        """Return whether a type of this name is in one of them."""
+        """Return whether one of the types has this name, or contains a type with this name."""
         return _holds(self.by_name, name)
 
     def schema(self) -> pa.Schema:
-        """Return the Arrow schema. Raises ValueError for a type that only files of Arrow have."""
+        """Return the Arrow schema with these types. Raises ValueError for a type that only Arrow files have."""
         return pa.schema({name: _type(one) for name, one in self.by_name.items()})
 
     def check(self, schema: pa.Schema, path: str, *, only: Collection[str] | None = None) -> None:
-        """Raise DataError where a file's schema has other columns (of ``only`` these, if given) or types."""
+        """Raise DataError if a file's schema has other columns or types. With ``only``, check only these columns."""
         found = {field.name: word(field.type) for field in schema if only is None or field.name in only}
         expected = self.by_name
         wrong = [
@@ -66,7 +66,7 @@ class Types:
 
 
 def word(kind: pa.DataType) -> Word:
-    """Return the word for a type, the same for types of the same Python values: ``string`` and ``large_string``."""
+    """Return the word for an Arrow type; types with equal Python values, as string and large_string, have one word."""
     if isinstance(kind, pa.BaseExtensionType):
         return JSON if kind.extension_name == "arrow.json" else word(kind.storage_type)
     if pa.types.is_dictionary(kind):
@@ -88,7 +88,7 @@ def _holds(one: Word | int, name: str) -> bool:
 
 
 def _gives(found: Word, expected: Word) -> bool:
-    """Return whether values of the found type are those of the expected one; nulls are of every type."""
+    """Return whether values of the found type are also values of the expected type; nulls are values of every type."""
     if isinstance(found, dict) and isinstance(expected, dict):
         return found.keys() == expected.keys() and all(_gives(found[name], expected[name]) for name in found)
     if isinstance(found, list) and isinstance(expected, list):

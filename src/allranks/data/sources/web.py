@@ -20,7 +20,7 @@ _COMMIT = re.compile(r"@[0-9a-f]{40}/")  # in an address of the hub: what is the
 
 
 class WebFiles:
-    """A Storage of the files below an address. It cannot list or write.
+    """A Storage of the files below a web address. It can neither list nor write.
 
     The libraries find credentials by themselves: HF_TOKEN, or those of ``hf auth login``. A request that fails is
     repeated three times.
@@ -38,7 +38,7 @@ class WebFiles:
         return self._root
 
     def entry(self, path: str) -> Entry:
-        """Return a file's size, and when it was changed if that is known. Raises NotThere."""
+        """Return a file's size, and the time of its last change if that is known. Raises NotThere."""
         address = self._address(path)
         about = self._retry("look at", path, lambda: self._files.info(address))
         if about.get("size") is None:
@@ -74,7 +74,7 @@ class WebFiles:
             data = data[buffer.nbytes :]
 
     def get(self, path: str) -> bytes:
-        """Raise NotThere: only files that allranks wrote are read completely, and there are none here."""
+        """Raise NotThere. Only files that allranks wrote are read completely, and there are none on the web."""
         raise missing_file(path, self._root)
 
     def list(self, folder: str) -> tuple[Entry, ...]:
@@ -99,7 +99,7 @@ class WebFiles:
         return StorageError(f"cannot {doing} {path!r} in {self._root}: it can only be read.", path=path)
 
     def _retry(self, doing: str, path: str, ask: Callable[[], T]) -> T:
-        """Return the answer to a request, repeated where the network or the server failed."""
+        """Return the answer to a request, and repeat the request if the network or the server fails."""
         for pause_s in (*_PAUSES_S, None):
             try:
                 return ask()
@@ -117,6 +117,6 @@ class WebFiles:
 
 
 def _is_answer(error: Exception) -> bool:
-    """Return whether the error is a server's final answer: a status from 400 on, except those that may pass."""
+    """Return whether the error is a server's final answer: a status of 400 to 499, except 408 and 429 (try again)."""
     status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
     return isinstance(status, int) and 400 <= status < 500 and status not in (408, 429)

@@ -1,4 +1,4 @@
-"""Read WebDataset shards."""
+"""Read WebDataset shards: tar files in which consecutive files with one key are a sample."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ _AHEAD = 1 << 18  # bytes that are read on behind a header, in which the next on
 
 
 def webdataset(pattern: Pattern, *, decode: bool = False, cache: str | None = None) -> FileSource:
-    """Return WebDataset shards (``shard-{000000..000099}.tar``): a sample is a dict from extension to bytes.
+    """Return WebDataset shards (``shard-{000000..000099}.tar``) as a source. A sample is a dict from extension to
+    bytes.
 
-    The key of "a/b.seg.png" is "a/b", its extension "seg.png"; consecutive members with one key are a sample, which has
-    it as "__key__". Members without a dot, folders and links are skipped. With ``decode``, by the last part of the
-    extension: json is parsed, txt and text become str, cls int; where that fails, the sample is a BadSample. A block is
-    about 1 MiB of samples. Indexing reads the headers: it seeks past large members, and reads small ones.
+    The key of "a/b.seg.png" is "a/b", and its extension is "seg.png". Consecutive files with one key are one sample,
+    which has the key as "__key__". Files without a dot in their name, folders and links are skipped. With ``decode``,
+    the last part of the extension decides: json is parsed, txt and text become str, cls becomes int. If that fails, the
+    sample is a BadSample. A block is about 1 MiB of samples. Indexing reads the headers: it seeks past large files, and
+    reads small ones.
     """
     return FileSource(place(pattern), Shards(decode), cache)
 
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """The format of ``webdataset``."""
+    """The file format of the source ``webdataset``."""
 
     decode: bool
 
@@ -57,7 +59,7 @@ class Shards:
         return False
 
     def scan(self, file: FileBytes) -> Scan:
-        """Return runs of samples; begin and end are their bytes."""
+        """Return runs of samples as blocks; begin and end are their bytes."""
         blocks: list[tuple[int, int, int, int]] = []
         begin, end, rows = 0, 0, 0
         told = []
@@ -82,7 +84,7 @@ class Shards:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """An open shard."""
+    """A shard that is open for reading blocks."""
 
     file: FileBytes
     decode: bool
@@ -101,7 +103,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ShardRows:
-    """Samples of a run."""
+    """The samples of one block of a shard."""
 
     data: bytes
     samples: list[list[_Part]]
@@ -123,7 +125,7 @@ class ShardRows:
 
 
 class _Part(NamedTuple):
-    """A file of a sample."""
+    """One file of a sample: the sample's key, the file's extension, and its range in the tar."""
 
     key: str
     extension: str
@@ -155,7 +157,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def _ahead(file: FileBytes) -> Callable[[int, int], bytes]:
-    """Return a function that reads bytes by offset and count, and some ahead, so that near headers are one read."""
+    """Return a function ``read(offset, count)`` that also reads ahead, so that near headers need only one read."""
     at, data, ahead = 0, b"", _AHEAD
 
     def read(offset: int, count: int) -> bytes:

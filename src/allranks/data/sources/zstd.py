@@ -1,4 +1,4 @@
-"""Decompress Zstandard, with python-zstandard."""
+"""Decompress Zstandard with python-zstandard."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _WIDEST = 1 << 31  # what `zstd --long=31` writes
 
 
 def unpacker() -> zstandard.ZstdDecompressionObj:
-    """Return a decompressor of one frame."""
+    """Return a decompressor for one frame."""
     return zstandard.ZstdDecompressor(max_window_size=_WIDEST).decompressobj()

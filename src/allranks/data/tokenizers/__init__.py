@@ -1,3 +1,3 @@
-"""Turn text into tokens, with the user's tokenizer."""
+"""Turn text into tokens with the user's tokenizer."""
 
 from allranks.data.tokenizers.detect import tokenizer as tokenizer

@@ -1,4 +1,4 @@
-"""Define transforms that replace text by tokens."""
+"""Define the transforms that replace text by tokens."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Encode = Callable[[Sequence[str]], Sequence[Tokens]]
 
 @dataclass(frozen=True, slots=True)
 class Tokenize:
-    """A function for ``Map``: in a dict it replaces ``column`` by ``into``, of a str it makes a dict with ``into``.
+    """A function for ``Map`` that replaces text by tokens.
 
-    Takes a list of samples, too, and is ``batched``. Raises DataError where a sample has no text.
+    In a dict it replaces ``column`` by ``into``; for a str it returns a dict with ``into``. It is ``batched``: it
+    accepts a list of samples, too. Raises DataError if a sample has no text.
     """
 
     encode: Encode
@@ -51,13 +52,13 @@ class Tokenize:
 
 
 def utf8(texts: Sequence[str]) -> list[Tokens]:
-    """Return the UTF-8 bytes of texts: 256 tokens, which can encode any text (lone surrogates pass)."""
+    """Return the UTF-8 bytes of each text as tokens: 256 tokens can encode any text, including lone surrogates."""
     return [np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8).astype(np.int32) for text in texts]
 
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """Encodes by a function of one text, which returns ids, or a mapping with ``input_ids`` as transformers do."""
+    """Encodes texts one by one; ``ids_of(text)`` returns ids, or a mapping with ``input_ids`` as transformers does."""
 
     ids_of: Callable[[str], Any]
 

@@ -1,4 +1,4 @@
-"""Find the tokenizer that an argument means; a library is imported only for a file that it reads."""
+"""Find the tokenizer that an argument means. A library is imported only for a file that it reads."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ _KNOWN = (
 def tokenizer(
     which: Any, *, column: str = "text", into: str = "tokens", keep: bool = False, add_special_tokens: bool = True
 ) -> Tokenize:
-    """Return a function for ``map`` that replaces a text by its tokens, an int32 array.
+    """Return a function for ``map`` that replaces a text by its tokens, an int32 array. Nothing is downloaded.
 
-    ``which``: "bytes" (UTF-8), the path of a tokenizer.json or of its folder, a ``tokenizers.Tokenizer`` (or a
-    transformers tokenizer that has one), a tiktoken encoding (special tokens in the text are text to it), or any
-    function from a text to ids. Nothing is downloaded. ``keep`` keeps the text, too. ``add_special_tokens`` is for
-    Hugging Face's: the tokens that the tokenizer adds at both ends; its padding is switched off.
+    ``which`` is one of these:
+
+    - "bytes": the UTF-8 bytes are the tokens.
+    - the path of a tokenizer.json or of its folder.
+    - a ``tokenizers.Tokenizer``, or a transformers tokenizer that has one.
+    - a tiktoken encoding. Special tokens in the text are treated as text.
+    - any function from a text to ids.
+
+    ``keep`` keeps the text, too. ``add_special_tokens`` is for Hugging Face tokenizers: it adds the tokens that the
+    tokenizer puts at both ends. Padding is switched off.
     """
     return Tokenize(_encode(which, add_special_tokens), column, into, keep)
 

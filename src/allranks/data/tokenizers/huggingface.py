@@ -14,7 +14,7 @@ from allranks.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class HuggingFace:
-    """Encodes many texts in one call: on all cores, or on one in worker processes."""
+    """Encodes many texts in one call, on all cores; in worker processes on one core."""
 
     tokenizer: Tokenizer
     add_special_tokens: bool
@@ -25,7 +25,7 @@ class HuggingFace:
 
 
 def read(path: str) -> Tokenizer:
-    """Read a tokenizer.json. Raises DataError for another file."""
+    """Return the tokenizer from a tokenizer.json. Raises DataError for any other file."""
     try:
         return Tokenizer.from_file(path)
     except Exception as error:  # the library raises nothing narrower
@@ -33,7 +33,7 @@ def read(path: str) -> Tokenizer:
 
 
 def unpadded(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a copy without padding, which depends on the texts that come together."""
+    """Return the tokenizer without padding, because padding depends on which texts are encoded together."""
     if tokenizer.padding is None:
         return tokenizer
     own: Tokenizer = Tokenizer.from_str(tokenizer.to_str())

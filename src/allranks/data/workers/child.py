@@ -1,4 +1,4 @@
-"""Run a worker process: apply transforms to the pieces that arrive."""
+"""Run a worker process: apply the transforms to each list of samples ("piece") that it receives."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(descriptor: int) -> None:
-    """Serve the socket ``descriptor``; never returns. The first frame is the chain, each further one a piece.
+    """Serve the socket ``descriptor``; never returns. The first frame is the chain, each further frame a piece.
 
-    A thread reads ahead, so that the next piece is in memory when one is done, and detects the parent's end at once; a
-    function that does not let other threads run is ended by the kernel.
+    A thread reads ahead, so that the next piece is in memory when one is done. The thread also detects the end of the
+    parent at once. If a function does not let other threads run, the kernel ends this process with its parent.
     """
     channel = socket.socket(fileno=descriptor)
     frames: SimpleQueue[wire.Frame] = SimpleQueue()
@@ -45,7 +45,7 @@ def _listen(channel: socket.socket, frames: SimpleQueue[wire.Frame]) -> None:
 
 
 def _loaded(frame: wire.Frame) -> Chain | DataError:
-    """Return the chain, or the error to answer every piece with."""
+    """Return the chain from its frame, or the error with which to answer every piece."""
     try:
         chain: Chain = wire.load(frame)
     except Exception as error:
@@ -67,7 +67,7 @@ def _answer(chain: Chain | DataError, frame: wire.Frame) -> wire.Frame:
 
 
 def _failure(error: Exception) -> wire.Frame:
-    """Return an error in a form that can be sent: with its cause, without, or as text; always with its traceback."""
+    """Return a frame with an error: with its cause, without its cause, or as text; always with its traceback."""
     text = f"In worker process {os.getpid()}:\n{traceback.format_exc()}"
     for carried in ((error, error.__cause__), (error, None)):
         try:

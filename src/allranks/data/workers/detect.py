@@ -1,4 +1,4 @@
-"""Define the interface of workers, and start them."""
+"""Define the interface of workers, and start workers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from allranks.errors import DataError
 
 
 class Workers(Protocol):
-    """Processes that apply a chain to pieces: lists of samples, best of some milliseconds of work each."""
+    """Processes that apply a chain to pieces, which are lists of samples; best of some milliseconds of work each."""
 
     def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:
-        """Return the future of ``chain.apply``'s result at once; it has that error, or WorkerDied.
+        """Return at once a future for the result of ``chain.apply``; it raises that function's error, or WorkerDied.
 
-        Read the results in your own order; keep two pieces a worker in flight, so that none waits for the next.
+        Results may be read in any order. Keep two pieces a worker in flight, so that no worker waits for its next
+        piece.
         """
 
     def close(self) -> None:
-        """End the workers; pending pieces fail. May be called again."""
+        """End the workers. Pending pieces fail. It may be called again."""
 
 
 class Inline:
-    """Workers of this process: a piece is done when it is submitted."""
+    """Workers without a process: ``submit`` applies the chain in this process, and then returns."""
 
     def __init__(self, chain: Transform) -> None:
         self._chain = chain
@@ -45,9 +46,9 @@ class Inline:
 
 
 def start_workers(chain: Transform, count: int) -> Workers:
-    """Start ``count`` processes that apply a chain; with 0, this process does, in ``submit``.
+    """Start ``count`` processes that apply a chain, and return them; with 0, this process applies it in ``submit``.
 
-    Raises DataError where the chain's functions cannot be sent to them, or cloudpickle is not installed.
+    Raises DataError if the chain's functions cannot be sent to the processes, or if cloudpickle is not installed.
     """
     if count < 0:
         raise DataError(f"workers={count}: expected a number of processes, or 0 for this one.")

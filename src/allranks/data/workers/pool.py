@@ -1,8 +1,9 @@
-"""Run a pool of worker processes; one that dies is started again.
+"""Run a pool of worker processes; a process that dies is started again.
 
-A worker is a Python of its own, not a fork (a fork of a process with JAX's threads may hang) and not multiprocessing's
-spawn (that runs the training script again in each worker, unless it is guarded). Its numeric libraries use one thread
-each, as the workers share the cores, and its JAX, if a function imports it, no accelerator.
+A worker is a new Python process. It is not a fork, because a fork of a process with JAX's threads may hang. It is not
+started by multiprocessing's spawn either, which runs an unguarded training script again in each worker. The numeric
+libraries in a worker use one thread each, because the workers share the cores. If a function imports JAX, JAX uses no
+accelerator there.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class _Piece:
         return wire.pack(self.samples, self.ids, self.epoch)
 
     def settle(self, answer: wire.Frame) -> None:
-        """Pass a worker's answer to the future of the piece."""
+        """Set the future of the piece from the worker's answer: to the samples, or to the error."""
         try:
             samples, failure = wire.unpack(answer)
         except Exception as error:
@@ -66,7 +67,9 @@ class _Piece:
         self.future.set_exception(failure)
 
     def blame(self, how: str) -> bool:
-        """Count a worker that died of this piece; after the second death it fails, and the result is True."""
+        """Count that a worker died while it worked on this piece; return whether the piece fails, after the second
+        death.
+        """
         self.deaths += 1
         if self.deaths < _MOST_DEATHS:
             _LOG.warning("a worker process %s; the %d samples that it had are done again", how, len(self.ids))
@@ -88,7 +91,7 @@ class _Piece:
 
 
 class _Queue:
-    """The pieces that no worker has yet; ``takers`` are numbered from 0."""
+    """The pieces that no worker has yet. The threads that take pieces ("takers") are numbered from 0."""
 
     def __init__(self, takers: int) -> None:
         self.closed = False
@@ -104,9 +107,10 @@ class _Queue:
             self._changed.notify()
 
     def take(self, taker: int, *, wait: bool) -> _Piece | None:
-        """Return the next piece; None once closed, or without ``wait``, if idle takers will need them all.
+        """Return the next piece; None if the queue is closed.
 
-        A taker that waits is idle; none is at the start.
+        Without ``wait``, also return None if there are no more pieces than idle takers. A taker that waits is idle. At
+        the start, all takers are.
         """
         with self._changed:
             while True:
@@ -131,7 +135,7 @@ class _Queue:
 
 
 class _Feeder:
-    """Gives pieces to one worker, and reads its answers, in a thread. It knows the queue but not the pool."""
+    """A thread that gives pieces to one worker and reads its answers. It knows the queue but not the pool."""
 
     def __init__(self, number: int, queue: _Queue, chain: wire.Frame) -> None:
         self._number, self._queue, self._chain = number, queue, chain
@@ -147,7 +151,7 @@ class _Feeder:
         return process.pid if process else None
 
     def stop(self) -> None:
-        """End the process, and so the thread; the queue must be closed."""
+        """End the process, and so the thread. The queue must be closed before."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()
@@ -173,7 +177,7 @@ class _Feeder:
             return self._process
 
     def _serve(self, process: Process) -> None:
-        """Work until the queue is closed (returns) or the process has ended (raises EOFError or OSError)."""
+        """Work until the queue is closed (then return), or the process has ended (then raise EOFError or OSError)."""
         process.send(self._chain)
         for piece in self._held:
             process.send(piece.frame())
@@ -200,7 +204,7 @@ class _Feeder:
             return process.bury() if process else ""
 
     def _blame(self, how: str) -> None:
-        """Blame the piece that a process was working on; its other pieces are done by the next process."""
+        """Count the death for the piece that the process was working on. The next process does its other pieces."""
         if not self._held and (piece := self._queue.take(self._number, wait=True)):
             self._held.append(piece)
         if not self._queue.closed and self._held and self._held[0].blame(how):
@@ -208,10 +212,10 @@ class _Feeder:
 
 
 class Pool:
-    """``count`` worker processes that apply a chain."""
+    """A pool of ``count`` worker processes that apply a chain."""
 
     def __init__(self, chain: Transform, count: int) -> None:
-        """Start the processes; they need some 0.2 s, in which pieces can be submitted already.
+        """Start the processes. This takes them about 0.2 s, but pieces can be submitted at once.
 
         Raises DataError if the chain cannot be sent to them.
         """
@@ -228,7 +232,7 @@ class Pool:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that run now."""
+        """The ids of the processes that are running."""
         return [pid for feeder in self._feeders if (pid := feeder.pid) is not None]
 
     def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:
@@ -260,13 +264,13 @@ _ENVIRONMENT = {
 
 
 class Process:
-    """A worker that was started. Start it from a thread that lasts: the kernel ends the worker with the thread."""
+    """A worker process. Start it from a thread that lasts, because the kernel ends the worker with that thread."""
 
     def __init__(self) -> None:
-        """Start the process. Raises OSError where no process can be started.
+        """Start the process. Raises OSError if no process can be started.
 
-        SIGINT and SIGTERM, sent to the whole group, are for the parent: the calling thread must block them, and the
-        worker inherits that.
+        SIGINT and SIGTERM are sent to the whole process group, but only the parent must handle them. So the calling
+        thread must block them, and the worker inherits that.
         """
         ours, theirs = socket.socketpair()
         like_us = f"import sys; sys.path[:], sys.argv[:] = {sys.path!r}, {sys.argv!r}"
@@ -282,19 +286,19 @@ class Process:
         self.pid = self._popen.pid
 
     def send(self, frame: wire.Frame) -> None:
-        """Send the chain, first, or a piece. Raises OSError if the process has ended."""
+        """Send a frame: first the chain, then pieces. Raises OSError if the process has ended."""
         wire.send(self._channel, frame)
 
     def receive(self) -> wire.Frame:
-        """Wait for the answer to the oldest piece. Raises EOFError or OSError if the process has ended."""
+        """Wait for the answer to the oldest piece, and return it. EOFError or OSError if the process has ended."""
         return wire.receive(self._channel)
 
     def kill(self) -> None:
-        """End the process. Any thread may call."""
+        """Kill the process. Any thread may call this."""
         self._popen.kill()
 
     def bury(self) -> str:
-        """End the process, if it has not ended, and return a text that says how it ended."""
+        """Kill the process if it has not ended, wait for its end, and return a text that says how it ended."""
         self._popen.kill()
         code = self._popen.wait()
         self._channel.close()

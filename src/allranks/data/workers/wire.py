@@ -1,7 +1,7 @@
-"""Encode lists of samples as bytes between two processes.
+"""Encode lists of samples as bytes ("frames") that are sent between two processes.
 
-Small dicts are sent by columns: one array of all the tokens in a piece instead of a thousand arrays (measured: 8 times
-cheaper). Large arrays are never copied into the pickle. Functions and classes of ``__main__`` are sent by value.
+Small dicts are sent by columns: one array with all the tokens of a piece instead of a thousand arrays (measured: 8
+times cheaper). Large arrays are never copied into the pickle. Functions and classes of ``__main__`` are sent by value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Frame = Sequence[bytes | memoryview]
 
 @dataclass(frozen=True, slots=True)
 class _Ragged:
-    """Arrays of one dimension and one dtype, joined."""
+    """Arrays of one dimension and one dtype, joined to one array, and the end of each in it."""
 
     values: NDArray[Any]
     ends: list[int]
@@ -41,7 +41,7 @@ class _Ragged:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Samples that are dicts with the same keys, by column; and the others, by position."""
+    """Samples that are dicts with the same keys, by column; and all other samples, by their position."""
 
     keys: tuple[Any, ...]
     columns: list[_Ragged | list[Any]]
@@ -75,18 +75,18 @@ def _column(values: list[Any]) -> _Ragged | list[Any]:
 
 
 def pack(samples: list[Any], *rest: Any) -> Frame:
-    """Return samples and other values as a frame. Raises what pickling raises."""
+    """Return a frame with the samples and other values. Raises what pickling raises."""
     return dump((_Columns.of(samples), *rest))
 
 
 def unpack(frame: Frame) -> tuple[Any, ...]:
-    """Return the arguments of ``pack``."""
+    """Return the arguments of ``pack`` from its frame."""
     columns, *rest = load(frame)
     return columns.samples(), *rest
 
 
 def dump(value: Any) -> Frame:
-    """Return any value as a frame."""
+    """Return a frame with any value. Raises what pickling raises."""
     buffers: list[memoryview] = []
 
     def aside(buffer: pickle.PickleBuffer) -> bool:
@@ -99,12 +99,12 @@ def dump(value: Any) -> Frame:
 
 
 def load(frame: Frame) -> Any:
-    """Return the value of a frame."""
+    """Return the value in a frame."""
     return pickle.loads(frame[0], buffers=frame[1:])
 
 
 def send(channel: socket.socket, frame: Frame) -> None:
-    """Send a frame. Raises OSError where the other end is closed."""
+    """Send a frame. Raises OSError if the other end is closed."""
     sizes = b"".join(_LENGTH.pack(len(part)) for part in frame)
     channel.sendall(_HEAD.pack(sum(map(len, frame)), len(frame)) + sizes)
     for part in frame:
@@ -112,7 +112,7 @@ def send(channel: socket.socket, frame: Frame) -> None:
 
 
 def receive(channel: socket.socket) -> Frame:
-    """Wait for a frame; its large arrays can be written to. Raises EOFError or OSError if the other end is closed."""
+    """Wait for a frame, and return it; its large arrays are writable. EOFError or OSError if the end is closed."""
     total, count = _HEAD.unpack(_exactly(channel, _HEAD.size))
     sizes = [size for (size,) in _LENGTH.iter_unpack(_exactly(channel, count * _LENGTH.size))]
     body, frame, begin = _exactly(channel, total), [], 0

@@ -2,9 +2,9 @@
 
 Only the first run of a compiled program passes through Python, where allranks can see the whole program
 (world/guards/jax.py). C++ makes the later runs. That is why a function is wrapped. ``LockstepFunction`` knows how the
-C++ code selects a program: by shapes and dtypes of arguments, values of static arguments, and JAX's settings. It
-predicts the program and takes it for the call. It has its own C++ cache, so an unexpected program still passes through
-Python, and is compared within the call.
+C++ code selects a program: by the signatures of arguments, the values of static arguments, and JAX's settings. So it
+predicts which program will run, and compares the call of that program. It has its own C++ cache, so an unexpected
+program still passes through Python, and is compared within the call.
 
 In a JAX version whose internals are unknown, no program can be seen. Then a wrapped function is lowered through the
 public API for arguments of a new signature, and compared before compilation.
