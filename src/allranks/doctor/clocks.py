@@ -26,7 +26,7 @@ def offset(samples: Sequence[tuple[float, float, float]]) -> tuple[float, float]
 
 
 def row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | None:
-    """Return the row of the report about the clocks; None if there is only one host.
+    """Return the report row about the clocks; None if there is only one host.
 
     ``found`` maps each other host to a pair: how many seconds the clock of host ``main`` is ahead, and the uncertainty.
     It is None if no answer arrived in time.

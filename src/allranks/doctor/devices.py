@@ -62,7 +62,7 @@ class Framework:
 
 
 def framework(found: Framework) -> Row:
-    """Return a row of the report that says whether a framework can be imported and finds devices."""
+    """Return a report row that says whether a framework can be imported and finds devices."""
     if found.state == "absent":
         return not_seen(found.name, f"{found.name} is not installed")
     if found.state == "late":
@@ -88,7 +88,7 @@ def framework(found: Framework) -> Row:
 
 
 def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[str, str]) -> Row:
-    """Return a row of the report that says whether a framework sees the kernel's devices.
+    """Return a report row that says whether a framework sees the kernel's devices.
 
     It is enough if one framework sees them; the other frameworks may be for other work.
     """
@@ -110,7 +110,7 @@ def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[st
 
 
 def shares(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[str, int]) -> Row:
-    """Return a row of the report that says whether each rank of a host has devices of its own.
+    """Return a report row that says whether each rank of a host has devices of its own.
 
     ``accelerators`` is how many devices the ranks see together. ``virtual`` maps each framework to the number of CPU
     devices of a process that has no accelerators.
@@ -155,9 +155,7 @@ def rows(
     visible: Sequence[str],
     launched: bool,
 ) -> Iterator[Row]:
-    """Yield all rows of the report about the devices of a host; ``visible`` has an entry for each rank (see
-    ``together``).
-    """
+    """Yield all report rows about the devices of a host; ``visible`` has an entry for each rank (see ``together``)."""
     yield from map(framework, frameworks)
     yield devices(kernel, frameworks, environ)
     answered = [one for one in frameworks if one.state == "answered"]

@@ -72,7 +72,7 @@ class Place:
 
 
 def rows(found: Place) -> Iterator[Row]:
-    """Yield one host's rows of the report about a folder: what it is, what it supports, and how fast it is."""
+    """Yield one host's report rows about a folder: what it is, what it supports, and how fast it is."""
     topic = f"files {found.label}"
     source = f" ({found.source})" if found.source not in ("", found.kind) else ""
     where = f"{found.where}, {found.kind}{source}" if found.kind else found.where
@@ -147,7 +147,7 @@ def _speed(topic: str, found: Place) -> Row:
 
 
 def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
-    """Return a row that says whether all hosts have the same folder; None if there is only one host.
+    """Return a report row that says whether all hosts have the same folder; None if there is only one host.
 
     ``sights`` maps the hosts other than ``main`` to what they found.
     """

@@ -190,7 +190,7 @@ def launchers_here() -> list[str]:
 
 
 def environment(frameworks: Sequence[Framework]) -> Iterator[Row]:
-    """Yield rows that say whether something reads each variable, and whether XLA knows each flag."""
+    """Yield report rows that say whether something reads each variable, and whether XLA knows each flag."""
     if late := [one.name for one in frameworks if one.state == "late"]:
         yield not_determined("variables", f"the files of {', '.join(late)} were not read: they may hang, too")
         return

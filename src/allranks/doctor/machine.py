@@ -76,7 +76,7 @@ class Limits:
 
 
 def cores(found: Cores, ranks: int) -> Row:
-    """Return a row that says whether the ranks of this host have as many cores as libraries count."""
+    """Return a report row that says whether the ranks of this host have as many cores as libraries count."""
     usable = min(found.allowed, found.quota or math.inf)
     told = [f"{found.counted} in the machine, {found.allowed} allowed"]
     if found.quota is not None:
@@ -135,7 +135,7 @@ def shared_memory(found: Shared) -> Row:
 
 
 def limits(found: Limits) -> Iterator[Row]:
-    """Yield the rows of the report about open files, processes and core dumps."""
+    """Yield the report rows about open files, processes and core dumps."""
     soft, hard = found.files
     told = f"{found.open} open of {_number(soft)} (ulimit -n); up to {_number(hard)} may be asked for"
     if soft < _FEW_FILES:
@@ -159,7 +159,7 @@ def limits(found: Limits) -> Iterator[Row]:
 
 
 def locked_memory(found: Limits, fabric: Sequence[str]) -> Row | None:
-    """Return a row that says whether memory can be locked for RDMA; None without InfiniBand."""
+    """Return a report row that says whether memory can be locked for RDMA; None without InfiniBand."""
     if not fabric:
         return None
     told = f"{_number(found.locked)} bytes (ulimit -l), for {', '.join(fabric)}"
@@ -170,7 +170,7 @@ def locked_memory(found: Limits, fabric: Sequence[str]) -> Row | None:
 
 
 def huge_pages(setting: str, tpus: int) -> Row | None:
-    """Return a row that says whether transparent huge pages are set as TPUs need them; None without a TPU.
+    """Return a report row that says whether transparent huge pages are set as TPUs need them; None without a TPU.
 
     Source: jax/_src/cloud_tpu_init.py, which warns of this.
     """

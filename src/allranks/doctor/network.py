@@ -81,7 +81,7 @@ def interfaces(found: Sequence[Interface], environ: Mapping[str, str], hosts: in
 
 
 def _named(variable: str, value: str, names: Sequence[str]) -> Row:
-    """Return a row that says whether the interfaces in a variable exist.
+    """Return a report row that says whether the interfaces in a variable exist.
 
     For NCCL, the variable holds prefixes of names; ``=`` before them asks for exact names, and ``^`` excludes them.
     """
@@ -102,11 +102,11 @@ def _more(number: int) -> list[str]:
 
 
 def hostname_row(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: bool) -> Row:
-    """Return a row that says whether the host's name resolves to one of its addresses, which gloo and torch's
-    rendezvous need.
+    """Return a report row that says whether the host's name resolves to one of its addresses.
 
-    ``mine`` are the host's addresses. ``overruled``: GLOO_SOCKET_IFNAME says instead which interface to use. A common
-    fault: /etc/hosts maps the host's name to the loopback, so other hosts connect to 127.0.1.1.
+    Gloo and torch's rendezvous need that. ``mine`` are the host's addresses. ``overruled``: GLOO_SOCKET_IFNAME says
+    instead which interface to use. A common fault: /etc/hosts maps the host's name to the loopback, so other hosts
+    connect to 127.0.1.1.
     """
     topic, name = "host name", found.name
     remedy = (
@@ -133,10 +133,9 @@ def hostname_row(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: b
 
 
 def proxies(environ: Mapping[str, str]) -> Row:
-    """Return a row that says whether a proxy is set that gRPC, and so JAX's coordination service, would use between
-    ranks.
+    """Return a report row that says whether a proxy is set that gRPC would use between the ranks.
 
-    Source: jax/_src/distributed.py, which warns that initialize() may hang.
+    JAX's coordination service uses gRPC. Source: jax/_src/distributed.py, which warns that initialize() may hang.
     """
     found = [name for name in environ if name.lower() in _PROXIES and environ[name]]
     if not found:
@@ -148,7 +147,7 @@ def proxies(environ: Mapping[str, str]) -> Row:
 
 
 def fabric(ports: Mapping[str, str]) -> Row:
-    """Return the row of the report about InfiniBand adapters; ``ports`` maps their names to their states."""
+    """Return the report row about InfiniBand adapters; ``ports`` maps their names to their states."""
     if not ports:
         return not_seen("InfiniBand", "no adapter in /sys/class/infiniband")
     active = [name for name, state in ports.items() if state == "ACTIVE"]
@@ -171,7 +170,7 @@ def peers(at: int, size: int, most: int = 16) -> tuple[int, ...]:
 
 
 def reach(found: Sequence[Reached], hosts: int) -> Row | None:
-    """Return the row that says which hosts reach which by TCP; None if there is only one host.
+    """Return the report row that says which hosts reach which by TCP; None if there is only one host.
 
     A host counts as reached if one of its addresses is.
     """
@@ -203,7 +202,7 @@ def reach(found: Sequence[Reached], hosts: int) -> Row | None:
 
 
 def store(found: Mapping[str, float], what: str) -> Row:
-    """Return the row that says how long the ranks' store takes to write and read a value.
+    """Return the report row that says how long the ranks' store takes to write and read a value.
 
     ``found`` maps hosts to seconds; ``what`` names the store.
     """

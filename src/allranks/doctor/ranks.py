@@ -16,7 +16,7 @@ LAUNCHERS = ("srun", "torchrun", "mpirun")
 
 
 def single_process_row(evidence: str, at_hand: Sequence[str]) -> Row:
-    """Return the row of a process that is a world of one; ``at_hand`` are the installed launchers."""
+    """Return the report row of a process that is a world of one; ``at_hand`` are the installed launchers."""
     if evidence:
         return ok("launcher", evidence)
     here = f"; here are {', '.join(at_hand)}" if at_hand else ""
@@ -24,19 +24,19 @@ def single_process_row(evidence: str, at_hand: Sequence[str]) -> Row:
 
 
 def contradiction_row(raised: AllranksError) -> Row:
-    """Return the row of a process in whose environment launchers contradict each other."""
+    """Return the report row of a process in whose environment launchers contradict each other."""
     return error("launcher", _without_remedy(raised), _ALONE, remedy=raised.remedy or "Start it with one launcher.")
 
 
 def unjoined_row(raised: AllranksError) -> Row:
-    """Return the row of a rank that could not join the other ranks."""
+    """Return the report row of a rank that could not join the other ranks."""
     return error(
         "launcher", _without_remedy(raised), _ALONE, remedy=raised.remedy or "Check the output of the other ranks."
     )
 
 
 def joined_row(evidence: str, backend: str, address: str | None) -> Row:
-    """Return the row of ranks that have joined each other."""
+    """Return the report row of ranks that have joined each other."""
     where = f" at {address}" if address else ""
     return ok("launcher", f"{evidence}; all ranks have joined through {backend}{where}")
 
@@ -46,8 +46,9 @@ def _without_remedy(raised: AllranksError) -> str:
 
 
 def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]) -> Iterator[Row]:
-    """Yield the row of the report about the hosts; ``names`` and ``boots`` (kernel identity) have an entry for each
-    rank.
+    """Yield the report row about the hosts.
+
+    ``names`` are the host names, and ``boots`` the identities of the running kernels, both in rank order.
     """
     ranks = by_claim(enumerate(names))
     counts = Counter(map(len, ranks.values()))
@@ -81,7 +82,7 @@ def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]
 
 
 def jobs(found: Mapping[str, str]) -> Row:
-    """Return the row about this user's running jobs that can be queried; ``found`` maps names to descriptions."""
+    """Return the report row about this user's jobs that can be queried; ``found`` maps names to descriptions."""
     if not found:
         return not_seen("running jobs", "none of this user that called allranks.init()")
     told = [f"{name}: {_short(what)}" for name, what in list(found.items())[:_MOST]]

@@ -29,7 +29,7 @@ def versions(found: Mapping[str, str]) -> Row:
 
 
 def packages(counts: Mapping[str, int] | None, unmet: Sequence[Unmet]) -> Row:
-    """Return a row that says whether the installed packages meet the frameworks' requirements.
+    """Return a report row that says whether the installed packages meet the frameworks' requirements.
 
     ``counts`` is how many requirements each package has; None if requirements cannot be read.
     """
@@ -48,7 +48,7 @@ def packages(counts: Mapping[str, int] | None, unmet: Sequence[Unmet]) -> Row:
 
 
 def alike(by_host: Mapping[str, Mapping[str, str]], topic: str, *, remedy: str, wrong: bool) -> Row | None:
-    """Return a row that says whether all hosts have equal values; None if there is only one host.
+    """Return a report row that says whether all hosts have equal values; None if there is only one host.
 
     ``by_host`` maps each host to its values by name. ``wrong``: a difference is an error, otherwise a warning.
     """

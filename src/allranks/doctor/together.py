@@ -141,8 +141,8 @@ class _Visit:
         return sight if locks else replace(sight, lock=None)
 
     def judge(self, reports: Sequence[Mapping[str, Any]]) -> list[Row]:
-        """Return the rows of the report about all hosts; only the main host calls this. ``reports`` are in the order of
-        the hosts.
+        """Return the report rows about all hosts. Only the main host calls this; ``reports`` are in the order of the
+        hosts.
         """
         rows = list(
             _of_all([(name, [Row.from_json(r) for r in one["examined"]["rows"]]) for name, one in self._by(reports)])
