@@ -31,9 +31,7 @@ class LoaderSettings:
 
 
 def plan_row(size: int, ranks: int, devices: int, accumulation: int) -> tuple[Row, BatchPlan | None]:
-    """Return a row that says whether a global batch of ``size`` rows divides evenly, and the plan (None if it does
-    not).
-    """
+    """Return a report row that says whether a global batch of ``size`` rows divides evenly; and the plan, or None."""
     try:
         plan = BatchPlan(size, ranks, devices, accumulation)
     except BatchMismatch as raised:
@@ -46,7 +44,7 @@ def _refused(topic: str, raised: BatchMismatch) -> Row:
 
 
 def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int, accumulation: int) -> Row:
-    """Return a row that says whether the leading dimensions of this rank's arrays fit the plan, or its devices.
+    """Return a report row that says whether the leading dimensions of this rank's arrays fit the plan, or its devices.
 
     ``shapes`` are the shapes by path. Without a plan, they must fit the devices and the accumulation.
     """
@@ -73,7 +71,7 @@ def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int
 
 
 def global_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
-    """Return a row that says whether a batch of global arrays has as many rows as the plan."""
+    """Return a report row that says whether a batch of global arrays has as many rows as the plan."""
     rows = {shape[0] for shape in shapes.values() if shape}
     text = ", ".join(map(str, sorted(rows)))
     remedy = "Every rank brings its own rows: allranks.global_batch(mesh, rows, global_rows=...)."
@@ -101,7 +99,7 @@ def _advice(rows: int, plan: BatchPlan) -> str:
 
 
 def loader(settings: LoaderSettings, plan: BatchPlan | None, *, rank: int, ranks: int, jax: bool) -> Iterator[Row]:
-    """Yield the rows of the report about this rank's DataLoader; ``jax``: JAX runs in this process."""
+    """Yield the report rows about this rank's DataLoader; ``jax``: JAX runs in this process."""
     if plan is not None and settings.batch_size is not None:
         yield _batch_size(settings.batch_size, plan)
     yield _shares(settings, rank, ranks)

@@ -65,7 +65,7 @@ def leaders(groups: Groups) -> list[int]:
 
 
 def difference(fact: NamedValue, groups: Groups, values: Mapping[int, Any]) -> Row:
-    """Return the row about a value that differs; ``values`` maps the groups' leaders to their values."""
+    """Return the report row about a value that differs; ``values`` maps the groups' leaders to their values."""
     flat = {rank: dict(_flat(values.get(rank))) for rank in leaders(groups)}
     places = sorted({place for places in flat.values() for place in places})
     absent = object()
@@ -104,7 +104,10 @@ def _short(text: str) -> str:
 
 
 def distinct(check: str, reports: Sequence[Sequence[str]]) -> Row:
-    """Return the row about values that must differ between all ranks and devices; ``reports`` are digests by rank."""
+    """Return the report row about values that must differ between all ranks and devices.
+
+    ``reports`` are the digests of each rank's values, in rank order.
+    """
     first: dict[str, tuple[int, int]] = {}
     clashes: list[tuple[tuple[int, int], tuple[int, int]]] = []
     for rank, digests in enumerate(reports):
@@ -132,7 +135,7 @@ def distinct(check: str, reports: Sequence[Sequence[str]]) -> Row:
 
 
 def merge_rows(rows: Iterable[tuple[int, Row]], fine: Mapping[str, int]) -> list[Row]:
-    """Return the rows of all ranks, equal rows once, each with its ranks (no ranks if all ranks report it).
+    """Return the report rows of all ranks, equal rows once, each with its ranks (no ranks if all ranks report it).
 
     ``fine`` counts, by topic, the ranks that found it ok and sent no row. Topics are in the order of their first row.
     """

@@ -32,7 +32,7 @@ def devices() -> tuple[int, str]:
 
 
 def thread_pool_row() -> Row | None:
-    """Return a row that says whether un-awaited steps can deadlock; None unless there are several virtual CPUs."""
+    """Return a report row that says whether un-awaited steps can deadlock; None without several virtual CPUs."""
     count, kind = devices()
     if kind != "cpu" or count == 1:
         return None

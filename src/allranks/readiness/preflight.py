@@ -124,7 +124,7 @@ def _decide(reports: Sequence[Value], named_values: Sequence[NamedValue]) -> Val
 def _differences(
     world: World, differ: Mapping[str, list[list[int]]], named_values: Mapping[str, NamedValue]
 ) -> list[Row]:
-    """Return the rows about values that differ. One rank of each group of equal ranks sends its values."""
+    """Return the report rows about values that differ. One rank of each group of equal ranks sends its values."""
     mine = {
         check: named_values[check].value
         for check, groups in differ.items()
@@ -145,7 +145,7 @@ def _differences(
 
 
 def _check_rank(world: World, request: _Request) -> tuple[list[Row], list[NamedValue]]:
-    """Return this rank's rows, and the values to compare over ranks."""
+    """Return this rank's report rows, and the values to compare over ranks."""
     jax = framework("jax") if world.backend != "torch" else None
     count, kind = jax.devices() if jax is not None else (1, "")
     rows = list(_data(world, request, devices=count, jax=jax is not None))
@@ -238,7 +238,7 @@ def _loader_settings(loader: Any) -> batches.LoaderSettings:
 
 
 def _flags(in_use: bool) -> Row:
-    """Return a row that says whether XLA knows the flags in XLA_FLAGS.
+    """Return a report row that says whether XLA knows the flags in XLA_FLAGS.
 
     If XLA has read its flags (``in_use``), the row also says whether it has read these.
     """
@@ -260,7 +260,10 @@ def _flags(in_use: bool) -> Row:
 
 
 def _waits() -> Iterator[Row]:
-    """Yield the row that says how long ranks wait for each other in a collective, and whether that was requested."""
+    """Yield the report row about how long ranks wait for each other in a collective.
+
+    It is a warning if that time is not the time that was requested of the launcher.
+    """
     requested = os.environ.get("ALLRANKS_RENDEZVOUS_TIMEOUT")
     flags = dict(_WAITS.findall(os.environ.get("XLA_FLAGS", "")))
     text = [", ".join(f"{name.removeprefix('xla_')} {value}" for name, value in flags.items()) or _DEFAULT_WAITS]

@@ -34,7 +34,7 @@ _LOCAL = frozenset(
 
 
 def unread_row(environ: Mapping[str, str], read: Callable[[str], bool]) -> Row:
-    """Return a row with the variables that nothing reads.
+    """Return a report row with the variables that nothing reads.
 
     ``read(name)`` says whether installed code contains the name; it is called for unknown names. Only names with the
     prefixes of JAX, XLA, torch, NCCL and Gloo are checked.
