@@ -40,7 +40,7 @@ NO_CALLS = Calls()
 
 
 def odd_one(one: Calls, other: Calls) -> int | None:
-    """Return the index, 0 or 1, of the call sequence that departed from the usual one; None if that is unknown.
+    """Compare the calls of two ranks; return which one departed from the usual sequence, 0 or 1; None if unknown.
 
     >>> odd_one(Calls(6, ("a", "b") * 2 + ("c", "a")), Calls(5, ("a", "b") * 2 + ("a",))) 0
     """

@@ -1,4 +1,4 @@
-"""Query the frameworks that this process has imported, and import none."""
+"""Read the state of the frameworks that this process has imported, without importing any."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ class Seen:
     - ``process`` is the kernel's letter for the state of its process (proc(5); ``X`` for no process), if a rank of its
       machine could read the letter.
     - ``calls`` are its last collectives.
-    - ``branch`` is the condition on the rank under which its code runs.
-    - ``is_written``: C code wrote a moment ago where the rank is.
+    - ``branch`` is the condition on the rank under which its code runs; "" for none.
+    - ``is_written``: C code has just written the rank's stack, so ``heartbeat`` says where the rank is now.
     """
 
     rank: int
@@ -72,9 +72,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The verdicts in rank order, and the ``culprits``: the ranks for which the ``waiting`` ranks wait; perhaps none.
+    """The verdicts in rank order, and the ranks that caused the hang (``culprits``; perhaps none).
 
-    ``at_work``: every culprit does something, so that the wait of the other ranks may end.
+    The ``waiting`` ranks wait for the culprits. ``at_work``: every culprit still does something, so that the wait may
+    end.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -140,7 +141,7 @@ def _culprits(
     limit: float,
     seen: Sequence[Seen],
 ) -> tuple[tuple[int, ...], Verdict | None]:
-    """Return the culprits, and a verdict on them if it differs from the verdicts of ``_judge_one``; else None."""
+    """Return the ranks that caused the hang, and a verdict on them if ``_judge_one`` gives another one; else None."""
     if sum(verdict in _LEFT for verdict in verdicts) > len(heartbeats) == len(waiting) > 0:
         return tuple(waiting), "ahead"
     for kinds in (_FAILED, _MUTE, _LEFT if waiting else frozenset[Verdict]()):
@@ -160,10 +161,10 @@ def _culprits(
 
 
 def _late(outside: Sequence[int], waiting: Collection[int], heartbeats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
-    """Return the outside ranks for which the waiting ranks wait.
+    """Return those of the ranks outside collectives for which the waiting ranks wait.
 
     These are the ranks with which a waiting rank moves data, or else the ranks that have not reached the call of the
-    waiting ranks. If calls are not counted, all outside ranks are returned.
+    waiting ranks. If calls are not counted, all ranks of ``outside`` are returned.
     """
     partners = {heartbeats[rank].peer for rank in waiting}
     if -1 not in partners and (wanted := tuple(rank for rank in outside if rank in partners)):
@@ -174,8 +175,9 @@ def _late(outside: Sequence[int], waiting: Collection[int], heartbeats: Mapping[
 
 
 def _apart(heartbeats: Mapping[int, Heartbeat], seen: Sequence[Seen]) -> tuple[tuple[int, ...], Verdict]:
-    """Return the culprits if all ranks wait: those that wait for something else than the others; and the verdict on
-    them.
+    """Return, if all ranks wait, the ranks that caused the hang, and the verdict on them.
+
+    These ranks wait for something else than the other ranks.
     """
     if ring := _ring(heartbeats):
         return ring, "elsewhere"
@@ -210,13 +212,13 @@ def _apart(heartbeats: Mapping[int, Heartbeat], seen: Sequence[Seen]) -> tuple[t
 
 
 def _is_matched(rank: int, heartbeats: Mapping[int, Heartbeat]) -> bool:
-    """Return whether a rank and its peer fit: the one sends to the other, and the other receives from the first."""
+    """Return whether a rank and its peer fit together: one sends to the other, and the other receives."""
     mine, theirs = heartbeats[rank], heartbeats[heartbeats[rank].peer]
     return theirs.peer == rank and theirs.is_receiving is not mine.is_receiving
 
 
 def _ring(heartbeats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
-    """Return the ranks of a ring: each receives from the next, or each sends to the next, and the last to the first."""
+    """Return the ranks of a ring: each receives from the next, or each sends to the next; () if there is no ring."""
     for first in heartbeats:
         path, rank = [first], heartbeats[first].peer
         while rank in heartbeats and rank not in path and heartbeats[rank].peer >= 0:

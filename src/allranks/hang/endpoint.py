@@ -71,9 +71,7 @@ def known() -> list[Address]:
 
 
 def request(address: Address, question: Mapping[str, Any], *, timeout: float) -> dict[str, Any] | None:
-    """Send a question to a rank and return its answer; None if it has ended, or does not answer within ``timeout``
-    seconds.
-    """
+    """Send a question to a rank, and return its answer; None without an answer within ``timeout`` seconds."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.settimeout(timeout)
         try:

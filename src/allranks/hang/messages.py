@@ -87,14 +87,14 @@ def report(case: Case, hosts: Sequence[str], limits: Limits) -> str:
 
 
 def first_waiting(case: Case) -> Heartbeat | None:
-    """Return the heartbeat of a rank that waits for others, or else of a culprit that waits; None if no rank waits."""
+    """Return the heartbeat of a waiting rank, if possible not of a rank that caused the hang; None if none waits."""
     waits = [seen.heartbeat for seen in case.seen if seen.heartbeat is not None and seen.heartbeat.waits]
     others = [heartbeat for heartbeat in waits if heartbeat.rank in case.diagnosis.waiting]
     return next(iter(others or waits), None)
 
 
 def table_and_stacks(case: Case) -> list[str]:
-    """Return the lines of a table of the ranks' states, with equal ranks in one row, and of the stacks."""
+    """Return the lines of a table of the ranks' states (equal ranks in one row), and then the lines of the stacks."""
     rows = table(("ranks", "verdict", "in", "at", "for", "step"), _groups(case), indent="  ")
     return ["", *rows.splitlines(), "", *stack_lines(case)]
 
@@ -153,7 +153,7 @@ def _groups(case: Case) -> Iterator[tuple[object, ...]]:
 def stack_lines(case: Case, *, every_thread: bool = False) -> Iterator[str]:
     """Yield the lines of the stacks: of the training threads, equal stacks once, and then of other threads.
 
-    With ``every_thread`` the other threads are those of all ranks, otherwise only those of the culprits.
+    With ``every_thread`` the other threads are those of all ranks, otherwise those of the ranks that caused the hang.
     """
     groups = alike({rank: snapshot.stack for rank, snapshot in case.snapshots.items()})
     most = len(groups) if every_thread else MOST
@@ -169,7 +169,7 @@ def stack_lines(case: Case, *, every_thread: bool = False) -> Iterator[str]:
 
 
 def _differ(case: Case, ranks: Sequence[int]) -> str:
-    """Return the headline for the case that every rank waits, but in different calls."""
+    """Return the headline for the case that every rank waits, but the ranks wait in different calls."""
     heartbeats = [heartbeat for rank in ranks if (heartbeat := case.seen[rank].heartbeat)]
     still = _since(max(heartbeat.still for heartbeat in heartbeats))
     if all(heartbeat.peer >= 0 for heartbeat in heartbeats):

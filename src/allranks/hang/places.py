@@ -35,14 +35,14 @@ EXIT = "exit"  # the phase of a process whose main thread has ended
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The state of one rank. ``text`` is its stack. Times in ``heartbeat`` are NaN if they are unknown."""
+    """The state of one rank; ``text`` is its stack. The times in ``heartbeat`` are NaN if they are unknown."""
 
     heartbeat: Heartbeat
     text: str
 
 
 def show(request: LocateRanks, pids: Mapping[int, int], *, size: int) -> RankLocations:
-    """Return where the ranks are. ``pids`` maps the living ranks to their process ids."""
+    """Locate the ranks as the launcher's ``request`` demands; ``pids`` maps the living ranks to their process ids."""
     if not pids:
         return RankLocations(())
     host = socket.gethostname()
