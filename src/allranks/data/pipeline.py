@@ -46,7 +46,7 @@ def transform_samples(samples: Iterable[Samples], submit: Submit, *, epoch: int,
 def submitted(
     submit: Submit, samples: list[Any], ids: NDArray[np.int64], epoch: int, *, workers: int
 ) -> list[Future[list[Any]]]:
-    """Submit a part of the samples to every worker; return the results as futures, in order."""
+    """Divide samples among the workers, and return the futures of their results, in order."""
     part = max(-(-len(samples) // max(workers, 1)), 1)
     return [submit(samples[at : at + part], ids[at : at + part], epoch) for at in range(0, len(samples), part)]
 

@@ -134,7 +134,7 @@ def _fill(reader: Reader, requests: Sequence[tuple[int, Future[Rows]]]) -> None:
 
 
 class MixStream:
-    """One stream of a mixture, with the methods of ``Stream``. Its samples come from a stream of each part."""
+    """One stream of a mixture, with the methods of ``Stream``; its samples come from the streams of the parts."""
 
     def __init__(self, plan: MixPlan, stream: int, *, readers: Sequence[Reader], pool: Executor) -> None:
         self._plan, self._stream = plan, stream

@@ -139,7 +139,7 @@ class _Turn:
         return operation.outcome(sample, result)
 
     def _many(self, samples: list[Any], ids: list[int]) -> list[Any]:
-        """Call the function once for all samples. If that raises, call it for each sample to find the one that fails."""
+        """Call the function once for all samples; if that raises, once for each sample, to find the one that fails."""
         try:
             return self._call(samples, ids)
         except Exception as error:
