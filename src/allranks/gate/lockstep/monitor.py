@@ -309,7 +309,7 @@ class Monitor:
         return list(self.sequences.values())
 
     def _seen_twice(self, what: object, seen: bool) -> bool:
-        """Return whether ``what`` is seen now and was seen at the check before; ``seen`` is whether it is seen now."""
+        """Return whether ``what`` is seen now (``seen``), and was seen at the check before, too."""
         before = what in self._seen
         (self._seen.add if seen else self._seen.discard)(what)
         return seen and before

@@ -1,11 +1,11 @@
 """Compare sends with receives: the n-th send on a channel (group, sender, receiver, tag) fits its n-th receive.
 
-A pair of a send and a receive needs no agreement. Either rank may be first, in any order with other pairs, and
-continue. Each rank predicts its next form (dtype and number of elements) by one rule from the forms before
-(predictor.py). A sender whose next form was not predicted announces the form before it sends. A receiver whose next
-form was not predicted looks for the announcement when the data has arrived. If there is none, the sender has sent the
-predicted form. If the receiver's form was predicted, its monitor compares announcements. So different forms are found,
-and a loop sends no message.
+The form of a transfer is its dtype and its number of elements. A pair of a send and a receive needs no agreement.
+Either rank may be first, in any order with other pairs, and continue. Each rank predicts the next form by one rule from
+the forms before (predictor.py). A sender whose next form was not predicted announces the form before it sends. A
+receiver whose next form was not predicted looks for the announcement when the data has arrived. If there is none, the
+sender has sent the predicted form. If the receiver's form was predicted, its monitor compares announcements. So
+different forms are found, and a loop sends no message.
 
 A rank that waits for a transfer for a moment reports which transfer, and how many it has posted itself. Ranks that wait
 in a cycle, each for a transfer that the next rank has not posted, wait for ever.

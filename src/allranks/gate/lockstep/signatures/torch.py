@@ -35,7 +35,7 @@ def signature_of(name: str, given: Mapping[str, Any]) -> Signature:
 class Shape:
     """How torch.distributed calls a method of ProcessGroup.
 
-    ``options`` is the type of the last argument. ``form`` returns the signature from the arguments.
+    ``options`` is the type of the last argument. ``form`` is a function that returns the signature of the arguments.
     """
 
     options: type
