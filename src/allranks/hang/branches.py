@@ -23,8 +23,7 @@ _Branch = tuple[int, int, int, str]
 
 
 def rank_branch(frame: FrameType | None) -> str:
-    """Return the innermost condition on the rank under which a stack runs, e.g. ``if rank == 0 (train.py:14)``; else
-    "".
+    """Return the innermost condition on the rank around a stack, e.g. ``if rank == 0 (train.py:14)``; else "".
 
     Only sources that were read before the hang are used (``stacks.remember``).
     """

@@ -1,5 +1,4 @@
-"""Find out what a Python frame calls if the callee, in C, has no Python frame: a jitted function, or a wait for an
-array.
+"""Find out what a Python frame calls in C, where no Python frame shows it: a jitted function, a wait for an array.
 
 It parses the source of the call in the calling frame, and resolves the names in that call.
 """
@@ -43,9 +42,7 @@ def _is_work(called: ast.Attribute, frame: FrameType) -> bool:
 
 @lru_cache(maxsize=256)
 def _expression(code: CodeType, instruction: int) -> ast.Call | None:
-    """Return the call at an instruction of a code object, parsed from its source; None if there is no call or no
-    source.
-    """
+    """Return the call at an instruction of a code object, parsed from its source; None without a call or a source."""
     position = next(islice(code.co_positions(), instruction // 2, None), None)
     if position is None or None in position or code.co_filename not in linecache.cache:
         return None

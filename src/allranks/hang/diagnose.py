@@ -230,9 +230,7 @@ def _ring(heartbeats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
 
 
 def _odd(heartbeats: Mapping[int, Heartbeat], calls: Mapping[int, Calls]) -> tuple[int, ...]:
-    """Return the ranks that made a call that the program does not usually make, if the ranks are in two groups of equal
-    size.
-    """
+    """Return the ranks that made a call that the program does not usually make, if two equally large groups differ."""
     kinds = by_claim((rank, calls[rank]) for rank in heartbeats)
     if len(kinds) != 2 or not all(kinds) or len({len(ranks) for ranks in kinds.values()}) != 1:
         return ()

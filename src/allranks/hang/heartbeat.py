@@ -61,9 +61,7 @@ class Heartbeat:
 
     @property
     def seconds_in_place(self) -> float:
-        """For how many seconds the rank has been at its place in the code, though its process may do something
-        meanwhile.
-        """
+        """For how many seconds the rank has been at its place in the code, though its process may be active."""
         return self.alike if self.alike > self.still else self.still
 
     @property

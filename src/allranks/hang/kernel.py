@@ -53,9 +53,7 @@ def _argument(kind: str, words: list[int]) -> str:
 
 
 def _text_at(address: int) -> str:
-    """Return the string at an address of this process. The kernel reads it, and refuses an address that is no longer
-    valid.
-    """
+    """Return the string at an address of this process; the kernel reads it, and refuses an invalid address."""
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     try:
         return os.pread(memory, _LONGEST_PATH, address).partition(b"\0")[0].decode(errors="replace")
@@ -82,9 +80,7 @@ def transferred() -> int:
 
 
 def state(pid: int) -> str:
-    """Return the letter that proc(5) gives for the state of a process of this machine; ``X`` if the process does not
-    exist.
-    """
+    """Return the letter that proc(5) gives for the state of a process of this machine; ``X`` if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

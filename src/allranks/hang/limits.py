@@ -16,8 +16,7 @@ _XLA_CPU_DEFAULT = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The timeouts, in seconds: ``exchange`` of the world's exchanges, ``torch`` of torch's collectives (None without
-    torch).
+    """Timeouts in seconds: ``exchange`` of the world's exchanges, ``torch`` of torch's collectives (or None).
 
     ``xla_flags`` is the text of the variable XLA_FLAGS.
     """

@@ -57,9 +57,7 @@ def choose(name: str | None) -> list[Address]:
 
 
 def jobs() -> dict[str, str]:
-    """Return the jobs on this machine that can be queried: the number of ranks and the command as text, by the job's
-    name.
-    """
+    """Return the jobs on this machine that can be queried: their ranks and command as text, by the job's name."""
     return {job: _describe_ranks(ranks) for job, ranks in _by_job().items()}
 
 
@@ -114,9 +112,7 @@ def _describe_ranks(ranks: Sequence[Address]) -> str:
 
 
 def describe(state: JobState) -> Iterator[str]:
-    """Yield the lines of a job's description without stacks: a table with a row per rank, then which rank waits for
-    which.
-    """
+    """Yield the lines of a job's description: a table with a row per rank, then which rank waits for which."""
     case, hosts = state.case, state.hosts
     slow = {one.rank: f"{one.ratio:.2f} x" for one in state.slow}
     yield f"job {state.job}: {' '.join(state.command)}"

@@ -70,9 +70,7 @@ def _source(code: CodeType, line: int) -> str:
 
 
 def of_others(but: int) -> dict[str, FrameType]:
-    """Return, by thread name, the innermost frames of all threads except the thread with ident ``but`` and our own
-    threads.
-    """
+    """Return, by thread name, the innermost frames of all threads except the thread ``but`` (ident) and our own."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found: dict[str, FrameType] = {}
     for ident, frame in sys._current_frames().items():

@@ -32,8 +32,7 @@ def init(
     hang_after: float = DEFAULT_HANG_AFTER,
     on_hang: str = "warn",
 ) -> World:
-    """Join the other ranks and return the world; a world of one if nothing shows that there are others. Every rank must
-    call.
+    """Join the other ranks and return the world; a world of one if there are no signs of others. Every rank must call.
 
     It joins ranks that were started in any way. These are ``allranks run``, torchrun, Slurm's srun, Open MPI, a TPU pod
     or a Kubernetes job (as JAX detects them), or a framework that is already initialised. It initialises

@@ -169,9 +169,7 @@ class Watch:
                 self._check_store()
 
     def _arm(self) -> None:
-        """Arm a timer in C that writes all stacks if this thread does not run again in time, e.g. because the GIL is
-        held.
-        """
+        """Arm a timer in C that writes all stacks if this thread does not run again in time, e.g. without the GIL."""
         if self._dump is not None:
             if self._dump.tell():
                 self._dump.seek(0)
