@@ -55,9 +55,7 @@ def collective(
 
 
 def _decide(values: Sequence[Value]) -> Value:
-    """Return None if all ranks have entered with the same values, else the groups of ranks whose leaves must be
-    compared.
-    """
+    """Return None if all ranks have entered with the same values, else the groups whose leaves must be compared."""
     return compare([Entry(*value) for value in values])
 
 

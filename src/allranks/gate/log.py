@@ -20,8 +20,7 @@ _LOGGER = logging.getLogger("allranks")
 
 
 def log(message: object, *args: object, level: int = logging.INFO) -> None:
-    """Log ``message % args`` to the logger ``allranks`` on the main rank; at level ERROR or above on every calling
-    rank.
+    """Log ``message % args`` to the logger ``allranks`` on the main rank; from level ERROR on, on every rank.
 
     The arguments are evaluated on every rank, as the reduction of a sharded metric must be. If ``logging`` is not
     configured, the text goes to stderr.

@@ -19,8 +19,7 @@ def main_rank(*, timeout: float | None = None) -> Callable[[Callable[P, T]], Cal
 def main_rank(
     fn: Callable[P, T] | None = None, /, *, timeout: float | None = None
 ) -> Callable[P, T] | Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a function that runs only on rank 0; **every rank must call it**, and gets its result or raises its
-    exception.
+    """Return a function that runs only on rank 0; **every rank must call it**, and gets its result or exception.
 
     Use it as ``@main_rank`` or ``@main_rank(timeout=3600)``. ``timeout`` is how many seconds the other ranks wait for
     rank 0 (default: the world's timeout). The result must be a JSON value or bytes. On ranks > 0 an exception arrives

@@ -108,8 +108,6 @@ def _on_one_rank(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refuse_protocol(self: object, name: str) -> None:
-    """Raise AttributeError for special names, so that ``copy`` and ``pickle`` do not take this object for one that
-    implements them.
-    """
+    """Raise AttributeError for special names, so that ``copy`` and ``pickle`` do not assume these methods."""
     if name.startswith("__") or name == "_target":
         raise AttributeError(f"{type(self).__name__} has no {name}")

@@ -39,8 +39,7 @@ def lockstep(
     timeout: float | None = None,
     world: World | None = None,
 ) -> F | AbstractContextManager[None]:
-    """Make sure that all ranks start the same collectives in the same order; **every rank must use it in the same
-    way**.
+    """Make sure that all ranks start the same collectives in the same order; **every rank must use it the same way**.
 
     ``step = lockstep(jax.jit(step))`` wraps a JAX function (jit, pmap, shard_map). All ranks of its devices must make
     each of its calls. From then on, other JAX programs across processes are compared too, but only at their first run.
@@ -93,8 +92,7 @@ def _block(monitor: Monitor, lines: bool, timeout: float | None) -> Iterator[Non
 def watch_process(
     *, lines: bool = True, check: Check = "steps", timeout: float | None = None, world: World | None = None
 ) -> None:
-    """Start the ``lockstep`` block in this thread for the rest of the process, for a program that does not import
-    allranks.
+    """Start the ``lockstep`` block in this thread until the process ends: for a program that does not import allranks.
 
     **Every rank must call**, in the thread that trains, as soon as the framework's processes have joined. In JAX every
     run of every program across processes is compared, which costs 30 microseconds or more each. The ends of the block

@@ -25,9 +25,7 @@ def frame_key(frame: FrameType) -> FrameKey:
 
 
 def users_frame(frame: FrameType) -> FrameType:
-    """Return the innermost frame of the user's code, searched outwards from ``frame``; ``frame`` itself if there is
-    none.
-    """
+    """Return the innermost frame of the user's code, searched outwards from ``frame``; else ``frame`` itself."""
     found: FrameType | None = frame
     while found is not None and not _is_users(found.f_code.co_filename):
         found = found.f_back

@@ -72,9 +72,7 @@ def end_of_region(where: str) -> Call:
 
 
 def call_ticket(made: Call | None) -> Ticket:
-    """Return the ticket with which a rank enters an exchange of the world while it is in this call, or about to make
-    it.
-    """
+    """Return the ticket with which a rank enters an exchange of the world while it is in, or before, this call."""
     return Ticket("lockstep", made.what, made.where) if made else Ticket("lockstep", "a call of long ago", "")
 
 

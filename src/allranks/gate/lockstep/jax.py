@@ -88,9 +88,7 @@ class Programs:
             inside.pass_python_always()
 
     def _compare_program(self, program: Any, *arguments: Any) -> None:
-        """Compare a program with those of the other processes before its first run, or before each run after
-        ``follow``.
-        """
+        """Compare a program across processes before its first run, or before each run after ``follow``."""
         if self._programs is not None and self.current_function is None and get_ident() == self.thread:
             self._call(self._programs, program, arguments)
         elif program not in self._seen or self.current_function is not None:

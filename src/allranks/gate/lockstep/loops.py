@@ -84,9 +84,7 @@ def _of_for(node: ast.For | ast.comprehension, line: int) -> Loop:
 
 
 def _collection(iterated: ast.expr) -> str:
-    """Return the name of the collection from which the first variable of a loop is taken (elements, keys or values);
-    else "".
-    """
+    """Return the name of the collection whose elements, keys or values a loop's first variable takes; else ""."""
     if isinstance(iterated, ast.Set):
         return ast.unparse(iterated)
     if isinstance(iterated, ast.Call):

@@ -5,8 +5,8 @@ answer has its own thread, because it waits for ranks that may wait for another 
 
 Keys in the store:
 
-- ``lockstep/left/<rank>``: the positions of a rank in its groups when its program ended. It is not set if the rank
-  left the region with all others.
+- ``lockstep/left/<rank>``: the positions of a rank in its groups when its program ended. It is not set if the rank left
+  the region with all others.
 - ``lockstep/any_left``: set if any rank has set such a key.
 """
 
@@ -261,9 +261,7 @@ class Monitor:
             self._awaited_exchanges.pop(world_exchange, None)
 
     def _substitute(self, world_exchange: int, sequence: CallSequence, made: Ticket) -> None:
-        """Enter an exchange of the world in place of the training thread, which is in a call; store the error that
-        results.
-        """
+        """Enter an exchange of the world for the training thread, which is in a call; store the error that results."""
         error = self._program_exchanges.substitute(world_exchange, made, self.world.timeout)
         if error is not None:
             sequence.set_error(error)
@@ -295,9 +293,7 @@ class Monitor:
         self._end_unless_raised(sequence, _GRACE_OF_TRANSFERS)
 
     def _end_unless_raised(self, sequence: CallSequence, grace: float | None = None) -> None:
-        """Raise the stored error in this thread, which ends the job, unless the training thread or another rank raised
-        it.
-        """
+        """Raise the stored error here, which ends the job, unless the training thread or another rank raised it."""
         if sequence.pending_error is None:
             return
         self._error_found.set()

@@ -205,9 +205,7 @@ class CallSequence:
                     progress.leave(before)
 
     def query(self, number: int) -> Query | None:
-        """Return the merged query of the ranks that wait in the exchange ``number`` of this group; None if no rank
-        waits.
-        """
+        """Return the merged query of the ranks that wait in exchange ``number`` of this group; None if none waits."""
         reported = map(loads, self._queries(number))
         return merge_queries((one["places"], one["world_exchanges"]) for one in reported)
 
@@ -235,8 +233,7 @@ class CallSequence:
         return call_ticket(self.last_call)
 
     def answer(self, number: int, world_exchange: int) -> int:
-        """Enter the exchange ``number`` for the training thread, and return the world's exchange that all ranks must
-        enter, or 0.
+        """Enter exchange ``number`` for the training thread; return the world's exchange that all must enter, or 0.
 
         The training thread is past the position of the other ranks, or in the exchange ``world_exchange``. An error is
         stored, to be raised later. Does nothing if the training thread has entered meanwhile. Only the monitor's
@@ -264,9 +261,7 @@ class CallSequence:
         raise AssertionError
 
     def reported_place(self, world_exchange: int) -> int | None:
-        """Return the earliest position in this group that ranks have reported in an exchange of the world; None for
-        none.
-        """
+        """Return the earliest position in this group that ranks reported in an exchange of the world; else None."""
         reported = (self._world.program_exchanges.read(world_exchange, f"{self._prefix}{i}") for i in count())
         return min((one[1] for one in iter(lambda: next(reported), None)), default=None)
 
@@ -331,9 +326,7 @@ class CallSequence:
         return compare([RankReport(*value) for value in values], self.members).value()
 
     def _raise_divergence(self, call: Call | None, place: int, found: Divergence, *, timeout: float) -> None:
-        """Raise, on every rank, the error that says what differs. The first rank of each group of equal ranks sends its
-        call.
-        """
+        """Raise, on every rank, the error that says what differs; the first rank of each group sends its call."""
         number, groups = found.number, found.groups
         ranks = [[self.members[position] for position in positions] for positions in groups]
         leads = any(group[0] == self._world.rank for group in ranks)

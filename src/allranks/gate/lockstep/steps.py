@@ -143,8 +143,7 @@ class Steps:
         return next((_unusual(*one, dict(now.loops)) for one in self._deviations(now)), "")
 
     def _deviations(self, now: Position) -> list[tuple[Key, int, int]]:
-        """Return the loops that have not advanced as predicted, outermost first: (loop, its advance, the usual
-        advance).
+        """Return the loops that have not advanced as predicted, outermost first: (loop, advance, usual advance).
 
         Empty if a loop around them has advanced as predicted: then the loops within that loop have started again.
         """

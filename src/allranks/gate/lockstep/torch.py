@@ -70,8 +70,9 @@ class _Watch:
     def begin(
         self, form: Signature, group: Any, frame: FrameType | None, sites: dict[Any, _Site] | None = None
     ) -> _Site | None:
-        """Wait until this rank may start a collective: return at once if it was predicted, else when all ranks agree on
-        it.
+        """Wait until this rank may start a collective.
+
+        If the collective was predicted, return at once; else when all ranks agree on it.
 
         Return the call, or None for a collective of only this rank. ``sites`` are the known calls of this kind of
         thread (default: of the training thread).
@@ -285,9 +286,7 @@ def _run(site: _Site | None, go_on: Callable[[], Any]) -> Any:
 
 
 def _method(original: Callable[..., Any], shape: Shape, mode: _Mode) -> Callable[..., Any]:
-    """Return the replacement of a collective method of ProcessGroup, which compares the call and then calls
-    ``original``.
-    """
+    """Return the replacement of a collective method of ProcessGroup; it compares, and then calls ``original``."""
     is_on, turn, options, read = mode.is_on, mode.turn, shape.options, shape.form
     count = read.__code__.co_argcount
 

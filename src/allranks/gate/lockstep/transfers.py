@@ -126,9 +126,7 @@ class Transfers:
             self._waits = None
 
     def read_announcements(self) -> Mismatch | None:
-        """Read the announcements to this rank; return the Mismatch that they show, None for none. Any thread may call
-        this.
-        """
+        """Read the announcements to this rank; return the Mismatch that they show, or None. For any thread."""
         if not self._forms:
             return None
         with self._lock:
@@ -193,9 +191,7 @@ class Transfers:
                 return
 
     def _cycle(self) -> list[tuple[int, Any]]:
-        """Return the ranks that wait for each other in a cycle with this rank, each with the transfer for which it
-        waits.
-        """
+        """Return the ranks that wait for each other in a cycle with this rank, each with its transfer."""
         rank, cycle = self._world.rank, list[tuple[int, Any]]()
         while all(rank != one for one, _ in cycle):
             text = self._world.store.get(f"{_KEYS}waits/{rank}")

@@ -1,5 +1,4 @@
-"""Detect that one rank is in a call of a group while another is in an exchange of the world, so that their orders
-differ.
+"""Detect that one rank is in a call of a group while another is in an exchange of the world: their orders differ.
 
 A call belongs to a group; an exchange of the world (world/program_exchanges.py) belongs to all ranks. The training
 thread makes both, one at a time. Each rank counts the exchanges of the world that it entered, its position in each
@@ -27,9 +26,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What the waiting ranks of a group report: their earliest positions, by group, and how many exchanges they
-    entered.
-    """
+    """The report of a group's waiting ranks: their earliest positions by group, and how many exchanges they entered."""
 
     places: Mapping[str, int]
     world_exchanges: int
@@ -52,7 +49,5 @@ def is_in_later_exchange(query: Query, current: int) -> bool:
 
 
 def is_past_call(place: int, reported: int) -> bool:
-    """Return whether a rank at position ``place`` cannot enter an exchange in which a rank reported position
-    ``reported``.
-    """
+    """Return whether a rank at ``place`` cannot enter an exchange where a rank reported its place ``reported``."""
     return place > reported

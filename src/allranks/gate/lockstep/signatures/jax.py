@@ -51,8 +51,7 @@ def _form_of_leaf(leaf: Any) -> Signature:
 
 
 def replicated(args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> list[Label]:
-    """Return the arguments that a program across processes assumes to be equal on all ranks: those of this process
-    only.
+    """Return those arguments that must be equal on all ranks: values and arrays of this process only.
 
     Random keys are left out, because they may differ between ranks.
     """
