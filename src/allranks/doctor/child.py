@@ -1,5 +1,4 @@
-"""Run a probe in a separate process, with a deadline, because a broken driver or a dead file server would block the
-caller.
+"""Run a probe in a separate process with a deadline: a broken driver or a dead file server would block the caller.
 
 The probe prints JSON objects on stdout, one a line. ``{"doing": ...}`` says what it will do next, so that a missing
 answer can be explained.

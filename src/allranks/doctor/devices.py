@@ -1,6 +1,4 @@
-"""Check devices: what the kernel shows, what frameworks see, and how many ranks share a device. This module does no
-I/O.
-"""
+"""Check devices: what the kernel shows, what frameworks see, and how many ranks share a device. No I/O."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ _MOST_GROUPS, _MOST_HOSTS = 4, 6
 
 
 def merged(rows: Sequence[tuple[str, Row]], hosts: int) -> Row:
-    """Return one report row for the rows of several hosts on one topic: the worst verdict, and the hosts that report
-    it.
+    """Return one report row for several hosts' rows on one topic: the worst verdict, and the hosts that report it.
 
     ``rows`` are (host, row) pairs, at least one; ``hosts`` is the number of hosts. If all rows are ok but their texts
     differ, the row with the smallest margin is shown.

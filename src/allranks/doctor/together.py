@@ -93,9 +93,7 @@ class _Visit:
         return host.examine(self.request, local_ranks, len(self.names))
 
     def offer(self, report: HostReport) -> dict[str, Any]:
-        """Open a port for the other hosts, and on the main host write markers; return their addresses and names for the
-        others.
-        """
+        """Open a port for the other hosts, and on the main host write markers; return how the others find them."""
         if len(self.names) == 1:
             return {}
         token = secrets.token_hex(16)
@@ -106,8 +104,9 @@ class _Visit:
         return {"addresses": report.addresses, "port": self.echo.port, "token": token, "marks": marks}
 
     def measure(self, offers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Compare clocks, connect to the ports and look for the markers of ``offers``; return the results as JSON
-        values.
+        """Compare clocks, connect to the ports and look for the markers of ``offers``; return the results.
+
+        The results are JSON values.
         """
         store, others = self.world.store, range(1, len(self.names))
         if not others:
@@ -141,9 +140,7 @@ class _Visit:
         return sight if locks else replace(sight, lock=None)
 
     def judge(self, reports: Sequence[Mapping[str, Any]]) -> list[Row]:
-        """Return the report rows about all hosts. Only the main host calls this; ``reports`` are in the order of the
-        hosts.
-        """
+        """Return the report rows about all hosts, on the main host; ``reports`` are in the order of the hosts."""
         rows = list(
             _of_all([(name, [Row.from_json(r) for r in one["examined"]["rows"]]) for name, one in self._by(reports)])
         )
