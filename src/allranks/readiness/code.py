@@ -133,8 +133,9 @@ def imported_files(script: Path) -> list[Path]:
 
 
 def _names(path: Path, root: Path) -> set[str]:
-    """Return the dotted names that a file imports. ``from a import b`` counts as both ``a`` and ``a.b``: b may be a
-    module.
+    """Return the dotted names that a file imports.
+
+    ``from a import b`` counts as both ``a`` and ``a.b``, because b may be a module.
     """
     try:
         tree = ast.parse(path.read_bytes())

@@ -1,5 +1,4 @@
-"""Compare values that must be equal, or must differ, over ranks, and return rows of the report. This module does no
-I/O.
+"""Compare values that must be equal, or must differ, over ranks, and return report rows. No I/O.
 
 A `NamedValue` is any JSON value with a name. The ranks first exchange the digests of all values. Then, only for values
 that differ, one rank of each group of equal ranks sends the value itself.

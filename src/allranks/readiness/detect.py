@@ -12,9 +12,7 @@ import numpy as np
 
 
 def framework(name: str) -> ModuleType | None:
-    """Return the module ``readiness/jax.py`` or ``readiness/torch.py``; None if the program has not imported the
-    framework.
-    """
+    """Return the module ``readiness/jax.py`` or ``readiness/torch.py``; None if that framework is not imported."""
     return import_module(f"allranks.readiness.{name}") if name in sys.modules else None
 
 

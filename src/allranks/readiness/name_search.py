@@ -1,6 +1,4 @@
-"""Search the installed packages and the program for the name of a variable: code that reads a variable contains its
-name.
-"""
+"""Search the installed packages and the program for a variable's name: code that reads it contains the name."""
 
 from __future__ import annotations
 

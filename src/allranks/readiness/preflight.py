@@ -49,8 +49,7 @@ def preflight(
     same: Mapping[str, object] | None = None,
     distinct: Mapping[str, object] | None = None,
 ) -> Readiness:
-    """Check all ranks before the first step, and return the table; **every rank must call it**, with the same
-    arguments.
+    """Check all ranks before the first step; return the table. **Every rank must call it**, with the same arguments.
 
     These are always checked:
 
@@ -83,8 +82,7 @@ def preflight(
 
 
 def examine_files(world: World, files: Sequence[Path], *, batch: int | None, accumulation: int) -> Readiness:
-    """Check what can be checked without a running program, for these files; return the table. **Every rank must call
-    it.**
+    """Check these files without running them, and return the table. **Every rank must call it.**
 
     It neither prints nor raises.
     """
