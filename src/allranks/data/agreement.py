@@ -40,8 +40,7 @@ class Shares:
 
     - ``rows``: all of these rows.
     - ``counted``: the rows whose samples this rank counts in the ledger. Each row is counted once, by the lowest rank
-      that
-      holds it.
+      that holds it.
     - ``shared``: the rows that other ranks hold, too.
     - ``anywhere``: whether any two ranks hold the same row.
     """
@@ -145,8 +144,7 @@ def shares(rows: Sequence[int], encoded: bytes | None, rank: int) -> Shares:
 
 
 def find_differing_rows(reports: Sequence[tuple[Ranges, bytes]]) -> tuple[list[list[int]], list[int], list[int]] | None:
-    """Return the rows whose hashes differ between ranks, the ranks that hold the first of these rows, and their
-    minority.
+    """Return the rows whose hashes differ between ranks, the ranks that hold the first one, and their minority.
 
     None if there are no such rows. ``reports`` are pairs, in rank order: rows as ranges, and their hashes of 8 bytes
     each.

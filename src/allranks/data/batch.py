@@ -26,8 +26,7 @@ class Batch(Mapping[str, Column]):
     - ``mask``: False for rows without a sample. These are padding after the last sample, and samples that a filter
       excluded or that could not be used. Their values are zeros, empty strings, or None.
     - ``ids``: the samples' numbers in the data set, -1 for padding. For packed rows, the numbers of all samples that
-      end
-      in these rows.
+      end in these rows.
     - ``rows``: the rows' numbers in the global batch.
     - ``step``: the batch's number in the epoch.
     """

@@ -124,12 +124,10 @@ class Dataset(Recipe):
         """Replace every sample by ``fn(sample)``, in order, in ``workers`` processes (0: in this process).
 
         - ``random``: ``fn(sample, rng)`` also gets a numpy Generator, which is the same for a seed, epoch and sample on
-          any
-          rank.
+          any rank.
         - ``batched``: ``fn`` gets and returns lists, and must treat each sample independently.
         - ``on_error="mask"``: if ``fn`` raises for a sample, its row is masked and the sample is counted as bad. The
-          other
-          samples keep their rows.
+          other samples keep their rows.
         """
         return self._with(Map(fn, random, batched, on_error), workers)
 
@@ -155,8 +153,7 @@ class Dataset(Recipe):
         eos_id: int | None = None,
         long: Long = "split",
     ) -> Dataset:
-        """Pack samples, whose ``column`` is an array of tokens, into rows of ``length`` tokens; the last call before
-        .batch.
+        """Pack samples, whose ``column`` is an array of tokens, into rows of ``length`` tokens; call it before .batch.
 
         A batch then has the columns ``tokens``, ``segment_ids`` (from 1 in each row, 0 for padding) and ``positions``.
         All are int32 with the shape (rows, length).
@@ -183,8 +180,7 @@ class Dataset(Recipe):
         - ``tail``: the samples after the last full batch make a batch with masked rows (``pad``), or are dropped
           (``drop``).
         - ``streams`` (a divisor of the batch) and ``window`` (in blocks): trade the quality of the shuffle against
-          reading and
-          memory. docs/data.md says how the defaults are chosen.
+          reading and memory. docs/data.md says how the defaults are chosen.
         - ``lanes``: the old name of ``streams``.
         """
         if lanes is not None:
@@ -209,8 +205,7 @@ class Dataset(Recipe):
 
         - ``world``: by default the world of ``allranks.init()``.
         - ``rows``: the sharding of the batch, if rows do not follow the ranks. It is a jax.sharding.NamedSharding, or a
-          (mesh,
-          axis names) of jax or torch. A rank then has the rows of its devices.
+          (mesh, axis names) of jax or torch. A rank then has the rows of its devices.
         - ``prefetch``: how many batches are prepared ahead.
         - ``state``: a ``loader.state()`` from a checkpoint, of any world size.
         - ``rank`` and ``size``, instead of a world: this rank reads without comparing anything with other ranks.

@@ -22,8 +22,9 @@ B = TypeVar("B")
 
 
 def in_flight(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> Iterator[tuple[A, B]]:
-    """Yield every batch with the result of ``place``, which may be asynchronous; by then ``ahead`` more have been
-    placed.
+    """Yield every batch with the result of ``place``, after placing ``ahead`` more batches.
+
+    ``place`` may be asynchronous.
 
     The audit must count a batch when this function yields it, not when ``batches`` does.
     """
@@ -39,13 +40,15 @@ class LoaderAudit(Protocol):
     """The part of an audit that all loaders use."""
 
     def counts(self, rows: Sequence[int], /) -> NDArray[np.bool_]:
-        """Return, for each of a rank's rows, whether this rank counts it. One of the ranks that hold a row counts that
-        row.
+        """Return, for each of a rank's rows, whether this rank counts it.
+
+        One of the ranks that hold a row counts that row.
         """
 
     def verify(self) -> Sum:
-        """Prove that the samples taken so far are those of the plan; return their sum. Collective. Raises
-        LedgerMismatch.
+        """Prove that the samples taken so far are those of the plan, and return their sum.
+
+        Collective. Raises LedgerMismatch.
         """
 
     def snapshot(self, epoch: int, depth: int, /) -> Snapshot:

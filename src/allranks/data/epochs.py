@@ -56,8 +56,10 @@ class Epochs:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the loop: the epoch of the next iteration, if it was named or is the first; else of the latest
-        one.
+        """The epoch of the loop.
+
+        It is the epoch of the next iteration, if that was named or is the first; else the epoch of the latest
+        iteration.
         """
         return self.next()[0] if self._named is not None or self._count_taken is None else self.place[0]
 

@@ -36,15 +36,13 @@ class SourceFile:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """The blocks of a data set, in the source's order. Block i is in ``files[file[i]]``, from ``begin[i]`` to
-    ``end[i]``.
+    """The blocks of a data set in the source's order: block i is in ``files[file[i]]``, ``begin[i]`` to ``end[i]``.
 
     - ``begin`` and ``end``: in the source's unit: bytes, row groups, or rows.
     - ``skip`` and ``rows``: ``rows`` samples of the block belong to the data set, after its first ``skip`` samples.
     - ``check``: XXH3-64 of the block's bytes; 0 if the format has its own checks.
     - ``note``: what the source needs to open the index again, on every rank. It may contain paths, so the digest does
-      not
-      include it.
+      not include it.
 
     A sample's *id* is its number in this order: 0 ... samples-1.
     """
@@ -61,9 +59,7 @@ class Index:
 
     @classmethod
     def of(cls, kind: str, files: Sequence[SourceFile], blocks: Sequence[tuple[int, int, int, int, int]]) -> Index:
-        """Return an index of blocks that are given as (file, begin, end, rows, check); blocks without rows are left
-        out.
-        """
+        """Return an index of the blocks (file, begin, end, rows, check); blocks without rows are left out."""
         kept = [block for block in blocks if block[3]]
         file, begin, end, rows, check = zip(*kept, strict=True) if kept else ((),) * 5
         columns = {"file": file, "begin": begin, "end": end, "skip": (0,) * len(kept), "rows": rows, "check": check}

@@ -51,8 +51,9 @@ def rows_of(where: object, *, global_batch: int, rank: int) -> tuple[int, ...] |
 
 
 def _of_rank(sharding: Sharding, ndim: int) -> Sharding:
-    """Return the sharding for arrays of ``ndim`` dimensions: that of tokens (rows, positions) also splits labels
-    (rows).
+    """Return the sharding for arrays of ``ndim`` dimensions.
+
+    So the sharding of tokens (rows, positions) also divides labels (rows).
     """
     if isinstance(sharding, NamedSharding) and len(sharding.spec) > ndim:
         return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:ndim]), memory_kind=sharding.memory_kind)  # type: ignore[no-untyped-call]

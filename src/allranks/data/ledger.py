@@ -103,9 +103,7 @@ def planned(plan: Plan, rows: Sequence[int], begin: int, end: int) -> Sum:
 
 
 def dropped(plan: Plan, streams: Sequence[int]) -> Sum:
-    """Return the sum of the samples of these streams that come after the last global batch, because the tail is
-    dropped.
-    """
+    """Return the sum of the samples of these streams after the last global batch, if the tail is dropped."""
     total, depth = Sum(), plan.steps * plan.layout.depth_of_step
     for stream in streams:
         if depth < plan.length(stream):

@@ -114,8 +114,9 @@ class Loader(DeviceIterator):
         return self.state().gathered()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue at the position of a ``state_dict``. Every rank must call. Raises DataError for a state of other
-        data.
+        """Continue at the position of a ``state_dict``. Every rank must call.
+
+        Raises DataError for a state of other data.
         """
         rank = self.state().world.rank
         resume = Resume.from_state(state, self._plan.facts(), self._plan.layout, rank=rank)

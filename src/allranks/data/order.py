@@ -35,8 +35,9 @@ def generator(key: int) -> np.random.Generator:
 
 
 class _Seed(np.random.bit_generator.ISeedSequence):
-    """A key in the form that Philox reads. With ``Philox(key=...)``, NumPy would ask the system for entropy first (15
-    us).
+    """A key in the form that Philox reads.
+
+    With ``Philox(key=...)``, NumPy would ask the system for entropy first, which takes 15 us.
     """
 
     def __init__(self, key: int) -> None:

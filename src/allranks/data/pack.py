@@ -171,9 +171,7 @@ class _Splitter:
         return self._rows(1, fill)
 
     def _rows(self, many: int, fill: int | None = None) -> list[Packed]:
-        """Return the first ``many`` rows and keep the rest. With ``fill``, return the last row, which has that many
-        tokens.
-        """
+        """Return the first ``many`` rows and keep the rest; with ``fill``, the last row, which has that many tokens."""
         if not many:
             return []
         length = self._packing.length

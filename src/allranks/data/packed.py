@@ -41,8 +41,9 @@ class CountedPackedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Some consecutive steps. This rank has a row for the first ``have`` steps; in the other steps its rows are
-    padding.
+    """Some consecutive steps.
+
+    This rank has a row for the first ``have`` steps. In the other steps its rows are padding.
     """
 
     steps: tuple[CountedPackedBatch, ...]

@@ -30,9 +30,7 @@ class PackedAudit(LoaderAudit, Protocol):
         """Begin an epoch at these positions; ``seen`` is the sum of the samples that earlier jobs took of it."""
 
     def agree(self, have: int) -> int:
-        """Return the maximum of ``have``, the number of next steps that a rank has rows for, over all ranks.
-        Collective.
-        """
+        """Return the maximum of ``have`` over all ranks: for how many next steps a rank has rows. Collective."""
 
     def record(self, counted: CountedPackedBatch) -> None:
         """Count a batch that the loader yields."""

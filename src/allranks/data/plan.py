@@ -141,8 +141,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """Depths ``begin`` to ``end`` of a stream: the samples of ``pieces``, one piece after the other, taken in
-    ``order``.
+    """Depths ``begin`` to ``end`` of a stream: the samples of ``pieces``, one after the other, taken in ``order``.
 
     The sample at depth d is number ``order[d - begin]`` of these samples.
     """
@@ -177,8 +176,9 @@ class EpochPlan:
         return self._blocks, self._ends
 
     def digest(self) -> str:
-        """Return 16 hexadecimal digits that identify the order of the samples; any global batch that the streams divide
-        has the same.
+        """Return 16 hexadecimal digits that identify the order of the samples.
+
+        The digest does not depend on the global batch, as long as the streams divide it.
         """
         how = self.layout
         words = (VERSION, self.index.digest, how.streams, how.window, how.seed, int(how.shuffle))

@@ -110,8 +110,7 @@ def coverage(plan: EpochPlan, streams: range, cells: int) -> list[float]:
 
 
 def first_touch(plan: EpochPlan) -> float:
-    """Return how well the shuffle mixes: the share of the data from which the first hundredth of the steps takes
-    samples.
+    """Return from which share of the data the first hundredth of the steps takes samples: how well it is mixed.
 
     The samples, in the order of the files, are divided into a hundred equal parts. The result is the share of these
     parts from which a sample is taken. For a very large plan only a part of it is computed, so the result is a minimum.

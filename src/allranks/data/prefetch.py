@@ -20,9 +20,7 @@ T = TypeVar("T", bound=Sized)
 
 @contextmanager
 def prefetched(items: Iterable[T], most: int) -> Iterator[Iterable[T]]:
-    """Yield an iterable of ``items`` that a thread prepares ahead (see ``Prefetcher``); without a thread if ``most`` is
-    0.
-    """
+    """Yield an iterable of ``items`` that a thread prepares ahead (see ``Prefetcher``); no thread if ``most`` is 0."""
     if not most:
         yield items
         return

@@ -97,9 +97,7 @@ class FirstSamples:
 
 
 def word(value: Any, depth: int = 0) -> str:
-    """Return a text that differs for different samples and contains no memory address; only the name for an unknown
-    type.
-    """
+    """Return a text that differs for different samples and has no memory address; for an unknown type its name."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return repr(value)
     if depth > _DEEPEST:

@@ -103,8 +103,7 @@ def _gather(values: Sequence[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The position at which to resume: ``step`` of ``epoch``, ``depth`` samples into every stream. Default: the
-    beginning.
+    """The position at which to resume: ``step`` of ``epoch``, ``depth`` samples into every stream (default: 0).
 
     ``seen`` and ``carry`` (by stream; empty without packing) are those of all ranks.
     """

@@ -57,8 +57,7 @@ def code() -> str:
 
 
 def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, global_batch: int) -> Shares:
-    """Check that all ranks begin, or resume, with equal facts; return which rows this rank counts. **Every rank must
-    call.**
+    """Check that all ranks begin, or resume, with equal facts; return this rank's shares. **Every rank must call.**
 
     ``facts`` are the values that must be equal on all ranks, by name (index, plan, epoch, depth, ...). The global batch
     and the version of allranks are added. ``rows`` are the rows of the global batch that this rank holds, ascending.

@@ -169,9 +169,7 @@ class MixStream:
         return BlockSamples(keys, positions, ids, blocks)
 
     def _parts(self, depths: Ids) -> Iterator[tuple[Stream, tuple[int, int], Ids, Ids]]:
-        """Yield (stream, (part number, epoch), positions in ``depths``, depths in that stream) for each part of the
-        mixture.
-        """
+        """Yield (stream, (part number, epoch), positions in ``depths``, depths in that stream) for each part."""
         turns = self._plan.turns(self._stream, depths[: np.searchsorted(depths, self._length)])
         for number in np.unique(turns.part).tolist():
             places = np.flatnonzero(turns.part == number)

@@ -78,8 +78,7 @@ class Chain:
     seed: int = 0
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> list[Any]:
-        """Return the samples with these ids after all operations, in the same positions; a BadSample is returned
-        unchanged.
+        """Return the samples with these ids after all operations, in the same positions; a BadSample is unchanged.
 
         Raises DataError that names sample and function, with the function's error as its cause.
         """

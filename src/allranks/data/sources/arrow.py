@@ -24,8 +24,7 @@ _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 
 
 def arrow(pattern: Pattern, *, columns: Sequence[str] | None = None, cache: str | None = None) -> FileSource:
-    """Return Arrow IPC files and streams as a source, also those in the cache of Hugging Face datasets. A sample is a
-    dict.
+    """Return Arrow IPC files and streams as a source (also the cache of Hugging Face datasets). A sample is a dict.
 
     A sample is a row, and a block is a record batch. A block is read completely, but only ``columns`` are decoded, if
     given. Indexing reads only the heads of the messages. Files are read, not memory-mapped, because a map of a

@@ -126,9 +126,7 @@ def _unpacked(
 
 
 def _slices(chunks: Iterable[bytes | bytearray]) -> Iterator[bytes]:
-    """Yield the bytes of ``chunks`` in small pieces, because the bytes after a frame are copied for each frame in a
-    piece.
-    """
+    """Yield the bytes of ``chunks`` in small pieces, because the bytes after a frame are copied for each frame."""
     for chunk in chunks:
         for low in range(0, len(chunk), _PIECE):
             yield bytes(chunk[low : low + _PIECE])

@@ -31,8 +31,9 @@ class Counter:
 
 
 class FileBytes:
-    """A file of a storage, which had ``nbytes`` bytes when it was listed or indexed. Several threads may use it at
-    once.
+    """A file of a storage, which had ``nbytes`` bytes when it was listed or indexed.
+
+    Several threads may use it at once.
     """
 
     def __init__(self, storage: Storage, name: str, nbytes: int, counter: Counter) -> None:

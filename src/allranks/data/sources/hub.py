@@ -36,8 +36,7 @@ class Resolved:
 
 
 def resolve(path: str, split: str | None, options: Mapping[str, Any]) -> Resolved:
-    """Find the files of a data set with ``datasets``, as ``load_dataset(path, split=split, streaming=True, **options)``
-    does.
+    """Find the files of a data set as ``load_dataset(path, split=split, streaming=True, **options)`` does.
 
     Only what ``datasets`` needs for this is downloaded: the list of files, and the head of the first file. Raises
     DataError, with the reason, if the plan cannot give the same samples.

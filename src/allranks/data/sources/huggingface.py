@@ -18,8 +18,7 @@ _MOST_ROWS = 1 << 12
 
 
 def huggingface(dataset: Any, *, streaming: bool = False, **options: Any) -> Source:
-    """Return a ``datasets.Dataset`` as a source. A sample is a row of its Arrow table, as a dict like those of
-    ``parquet``.
+    """Return a ``datasets.Dataset`` as a source. A sample is a row of its Arrow table, a dict as of ``parquet``.
 
     The order is the dataset's: ``select``, ``shuffle`` and ``filter`` are respected. The dataset's format
     (``set_format``, ``set_transform``) is not, and images and audio have their stored form. A dataset that was shuffled

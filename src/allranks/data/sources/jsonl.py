@@ -16,8 +16,7 @@ _JSON = Decoding(orjson.loads, orjson.JSONDecodeError, "JSON")
 
 
 def jsonl(pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, cache: str | None = None) -> FileSource:
-    """Return files of JSON lines, also ``.gz`` and ``.zst``, as a source. A sample is the value of a line, usually a
-    dict.
+    """Return files of JSON lines, also ``.gz`` and ``.zst``, as a source. A sample is a line's value, mostly a dict.
 
     Empty lines are not samples; a line that is not JSON is a BadSample. Integers beyond 64 bits become floats.
     ``block_bytes`` are read at a time, and shuffled as one block. In an object store, where each read has a price, set

@@ -164,9 +164,7 @@ class BadRows:
 
 
 def _ranges(group: pq.RowGroupMetaData, columns: Collection[str] | None, *, gap: int = _GAP) -> list[tuple[int, int]]:
-    """Return the byte ranges of a row group's columns, as (begin, end). Ranges with a small gap between them are
-    joined.
-    """
+    """Return the byte ranges of a row group's columns, as (begin, end); ranges with a small gap are joined."""
     chunks = [group.column(number) for number in range(group.num_columns)]
     found: list[tuple[int, int]] = []
     wanted = [one for one in chunks if columns is None or one.path_in_schema.partition(".")[0] in columns]

@@ -48,9 +48,7 @@ def only(index: Index, names: Iterable[str]) -> Index:
 
 
 def ordered(index: Index, names: Sequence[str]) -> Index:
-    """Return the index with its files in the order of ``names``, which must name all of them; the blocks follow the
-    files.
-    """
+    """Return the index with its files, and their blocks, in the order of ``names``, which must name all files."""
     place = {name: at for at, name in enumerate(names)}
     moved = np.array([place[file.name] for file in index.files], np.int32)
     blocks = np.argsort(moved[index.file], kind="stable")

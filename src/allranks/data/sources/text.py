@@ -13,8 +13,7 @@ _UTF_8 = Decoding(bytes.decode, UnicodeDecodeError, "UTF-8")
 
 
 def text(pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, cache: str | None = None) -> FileSource:
-    r"""Return files of UTF-8 text, also ``.gz`` and ``.zst``, as a source. A sample is a line, a str without its
-    newline.
+    r"""Return files of UTF-8 text, also ``.gz`` and ``.zst``, as a source. A sample is a line without its newline.
 
     Empty lines are samples, so for a single file sample i is line i. A line that is not UTF-8 is a BadSample. Lines end
     with ``\n`` or ``\r\n``. For complete files as samples, use ``folder``. ``block_bytes`` is as for ``jsonl``.

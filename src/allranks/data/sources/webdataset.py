@@ -25,8 +25,7 @@ _AHEAD = 1 << 18  # bytes that are read on behind a header, in which the next on
 
 
 def webdataset(pattern: Pattern, *, decode: bool = False, cache: str | None = None) -> FileSource:
-    """Return WebDataset shards (``shard-{000000..000099}.tar``) as a source. A sample is a dict from extension to
-    bytes.
+    """Return WebDataset shards (``shard-{000000..000099}.tar``) as a source. A sample is a dict: extension to bytes.
 
     The key of "a/b.seg.png" is "a/b", and its extension is "seg.png". Consecutive files with one key are one sample,
     which has the key as "__key__". Files without a dot in their name, folders and links are skipped. With ``decode``,

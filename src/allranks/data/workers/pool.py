@@ -67,9 +67,7 @@ class _Piece:
         self.future.set_exception(failure)
 
     def blame(self, how: str) -> bool:
-        """Count that a worker died while it worked on this piece; return whether the piece fails, after the second
-        death.
-        """
+        """Count that a worker died at this piece; return whether the piece fails, after the second death."""
         self.deaths += 1
         if self.deaths < _MOST_DEATHS:
             _LOG.warning("a worker process %s; the %d samples that it had are done again", how, len(self.ids))
