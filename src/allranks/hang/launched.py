@@ -37,7 +37,7 @@ class PolledStore(FileStore):
         self._over = threading.Event()
 
     def hear(self, key: str) -> bool:
-        """Wait for a key without a deadline, and return True; return False after ``stop``."""
+        """Wait for a key without a deadline; return True when it is set, and False after ``stop``."""
         while not self._over.is_set():
             if self.get(key) is not None:
                 return True
@@ -49,7 +49,7 @@ class PolledStore(FileStore):
 
 
 class LauncherListener:
-    """The listener of the Watch if the launcher handles the ends of ranks."""
+    """The listener for failures and wake-ups of the hang watch, if the launcher handles the ends of ranks."""
 
     def __init__(self, store: PolledStore, rank: int) -> None:
         self._store, self._rank = store, rank

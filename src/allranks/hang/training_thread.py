@@ -125,7 +125,7 @@ class TrainingThread:
             self._signs, self._moved = signs, now
 
     def _partners(self, what: str, frame: FrameType | None, begun: Flight | None) -> tuple[str, int]:
-        """Return with whom a torch call waits: the group, "" for all ranks or unknown, and the rank, -1 for none."""
+        """Return (group, rank) with which a torch call waits: group "" for all ranks or unknown, rank -1 for none."""
         calls = [step for step in stacks.walk(frame) if step.f_code.co_name == what] if what in _PAIRED else []
         peer = peer_of(calls[0], what) if calls else None
         pending = begun.pending if begun is not None and begun.begun == begun.ended and not calls else ()
