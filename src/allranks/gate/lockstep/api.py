@@ -121,5 +121,5 @@ def watch_process(
 
 @functools.cache
 def monitor_of(world: World) -> Monitor:
-    """Return the monitor of this rank in a world; there is one monitor a world."""
+    """Return the monitor of this rank in a world; each world has one monitor."""
     return Monitor(world)

@@ -317,7 +317,7 @@ def _method(original: Callable[..., Any], shape: Shape, mode: _Mode) -> Callable
 
 
 def _transfer(original: Callable[..., Any], mode: _Mode, *, sends: bool) -> Callable[..., Any]:
-    """Return the replacement of the method ``send`` or ``recv`` of ProcessGroup."""
+    """Return the replacement of the method ``send`` or ``recv`` of ProcessGroup, which records the transfer."""
 
     @functools.wraps(original)
     def method(group: Any, *args: Any) -> Any:
@@ -329,7 +329,7 @@ def _transfer(original: Callable[..., Any], mode: _Mode, *, sends: bool) -> Call
 
 
 def _wait(original: Callable[..., Any], mode: _Mode) -> Callable[..., Any]:
-    """Return the replacement of the method ``wait`` of Work."""
+    """Return the replacement of the method ``wait`` of Work, which also compares a send or receive."""
 
     @functools.wraps(original)
     def wait(work: Any, *args: Any) -> Any:
