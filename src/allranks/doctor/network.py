@@ -172,7 +172,7 @@ def peers(at: int, size: int, most: int = 16) -> tuple[int, ...]:
 def reach(found: Sequence[Reached], hosts: int) -> Row | None:
     """Return the report row that says which hosts reach which by TCP; None if there is only one host.
 
-    A host counts as reached if one of its addresses is.
+    A host counts as reached if another host has connected to one of its addresses.
     """
     if hosts < 2:
         return None
