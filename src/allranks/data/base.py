@@ -30,7 +30,7 @@ class BadSample:
 
 
 class Transform(Protocol):
-    """An object that transforms samples; every result keeps the position of its sample."""
+    """An object that transforms samples. Each result has the same position in the list as its sample."""
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int, /) -> list[Any]:
         """Return the samples with these ids after all transforms of an epoch; a BadSample is returned unchanged."""

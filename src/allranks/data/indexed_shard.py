@@ -18,7 +18,7 @@ _ROUNDS = 1024  # planned at once
 
 
 class IndexedShard:
-    """This rank's share of samples that have a length and items; a result of ``allranks.shard``.
+    """This rank's share of samples that have a length and items; ``allranks.shard`` returns it.
 
     The plan is one stream of samples, and each rank takes one of them in every round. So the world's size only decides
     which rank takes a sample, and a state can be restored with any other size. Iterating yields the samples to the end

@@ -42,7 +42,7 @@ class IterableState:
 
 
 class IterableShard:
-    """This rank's share of samples that can only be iterated; a result of ``allranks.shard``. See its ``guarantees``.
+    """This rank's share of samples that can only be iterated; ``allranks.shard`` returns it. See its ``guarantees``.
 
     An object with shards (``num_shards`` and ``shard(num_shards=, index=)``, such as a datasets.IterableDataset) is
     split by its shards, if each rank gets at least one. Any other object is read completely by every rank, which keeps
@@ -117,7 +117,9 @@ class IterableShard:
         return islice(mine, self._place[1], None)
 
     def _agree(self) -> bool:
-        """Read the next samples ahead, and agree how many rounds all ranks take; return whether there is a round.
+        """Read the next samples ahead, and agree how many rounds follow; return whether at least one follows.
+
+        A round gives one sample to each rank.
 
         Every rank must call. If reading fails on one rank, all ranks raise.
         """

@@ -86,7 +86,7 @@ class BatchAudit(LoaderAudit, Protocol):
 
 
 class Loader(DeviceIterator):
-    """This rank's rows of the global batches; a result of ``Dataset.loader``.
+    """This rank's rows of the global batches; ``Dataset.loader`` returns it.
 
     Iterating yields the batches to the end of the epoch, the same number on every rank. Then it proves that the epoch
     was read once. Iterating again begins the next epoch, also after a loop that took the last batch but did not request

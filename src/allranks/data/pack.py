@@ -140,8 +140,8 @@ def packer(
 class _Splitter:
     """The packer for ``split``.
 
-    It holds the tokens of the row that is not full, and a column (depth, id, begin, end) for each document that has not
-    ended in an earlier row.
+    It holds the tokens of the row that is not full. For each document that has not ended in an earlier row, it holds a
+    column (depth, id, begin, end) of a table.
     """
 
     def __init__(self, packing: Packing, carry: Carry) -> None:

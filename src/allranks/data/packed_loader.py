@@ -40,7 +40,7 @@ class PackedAudit(LoaderAudit, Protocol):
 
 
 class PackedLoader(DeviceIterator):
-    """This rank's packed rows of the global batches; a result of ``Dataset.pack(...).batch(...).loader``.
+    """This rank's packed rows of the global batches; ``Dataset.pack(...).batch(...).loader`` returns it.
 
     It behaves like ``Loader``, but the number of steps, and so ``len()``, is not known in advance. Every rank takes as
     many steps as the rank with the most rows, with masked rows if it has no more. The ranks agree on up to 32 steps at
