@@ -1,7 +1,7 @@
 """Check that the loader states in a run's checkpoints describe one reading of the data, each sample once.
 
 A checkpoint's state has the sum of all samples that led to its weights, of this attempt and of earlier attempts. The
-attempts cover the epoch from its begin to each checkpoint if two things hold: that sum is the plan's, and the positions
+attempts cover the epoch from its start to each checkpoint if two things hold: that sum is the plan's, and the positions
 of the checkpoints follow each other. Samples that were read after a checkpoint and then rolled back are in no sum.
 """
 

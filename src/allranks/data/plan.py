@@ -206,7 +206,7 @@ class EpochPlan:
         return -(-self.samples // batch)
 
     def bounds(self, stream: int) -> tuple[int, int]:
-        """Return the begin and the end of a stream, as positions among all samples in their permuted order."""
+        """Return the start and the end of a stream, as positions among all samples in their permuted order."""
         streams = self.layout.streams
         return stream * self.samples // streams, (stream + 1) * self.samples // streams
 

@@ -50,7 +50,7 @@ class Stream:
         return BlockSamples(keys, positions, ids, {key: block for part in parts for key, block in part.blocks.items()})
 
     def _parts(self, depths: Ids) -> list[tuple[_OpenWindow, Ids]]:
-        """Divide depths at the ends of windows; in each part, the depths are counted from the begin of its window."""
+        """Divide depths at the ends of windows; in each part, the depths are counted from the start of its window."""
         parts, left = [], depths[: np.searchsorted(depths, self._length)]
         while len(left):
             opened = self._opened(int(left[0]))

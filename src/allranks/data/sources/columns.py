@@ -94,7 +94,7 @@ def _nulls(values: pa.Array, getter: Getter) -> Getter:
 
 
 def _offsets(values: pa.Array, kind: type) -> NDArray[Any]:
-    """Return the begin of each value, and then the end of the last value."""
+    """Return the start of each value, and then the end of the last value."""
     buffer = values.buffers()[1]
     if not len(values) or buffer is None:
         return np.zeros(1, kind)
@@ -102,7 +102,7 @@ def _offsets(values: pa.Array, kind: type) -> NDArray[Any]:
 
 
 def _letters(values: pa.Array, *, wide: bool) -> tuple[bytes, memoryview]:
-    """Return the bytes of all values in one, and the begin of each value in these, then the end of the last value.
+    """Return the bytes of all values in one, and the start of each value in these, then the end of the last value.
 
     The offsets are a memoryview, which yields Python's numbers. A list of numbers would be eight times as large.
     """

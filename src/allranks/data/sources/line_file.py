@@ -44,7 +44,7 @@ class Decoding:
 class LineRows:
     """The samples of a block of lines, which are decoded when ``take`` is called.
 
-    The position of a line is ``begin << 28 | length``: its begin in the block, and its length without the newline.
+    The position of a line is ``begin << 28 | length``: its start in the block, and its length without the newline.
     """
 
     data: bytes

@@ -74,7 +74,7 @@ def _may_have_blanks(newline: NDArray[np.bool_]) -> bool:
 
 
 def spans(data: bytes | memoryview, *, blanks: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    r"""Return the begins and the ends of the lines, without their newlines (``\n`` or ``\r\n``).
+    r"""Return the starts and the ends of the lines, without their newlines (``\n`` or ``\r\n``).
 
     Without ``blanks``, empty lines are left out.
     """
