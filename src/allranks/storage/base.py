@@ -13,10 +13,11 @@ PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a folder: a file with its size in bytes, or a folder (``size`` None).
+    """One name in a folder: a file with its size in bytes, or a folder (``size`` is None).
 
-    ``modified`` is when it was last changed, in seconds since 1970 by the clock of the storage; None if that is not
-    known. ``link``: it is a symbolic link, and ``size`` and ``modified`` are those of its target.
+    ``modified``: the time of the last change, in seconds since 1970 by the clock of the storage; None if it is not
+    known.
+    ``link``: whether the name is a symbolic link. If so, ``size`` and ``modified`` are those of the link's target.
     """
 
     name: str
@@ -26,39 +27,40 @@ class Entry:
 
 
 class BlockSource(Protocol):
-    """The content of a file, block by block. Methods are called from any thread; an exception ends the write."""
+    """The content of a file to write, in blocks. Methods are called from any thread; an exception ends the write."""
 
     @property
     def size(self) -> int:
-        """The bytes of the file."""
+        """The size of the file, in bytes."""
 
     def block(self, number: int) -> memoryview:
-        """Return the bytes from ``number * BLOCK`` on: BLOCK of them, fewer in the last block; page-aligned in memory.
+        """Return block ``number`` of the file: the BLOCK bytes (fewer in the last block) from ``number * BLOCK`` on.
 
-        May wait until they exist. Each block is requested once, in ascending order.
+        The memory begins at a multiple of PAGE. The call may wait until the bytes exist. Each block is requested once,
+        in ascending order.
         """
 
     def done(self, number: int) -> None:
-        """Note that the block's memory is no longer needed."""
+        """Take note that the writer no longer needs the memory of block ``number``."""
 
 
 class Storage(Protocol):
-    """A folder, bucket or memory that stores files. Paths are relative, with ``/``. Thread-safe, and any rank may call
-    any method on its own.
+    """A folder, bucket or memory that stores files. Paths are relative, with ``/``. All methods are thread-safe, and a
+    rank may call them without the other ranks.
 
-    What was written is durable when the method returns: it survives a power cut. Every error of the file system or the
-    service is raised as StorageError (its kinds are below). The message names the path and the place.
+    When a method that writes returns, its bytes are durable: they survive a power cut. Every error of the file system
+    or the service is raised as StorageError (its kinds are below). The message names the path and the storage.
     """
 
     @property
     def url(self) -> str:
-        """The address, as a person would write it."""
+        """The address of the storage, as a user would write it."""
 
     def write(self, path: str, source: BlockSource) -> None:
-        """Write a new file and its folders. A write that fails leaves no complete file. Raises AlreadyThere."""
+        """Write a new file, and create its folders. A write that fails leaves no complete file. Raises AlreadyThere."""
 
     def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
-        """Write a small file and its folders, completely or not at all. Replace an existing file only with ``replace``.
+        """Write a small file, completely or not at all, and create its folders. Replace a file only with ``replace``.
 
         Without ``replace``, exactly one of several writers of one path succeeds; the others raise AlreadyThere.
         """
@@ -67,22 +69,22 @@ class Storage(Protocol):
         """Return the content of a file. Raises NotThere."""
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
-        """Fill the buffers, one after the other, from ``offset`` on. Raises NotThere, or Truncated if the file has too
-        few bytes.
+        """Fill the buffers, one after the other, with the bytes of a file from ``offset`` on. Raises NotThere if there
+        is no such file, and Truncated if it has too few bytes.
         """
 
     def size(self, path: str) -> int | None:
-        """Return the bytes of a file, None if there is no such file."""
+        """Return the size of a file in bytes; None if there is no such file."""
 
     def list(self, folder: str) -> tuple[Entry, ...]:
-        """Return the entries of a folder ("" for the top), sorted by name; an empty list if there is no such folder."""
+        """Return the entries of a folder ("" for the top), sorted by name; an empty tuple if there is no folder."""
 
     def delete(self, path: str) -> None:
-        """Remove a file, or a symbolic link itself, if it exists.
+        """Remove a file, or a symbolic link (not its target). Does nothing if there is no such file.
 
-        Raises StorageError, and removes nothing, if a folder of the path is a symbolic link: its target may belong to
-        somebody else.
+        Raises StorageError, and removes nothing, if a folder of the path is a symbolic link: the target of the link may
+        belong to another user.
         """
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder if it exists, is empty, and is no symbolic link; object stores have no folders."""
+        """Remove a folder if it exists, is empty, and is not a symbolic link. Does nothing in object stores."""

@@ -1,4 +1,4 @@
-"""Choose the storage for an address; import the cloud's library only for an address of the cloud."""
+"""Choose the storage for an address. The library for cloud storage is imported only for an address in a cloud."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ CLOUDS = ("s3", "gs", "az")
 
 
 def open_storage(where: str | os.PathLike[str] | Storage, *, direct: bool = False) -> Storage:
-    """Return the storage for a path, ``file://``, ``s3://``, ``gs://`` or ``az://``; return a Storage unchanged.
+    """Return the storage for a path, or for a ``file://``, ``s3://``, ``gs://`` or ``az://`` address.
 
-    With ``direct``, a file system is read past the page cache. Raises BadArgument for anything else, and StorageError
-    for another scheme, or for the cloud if obstore is not installed.
+    A Storage is returned unchanged. With ``direct``, a file system is read past the page cache. Raises BadArgument for
+    any other type, and StorageError for any other scheme, or for a cloud if obstore is not installed.
     """
     if not isinstance(where, str | os.PathLike):
         expect(callable(getattr(where, "read", None)), "where", where, "a path, an address, or a Storage")
@@ -43,12 +43,12 @@ def open_storage(where: str | os.PathLike[str] | Storage, *, direct: bool = Fals
 
 
 def place_of(storage: Storage) -> str:
-    """Return one name for a storage, equal for all its addresses: links of the file system are resolved."""
+    """Return one name for a storage, the same for every address that leads to it: symbolic links are resolved."""
     return os.path.realpath(storage.url) if isinstance(storage, LocalStorage) else storage.url
 
 
 def path_of(address: str) -> str:
-    """Return the path of a ``file://`` address. Raises StorageError for another host's."""
+    """Return the path of a ``file://`` address. Raises StorageError if the address names another host."""
     parts = urlsplit(address)
     if parts.netloc not in ("", "localhost") or not parts.path:
         raise StorageError(f"{address!r} names no storage: expected file:///path, found the host {parts.netloc!r}.")

@@ -26,12 +26,14 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class LocalStorage:
-    """A folder of a local or shared file system, created by the first write. ``writers`` threads write one file.
+    """A folder of a local or shared file system, created by the first write.
 
-    With ``direct``, full pages are read past the page cache into page-aligned memory, if the file system allows it: the
-    bytes are those on the disk, and the cache keeps its content. ``buffered`` says why the last file was written
-    through the page cache (as durable, but slower); None if it was not. A process that is killed in ``put`` may leave a
-    file ``.<name>.<8 hex>.tmp``.
+    ``writers``: the number of threads that write one file.
+    ``direct``: read full pages past the page cache into page-aligned memory, if the file system allows it. The bytes
+    then come from the disk, and the page cache keeps its content.
+    ``buffered``: why the last file was written through the page cache (durable, but slower); None if it was not.
+
+    A process that is killed in ``put`` may leave a file ``.<name>.<8 hex>.tmp``.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, writers: int = 6, direct: bool = False) -> None:
@@ -108,7 +110,7 @@ class LocalStorage:
                 os.close(fd)
 
     def hint(self, path: str, offset: int, count: int) -> None:
-        """Tell the system to load bytes into the page cache, and do not wait. Files that do not exist are no error."""
+        """Ask the system to load bytes of a file into the page cache, without waiting. A missing file is no error."""
         with suppress(OSError):
             fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -156,8 +158,9 @@ class LocalStorage:
 
     @contextmanager
     def _open_folder(self, folders: Sequence[str]) -> Iterator[int]:
-        """Open the folder of these names, one below the other, and return its descriptor. Below the root no link is
-        followed, not even one that replaces a folder at this moment.
+        """Yield the descriptor of a nested folder, given the names of its parents and itself from the root on.
+
+        No symbolic link below the root is followed, even if one replaces a folder during the call.
         """
         opened = os.open(self._root, _FOLDER)
         try:
@@ -180,8 +183,8 @@ class LocalStorage:
 
     @contextmanager
     def _translate_errors(self, doing: str, path: str, *, needs: int | None = None) -> Iterator[None]:
-        """Raise StorageError for what the system raises; ``needs`` are the bytes to compare with the free space of a
-        full disk.
+        """Raise StorageError in place of an OSError of the block. ``needs``: the bytes to be written; if the disk is
+        full, the message compares them with the free space.
         """
         try:
             yield
@@ -197,7 +200,8 @@ class LocalStorage:
     def _make_folders(self, where: Path) -> None:
         """Create the folders of a file, and make their names durable.
 
-        Those below the root are synced even if they exist: their creator may have died before it synced them.
+        Existing folders below the root are synced too: the process that created them may have died before it synced
+        them.
         """
         missing = list(takewhile(lambda folder: not folder.exists(), (self._root, *self._root.parents)))
         below = [folder for folder in where.parents if folder.is_relative_to(self._root) and folder != self._root]
@@ -207,7 +211,7 @@ class LocalStorage:
             _sync_folder(folder.parent)
 
     def _give_name(self, temporary: Path, where: Path, path: str) -> None:
-        """Give a complete file its name. Raises AlreadyThere if another file has it."""
+        """Rename a complete temporary file to its final name. Raises AlreadyThere if a file of that name exists."""
         try:
             os.link(temporary, where)
         except FileExistsError:
@@ -220,7 +224,7 @@ class LocalStorage:
             self._rename_under_claim(temporary, where, path)
 
     def _rename_under_claim(self, temporary: Path, where: Path, path: str) -> None:
-        """Rename a file where hard links are not supported: the creator of ``.<name>.claim`` may rename."""
+        """Rename a file on a file system without hard links: only the creator of ``.<name>.claim`` may do so."""
         claim = where.with_name(f".{where.name}.claim")
         try:
             os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
@@ -236,7 +240,7 @@ class LocalStorage:
 
 
 def _read_direct(where: str, offset: int, into: memoryview) -> int:
-    """Read full pages past the page cache. Return the number of bytes read: 0 if the file system refuses."""
+    """Fill ``into`` with full pages, read past the page cache; return the bytes read: 0 if the file system refuses."""
     pages = len(into) - len(into) % PAGE
     count = 0
     try:

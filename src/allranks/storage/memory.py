@@ -32,7 +32,7 @@ _VERBS = dict.fromkeys(("create", "block", "finish"), "write")
 
 
 class Crashed(BaseException):
-    """The simulated process is dead: this operation of its storage raises, and so does every later one."""
+    """Raised by the operation at which the simulated process dies, and by every later operation of that process."""
 
 
 @dataclass(slots=True)
@@ -113,10 +113,11 @@ class _Plan:
 
 
 class MemoryStorage:
-    """One process that uses a disk in memory; ``process()`` returns another one.
+    """A process that uses a simulated disk in memory; ``process()`` returns another process on the same disk.
 
-    ``capacity`` is the disk's, in bytes. ``before`` is called before each operation, with its name and path: it may
-    wait or raise. ``log`` holds the names and paths of the operations of this process so far.
+    ``capacity``: the size of the disk, in bytes.
+    ``before``: a function that is called before each operation, with its name and path. It may wait or raise.
+    ``log``: the names and paths of the operations of this process so far.
     """
 
     def __init__(self, *, capacity: int | None = None, before: Callable[[str, str], None] | None = None) -> None:
@@ -134,34 +135,33 @@ class MemoryStorage:
     # Faults of the process, for tests.
 
     def process(self, *, before: Callable[[str, str], None] | None = None) -> MemoryStorage:
-        """Return a new process on the same disk: another rank, or this one after a restart."""
+        """Return a new process on the same disk: another rank, or the same rank after a restart."""
         return self._process_on(self._disk, before)
 
     def crash_at(self, operation: int, effect: Effect = "none") -> None:
-        """Crash at this operation, counted from 1 since the process began.
+        """Crash at an operation, counted from 1 since the process began.
 
-        Its effect happens completely, not at all, or in part: half of a block, half of a ``put``'s temporary file.
+        ``effect`` says what that operation does before the crash: nothing, everything, or half of a block or of the
+        temporary file of ``put``.
         """
         self._crash = (operation, effect)
 
     def fail(self, operation: str, pattern: str = "*", *, times: int = 1, error: BaseException | None = None) -> None:
-        """Make the next operations of this name (``*``: of any) on matching paths raise before they have an effect.
+        """Make the next ``times`` operations of a name (``*``: any) on matching paths raise before they have an effect.
 
-        ``error`` is raised; an OSError is raised as the storage's error for it. By default the device fails (EIO).
+        ``error``: what is raised; an OSError is translated to the StorageError for it. Default: an EIO of the device.
         """
         self._plans.append(_Plan(operation, pattern, times, error or _os_error(errno.EIO)))
 
     # Faults of the disk, for tests.
 
     def after_power_cut(self, seed: int = 0) -> MemoryStorage:
-        """Return a process on the disk after a power cut at this moment: unfinished files are lost, torn or
-        complete.
-        """
+        """Return a process on the disk as it is after a power cut now: unfinished files are lost, torn or complete."""
         with self._disk.lock:
             return self._process_on(self._disk.after_power_cut(random.Random(seed)), None)
 
     def flip(self, path: str, byte: int, bit: int = 0) -> None:
-        """Invert one bit."""
+        """Invert one bit of a file."""
         with self._disk.lock:
             self._disk.files[path][byte] ^= 1 << bit
 
@@ -177,13 +177,13 @@ class MemoryStorage:
             files[one], files[other] = files[other], files[one]
 
     def lose(self, path: str) -> None:
-        """Remove an existing file; this is no operation of the process."""
+        """Remove an existing file. This is not counted as an operation of the process."""
         with self._disk.lock:
             del self._disk.files[path]
             self._disk.unfinished.discard(path)
 
     def files(self) -> dict[str, bytes]:
-        """Return every file as processes see it."""
+        """Return the content of every file by path, as processes see it."""
         with self._disk.lock:
             return {path: bytes(data) for path, data in sorted(self._disk.files.items())}
 
@@ -245,7 +245,7 @@ class MemoryStorage:
         self._operate("delete", path, partial(self._disk.remove, path))
 
     def remove_folder(self, folder: str) -> None:
-        """Count the operation, and do nothing: a folder exists as long as a file in it does."""
+        """Count the operation, and do nothing else: a folder exists as long as it contains a file."""
         split_path(folder)
         self._operate("remove_folder", folder, lambda: None)
 
@@ -291,7 +291,7 @@ def _os_error(code: int) -> OSError:
 
 
 def _partly_written(data: bytearray, draw: random.Random) -> bytearray:
-    """Return a file cut at a random place, with some of its pages missing."""
+    """Return the first bytes of a file, up to a random position, with some pages replaced by zeros."""
     half = data[: draw.randint(0, len(data))]
     for page in range(0, len(half), PAGE):
         if draw.random() < 0.3:

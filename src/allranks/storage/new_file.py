@@ -1,7 +1,7 @@
 """Write a new file past the page cache.
 
 The page cache costs a copy into fresh memory, which is slower than the disk. So full pages are written with O_DIRECT
-into reserved space; the last bytes, less than a page, go through the cache. If the file system refuses O_DIRECT, when
+into reserved space. The last bytes, less than a page, go through the cache. If the file system refuses O_DIRECT, when
 the file is opened or at the first write, all bytes go through the cache.
 """
 
@@ -22,9 +22,9 @@ _fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int6
 
 
 class NewFile:
-    """An open file that did not exist before. Raises OSError, as the system does.
+    """A new file, open for writing. Raises OSError, as the system does, also if the file exists.
 
-    ``refused`` says why bytes went through the page cache; None if none had to.
+    ``refused``: why bytes went through the page cache; None if O_DIRECT was not refused.
     """
 
     def __init__(self, where: str, size: int) -> None:
@@ -42,7 +42,7 @@ class NewFile:
             self.refused = f"O_DIRECT is refused when the file is opened ({error.strerror})"
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write bytes at an offset that is a multiple of PAGE. Safe for threads."""
+        """Write bytes at an offset that is a multiple of PAGE. Thread-safe."""
         pages = 0
         if self._direct is not None and self.refused is None:
             pages = len(data) - len(data) % PAGE
@@ -56,7 +56,7 @@ class NewFile:
         _write_all(self._plain, offset + pages, data[pages:])
 
     def sync(self) -> None:
-        """Make the bytes durable; fsync of the folder makes the name durable."""
+        """Make the bytes of the file durable. The caller makes the name durable with fsync of the folder."""
         os.fdatasync(self._plain)
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class NewFile:
 
 
 def _reserve(fd: int, size: int) -> None:
-    """Reserve the space of a file if the file system can, so that a full disk is known before a byte is written."""
+    """Reserve disk space for a file, if the file system can: a full disk is then found before a byte is written."""
     if size and _fallocate(fd, 0, 0, size):
         code = ctypes.get_errno()
         if code not in (*_REFUSED, errno.ENOSYS, errno.EINTR):

@@ -1,7 +1,7 @@
 """Store files in S3, Google Cloud Storage and Azure, through obstore (Rust's object_store).
 
-An object exists completely or not at all. obstore repeats a request that fails. A created object has a token in its
-metadata: it tells a create whose answer was lost from another writer's.
+An object exists completely or not at all. obstore repeats a request that fails. Each created object has a random token
+in its metadata. If the answer to a create is lost, the token shows whether this writer created the object.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ _ADVICE: dict[type[Exception], tuple[str, str]] = {
 
 
 class ObjectStorage:
-    """A bucket, or a prefix in it. ``options`` are obstore's for the store (``endpoint=``, ``region=``, ...).
+    """A bucket, or a prefix in it. ``options`` are passed to obstore's store (``endpoint=``, ``region=``, ...).
 
-    ``uploads`` parts of BLOCK bytes are sent at a time. A request may take ``timeout_s`` seconds and is repeated
-    ``retries`` times, with growing pauses, for five minutes at most. A ``put`` that raises anything but AlreadyThere
-    may have succeeded, or may succeed later: the service may have done it without an answer.
+    ``uploads``: how many parts of BLOCK bytes are sent at the same time.
+    ``timeout_s``: the longest time of one request, in seconds.
+    ``retries``: how often a request is repeated, with growing pauses, for five minutes at most.
+
+    A ``put`` that raises an error other than AlreadyThere may still have succeeded, or may succeed later: the answer of
+    the service may have been lost.
     """
 
     def __init__(
@@ -66,9 +69,10 @@ class ObjectStorage:
         return self._url
 
     def write(self, path: str, source: BlockSource) -> None:
-        """Write a new object. Raises AlreadyThere if it exists when the write begins; up to one BLOCK, when it ends.
+        """Write a new object. Raises AlreadyThere if it exists when the write begins.
 
-        Services accept no condition for a multipart upload: names of shard files are unique by their nonce.
+        A file of at most one BLOCK is checked when the write ends, too. For larger files services accept no condition.
+        Names of shard files are therefore made unique by a nonce.
         """
         blocks = _Blocks(source)
         if source.size <= BLOCK:
@@ -141,7 +145,7 @@ class ObjectStorage:
         return tuple(sorted(folders + files, key=lambda entry: entry.name))
 
     def _listed(self, folder: str) -> Any:
-        """Request the entries of a folder, again if the answer was cut off: obstore does not repeat that."""
+        """Return the listing of a folder. Repeats the request if the answer was cut off, because obstore does not."""
         for attempt in range(_ATTEMPTS):
             try:
                 with self._translate_errors("list", folder):
@@ -160,11 +164,11 @@ class ObjectStorage:
                 return  # some services say so
 
     def remove_folder(self, folder: str) -> None:
-        """Do nothing: a folder exists as long as an object in it does."""
+        """Do nothing: a folder exists as long as it contains an object."""
         split_path(folder)
 
     def _create(self, path: str, data: bytes) -> None:
-        """Create an object. obstore does not repeat this after a lost answer; with the token, it is safe to repeat."""
+        """Create an object. Repeats the request after a lost answer, as obstore does not; the token makes it safe."""
         split_path(path)
         token = secrets.token_hex(16)
         for attempt in range(_ATTEMPTS):
@@ -179,7 +183,7 @@ class ObjectStorage:
                     raise
 
     def _holds(self, path: str, token: str) -> bool:
-        """Whether the object has this token: then only the answer was lost, not the request."""
+        """Return whether the object has this token. If so, the request succeeded and only its answer was lost."""
         try:
             return obstore.get(self._store, path, options={"head": True}).attributes.get(_TOKEN) == token
         except (store_errors.BaseError, FileNotFoundError):
@@ -192,7 +196,7 @@ class ObjectStorage:
 
     @contextmanager
     def _translate_errors(self, doing: str, path: str, *, unless: _Blocks | None = None) -> Iterator[None]:
-        """Raise StorageError for what obstore raises; an error of the source passes."""
+        """Raise StorageError in place of an error of obstore. An error of the source ``unless`` is raised unchanged."""
         try:
             yield
         except (store_errors.BaseError, FileNotFoundError) as error:
@@ -213,7 +217,7 @@ class ObjectStorage:
 
 
 class _Blocks:
-    """The blocks of a source, copied, so that the source's memory is free at once; keeps its first error."""
+    """An iterator over copies of the blocks of a source: the source's memory is free at once. Keeps the first error."""
 
     def __init__(self, source: BlockSource) -> None:
         self.error: BaseException | None = None
@@ -240,6 +244,6 @@ def _name(path: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of obstore's message, without its debugging text and the service's document."""
+    """Return the first line of obstore's message, without its debugging text and the document that the service sent."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return line.partition(": <")[0].removesuffix(": ").strip()

@@ -1,4 +1,4 @@
-"""Explain the errors of a file system, and say what to do about them."""
+"""Explain the errors of a file system, and say what the user can do about them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KINDS = {errno.ENOENT: NotThere, errno.ENOTDIR: NotThere, errno.EEXIST: Already
 
 
 def split_path(path: str) -> list[str]:
-    """Split a path of a storage. Raises StorageError for a path that is absolute or leaves the storage."""
+    """Return the components of a path. Raises StorageError for a path that is absolute or leads out of the storage."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise StorageError(
@@ -41,7 +41,9 @@ def split_path(path: str) -> list[str]:
 
 
 def storage_error(error: OSError, doing: str, path: str, place: str, found: str = "") -> StorageError:
-    """Return the error to raise for an OSError; ``found`` is added to the message."""
+    """Return the StorageError to raise for an OSError: the operation ``doing`` failed at ``path``. ``found`` is added
+    to the message.
+    """
     code = error.errno or 0
     meaning, remedy = _ADVICE.get(code, ("the file system refused", ""))
     name = f"{errno.errorcode.get(code, code)}: {error.strerror}"
@@ -56,12 +58,12 @@ def missing_file(path: str, place: str) -> NotThere:
 
 
 def existing_file(path: str, place: str, why: str = "") -> AlreadyThere:
-    """Return the error for a file that exists where a new one should be."""
+    """Return the error for a file that already exists at the path of a new file."""
     return AlreadyThere(f"{path!r} already exists in {place}{why}.", path=path, remedy="Choose another name.")
 
 
 def link_in_path(folder: str, name: str, place: str) -> StorageError:
-    """Return the error for a removal whose path has a symbolic link called ``name``."""
+    """Return the error for a removal that is refused because ``name``, in the path, is a symbolic link."""
     return StorageError(
         f"nothing is removed in {folder!r} of {place}: {name!r} is a symbolic link, and what it leads to may be "
         "somebody else's.",
@@ -71,7 +73,7 @@ def link_in_path(folder: str, name: str, place: str) -> StorageError:
 
 
 def truncated(path: str, place: str, *, until: int, size: int) -> Truncated:
-    """Return the error for a file that ends early: bytes up to ``until`` were requested, it has ``size``."""
+    """Return the error for a file of ``size`` bytes of which the bytes up to ``until`` were requested."""
     return Truncated(
         f"{path!r} in {place} is too short: expected {until:,} bytes or more, found {size:,}.",
         path=path,

@@ -10,16 +10,16 @@ from .base import BLOCK, BlockSource
 
 
 def blocks_of(size: int) -> int:
-    """Return the blocks of a file of ``size`` bytes."""
+    """Return the number of blocks of a file of ``size`` bytes."""
     return -(-size // BLOCK)
 
 
 def pull(source: BlockSource, sink: Callable[[int, memoryview], None], *, threads: int) -> None:
-    """Pass every block (its offset, its bytes) to ``sink``, on ``threads`` threads, including the caller's.
+    """Pass the offset and the bytes of every block to ``sink``, on ``threads`` threads, including the caller's.
 
-    The numbers are given out in ascending order. The first error of the source or the sink stops the others after their
-    current block, and is raised unchanged. ``source.done`` follows every ``source.block``, so a source that waits for
-    free memory never waits for a thread that failed.
+    Blocks are requested in ascending order. After the first error of the source or the sink, the other threads stop
+    when their current block is done, and the error is raised unchanged. ``source.done`` is called after every
+    ``source.block``, so a source that waits for free memory never waits for a thread that failed.
     """
     total = blocks_of(source.size)
     numbers = count()  # next() on it is atomic

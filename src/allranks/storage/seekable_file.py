@@ -1,4 +1,4 @@
-"""Present data that is read by offset as a file that a library can read."""
+"""Present data that is read by offset as a file object, for libraries that expect one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class SeekableFile(io.RawIOBase):
-    """A file of ``nbytes`` bytes. ``read_at(offset, count)`` returns bytes of it, and is never called outside of it."""
+    """A read-only file of ``nbytes`` bytes. ``read_at(offset, count)`` returns bytes; it is called within it only."""
 
     def __init__(self, nbytes: int, read_at: Callable[[int, int], bytes]) -> None:
         self._nbytes, self._read_at, self._at = nbytes, read_at, 0
@@ -23,7 +23,7 @@ class SeekableFile(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a position, also after the end. Raises ValueError before the beginning, as files do."""
+        """Move to a position, also after the end. Raises ValueError for one before the beginning, as files do."""
         at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._nbytes}[whence]
         if at < 0:
             raise ValueError(f"negative seek position {at}")
