@@ -1,4 +1,4 @@
-"""Define what a leaf is, how it is split over ranks, and what a tree of leaves provides."""
+"""Define what a leaf is, how its elements are divided over ranks, and what a tree of leaves provides."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:  # the core is light without it
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One array of a tree; ``pieces`` is how many parts each dimension is cut into over the devices.
+    """One array of a tree, and how it is divided over the devices.
 
-    They are all 1 if every device holds the complete array. ``device_bytes`` is what one device holds of it.
+    ``pieces``: into how many parts each dimension is cut; all 1 if every device holds the complete array.
+    ``device_bytes``: the bytes of the array that one device holds.
     """
 
     path: str
@@ -34,7 +35,7 @@ class Leaf:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the complete array."""
+        """The size of the complete array, in bytes."""
         return self.device_bytes * math.prod(self.pieces)
 
     @property
@@ -45,11 +46,13 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How arrays are split over ranks: a grid of cells, and the ranks that hold each.
+    """How an array is divided over ranks: a grid of cells, and the ranks that hold each cell.
 
-    ``cuts`` is the number of cells of each dimension. Of n elements, cell i has those from ``i * ceil(n / cuts)`` on,
-    at most ``ceil(n / cuts)`` (the last cells may be smaller, or empty). ``holders`` are the ranks that hold each cell,
-    in ascending order; cells are in row-major order. An array that every rank holds has one cell, held by all.
+    ``cuts``: the number of cells along each dimension. Along a dimension of n elements, cell i begins at element
+    ``i * ceil(n / cuts)`` and has at most ``ceil(n / cuts)`` elements; the last cells may be smaller, or empty.
+    ``holders``: the ranks that hold each cell, in ascending order; cells are in row-major order.
+
+    An array that every rank holds completely has one cell, held by all ranks.
     """
 
     cuts: tuple[int, ...]
@@ -58,12 +61,13 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One array of a tree as all ranks together hold it; equal on every rank. It contains no data.
+    """One array of a tree as all ranks together hold it. It is equal on every rank, and contains no data.
 
-    ``dtype`` is NumPy's name (also ``bfloat16``, ``float8_e4m3fn``, ``int4``, ...). ``kind`` is "" for a plain array.
-    It is the dtype of JAX PRNG keys (``key<fry>``) if shape and dtype are those of their bits, or a dtype that only
-    torch names (``torch.uint3``) if they are those of its bytes. With ``per_rank``, the first dimension is that of the
-    ranks: each rank has an array of its own.
+    ``dtype``: NumPy's name (also ``bfloat16``, ``float8_e4m3fn``, ``int4``, ...).
+    ``kind``: "" for a plain array. For JAX PRNG keys it is their dtype (``key<fry>``); shape and dtype are then those
+    of the key bits. For a dtype that only torch has (``torch.uint3``) it is that dtype; ``dtype`` is then that of the
+    bytes.
+    ``per_rank``: each rank has an array of its own, and the first dimension is the rank.
     """
 
     path: str
@@ -77,8 +81,8 @@ class Declared:
 class CellBytes(NamedTuple):
     """The bytes of one cell in host memory: ``data`` is flat uint8 in row-major order.
 
-    ``mutable`` says whether the program may change them when it continues. If not, ``data`` keeps the array alive, and
-    safe from donation.
+    ``mutable`` says whether the program may change the bytes when it continues. If not, ``data`` keeps the array's
+    memory alive, and a donation of the array does not change ``data``.
     """
 
     data: NDArray[np.uint8]
@@ -88,8 +92,10 @@ class CellBytes(NamedTuple):
 class Copy(NamedTuple):
     """One copy of a cell in this process, as a device holds it.
 
-    ``part`` is the framework's array on ``device``; ``framework`` is ``numpy``, ``jax`` or ``torch``; ``on_host``: it
-    is in host memory. ``fetch()`` returns its bytes in host memory: flat, in row-major order.
+    ``part``: the framework's array on ``device``.
+    ``framework``: ``numpy``, ``jax`` or ``torch``.
+    ``on_host``: whether ``part`` is in host memory.
+    ``fetch()``: return the bytes of ``part`` in host memory, flat, in row-major order.
     """
 
     cell: int
@@ -102,9 +108,10 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a part of an array goes: ``buffer`` has the extent's shape and the array's dtype, and any strides.
+    """The memory for one part of an array that is to be filled.
 
-    If ``live``, it is the array's own memory.
+    ``extent``: the box of elements. ``buffer``: has the extent's shape and the array's dtype, with any strides.
+    ``live``: whether ``buffer`` is the memory of the program's array, not a new one.
     """
 
     extent: Extent
@@ -117,12 +124,13 @@ class OpenTree(Protocol):
 
     @property
     def declared(self) -> tuple[Declared, ...]:
-        """The arrays, in the tree's order."""
+        """The arrays of the tree, in the tree's order."""
 
     @property
     def key(self) -> Hashable:
-        """A key for ``declared``, quick to make and to compare: equal if ``declared`` is equal (in this process
-        only).
+        """A hash key for ``declared`` that is quick to make and to compare, within this process only.
+
+        Two keys are equal if their ``declared`` are equal.
         """
 
     @property
@@ -130,67 +138,64 @@ class OpenTree(Protocol):
         """The leaves that are JSON values, by path."""
 
     def cell_bytes(self, array: int, cell: int) -> CellBytes:
-        """Return a cell of ``declared[array]``, which this rank must hold."""
+        """Return the bytes of one cell of ``declared[array]``. This rank must hold the cell."""
 
     @property
     def main_values(self) -> dict[str, bool | int | float | str | None]:
-        """The JSON values of which rank 0's count, whatever other ranks have."""
+        """The JSON values, by path, that are saved from rank 0 even if other ranks have different values."""
 
     @property
     def rank_values(self) -> dict[str, bool | int | float | str | None]:
-        """The JSON values that each rank has for itself."""
+        """The JSON values, by path, that are rank-local: each rank saves its own."""
 
     @property
     def skipped(self) -> dict[str, str]:
-        """The leaves that are neither arrays nor JSON values, with what they are. Empty unless the tree was opened to
-        skip them.
+        """The leaves that are neither arrays nor JSON values: a description of each, by path.
+
+        Empty unless the tree was opened with ``skip_unknown``.
         """
 
     @property
     def follows_checkpoint(self) -> bool:
-        """Whether a part of a template takes the structure of the checkpoint: optimizers, schedules."""
+        """Whether a part of a template (an optimizer, a schedule) takes its structure from the checkpoint."""
 
     @property
     def rank_local_paths(self) -> tuple[str, ...]:
-        """The paths of what each rank has for itself; another number of ranks gets it distributed anew."""
+        """The paths below which leaves are rank-local. A restore on another number of ranks distributes them anew."""
 
     @property
     def kept_settings(self) -> dict[str, Any]:
-        """The settings of optimizers and schedules that a template keeps, by path, because the checkpoint has none."""
+        """The settings of optimizers and schedules, by path, that the checkpoint lacks: the template's values stay."""
 
     def memory(self, array: int) -> Hashable | None:
-        """Return a key that is equal for arrays with one memory (tied weights), and for no others; None if there are
-        none.
-        """
+        """Return a key that is equal for arrays that share one memory (tied weights); None if no other array does."""
 
     @property
     def ties(self) -> dict[int, int]:
-        """The arrays that are one memory with an earlier array, on every rank: tied weights."""
+        """The arrays that share one memory with an earlier array on every rank (tied weights): its number by theirs."""
 
     def copies(self, array: int) -> tuple[Copy, ...]:
-        """Return every copy of a cell of ``declared[array]`` on a device of this process; () if it is only
-        described.
-        """
+        """Return every copy of a cell of ``declared[array]`` on a device of this process; () if it has no data."""
 
     def targets(self, array: int) -> tuple[Target, ...]:
-        """Return the parts of ``declared[array]`` that this rank needs, each once, to be filled."""
+        """Return the parts of ``declared[array]`` that this rank must have filled, each once."""
 
     @property
     def encoded(self) -> tuple[int, ...]:
-        """The arrays of which objects of registered types are made."""
+        """The numbers of the arrays from which objects of registered types are made."""
 
     def decode(self, values: Mapping[str, bool | int | float | str | None]) -> None:
-        """Make the objects of registered types, for ``rebuild``, once the targets of ``encoded`` are filled.
+        """Make the objects of registered types. Call it when the targets of ``encoded`` are filled, before ``rebuild``.
 
-        Raises DoesNotFit if one cannot be made.
+        Raises DoesNotFit if an object cannot be made.
         """
 
     def rebuild(self, values: Mapping[str, bool | int | float | str | None]) -> object:
-        """Return the tree with its targets' contents, once all are filled, and these values."""
+        """Return the tree with its filled targets, all of which must be filled, and with these JSON values."""
 
 
 class GatheringWorld(Protocol):
-    """The part of a world that this package needs: the rank, the size, and ``all_gather``."""
+    """What this package needs of a world: the rank, the size, and ``all_gather``."""
 
     @property
     def rank(self) -> int: ...

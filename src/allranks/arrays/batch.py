@@ -1,4 +1,4 @@
-"""Check that rows, ranks, devices and accumulation steps multiply to the global batch. Pure."""
+"""Check that rows, ranks, devices and accumulation steps multiply to the global batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from allranks.errors import BatchMismatch, name_ranks
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """A batch of ``size`` rows = ``ranks`` x ``devices`` of each rank x rows of a device at once x ``accumulation``.
+    """How a global batch of ``size`` rows is divided over ranks, devices of each rank, and accumulation steps.
 
-    ``str()`` is that equation: ``64 = 4 ranks x 2 devices x 4 x 2 accumulation``. Raises BatchMismatch, naming the
-    nearest valid sizes, if they do not multiply.
+    ``str()`` is the equation: ``64 = 4 ranks x 2 devices x 4 x 2 accumulation``, where the second 4 is the rows of a
+    device at once. Raises BatchMismatch, which names the nearest valid sizes, if ``size`` is no multiple of the
+    factors.
     """
 
     size: int
@@ -47,16 +48,16 @@ class BatchPlan:
 
     @property
     def rows_at_once(self) -> int:
-        """The rows of one device in one micro-batch."""
+        """The number of rows that one device processes in one micro-batch."""
         return self.size // (self.ranks * self.devices * self.accumulation)
 
     @property
     def rows_per_rank(self) -> int:
-        """The rows of a global batch that one rank provides."""
+        """The number of rows of a global batch that one rank provides."""
         return self.size // self.ranks
 
     def rows_of(self, rank: int) -> range:
-        """Return the rows of the global batch that ``rank`` provides."""
+        """Return the row numbers of the global batch that ``rank`` provides."""
         return range(rank * self.rows_per_rank, (rank + 1) * self.rows_per_rank)
 
 
@@ -64,8 +65,9 @@ class BatchPlan:
 class Claim:
     """What one rank reports about its rows.
 
-    ``leaves`` describe them (path, dtype, shape); ``shards`` are the parts of the global batch that they are.
-    ``digest`` is that of their bytes, "" if all rows are equal and cannot be distinguished.
+    ``leaves``: a description of each leaf (path, dtype, shape).
+    ``shards``: the numbers of the parts of the global batch that this rank's rows fill.
+    ``digest``: the digest of the rows' bytes; "" if all rows are equal and therefore cannot be distinguished.
     """
 
     leaves: tuple[str, ...]
@@ -74,7 +76,7 @@ class Claim:
 
 
 def count_rows(shapes: Mapping[str, tuple[int, ...]], *, who: str) -> int:
-    """Return the number of rows of the leaves. Raises BatchMismatch if they do not all have the same number."""
+    """Return the number of rows, the first dimension of the leaves. Raises BatchMismatch if the leaves differ in it."""
     groups: defaultdict[int | None, list[str]] = defaultdict(list)
     for path, shape in shapes.items():
         groups[shape[0] if shape else None].append(path)
@@ -93,9 +95,9 @@ def count_rows(shapes: Mapping[str, tuple[int, ...]], *, who: str) -> int:
 
 
 def count_global_rows(rows: int, *, mine: int, shards: int, global_rows: int | None, who: str) -> int:
-    """Return the rows of the global batch with ``shards`` parts, if this rank's ``mine`` parts have ``rows`` rows.
+    """Return the number of rows of the global batch, of which this rank has ``rows`` in ``mine`` of ``shards`` parts.
 
-    Raises BatchMismatch if they do not divide, or do not add up to a given ``global_rows``.
+    Raises BatchMismatch if the rows cannot be divided over the parts, or do not add up to a given ``global_rows``.
     """
     if rows == 0 or rows % mine:
         raise BatchMismatch(
@@ -121,7 +123,7 @@ def _advice(rows: int, *, mine: int, shards: int, global_rows: int) -> str:
 
 
 def raise_new_total(total: int, before: Sequence[int], *, who: str) -> None:
-    """Raise BatchMismatch: a batch of another size came unannounced, perhaps on this rank only."""
+    """Raise BatchMismatch: the size of the batch changed without ``global_rows``, perhaps on this rank only."""
     raise BatchMismatch(
         f"{who}: the rows make a batch of {total}: expected {' or '.join(map(str, before))}, as before.",
         remedy=f"Drop the last, smaller batch, or pass global_rows={total} on every rank.",
@@ -129,10 +131,10 @@ def raise_new_total(total: int, before: Sequence[int], *, who: str) -> None:
 
 
 def check_claims(claims: Sequence[Claim]) -> None:
-    """Raise BatchMismatch unless the ranks' rows fit together; ``claims`` are in rank order.
+    """Raise BatchMismatch unless the rows of the ranks fit together; ``claims`` are in rank order.
 
-    Their leaves must be alike. Ranks with the same part of the batch must have the same bytes, and ranks with different
-    parts must not: equal bytes mean that every rank reads the same data.
+    All ranks must report the same leaves. Ranks with the same part of the batch must have the same bytes. Ranks with
+    different parts must have different bytes: equal bytes mean that every rank reads the same data.
     """
     alike = _ranks_by(claim.leaves for claim in claims)
     if len(alike) > 1:

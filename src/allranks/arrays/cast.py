@@ -1,4 +1,4 @@
-"""Cast numbers into an array of another dtype: they may be rounded, but never become infinite without an error."""
+"""Cast numbers to another dtype. They may be rounded; a number that would become infinite raises an error."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def _has_overflown(into: Array, numbers: Array) -> bool:
 
 
 def castable(found: str, wanted: str) -> bool:
-    """Return whether values may become another dtype: a wider one, or floats that are rounded."""
+    """Return whether a leaf may be cast between two dtypes: to a wider dtype of its family, or from float to float."""
     return _family(found) == _family(wanted) != "" and (_family(found) == "float" or widens(found, wanted))
 
 
 def _family(dtype: str) -> str:
-    """Return the family of a dtype. Families are not cast: an integer instead of a float may be a quantised one."""
+    """Return "float", "int", "complex" or "". No cast crosses families: an integer may be a quantised float."""
     return next((family for family in ("float", "int", "complex") if family in dtype), "")
 
 
 def widens(found: str, wanted: str) -> bool:
-    """Return whether the second dtype can hold each number of the first."""
+    """Return whether the dtype ``wanted`` can represent every number of the dtype ``found``."""
     return bool(np.can_cast(DTYPES[found], DTYPES[wanted], "safe"))

@@ -27,9 +27,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """``encode(value)`` returns a tree that a state may hold, ``decode(tree, like)`` returns the value again.
+    """How objects of a type are encoded as a tree of arrays and JSON values, and decoded from it.
 
-    ``like`` is the template's value. If not ``fixed``, the tree may have other arrays and keys than that of ``like``.
+    ``encode(value)``: return the tree, which a state may hold.
+    ``decode(tree, like)``: return the value; ``like`` is the template's value.
+    ``fixed``: whether a saved tree has the same arrays and keys as the tree of ``like``.
     """
 
     encode: Callable[[Any], Any]
@@ -93,10 +95,10 @@ def register_type(
 ) -> None:
     """Let checkpoints hold objects of a type and its subclasses. Call it before the first save and restore.
 
-    ``encode(value)`` returns a tree of arrays and JSON values, also with other registered types. ``decode(tree, like)``
-    returns the object again, from that tree, filled from a checkpoint, and the template's object. Paths, shapes and
-    dtypes must be those of the template's object, unless ``fixed`` is False: then the tree is as it was saved, of any
-    length. It may then hold arrays and JSON values only.
+    ``encode(value)``: return a tree of arrays and JSON values; it may contain objects of other registered types.
+    ``decode(tree, like)``: return the object, from the tree as filled from a checkpoint, and the template's object.
+    ``fixed``: if True, paths, shapes and dtypes of the saved tree must be those of the template's object. If False, the
+    tree is as it was saved, of any length; it may then hold arrays and JSON values only.
 
     Examples:
         >>> register_type(Vocabulary, lambda v: {"tokens": v.tokens}, lambda tree, _: Vocabulary(tree["tokens"]))
@@ -110,19 +112,19 @@ def register_type(
 
 @lru_cache(maxsize=1 << 12)
 def is_registered(kind: type) -> bool:
-    """Return whether the program has registered a type, or a base of it: this has priority over frameworks."""
+    """Return whether the program has registered a type or one of its bases. Frameworks do not open such a type."""
     return any(base in _REGISTERED for base in kind.__mro__)
 
 
 @lru_cache(maxsize=1 << 12)
 def _codec_of(kind: type) -> Codec | None:
-    """Return how objects of a type are encoded; None if it is not registered."""
+    """Return the codec for objects of a type; None if the type is not registered."""
     known = _BUILT_IN | _REGISTERED
     return next((known[base] for base in kind.__mro__ if base in known), None)
 
 
 def opener(node: Any, context: OpenContext) -> Opener | None:
-    """Return how to open an object of a registered type; None for any other object."""
+    """Return the function that opens an object of a registered type; None for any other object."""
     codec = _codec_of(type(node))  # type: ignore[arg-type]
     return None if codec is None else partial(_open, context)
 
@@ -173,7 +175,7 @@ def _failure_text(what: str, kind: str, error: Exception) -> str:
 
 
 def _as_saved(tree: Any, saved: Node) -> Any:
-    """Return a template for what is saved, with the kinds of arrays that ``tree`` has."""
+    """Return a template with the structure of ``saved`` and the kinds of arrays (NumPy, torch, ...) of ``tree``."""
     if isinstance(saved, dict):
         if isinstance(tree, list | tuple) or (tree is None and saved.keys() == {str(at) for at in range(len(saved))}):
             items = dict(enumerate(tree or ()))
@@ -186,7 +188,7 @@ def _as_saved(tree: Any, saved: Node) -> Any:
 
 
 def like_saved(array: Any, saved: SavedArray) -> Any:
-    """Return an array like this one with the saved shape: the array itself if that is its own."""
+    """Return an array of the same kind with the saved shape; the array itself if it already has that shape."""
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         return np.empty(saved.shape, DTYPES[saved.dtype])
     if tuple(array.shape) == saved.shape:

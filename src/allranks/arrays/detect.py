@@ -1,4 +1,4 @@
-"""Describe and open trees of any framework; imports no framework that the program has not imported."""
+"""Describe and open trees of any framework. Imports no framework that the program has not imported."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _LEAVES = {
 
 
 def describe(tree: object) -> tuple[Leaf, ...]:
-    """Return the arrays of a tree: path, shape, dtype, how each is split, and the bytes on one device.
+    """Return the arrays of a tree: path, shape, dtype, how each is divided, and its bytes on one device.
 
-    The tree is a pytree of JAX, a torch module, or nested mappings. No data moves; any rank may call it alone.
+    The tree is a pytree of JAX, a torch module, or nested mappings. No data moves; a rank may call it without the
+    others.
     """
     return _backend(tree).describe(tree)
 
@@ -44,15 +45,17 @@ def open_tree(
     saved: SavedTree | None = None,
     choose: Callable[[Sequence[str]], Mapping[str, str]] | None = None,
 ) -> OpenTree:
-    """Return a flattened state, to be saved or, if ``for_restore``, to be filled and put together again.
+    """Return a flattened state, to be saved or, if ``for_restore``, to be filled and rebuilt. Every rank must call it.
 
     Containers, pytrees and objects with ``state_dict()`` and ``load_state_dict()`` are opened. Arrays of JAX, NumPy and
-    PyTorch and JSON values are leaves. No data moves; every rank calls it. Raises CannotStore, naming every leaf that
-    is neither. Optimizers and schedules take the structure of ``saved``, if it is given. If ``for_comparison``, an
-    object with a method ``alike()``, as a loader's snapshot, is opened as the JSON that it returns, and a function is a
-    leaf, its name. If ``skip_unknown``, leaves that are neither are listed in ``skipped``. ``choose`` returns the paths
-    of which rank 0's leaf counts ("main") or each rank's ("rank"); leaves that torch itself takes from rank 0 are
-    always rank 0's.
+    PyTorch and JSON values are leaves. No data moves. Raises CannotStore, which names every leaf of another type.
+
+    ``for_comparison``: an object with a method ``alike()``, such as a loader's snapshot, is opened as the JSON that the
+    method returns. A function is a leaf whose value is its name.
+    ``skip_unknown``: list leaves of other types in ``skipped`` instead of raising CannotStore.
+    ``saved``: the checkpoint from which optimizers and schedules take their structure.
+    ``choose``: returns, for paths whose leaf differs over the ranks, "main" (save rank 0's) or "rank" (save each
+    rank's). Leaves that torch itself copies from rank 0 are always rank 0's.
     """
     adapters = [cast(Adapter, import_module(name)) for needs, name in _LEAVES.items() if needs in sys.modules]
     context = OpenContext(rank, size, for_restore, for_comparison, skip_unknown, saved, choose=choose)

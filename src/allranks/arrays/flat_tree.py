@@ -1,4 +1,4 @@
-"""Flatten a tree into leaves for saving and restoring, whatever the frameworks of its leaves."""
+"""Flatten a tree into leaves for saving and restoring. The leaves may be of any framework."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOLD = 8
 
 
 class FlatTree:
-    """An ``OpenTree`` over the adapters of the frameworks that the program has imported. Raises CannotStore."""
+    """An ``OpenTree`` that uses the adapters of the frameworks that the program has imported. Raises CannotStore."""
 
     def __init__(self, tree: object, adapters: Sequence[Adapter], context: OpenContext) -> None:
         self._context = context
@@ -86,7 +86,7 @@ class FlatTree:
 
     @cached_property
     def _aliases(self) -> frozenset[int]:
-        """The arrays that begin at the same address as another one: few, so only they need a closer check."""
+        """The numbers of the arrays that begin at the same address as another array; only these can share a memory."""
         leaves, of_type = self._walk.leaves, self._of_type
         first: dict[int, int] = {}
         found: set[int] = set()
@@ -133,7 +133,7 @@ class FlatTree:
         return self._walk.make(iter(self._filled(self._fills, values)))
 
     def _filled(self, arrays: Iterable[int], values: Mapping[str, Value]) -> list[object]:
-        """Return the leaves, those of ``arrays`` with the contents of their targets."""
+        """Return all leaves of the tree, with ``arrays`` and JSON values replaced by their filled contents."""
         leaves = list(self._walk.leaves)
         for array in arrays:
             leaf_fill = self._fills.get(array)
@@ -149,8 +149,9 @@ class FlatTree:
         return leaves
 
     def _choose(self) -> dict[str, str]:
-        """Return the paths whose leaf is chosen by rank: "rank" for each rank's, "main" for rank 0's, "usual" by
-        default.
+        """Return, by path, how the saved leaf is chosen among the ranks: "rank" for each rank's, "main" for rank 0's.
+
+        "usual" means rank 0's by default, without a choice of the user. Paths without a choice are left out.
         """
         context, paths = self._context, self._walk.paths
         if context.for_restore or context.size == 1:
@@ -216,7 +217,7 @@ def _open_for_comparison(node: Any) -> Branch:
 
 
 def _describe_unknown(leaf: object) -> tuple[str, str]:
-    """Return what a leaf of an unknown kind is, and what to do about it."""
+    """Return what kind of object an unknown leaf is, and what the user can do about it."""
     kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
     if callable(leaf):
         name = getattr(leaf, "__qualname__", repr(leaf))

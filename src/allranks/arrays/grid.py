@@ -1,4 +1,4 @@
-"""Compute with grids of cells: which grid some parts of an array form, and where each cell is. Pure."""
+"""Compute with grids of cells: which grid the parts of an array form, and which box of elements each cell covers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _known: dict[Split, Split] = {}
 
 
 def intern_split(split: Split) -> Split:
-    """Return the one object of this process that equals ``split``; it lives as long as the process."""
+    """Return the canonical object that equals ``split``, so that equal splits are identical. It is never freed."""
     return _known.setdefault(split, split)
 
 
@@ -26,9 +26,10 @@ def replicated_split(dimensions: int, size: int) -> Split:
 
 
 def split_of(shape: tuple[int, ...], parts: Iterable[tuple[Iterable[int], Extent]]) -> Split | None:
-    """Return the split whose cells are these parts, each with the ranks that hold it; None if they form no grid.
+    """Return the split whose cells are ``parts``; None if they form no grid.
 
-    A part may occur several times. Empty parts count: they are the last cells of a dimension.
+    Each part is a box of elements and the ranks that hold it. A part may occur several times. Empty parts count: they
+    are the last cells of a dimension.
     """
     ranks: defaultdict[Extent, set[int]] = defaultdict(set)
     for holders, extent in parts:
@@ -44,7 +45,7 @@ def split_of(shape: tuple[int, ...], parts: Iterable[tuple[Iterable[int], Extent
 
 
 def cell(number: int, shape: tuple[int, ...], cuts: tuple[int, ...]) -> Extent:
-    """Return a cell of a grid by its number in row-major order."""
+    """Return the box of elements of a cell, given the cell's number in row-major order."""
     offset, extent = [], []
     for whole, count in zip(reversed(shape), reversed(cuts), strict=True):
         number, index = divmod(number, count)
@@ -55,7 +56,7 @@ def cell(number: int, shape: tuple[int, ...], cuts: tuple[int, ...]) -> Extent:
 
 
 def cell_of(extent: Extent, shape: tuple[int, ...], cuts: tuple[int, ...]) -> int:
-    """Return the number of the cell that begins where ``extent`` does."""
+    """Return the row-major number of the cell that begins at the offset of ``extent``."""
     number = 0
     for at, whole, count in zip(extent.offset, shape, cuts, strict=True):
         step = -(-whole // count)
@@ -66,10 +67,11 @@ def cell_of(extent: Extent, shape: tuple[int, ...], cuts: tuple[int, ...]) -> in
 def extent_on_device(
     index: Sequence[int], shape: tuple[int, ...], axes: Sequence[tuple[int, int] | None], mesh: Sequence[int]
 ) -> Extent | None:
-    """Return what the device at ``index`` of a mesh holds; None if that is not a box.
+    """Return the box of elements that the device at ``index`` of a mesh holds; None if they form no box.
 
-    Each axis of the mesh cuts what the axes before it have left, as in torch. None does not cut. ``(dimension,
-    groups)`` takes this device's part of each of ``groups`` chunks of that dimension (usually 1).
+    ``axes`` has one item for each axis of the mesh, in order. None: the axis does not cut. ``(dimension, groups)``: the
+    axis divides that dimension. It divides what the earlier axes have left to this device, as in torch: cut into
+    ``groups`` chunks (usually 1), of each of which this device takes its part.
     """
     kept = [[range(whole)] for whole in shape]
     for axis, mine, count in zip(axes, index, mesh, strict=True):
@@ -86,20 +88,20 @@ def extent_on_device(
 
 
 def _chunk(start: int, stop: int, count: int, number: int) -> tuple[int, int]:
-    """Return the begin and end of chunk ``number`` of ``count``: all have one size except the last ones."""
+    """Return the begin and end of chunk ``number`` of ``count`` chunks. All have one size, except the last ones."""
     step = -(-(stop - start) // count)
     return min(start + number * step, stop), min(start + (number + 1) * step, stop)
 
 
 def _runs(runs: Iterable[range], start: int, stop: int) -> Iterator[range]:
-    """Yield the elements from number ``start`` to ``stop``."""
+    """Yield the elements with the numbers ``start`` to ``stop - 1`` of a sequence that is given as runs."""
     for run in runs:
         yield run[max(start, 0) : max(stop, 0)]
         start, stop = start - len(run), stop - len(run)
 
 
 def _join_runs(runs: Iterable[range]) -> list[range]:
-    """Return the same elements in as few runs as possible."""
+    """Return the same elements in as few ranges as possible."""
     joined: list[range] = []
     for run in runs:
         if joined and run and joined[-1].stop == run.start:

@@ -1,4 +1,4 @@
-"""Describe trees of JAX arrays, and make rows into a global batch."""
+"""Describe trees of JAX arrays, and assemble the rows of all ranks to a global batch."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def owns(tree: object) -> bool:
 
 
 def describe(tree: object) -> tuple[Leaf, ...]:
-    """Return the arrays of the tree and how each is split over devices. No data moves; any rank may call it alone."""
+    """Return the arrays of the tree and how each is divided over devices. No data moves; any rank may call it alone."""
     return tuple(_leaf(path, array) for path, array in _arrays(tree).items())
 
 
 def _arrays(tree: object) -> dict[str, Any]:
-    """Return the arrays by path; PRNG keys as their bits."""
+    """Return the arrays of a tree by path. PRNG keys are returned as their bits."""
     found = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -63,7 +63,7 @@ def global_batch(
     global_rows: int | None = None,
     world: Callable[[], GatheringWorld],
 ) -> T:
-    """Implement ``allranks.global_batch`` (see data/rows.py); ``world`` is called only if there are other ranks."""
+    """Implement ``allranks.global_batch`` (see data/rows.py). ``world()`` is called only if there are other ranks."""
     who = f"rank {jax.process_index()}: global_batch"
     cut = PartitionSpec(_batch_axis(mesh, axis, who=who))  # type: ignore[no-untyped-call]
     sharding = NamedSharding(mesh, cut)
@@ -92,7 +92,7 @@ def _batch_axis(mesh: Mesh, axis: str | tuple[str, ...] | None, *, who: str) -> 
 
 
 def shards(sharding: Sharding) -> tuple[int, tuple[int, ...]]:
-    """Return into how many parts rows are cut, and the numbers of those on this process."""
+    """Return the number of parts into which rows are cut, and the numbers of the parts on devices of this process."""
     devices = len(sharding.device_set)
     starts = {device: cut[0].start or 0 for device, cut in sharding.devices_indices_map((devices,)).items()}
     order = {start: number for number, start in enumerate(sorted(set(starts.values())))}

@@ -1,6 +1,6 @@
-"""List what torch's optimizers keep for each parameter, by the names in their states. Data.
+"""List what torch's optimizers keep for each parameter, by the names in their states.
 
-It distinguishes a checkpoint of another optimizer from one of a parameter without a gradient yet.
+With it, a checkpoint of another optimizer is distinguished from one of a parameter that had no gradient yet.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StateNames:
-    """``shaped`` entries have the parameter's shape, ``unshaped`` ones do not; ``may`` are optional, of any shape.
+    """The names of the entries that an optimizer keeps for each parameter.
 
-    ``empty`` are lists that may be empty, so that a checkpoint has nothing of them.
+    ``shaped``: entries with the parameter's shape. ``unshaped``: entries with another shape.
+    ``may``: optional entries, of any shape. ``empty``: lists that may be empty, and are then missing in a checkpoint.
     """
 
     shaped: tuple[str, ...] = ()

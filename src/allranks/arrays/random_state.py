@@ -1,4 +1,4 @@
-"""Save and restore random generators, of which each rank has its own, as a part of a state."""
+"""Save and restore random generators as a part of a state. Each rank has its own generators."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ _RANKS = "ranks"
 
 
 class RandomState:
-    """Random generators of this rank by name: a part of a state that is saved for each rank, and restored on any
-    number.
+    """Random generators of this rank by name. They are saved for each rank, and restored on any number of ranks.
 
     A generator is a ``numpy.random.Generator`` or ``RandomState``, a ``random.Random``, a ``torch.Generator``, a JAX
     key, or one of the modules ``random``, ``numpy.random`` and ``torch`` for its global generator (``torch.cuda`` for
     that of the device). Generators are restored in place. A key is replaced: read and set it as ``state[name]``.
 
-    On another number of ranks, each rank below the saved number continues with its own state. Each other rank gets a
-    state that is derived from a saved one and from its rank: no two ranks have the same, and a second restore of the
-    same step derives the same. Raises AllranksError for an object that is not a generator.
+    If the number of ranks has changed, each rank below the saved number continues with its own state. Each other rank
+    gets a state that is derived from a saved state and from its rank. No two ranks have the same state, and a second
+    restore of the same step derives the same states. Raises AllranksError for an object that is not a generator.
 
     Examples:
         >>> random_state = RandomState(augment=np.random.default_rng([7, world.rank]), python=random, torch=torch)
@@ -63,7 +62,7 @@ class RandomState:
 
 
 def opener(node: object, context: OpenContext) -> Opener | None:
-    """Return how to open a RandomState; None for any other node."""
+    """Return the function that opens a RandomState; None for any other node."""
     return partial(_open, context) if isinstance(node, RandomState) else None
 
 
@@ -83,7 +82,7 @@ def _open(context: OpenContext, node: RandomState) -> Branch:
 
 
 def _derive(name: str, generator: Any, rank: int) -> Any:
-    """Return a new generator, seeded with a digest of the given one's state, its name and the rank."""
+    """Return the generator, reseeded with a digest of its state, its name and the rank."""
     kind = _kind_of(generator)
     assert kind is not None
     return kind.reseed(generator, digest(json.dumps([name, rank]), kind.state_of(generator)))

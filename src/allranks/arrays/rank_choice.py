@@ -1,4 +1,4 @@
-"""Select what is saved of arrays that differ over the ranks on purpose: rank 0's, or each rank's."""
+"""Select what is saved of leaves that differ over the ranks on purpose: rank 0's leaf, or each rank's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COUNT = "num_batches_tracked"
 
 
 def batch_statistics(paths: Sequence[str]) -> Iterator[str]:
-    """Yield the paths of running statistics of torch's batch normalisation: each rank has those of its own rows."""
+    """Yield the paths of the running statistics of torch's batch normalisation, which differ between ranks."""
     for path in [path for path in paths if path.endswith(_COUNT)]:
         before = path.removesuffix(_COUNT)
         names = [before + name for name in ("running_mean", "running_var")]
@@ -22,15 +22,16 @@ def batch_statistics(paths: Sequence[str]) -> Iterator[str]:
 
 
 def is_below_any(path: str, places: Collection[str]) -> bool:
-    """Return whether a leaf is one of these places, or below one."""
+    """Return whether a path is one of ``places``, or below one of them."""
     return any(path == place or path.startswith(f"{place}/") for place in places)
 
 
 @lru_cache(maxsize=1 << 14)
 def spec_for_choice(spec: Spec, choice: str, size: int) -> Spec:
-    """Return what is saved of an array that each rank has for itself: rank 0's, or all with a first dimension of ranks.
+    """Return the spec under which a rank-local array is saved: rank 0's array, or all with a first dimension of ranks.
 
-    An array that the ranks hold together is saved unchanged if the choice is "usual". Raises LeafRefused otherwise.
+    An array that is sharded over the ranks keeps its spec if the choice is "usual". For other choices it raises
+    LeafRefused.
     """
     if spec.split != replicated_split(len(spec.shape), size):
         if choice == "usual":

@@ -1,7 +1,7 @@
-"""Give the state of a fresh object the structure that a checkpoint has. Pure.
+"""Give the state of a fresh object the structure that a checkpoint has.
 
 An optimizer or a learning-rate schedule creates its state as it runs, and a newer library adds settings. So such a
-state takes the structure of the checkpoint; what the checkpoint lacks keeps the running program's values.
+state takes the structure of the checkpoint. What the checkpoint lacks keeps the running program's values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SavedArray:
-    """An array of a checkpoint; ``kind`` as in ``Declared``."""
+    """The shape, dtype and kind (as in ``Declared``) of an array in a checkpoint."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -33,9 +33,10 @@ _BOOKKEEPING = frozenset(
 
 
 class SavedTree:
-    """The leaves of a checkpoint by their paths in a template: SavedArrays and JSON values.
+    """The leaves of a checkpoint, SavedArrays and JSON values, by their paths in a template.
 
-    ``separators`` separate the components of a path; other formats than allranks' own use dots, too.
+    ``separators``: the characters that separate the components of a path. Formats other than allranks' own use dots,
+    too.
     """
 
     def __init__(self, leaves: Mapping[str, Any], *, separators: str = "/") -> None:
@@ -57,7 +58,7 @@ class SavedTree:
         return tree
 
     def below(self, path: str) -> Node | None:
-        """Return what is saved below a path ("" for the top); None if nothing is."""
+        """Return the part of the checkpoint below a path ("" for the top); None if nothing is saved there."""
         node: Node = self._tree
         for name in self._between.split(path) if path else ():
             node = node.get(name) if isinstance(node, dict) else None
@@ -66,19 +67,20 @@ class SavedTree:
 
 @dataclass(frozen=True, slots=True)
 class TemplateBuilder:
-    """Builds templates with the structure of a checkpoint. ``make`` returns an array to be filled with a saved one.
+    """Builds templates with the structure of a checkpoint.
 
-    ``kept_settings`` collects the settings that the checkpoint lacks, by path, with the values that stay.
+    ``make``: returns a new array that is to be filled with a saved one.
+    ``kept_settings``: collects, by path, the settings that the checkpoint lacks, with the values that stay.
     """
 
     make: Callable[[SavedArray], object]
     kept_settings: dict[str, Any]
 
     def template_for(self, live: Any, saved: Node, path: str) -> Any:
-        """Return a template for what is saved; ``live`` is the running program's state at this path.
+        """Return a template for ``saved``; ``live`` is the running program's state at this path.
 
-        If only one side has a setting, that side's value counts. If each side has settings that the other lacks, it is
-        another object: then the template is ``live``, and does not fit.
+        If only one of the two has a setting, its value is used. If each has settings that the other lacks, they belong
+        to different objects: the template is then ``live``, and a restore reports that it does not fit.
         """
         if isinstance(live, dict) and isinstance(saved, dict):
             attributes = all(isinstance(key, str) for key in live)
@@ -94,7 +96,7 @@ class TemplateBuilder:
         return live
 
     def template_of(self, saved: Node) -> Any:
-        """Return a template made only from what is saved: children called 0, 1, 2, ... are a list."""
+        """Return a template made from the checkpoint only. Children called 0, 1, 2, ... become a list."""
         if isinstance(saved, SavedArray):
             return self.make(saved)
         if not isinstance(saved, dict):
@@ -123,7 +125,7 @@ class TemplateBuilder:
 
 
 def merge_filled(live: Any, filled: Any) -> Any:
-    """Return a filled template in the form of the running program's state: with kept settings, and its types."""
+    """Return a filled template with the types and the kept settings of ``live``, the running program's state."""
     if isinstance(live, dict) and isinstance(filled, dict):
         if not all(isinstance(key, str) for key in live):
             made = copy.copy(live)  # a Counter stays one
@@ -142,7 +144,7 @@ def merge_filled(live: Any, filled: Any) -> Any:
 
 
 def notes_of(kept_settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a line for each setting that a template keeps."""
+    """Return one line of text for each setting that a template keeps."""
     return tuple(
         f"{path!r} keeps this program's value {value!r:.60}: the checkpoint has none"
         for path, value in kept_settings.items()
@@ -150,12 +152,12 @@ def notes_of(kept_settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def as_key(name: str) -> str | int:
-    """Return the key from which a component of a path was made: digits were a number."""
+    """Return the key for a component of a path: an integer if the component consists of digits."""
     return int(name) if name.isdecimal() and str(int(name)) == name else name
 
 
 def _has_settings(names: list[str]) -> bool:
-    """Return whether any of these names is a setting, and not bookkeeping."""
+    """Return whether any of these names is a setting, not a counter or similar bookkeeping."""
     return any(not name.startswith("_") and name not in _BOOKKEEPING for name in names)
 
 
@@ -164,7 +166,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_scalar_tensor(value: Any) -> bool:
-    """Return whether this is a tensor without dimensions."""
+    """Return whether a value is a tensor without dimensions."""
     return hasattr(value, "fill_") and value.dim() == 0
 
 

@@ -1,4 +1,4 @@
-"""Describe trees of PyTorch tensors (a module, or nested mappings and sequences): each rank has its own."""
+"""Describe trees of PyTorch tensors (a module, or nested mappings and sequences). Each rank has its own tensors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from allranks.errors import AllranksError
 
 
 def owns(tree: object) -> bool:
-    """Return whether the tree is a module or holds a tensor."""
+    """Return whether the tree is a module or contains a tensor."""
     return isinstance(tree, torch.nn.Module) or any(True for _ in _tensors(tree))
 
 
 def describe(tree: object) -> tuple[Leaf, ...]:
-    """Return the tensors of the tree, each complete on its device. Any rank may call it alone."""
+    """Return the tensors of the tree, each complete on its device. A rank may call it without the others."""
     return tuple(
         Leaf(path, tuple(tensor.shape), _dtype(tensor), (1,) * tensor.ndim, tensor.nbytes)
         for path, tensor in _tensors(tree)

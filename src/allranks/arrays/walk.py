@@ -1,4 +1,4 @@
-"""Take containers apart and put them together again, for any framework. Paths are those of ``jax.tree_util.keystr``."""
+"""Flatten containers into leaves and rebuild them, for any framework. Paths are those of ``jax.tree_util.keystr``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Maker = Callable[[Iterator[object]], object]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A node taken apart: its children, their names, and a function that makes such a node of new children.
+    """An opened node of a tree: its children, their names, and ``make``, which returns such a node for new children.
 
-    ``names`` is None for a node with one child, which has the node's own path. ``decodes`` says that ``make`` may
-    refuse its children, and is therefore called before anything else is filled.
+    ``names``: None for a node with one child that has the node's own path.
+    ``decodes``: whether ``make`` may refuse its children. It is then called before any other part of the tree is
+    filled.
     """
 
     names: Sequence[object] | None
@@ -35,8 +36,9 @@ Opener = Callable[[Any], Branch]
 
 @dataclass(frozen=True, slots=True)
 class DeferredChild:
-    """A child that depends on its path: ``make`` returns it. ``follows_checkpoint``: it depends on what is saved
-    there.
+    """A child that depends on its path: ``make(path)`` returns it.
+
+    ``follows_checkpoint``: whether the child also depends on what is saved at that path.
     """
 
     make: Callable[[str], object]
@@ -52,7 +54,7 @@ class Part:
         self._made: list[object] = []
 
     def make(self, leaves: Iterable[object]) -> None:
-        """Make the object from these leaves. Raises the error of its maker."""
+        """Make the object from its leaves, and keep it for the rebuild. Raises any error of its decoder."""
         self._made = [self._make(iter(leaves))]
 
     def __call__(self, leaves: Iterator[object]) -> object:
@@ -61,12 +63,14 @@ class Part:
 
 
 class Walk:
-    """The leaves of a tree in order, and their paths; ``make`` puts the tree together from other leaves.
+    """The leaves of a tree in order, and their paths; ``make`` rebuilds the tree with other leaves.
 
-    ``follows_checkpoint`` says whether a child depends on what is saved. ``parts`` are the outermost nodes whose branch
-    ``decodes``. ``is_leaf`` returns whether a type is that of leaves. ``opener`` returns how to open a node that is not
-    a plain container; a node that neither it nor this file can open is a leaf, too. Raises CannotStore for keys that
-    make no path.
+    ``is_leaf``: returns whether objects of a type are leaves.
+    ``opener``: returns how to open a node that is not a plain container. A node that nothing can open is a leaf, too.
+    ``follows_checkpoint``: whether a child depends on what is saved.
+    ``parts``: the outermost nodes whose branch ``decodes``.
+
+    Raises CannotStore for keys that cannot be part of a path.
     """
 
     def __init__(
@@ -192,7 +196,7 @@ def _open_stateful(node: Any) -> Branch:
 
 
 def stateful(node: object, state: object, load: Callable[[Any], object]) -> Branch:
-    """Return the branch of an object that has a state and can load another one: the object stays the same."""
+    """Return the branch of an object with a state. On a rebuild the object stays the same and loads the new state."""
 
     def make(children: list[object]) -> object:
         load(children[0])

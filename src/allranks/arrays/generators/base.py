@@ -6,16 +6,16 @@ from typing import Any, Protocol
 
 
 class Generators(Protocol):
-    """The random generators of one framework."""
+    """The functions of an adapter for the random generators of one framework."""
 
     def owns(self, generator: object) -> bool:
-        """Return whether this is a generator of the framework."""
+        """Return whether an object is a random generator of the framework."""
 
     def of_module(self, name: str) -> Any:
-        """Return the global generator of a module, None if the framework has no such module."""
+        """Return the global generator of the module called ``name``; None if the framework has no such module."""
 
     def state_of(self, generator: Any) -> bytes:
-        """Return the state of a generator, in bytes."""
+        """Return the state of a generator as bytes."""
 
     def reseed(self, generator: Any, seed: int) -> Any:
-        """Return the generator with a new state, made from a seed of 128 bits; changed in place if possible."""
+        """Return the generator with a new state, made from a seed of 128 bits. It is changed in place if possible."""

@@ -1,4 +1,4 @@
-"""Handle the keys of JAX: typed ones (``jax.random.key``) and raw ones (``jax.random.PRNGKey``)."""
+"""Provide the adapter for the random keys of JAX: typed (``jax.random.key``) and raw (``jax.random.PRNGKey``)."""
 
 from __future__ import annotations
 

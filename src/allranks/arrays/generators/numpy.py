@@ -1,4 +1,4 @@
-"""Handle the generators of NumPy and of the standard library."""
+"""Provide the adapter for the random generators of NumPy and of the standard library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handle the generators of PyTorch."""
+"""Provide the adapter for the random generators of PyTorch."""
 
 from __future__ import annotations
 

@@ -13,13 +13,16 @@ from allranks.arrays.walk import Opener
 
 @dataclass(frozen=True, slots=True)
 class OpenContext:
-    """The rank that opens a tree, and the purpose: ``for_restore`` for a template to fill, ``for_comparison`` between
-    ranks, ``skip_unknown`` to ignore what can be no leaf.
+    """The rank that opens a tree, the world size, and the purpose.
 
-    A template may be filled from ``saved``. ``kept_settings`` collects, by path, the settings that the checkpoint lacks
-    and the template keeps. If values differ between ranks on purpose, ``choose`` returns by path whose count, "main" or
-    "rank". ``main`` collects the paths of values that a framework itself takes from rank 0, and ``rank_local_paths``
-    those below which each rank has its own.
+    ``for_restore``: the tree is a template to fill.
+    ``for_comparison``: the tree is compared between ranks.
+    ``skip_unknown``: leaves of unknown types are skipped, not refused.
+    ``saved``: the checkpoint that fills the template.
+    ``kept_settings``: collects, by path, the settings that the checkpoint lacks and the template keeps.
+    ``choose``: returns, by path, whose leaf is saved if it differs over the ranks on purpose: "main" or "rank".
+    ``main``: collects the paths of leaves that a framework itself copies from rank 0.
+    ``rank_local_paths``: collects the paths below which leaves are rank-local.
     """
 
     rank: int
@@ -36,9 +39,7 @@ class OpenContext:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spec:
-    """The fields of ``Declared`` except the path. Adapters return one object for equal ones: they are compared by
-    identity.
-    """
+    """The fields of ``Declared`` except the path. Equal specs must be one object: they are compared by identity."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -49,14 +50,14 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class LeafFill:
-    """A leaf that is about to be filled: where its parts go, and a function that then returns the leaf."""
+    """How to fill a leaf: the targets of its parts, and ``done``, which returns the leaf when they are filled."""
 
     targets: tuple[Target, ...]
     done: Callable[[], object]
 
 
 class LeafRefused(Exception):
-    """A leaf cannot be stored: ``what`` it is (follows "is"), and what to do about it."""
+    """A leaf cannot be stored: ``what`` it is (a phrase that follows "is"), and what the user can do about it."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(what)
@@ -65,28 +66,28 @@ class LeafRefused(Exception):
 
 
 class Adapter(Protocol):
-    """The leaves of one framework."""
+    """The functions of an adapter for the leaves of one framework."""
 
     def claims(self, kind: type) -> bool:
         """Return whether objects of this type are arrays of this framework."""
 
     def opener(self, node: object, context: OpenContext) -> Opener | None:
-        """Return a function that opens nodes of this node's type, None if the framework does not know the type."""
+        """Return a function that opens nodes of this node's type; None if the framework does not know the type."""
 
     def spec(self, leaf: Any, context: OpenContext) -> Spec:
-        """Return the spec of a leaf. Raises LeafRefused."""
+        """Return the spec of a leaf. Raises LeafRefused if it cannot be stored."""
 
     def cell_bytes(self, leaf: Any, cell: int, context: OpenContext) -> CellBytes:
-        """Return the bytes of a cell that this rank holds."""
+        """Return the bytes of one cell of a leaf. This rank must hold the cell."""
 
     def copies(self, leaf: Any, context: OpenContext) -> tuple[Copy, ...]:
-        """Return every copy of a cell that a device of this process holds."""
+        """Return every copy of a cell of a leaf that a device of this process holds."""
 
     def address(self, leaf: Any) -> int:
-        """Return a quick key that is equal for leaves that may be one memory or object; 0 if no other leaf can be."""
+        """Return a quick key, equal for leaves that may share one memory or object; 0 if no other leaf can share it."""
 
     def memory(self, leaf: Any) -> Hashable | None:
-        """Return a key that is equal for leaves with one memory, which is filled once; None if there are none."""
+        """Return a key, equal for leaves that share one memory, which is filled once; None if no leaf shares it."""
 
     def leaf_fill(self, leaf: Any, context: OpenContext) -> LeafFill:
-        """Return how to fill a leaf."""
+        """Return how to fill a leaf: its targets, and the function that completes it."""

@@ -1,7 +1,7 @@
 """Open Flax NNX modules, optimizers and random streams by their ``nnx.state``, and fill them in place.
 
-A node is JAX's pytree too, but as a pytree it has bookkeeping among its leaves, and would be restored as another
-object. A value that two places share (tied weights) is in the state once. The arrays are JAX's.
+Such a node is a JAX pytree, too. But that pytree has bookkeeping among its leaves, and a restore of it would make
+another object. A value that occurs in two places (tied weights) is in the state once. The arrays are handled as JAX's.
 """
 
 from __future__ import annotations

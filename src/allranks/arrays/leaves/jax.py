@@ -1,7 +1,7 @@
-"""Handle JAX arrays, PRNG keys, descriptions of arrays, and nodes that are registered as pytrees.
+"""Provide the adapter for JAX arrays, PRNG keys, descriptions of arrays, and nodes that are registered as pytrees.
 
-On CPU no byte is copied. A view of an array's buffer keeps the buffer alive, and a donation or a deletion does not
-touch it. A new array uses a buffer that begins at a multiple of 64 bytes, and that is never written again.
+On CPU no byte is copied. A view of an array's buffer keeps the buffer alive, and a donation or deletion of the array
+does not touch it. A new array uses a buffer that begins at a multiple of 64 bytes, and that is never written again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def opener(node: object, _context: OpenContext) -> Opener | None:
 
 
 def open_node(node: object) -> Branch:
-    """Open a node of a registered pytree by one level."""
+    """Open a node of a registered pytree by one level: return its children and how to rebuild it."""
     children, structure = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
     names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in children]
     return Branch(names, [child for _, child in children], lambda made: jax.tree.unflatten(structure, made))
@@ -51,10 +51,11 @@ def open_node(node: object) -> Branch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cut:
-    """How this process sees arrays of one sharding and shape: ``parts`` are its extents, each once.
+    """How this process sees arrays of one sharding and shape.
 
-    ``places`` has the cell and a name of each of its devices, ``numbers`` the number of one of its shards for each
-    cell. ``on_host`` says whether they are in host memory.
+    ``split``: how the array is divided over the ranks. ``parts``: the boxes of elements of this process, each once.
+    ``places``: the cell and the name of each device. ``numbers``: for each cell, the number of one of its shards.
+    ``on_host``: whether the devices are CPUs, so that the arrays are in host memory.
     """
 
     split: Split
@@ -86,7 +87,7 @@ def _spec(sharding: Sharding, shape: tuple[int, ...], dtype: np.dtype[Any], kind
 
 
 def _bits(leaf: Any) -> Any:
-    """Return what is stored of a leaf: the leaf, or the bits of PRNG keys."""
+    """Return the array whose bytes are stored for a leaf: the bits of PRNG keys, or the leaf itself."""
     if isinstance(leaf.dtype, np.dtype) or not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return leaf
     if isinstance(leaf, jax.Array):
@@ -190,7 +191,7 @@ def _from_cells(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> Any:
 
 
 def _weak(array: Any) -> Any:
-    """Return the array with a weak type: no public function sets it, but an update keeps the type of its operand."""
+    """Return the array with a weak type. No public function of JAX sets it, but an update keeps its operand's type."""
 
     def update(new: Any) -> Any:
         zero = jnp.asarray(new.dtype.type(0).item())
@@ -205,7 +206,7 @@ def _impl(dtype: Any) -> Any:
 
 
 def from_stored(buffer: np.ndarray[Any, Any], kind: str) -> jax.Array:
-    """Return a stored array on the default device, as PRNG keys if ``kind`` is one of theirs."""
+    """Return a stored array on the default device. If ``kind`` is a PRNG key type, return PRNG keys."""
     with jax.enable_x64(True) if buffer.dtype in _WIDE else nullcontext():
         made: jax.Array = jax.device_put(buffer)
     if not kind.startswith("key<"):

@@ -1,4 +1,4 @@
-"""Handle NumPy arrays and scalars: each rank has its own, and they are filled in place."""
+"""Provide the adapter for NumPy arrays and scalars: each rank has its own. Arrays are filled in place."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def spec(leaf: Any, context: OpenContext) -> Spec:
 
 @lru_cache(maxsize=1 << 14)
 def rank_local_spec(shape: tuple[int, ...], dtype: str, size: int, kind: str = "") -> Spec:
-    """Return the spec of an array that each of ``size`` ranks has for itself."""
+    """Return the spec of an array that each of ``size`` ranks holds for itself."""
     return Spec(shape, dtype, replicated_split(len(shape), size), kind)
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
-    """Return the name of a dtype in a checkpoint, for any byte order. Raises LeafRefused."""
+    """Return the checkpoint's name of a dtype, in any byte order. Raises LeafRefused if checkpoints cannot hold it."""
     name = _NAMES.get(dtype) or _NAMES.get(dtype.newbyteorder("="))
     if name is None:
         raise LeafRefused(f"an array of {dtype}", "Store an array of booleans, integers, floats or complex numbers.")
@@ -102,7 +102,7 @@ def _bytes(leaf: Any, context: OpenContext) -> np.ndarray[Any, np.dtype[np.uint8
 
 
 def flat_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return the bytes of an array in row-major order; a view if it is contiguous."""
+    """Return the bytes of an array, flat, in row-major order. It is a view if the array is contiguous."""
     return (array if array.ndim == 1 else array.reshape(-1)).view(np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Handle PyTorch tensors, filled in place if they are on CPU; modules and optimizers, by their state."""
+"""Provide the adapter for PyTorch tensors, filled in place if they are on CPU, and for modules and optimizers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _open_module(module: torch.nn.Module, context: OpenContext) -> Branch:
 
 
 def _extra_state(live: object, context: OpenContext, path: str) -> object:
-    """Return what represents a module's extra state: a tensor in it has the saved shape."""
+    """Return the template for a module's extra state. If it is a tensor, it gets the saved shape."""
     saved = context.saved.below(path) if context.saved else None
     if isinstance(saved, SavedArray) and isinstance(live, torch.Tensor):
         return like_saved(live, saved)
@@ -84,7 +84,7 @@ def _extra_state(live: object, context: OpenContext, path: str) -> object:
 
 
 def _note_main(module: torch.nn.Module, state: dict[str, Any], context: OpenContext, path: str) -> dict[str, Any]:
-    """Note the buffers that DistributedDataParallel copies from rank 0 before every step. Return the state."""
+    """Return ``state``, and record the buffers that DistributedDataParallel copies from rank 0 before every step."""
     if context.choose is not None:
         at = f"{path}/" if path else ""
         for name, part in module.named_modules():
@@ -96,10 +96,10 @@ def _note_main(module: torch.nn.Module, state: dict[str, Any], context: OpenCont
 
 
 def _loads_by_copy(module: torch.nn.Module) -> bool:
-    """Return whether a state holds a module's own tensors, and loading it only copies them onto themselves: it has no
-    hook, and no class overrides the methods.
+    """Return whether loading a module's own tensors would do nothing but copy them onto themselves.
 
-    (For modules, torch needs a time for this that grows with the square of their number.)
+    This holds if the module has no hooks and no class overrides the methods. Loading can then be left out, because
+    torch needs a time for it that grows with the square of the number of modules.
     """
     return type(module).load_state_dict is torch.nn.Module.load_state_dict and not any(
         any(getattr(part, name, True) for name in _HOOKS)
@@ -119,7 +119,7 @@ def spec(leaf: torch.Tensor, context: OpenContext) -> Spec:
 
 
 def kind_of(leaf: torch.Tensor) -> str:
-    """Return torch's own name of a dtype whose bytes no other framework names, "" for all others."""
+    """Return torch's name of a dtype that no other framework has; "" for all other dtypes."""
     return _KINDS.get(leaf.dtype, "")
 
 
@@ -150,7 +150,7 @@ def _refuse_wrappers(leaf: Any) -> None:
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a DTensor, or any other tensor unchanged; outside of autograd."""
+    """Return this rank's part of a DTensor, or any other tensor itself; detached from autograd."""
     to_local = getattr(tensor, "to_local", None)
     if to_local is None:
         return tensor.detach()
@@ -172,7 +172,7 @@ def copies(leaf: torch.Tensor, context: OpenContext) -> tuple[Copy, ...]:
 
 
 def copy_of(part: torch.Tensor, cell: int, context: OpenContext) -> Copy:
-    """Return a tensor, this rank's part of an array, as the copy of a cell."""
+    """Return the ``Copy`` of a cell whose data is ``part``, a tensor of this rank."""
     tensor = part.detach()
     return Copy(cell, str(tensor.device), "torch", tensor, tensor.is_cpu, partial(_bytes, tensor, context))
 
@@ -182,12 +182,12 @@ def _bytes(tensor: torch.Tensor, context: OpenContext) -> np.ndarray[Any, np.dty
 
 
 def _is_plain_on_host(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's memory is in the host and has its values."""
+    """Return whether the tensor's values are in host memory as they are (not lazily conjugated or negated)."""
     return tensor.is_cpu and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _view(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Return a CPU tensor's memory."""
+    """Return a NumPy view of a CPU tensor's memory."""
     carrier = _CARRIERS.get(tensor.dtype)
     if carrier is None:
         return cast("np.ndarray[Any, Any]", tensor.numpy())
@@ -202,7 +202,7 @@ def _tensor(buffer: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
 
 
 def from_stored(buffer: np.ndarray[Any, Any], kind: str) -> torch.Tensor:
-    """Return a stored array as a tensor on the CPU, with the buffer as its memory."""
+    """Return a stored array as a CPU tensor that uses the buffer as its memory."""
     if kind.startswith("torch."):
         return _tensor(buffer, getattr(torch, kind.removeprefix("torch.")))
     name = buffer.dtype.name
@@ -218,7 +218,7 @@ def memory(leaf: torch.Tensor) -> Hashable:
 
 
 def memory_of(leaf: torch.Tensor, part: torch.Tensor) -> Hashable:
-    """Return a key that is equal for leaves whose parts on this rank are one memory; empty parts have none."""
+    """Return a key, equal for leaves whose parts on this rank share one memory. An empty part shares none."""
     if part.is_meta or not part.numel():
         return id(leaf)
     return part.data_ptr(), part.device, part.dtype, leaf.shape, part.stride(), part.is_conj(), part.is_neg()
@@ -231,7 +231,7 @@ def leaf_fill(leaf: torch.Tensor, _context: OpenContext) -> LeafFill:
 def leaf_fill_of(
     leaf: torch.Tensor, part: torch.Tensor, extent: Extent, *, wrap: Callable[[torch.Tensor], torch.Tensor]
 ) -> LeafFill:
-    """Return how to fill ``part``, this rank's part of ``leaf``; ``wrap`` makes a leaf of a new part."""
+    """Return how to fill ``part``, this rank's part of ``leaf``. ``wrap`` returns a leaf for a new part."""
     if _is_plain_on_host(part):
         return LeafFill((Target(extent, _view(part), live=True),), lambda: leaf)
     buffer = np.empty(extent.shape, DTYPES[_NAMES[leaf.dtype]])
@@ -250,10 +250,9 @@ def leaf_fill_of(
 
 
 def _swap_in(leaf: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
-    """Replace the content of a tensor on the meta device by what was made for it, so that an optimizer keeps its
-    object.
+    """Move the content of ``made`` into ``leaf``, a meta tensor, so that an optimizer keeps its reference to ``leaf``.
 
-    Return the tensor, or the new one if torch cannot exchange the two.
+    Return ``leaf``, or ``made`` if torch cannot exchange the two.
     """
     made.__dict__.update(leaf.__dict__)
     try:

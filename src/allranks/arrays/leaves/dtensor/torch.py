@@ -1,6 +1,6 @@
-"""Handle DTensors: each rank has its part of the array, and fills it in place if it is on CPU.
+"""Provide the adapter for DTensors: each rank holds a part of the array. A part in CPU memory is filled in place.
 
-In a file of its own because ``torch.distributed.tensor`` needs most of a second to import.
+This is a separate file because importing ``torch.distributed.tensor`` takes most of a second.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _split(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int
 
 
 def _mine(leaf: DTensor, context: OpenContext) -> Extent | None:
-    """Return the part that this rank holds, None outside of the mesh."""
+    """Return the box of elements that this rank holds; None if this rank is not in the mesh."""
     return _part(leaf.device_mesh, leaf.placements, tuple(leaf.shape), context.rank)
 
 

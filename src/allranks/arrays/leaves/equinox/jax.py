@@ -1,4 +1,4 @@
-"""Handle Equinox modules: functions in them (activations, any callable) are code, and are kept."""
+"""Provide the adapter for Equinox modules: functions in them (activations, any callable) are kept, not saved."""
 
 from __future__ import annotations
 

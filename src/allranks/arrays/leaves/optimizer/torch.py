@@ -1,7 +1,7 @@
-"""Open optimizers and learning-rate schedules of PyTorch by their state, which a new one does not have yet.
+"""Open optimizers and learning-rate schedules of PyTorch by their state.
 
-A template for a new optimizer is made from the checkpoint. No step is taken, and no code of the program runs except
-``state_dict()`` and ``load_state_dict()``.
+A new optimizer has no state yet, so the template for it is made from the checkpoint. No optimizer step is taken, and no
+code of the program runs except ``state_dict()`` and ``load_state_dict()``.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _open_optimizer(optimizer: torch.optim.Optimizer, context: OpenContext) -> B
 
 
 def _as_saved(optimizer: torch.optim.Optimizer, entries: Mapping[Any, Any]) -> None:
-    """Undo what torch does to a state that it loads: it casts tensors to their parameter's dtype, and texts."""
+    """Undo what torch changes in a state that it loads: tensors are cast to the parameter's dtype, strings change."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for number, saved in entries.items():
         if not isinstance(number, int) or not isinstance(saved, dict):
@@ -85,7 +85,7 @@ def _as_saved(optimizer: torch.optim.Optimizer, entries: Mapping[Any, Any]) -> N
 
 
 class _Template:
-    """The part of a checkpoint that an optimizer needs: the saved entries, each placed as its parameter."""
+    """Builds the template of an optimizer: the saved state entries, each on the device of its parameter."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, kept_settings: dict[str, Any]) -> None:
         self._optimizer = optimizer
@@ -96,7 +96,7 @@ class _Template:
         self._strict = known is kind and self._names is not _UNKNOWN
 
     def of(self, live: dict[str, Any], saved: Node, path: str) -> object:
-        """Return the template at a path; ``live`` is the optimizer's current state."""
+        """Return the template for the optimizer at ``path``, given its current state and the checkpoint's."""
         if not isinstance(saved, dict) or not {"state", "param_groups"} <= live.keys():
             return self._settings.template_for(live, saved, path)
         rest = {name: node for name, node in saved.items() if name != "state"}
@@ -139,12 +139,12 @@ class _Template:
 
 
 def _expected_entry(parameter: torch.Tensor, *, shaped: bool) -> torch.Tensor:
-    """Return an entry that the checkpoint lacks, without memory."""
+    """Return a meta tensor (without memory) for a state entry that the checkpoint lacks."""
     return torch.empty(parameter.shape if shaped else (), dtype=torch.float32, device="meta")
 
 
 def _like(parameter: torch.Tensor, array: SavedArray) -> torch.Tensor:
-    """Return an empty tensor placed as the parameter, and sharded as it is if it has its shape."""
+    """Return an empty tensor on the parameter's device; if the shapes are equal, sharded as the parameter is."""
     dtype = _dtype(array)
     if array.shape == tuple(parameter.shape):
         return torch.empty_like(parameter.detach(), dtype=dtype)
