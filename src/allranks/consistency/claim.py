@@ -1,4 +1,4 @@
-"""Collect what one rank claims to hold: a digest of each group, and one of each entry for groups that differ."""
+"""Collect what one rank claims to hold: one digest for each group, and one for each entry of a group that differs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ _LONGEST = 60
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The digests of a group; ``inconsistent`` has by entry the digest on each device, if they differ."""
+    """The digests of one group of entries, concatenated.
+
+    ``inconsistent``: for each entry that differs between this rank's devices, the digest on each device.
+    """
 
     digests: bytes
     inconsistent: Mapping[int, Mapping[str, bytes]]
 
     def root(self, of: Hasher, rank: int) -> str:
-        """Return one digest for the group; if this rank's devices disagree, it equals no other rank's."""
+        """Return one digest for the group. If this rank's devices disagree, the digest equals that of no other rank."""
         found = of(self.digests)
         return f"{found} torn on {rank}" if self.inconsistent else found
 
 
 class Claim:
-    """What a rank claims about the groups of a plan, from the copies (``nbytes``) that it has read of a tree."""
+    """What a rank claims about the groups of a plan. ``nbytes`` is the size of the copies that were read for it."""
 
     def __init__(self, tree: OpenTree, plan: Plan, copies: Copies, *, proof: bool) -> None:
         self.width = PROOF if proof else QUICK
@@ -45,12 +48,13 @@ class Claim:
         self._groups = {label: self._group(entries, proof=proof) for label, entries in plan.groups.items()}
 
     def roots(self, *, rank: int) -> dict[str, list[Any]]:
-        """Return by label the digest of each group, and whether this rank's own devices disagree on it."""
+        """Return, by group label, the digest of the group, and whether this rank's devices disagree on it."""
         return {label: [one.root(self._hasher, rank), bool(one.inconsistent)] for label, one in self._groups.items()}
 
     def report(self, label: str, *, names: bool) -> list[Any]:
-        """Return all of a group as JSON: digests, inconsistent entries, JSON values and, with ``names``, the
-        entries.
+        """Return the details of a group as JSON: digests, inconsistent entries, JSON values.
+
+        With ``names``, the entries themselves are included.
         """
         group, entries = self._groups[label], self.plan.groups[label]
         values = {str(n): _text(self._values[e.path]) for n, e in enumerate(entries) if e.array == VALUE}
@@ -74,7 +78,7 @@ class Claim:
 
 
 def party_from_report(ranks: Sequence[int], report: Sequence[Any]) -> Party:
-    """Return the party that the report of its first rank describes (``Claim.report``)."""
+    """Return the party of ``ranks`` that ``report`` describes; the first of them made it with ``Claim.report``."""
     return Party(tuple(ranks), report[0], {number: dict(digests) for number, digests in report[1]})
 
 

@@ -1,4 +1,4 @@
-"""Find the file that computes fingerprints on the devices of a framework."""
+"""Import the file that computes fingerprints on the devices of a framework."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ class DeviceFingerprints(Protocol):
     """The functions that ``consistency/jax.py`` and ``consistency/torch.py`` each provide."""
 
     def fingerprints(self, leaves: Sequence[tuple[Sequence[Any], Sequence[WordLayout]]]) -> list[list[Fingerprint]]:
-        """Return the fingerprint of each box of each leaf: arrays on one device each, with the layout of their
-        words.
+        """Return the fingerprints of each leaf, one for each of its boxes.
+
+        A leaf is given as one array for each device, and the layout of the words of each box.
         """
 
 
 def device_fingerprints(framework: str) -> DeviceFingerprints:
-    """Return the file for a framework, which the program has imported."""
+    """Return the module of ``allranks.consistency`` for a framework, which the program must have imported."""
     return cast(DeviceFingerprints, import_module(f"allranks.consistency.{framework}"))

@@ -1,8 +1,9 @@
 """Compare the state of all ranks: one exchange if all is equal, and a second one to find out what differs.
 
-In the first exchange each rank sends one digest for each group of ranks that it belongs to (``claim_of``,
-``Claim.roots``, ``odd_groups``), as a part of any exchange. In the second (``find_differences``) one rank of each party
-of an odd group sends all of its digests.
+Ranks that hold the same cells are a *group*; the ranks of a group with equal digests are a *party*. In the first
+exchange each rank sends one digest for each of its groups (``claim_of``, ``Claim.roots``), as a part of any exchange.
+``odd_groups`` returns the groups whose digests differ. In the second exchange (``find_differences``) one rank of each
+party of such a group sends all of its digests.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ _planned: WeakKeyDictionary[World, dict[str, tuple[object, Plan]]] = WeakKeyDict
 
 @dataclass(frozen=True, slots=True)
 class FoundDifferences:
-    """The number of all differences (``total``), and the ``first`` of them, with the entries that they are about."""
+    """The number of all differences (``total``), and the ``first`` of them, each with the entry that it is about."""
 
     total: int
     first: tuple[tuple[Entry, Difference], ...]
 
 
 def claim_of(tree: OpenTree, world: World, *, name: str, proof: bool = False) -> Claim:
-    """Return what this rank claims to hold of a state, and read it. The plan is reused for equal states with one
-    ``name``.
+    """Read the state, and return what this rank claims to hold of it.
+
+    The plan is reused for the next state that has the same leaves and the same ``name``.
     """
     copies = [tree.copies(array) for array in range(len(tree.declared))]
     read = [_comparable(one.split, of) for one, of in zip(tree.declared, copies, strict=True)]
@@ -46,7 +48,7 @@ def claim_of(tree: OpenTree, world: World, *, name: str, proof: bool = False) ->
 
 
 def _comparable(split: Split, copies: tuple[Copy, ...]) -> tuple[Copy, ...]:
-    """Return the copies that can be compared: a single copy need not be read."""
+    """Return the copies that can be compared: those of cells with another copy, on this rank or another one."""
     if len(copies) == 1:
         return copies if len(split.holders[copies[0].cell]) > 1 else ()
     cells = [copy.cell for copy in copies]
@@ -63,8 +65,9 @@ def _plan(tree: OpenTree, copies: Copies, world: World, name: str) -> Plan:
 
 
 def odd_groups(reports: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list[list[int]]]:
-    """Return, by label, the parties of each group whose digests differ; ``reports`` are the ranks' roots, in rank
-    order.
+    """Return, by label, the parties of each group whose digests differ.
+
+    ``reports``: the result of ``Claim.roots`` of every rank, in rank order.
     """
     by_label: defaultdict[str, dict[int, tuple[str, bool]]] = defaultdict(dict)
     for rank, roots in enumerate(reports):
@@ -77,8 +80,9 @@ def odd_groups(reports: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list
 def find_differences(
     world: World, name: str, claim: Claim, odd: Mapping[str, Sequence[Sequence[int]]], *, everything: bool = False
 ) -> FoundDifferences:
-    """Return the first differences, or with ``everything`` all. **Every rank must call**; ``odd`` is that of
-    ``odd_groups``.
+    """Return the first differences, or all with ``everything``. **Every rank must call.**
+
+    ``odd``: the result of ``odd_groups``.
     """
     heard = {label: parties[:_MOST_PARTIES] for label, parties in odd.items()}
     told = {
@@ -101,8 +105,9 @@ def _count(
     width: int,
     most: int | None,
 ) -> list[Any]:
-    """Return the number of entries that differ, and the first of them in the tree's order, as JSON; ranks by their
-    party.
+    """Return the number of entries that differ, and the first of them in the tree's order, as JSON.
+
+    Ranks are given by the number of their party.
     """
     found = []
     for label, parties in heard.items():

@@ -1,4 +1,4 @@
-"""Digest every copy that this process holds, on the device that holds it."""
+"""Compute a digest of every copy that this process holds, on the device that holds the copy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ Copies = Sequence[tuple[Copy, ...]]
 def digests(declared: Sequence[Declared], copies: Copies, *, proof: bool) -> list[list[bytes]]:
     """Return a digest of each copy of each array: XXH3 of bytes in host memory, the fingerprint on a device.
 
-    With ``proof``, BLAKE3 of path, dtype, shape, place and bytes; then bytes on devices are copied to the host.
+    With ``proof``, it is BLAKE3 of path, dtype, shape, position and bytes; then bytes on devices are copied to the
+    host.
     """
     pairs = list(zip(declared, copies, strict=True))
     if proof:
@@ -49,12 +50,12 @@ def fingerprints(declared: Sequence[Declared], copies: Copies) -> list[list[Fing
 
 
 def digest_of_value(value: object, *, proof: bool) -> bytes:
-    """Return the digest of a JSON value."""
+    """Return the digest of a JSON value: BLAKE3 with ``proof``, XXH3 without."""
     return bytes.fromhex(hasher("blake3" if proof else "xxh3-128")(json.dumps(value).encode()))
 
 
 def _on_devices(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> Iterator[tuple[int, list[Fingerprint]]]:
-    """Yield the number of each array outside of host memory, and the fingerprints of its copies."""
+    """Yield the number of each array that is not in host memory, with the fingerprints of its copies."""
     of: defaultdict[str, list[int]] = defaultdict(list)
     for array, (_, copies) in enumerate(pairs):
         if copies and not copies[0].on_host:
@@ -80,7 +81,7 @@ def _on_host(one: Declared, copy: Copy) -> Fingerprint:
 
 
 def _bits(one: Declared, copy: Copy) -> NDArray[np.uint8]:
-    """Return the bytes of a copy, with all bits zero that do not count."""
+    """Return the bytes of a copy. In dtypes narrower than a byte, the unused bits are set to zero."""
     data = copy.fetch()
     bits = bits_in(one.dtype, 1)
     return data & np.uint8((1 << bits) - 1) if bits < 8 else data
@@ -95,7 +96,7 @@ def _proof(one: Declared, copy: Copy) -> bytes:
 
 
 def digest_of_arrays(tree: OpenTree, numbers: Sequence[int]) -> str:
-    """Return a digest of all that this rank holds of some arrays; "" if they are only described."""
+    """Return a digest of everything that this rank holds of some arrays; "" if the arrays hold no data."""
     copies = [tree.copies(number) for number in numbers]
     if not any(copies):
         return ""
@@ -108,7 +109,7 @@ def digest_of_arrays(tree: OpenTree, numbers: Sequence[int]) -> str:
 
 
 def digest_of_memory(wanted: Sequence[tuple[str, Target]]) -> str:
-    """Return a digest of the targets' memory."""
+    """Return a digest of the memory of all targets."""
 
     def half(number: int) -> str:
         stream = hasher("xxh3-128").stream()

@@ -1,4 +1,4 @@
-"""Find out which elements of a leaf differ, and by how much: differing blocks of bytes are sent to rank 0."""
+"""Find out which elements of a leaf differ, and by how much. Blocks of bytes that differ are sent to rank 0."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LEAST, _MANY = 4096, 8192
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A difference to examine: the entry and its groups. All groups are compared with the first one."""
+    """A difference to examine: the entry, and its groups of equal copies. All groups are compared with the first."""
 
     entry: Entry
     groups: tuple[CopyGroup, ...]
@@ -40,7 +40,7 @@ class _Case:
 def compare_elements(
     world: World, name: str, declared: Sequence[Declared], copies: Copies, found: FoundDifferences
 ) -> list[Difference]:
-    """Return the differences; the first few with their elements. **Every rank must call.** Two exchanges."""
+    """Return the differences, the first few with the elements that differ. **Every rank must call.** Two exchanges."""
     arrays = [(entry, one) for entry, one in found.first if entry.array != VALUE][:_LEAVES]
     cases = [_Case(entry, one.groups[:_GROUPS]) for entry, one in arrays]
     mine = {number: part for number, part in enumerate(_speakers(cases)) if part[1] == world.rank}
@@ -59,17 +59,17 @@ def compare_elements(
 
 
 def bytes_of_copy(copies: Copies, entry: Entry, device: str) -> Bytes:
-    """Return the bytes of this rank's copy of an entry, on this device ("": any)."""
+    """Return the bytes of this rank's copy of an entry, on the named device ("" for any device)."""
     return next(c.fetch() for c in copies[entry.array] if c.cell == entry.cell and device in ("", c.device))
 
 
 def speaker_of(group: CopyGroup) -> tuple[int, str]:
-    """Return a rank of a group, and the device that holds its copy ("" for any)."""
+    """Return the rank that sends the copy of a group, and the device that holds this copy ("" for any device)."""
     return (group.ranks[0], "") if group.ranks else group.devices[0]
 
 
 def _speakers(cases: Sequence[_Case]) -> Iterator[tuple[int, int, str]]:
-    """Yield (case, rank, device) for every group of every case. The position is its number."""
+    """Yield (case number, rank, device) of the speaker of every group of every case, in order."""
     for number, case in enumerate(cases):
         for group in case.groups:
             yield number, *speaker_of(group)
@@ -90,7 +90,10 @@ def _blocks_of(data: Bytes, blocks: Sequence[int]) -> list[bytes]:
 
 
 def _choose(cases: Sequence[_Case], said: Sequence[Mapping[str, bytes]]) -> dict[str, list[Any]]:
-    """Return for each speaker how many blocks differ from the first group's, and which it must send."""
+    """Return, for each speaker, how many of its blocks differ from the first group's, and which blocks it must send.
+
+    Speakers are given by their position in the result of ``_speakers``.
+    """
     chosen: dict[str, list[Any]] = {}
     number = 0
     for case in cases:
@@ -112,7 +115,7 @@ def _compare(
     chosen: Mapping[str, Any],
     said: Sequence[Mapping[str, Sequence[bytes]]],
 ) -> list[list[Any]]:
-    """Return for each group but the first of each case how it differs, as JSON."""
+    """Return, for each case, how each group after the first differs from the first, as JSON."""
     result, number = [], 0
     for case in cases:
         one = declared[case.entry.array]

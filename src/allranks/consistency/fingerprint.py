@@ -1,8 +1,8 @@
-"""Define a fingerprint of an array that does not depend on its sharding, nor on the device that computes it. Pure.
+"""Define a fingerprint of an array that does not depend on its sharding, nor on the device that computes it.
 
-The array is a row of words: its elements in row-major order. An element of up to 32 bits is one word, a longer one is
-several words, low ones first (a complex number: the real part first). For word ``w`` at place ``i`` of the *complete*
-array, all arithmetic mod 2^32::
+The array is a sequence of 32-bit words: its elements in row-major order. An element of up to 32 bits is one word. A
+longer one is several words, low ones first (a complex number: the real part first). For word ``w`` at position ``i`` of
+the *complete* array, all arithmetic mod 2^32::
 
     k = i * K
     h = mix(w ^ k)
@@ -11,12 +11,13 @@ array, all arithmetic mod 2^32::
 ``mix`` is the final mix of MurmurHash3, and ``spin(x)`` is ``x ^ x >> 15``. Both are one-to-one.
 
 The fingerprint is the pair (sum of all h, sum of all g). A sum can be computed in any order and in any parts. So each
-device computes that of its own shard, in one pass and without communication, and the array's fingerprint is the sum of
-its shards'. One changed word, even by one bit, always changes both sums, and so do exchanged rows. Any other difference
-is missed once in 2^64. (XOR instead of the sum would miss everything that occurs twice. Words that are a multiple of
-2^32 places apart have the same k.)
+device computes the fingerprint of its own shard, in one pass and without communication. The array's fingerprint is the
+sum of its shards' fingerprints. One changed word, even by one bit, always changes both sums, and so do exchanged rows.
+Any other difference is missed once in 2^64. (XOR instead of the sum would miss everything that occurs twice. Words
+whose distance is a multiple of 2^32 have the same k.)
 
-It compares bits: -0.0 differs from 0.0, and a NaN equals a NaN with the same bits. It does not protect against forgery.
+The fingerprint compares bits: -0.0 differs from 0.0, and a NaN equals a NaN with the same bits. It does not protect
+against forgery.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ Fingerprint = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WordLayout:
-    """The places of a box's words in the complete array: word (a, b, ...) is at ``base + a * strides[0] + ...``.
+    """The positions of a box's words in the complete array: word (a, b, ...) is at ``base + a * strides[0] + ...``.
 
-    ``base`` is mod 2^32. Contiguous dimensions of the box are one dimension here: a complete array has one, a scalar
-    none.
+    ``base`` is mod 2^32. Dimensions that are contiguous in the box are joined to one. So a complete array has one
+    dimension, and a scalar none.
     """
 
     base: int
@@ -49,19 +50,19 @@ class WordLayout:
 
 
 def uint32s_in(itemsize: int) -> int:
-    """Return the number of 32-bit words of an element with this many bytes."""
+    """Return the number of 32-bit words of an element of ``itemsize`` bytes."""
     return max(1, itemsize // 4)
 
 
 @lru_cache
 def bits_in(dtype: str, itemsize: int) -> int:
-    """Return how many bits of an element count: dtypes narrower than a byte take one byte in memory."""
+    """Return how many bits of an element are used: dtypes narrower than a byte take one byte in memory."""
     narrow = re.fullmatch(r"(?:u?int|float)([1-7])(?:_.*)?", dtype)
     return int(narrow[1]) if narrow else 8 * itemsize
 
 
 def word_layout(shape: Sequence[int], extent: Extent, *, per_element: int = 1) -> WordLayout:
-    """Return the layout of a box of an array whose elements have ``per_element`` words."""
+    """Return the layout of the words of a box in an array whose elements have ``per_element`` words."""
     place, step = 0, per_element
     joined = [(per_element, 1)] if per_element > 1 else []  # (length, stride), the innermost first
     for whole, at, many in zip(reversed(shape), reversed(extent.offset), reversed(extent.shape), strict=True):
@@ -76,7 +77,7 @@ def word_layout(shape: Sequence[int], extent: Extent, *, per_element: int = 1) -
 
 
 def total(fingerprints: Iterable[Fingerprint]) -> Fingerprint:
-    """Return the fingerprint of an array from those of its shards, each of which counts once."""
+    """Return the fingerprint of an array, given the fingerprints of its shards; each shard must occur once."""
     first = second = 0
     for h, g in fingerprints:
         first, second = first + h, second + g

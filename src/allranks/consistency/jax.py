@@ -22,14 +22,17 @@ _Spec: Any = PartitionSpec  # its constructor is not typed
 
 
 def fingerprints(leaves: Sequence[tuple[Sequence[Any], Sequence[WordLayout]]]) -> list[list[Fingerprint]]:
-    """Return the fingerprint of each box of each leaf: arrays on one device each, with the layout of their words."""
+    """Return the fingerprints of each leaf, one for each of its boxes.
+
+    A leaf is given as one array for each device, and the layout of the words of each box.
+    """
     started = [_start(parts, word_layouts) for parts, word_layouts in leaves]
     fetched = jax.device_get(started)  # allranks: ignore[AR609] all these devices are this process' own
     return [[(int(h), int(g)) for h, g in np.reshape(found, (-1, 2))] for found in fetched]
 
 
 def _start(parts: Sequence[Any], word_layouts: Sequence[WordLayout]) -> Any:
-    """Start the computation on the devices; return the arrays that will hold the fingerprints."""
+    """Start the computation for one leaf; return device arrays that will hold the fingerprints."""
     shape, dtype = parts[0].shape, parts[0].dtype
     box = word_layouts[0].lengths, word_layouts[0].strides
     bases = np.array([word_layout.base for word_layout in word_layouts], np.uint32)
@@ -61,7 +64,7 @@ def _on_one(part: Any, base: Any, *, lengths: tuple[int, ...], strides: tuple[in
 def _on_many(
     devices: tuple[Any, ...], lengths: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[NamedSharding, Callable[[Any, Any], Any]]:
-    """Return the program for boxes of one form, one on each device, and the sharding of its inputs."""
+    """Return the program for boxes of equal shape, one on each device, and the sharding of the program's inputs."""
     mesh, split = Mesh(np.array(devices), "copy"), _Spec("copy")
 
     def of_one(part: Any, base: Any) -> Any:
@@ -72,7 +75,7 @@ def _on_many(
 
 
 def _as_uint32(part: Any) -> Any:
-    """Return the bits of an array as 32-bit words; several words of an element are in a last dimension."""
+    """Return the bits of an array as 32-bit words. If an element has several words, they form a last dimension."""
     dtype = part.dtype
     if jnp.issubdtype(dtype, jnp.complexfloating):
         return jnp.stack([_as_uint32(lax.real(part)), _as_uint32(lax.imag(part))], axis=part.ndim)

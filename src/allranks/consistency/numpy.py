@@ -1,4 +1,4 @@
-"""Compute fingerprints of arrays in host memory: the definition of fingerprint.py in NumPy, in pieces for the cache."""
+"""Compute fingerprints of arrays in host memory with NumPy, as fingerprint.py defines, in pieces that fit the cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOCK = 1 << 16  # words
 
 
 def fingerprint(data: NDArray[np.uint8], word_layout: WordLayout, *, dtype: str, itemsize: int) -> Fingerprint:
-    """Return the fingerprint of a box from its bytes. Releases the interpreter lock while it works."""
+    """Return the fingerprint of a box, given its bytes. Releases the interpreter lock while it computes."""
     words: NDArray[Any] = data.view(f"u{min(itemsize, 4)}")
     if (bits := bits_in(dtype, itemsize)) < 8:
         words = words & np.uint8((1 << bits) - 1)
@@ -28,7 +28,7 @@ def fingerprint(data: NDArray[np.uint8], word_layout: WordLayout, *, dtype: str,
 
 
 def _blocks(words: NDArray[Any], word_layout: WordLayout) -> Iterator[tuple[NDArray[Any], Words]]:
-    """Yield the words in two-dimensional blocks, with the key of each word: its place times K."""
+    """Yield the words in two-dimensional blocks, with the key of each word: its position times K."""
     inner, stride = (word_layout.lengths[-1], word_layout.strides[-1]) if word_layout.lengths else (1, 0)
     if words.size == 0:
         return

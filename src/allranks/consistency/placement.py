@@ -1,7 +1,7 @@
 """Find out which ranks hold arrays that are on the devices of one process.
 
-For that process such an array looks like one that every rank has for itself. The other ranks see on whose devices it
-is. So no rank can tell alone, and all ranks can together.
+To that process, such an array looks like one that every rank holds for itself. To the other ranks, it is on that
+process' devices. So no rank can find out the holders by itself; all ranks together can.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _known: WeakKeyDictionary[World, list[tuple[Hashable, PlacedTree]]] = WeakKeyDic
 
 @dataclass(frozen=True, slots=True)
 class PlacedTree:
-    """A tree with the holders of its arrays as all ranks agreed on them."""
+    """A tree whose ``declared`` has the holders of its arrays as all ranks agreed on them."""
 
     tree: OpenTree
     declared: tuple[Declared, ...]
@@ -89,7 +89,7 @@ class PlacedTree:
 
 
 def open_world_tree(state: object, world: World, **how: Any) -> OpenTree:
-    """Return ``open_tree`` of a state, with the placement that ``agree_placement`` found for an equal tree."""
+    """Return ``open_tree`` of a state. If ``agree_placement`` was called for an equal tree, its result is reused."""
     tree = open_tree(state, rank=world.rank, size=world.size, **how)
     for key, like in _known.get(world, ()):
         if key == tree.key:
@@ -98,7 +98,7 @@ def open_world_tree(state: object, world: World, **how: Any) -> OpenTree:
 
 
 def agree_placement(tree: OpenTree, world: World, *, name: str) -> OpenTree:
-    """Return the tree with the holders that all ranks agreed on. **Every rank must call**, if the ranks differ in them.
+    """Return the tree with the holders that all ranks agreed on. **Every rank must call** if their views differ.
 
     Raises Mismatch on every rank if the ranks' views contradict each other.
     """
@@ -114,7 +114,7 @@ def agree_placement(tree: OpenTree, world: World, *, name: str) -> OpenTree:
 
 
 def _partial(declared: Sequence[Declared], size: int) -> dict[str, list[int]]:
-    """Return the ranks that hold each array that not all ranks hold, as far as this rank sees."""
+    """Return, by path, the ranks that hold an array, as far as this rank sees; only for arrays that some rank lacks."""
     unions: dict[int, list[int]] = {}
     found = {}
     for one in declared:
@@ -128,7 +128,7 @@ def _partial(declared: Sequence[Declared], size: int) -> dict[str, list[int]]:
 
 
 def _merge(said: Sequence[Mapping[str, list[int]]]) -> list[Any]:
-    """Return the holders of each array that not all ranks hold; and the first array with contradicting views."""
+    """Return the holders of each array that some rank lacks, and the first array with contradicting views (or None)."""
     merged: dict[str, list[int]] = {}
     for one in said:
         for path, ranks in one.items():

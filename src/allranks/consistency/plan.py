@@ -1,7 +1,7 @@
-"""Plan which parts of a state are compared between which ranks: from declarations alone, equal at every step. Pure.
+"""Plan which parts of a state are compared between which ranks. It needs the declarations only, not the data.
 
-Ranks that hold the same cells of the same leaves are a group. Its entries are these cells, in the tree's order, and the
-JSON values, which every rank holds.
+The plan is equal at every step. Ranks that hold the same cells of the same leaves are a group. The entries of a group
+are these cells, in the tree's order, and the JSON values, which every rank holds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ VALUE = -1  # instead of an array's number
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A cell of the ``array``-th array, or the JSON value at ``path``; ``what`` and ``part`` describe it."""
+    """What is compared: one cell of the array with the number ``array``, or the JSON value at ``path``.
+
+    ``what``: the dtype and shape of the array. ``part``: the box of the cell; "" for a complete array.
+    """
 
     array: int
     cell: int
@@ -31,10 +34,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``descriptions`` must be equal on all ranks, by leaf; ``digest`` is theirs, ``placement`` that of who holds which
-    leaf.
+    """What one rank compares with which ranks.
 
-    ``groups`` are those of this rank, by a label made from their ranks. ``covered`` is for all arrays.
+    ``descriptions``: a text for each leaf, which must be equal on all ranks. ``digest``: the digest of these texts.
+    ``placement``: a digest of which rank holds which cell.
+    ``groups``: the entries of each group of this rank, by a label made from the group's ranks.
+    ``covered``: for every array, how many ranks hold it.
     """
 
     descriptions: Mapping[str, str]
@@ -47,7 +52,7 @@ class Plan:
 def plan(
     declared: Sequence[Declared], values: Iterable[str], off_host: Sequence[bool], *, rank: int, size: int
 ) -> Plan:
-    """Return the plan; ``off_host`` has for each array whether it is on a device, where digests are different."""
+    """Return the plan. ``off_host``: for each array, whether it is on a device, where digests are different."""
     everyone = _label(range(size))
     seen: dict[int, _Layout] = {}  # by identity: equal splits are one object
     descriptions: dict[str, str] = {}
@@ -74,8 +79,9 @@ def plan(
 class _Layout:
     """A split as one rank sees it.
 
-    ``held`` is a digest of who holds what, "" if all ranks hold everything; ``mine`` is the group of each cell of this
-    rank.
+    ``held``: a digest of which rank holds which cell; "" if all ranks hold everything.
+    ``mine``: the label of the group of each cell that this rank holds.
+    ``fewest``: the number of holders of the cell with the fewest.
     """
 
     held: str

@@ -1,4 +1,4 @@
-"""Send the majority's copies to the ranks that differ, through the key-value store: one rank sends each copy."""
+"""Send the majority's copies to the ranks that differ, through the key-value store. One rank sends each copy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def repair(world: World, state: object, tree: OpenTree, copies: Copies, cases: S
 
 
 def _loads(tree: OpenTree, cases: Sequence[Case]) -> Iterator[list[tuple[int, Case]]]:
-    """Yield the numbered cases, as many at a time as the store should hold; equal on every rank."""
+    """Yield the numbered cases in batches of about as many bytes as the store should hold; equal on every rank."""
     load: list[tuple[int, Case]] = []
     size = 0
     for number, case in enumerate(cases):
@@ -74,7 +74,7 @@ def _nbytes(tree: OpenTree, entry: Entry) -> int:
 
 
 def _send(world: World, number: int, case: Case, tree: OpenTree, copies: Copies) -> list[str]:
-    """Put the majority's copy into the store if this rank sends it; return the keys."""
+    """If this rank sends the case's majority copy, put the copy into the store. Return the keys it has set."""
     entry, one = case
     rank, device = speaker_of(one.groups[0])
     if world.rank != rank:
@@ -95,7 +95,7 @@ def _receive(world: World, number: int) -> bytes:
 
 
 def _fill(tree: OpenTree, array: int, received: Mapping[int, NDArray[np.uint8]]) -> None:
-    """Fill this rank's part of an array: with received cells, and its own values for all others."""
+    """Fill this rank's part of an array: with the received cells, and with its own values for all other cells."""
     one = tree.declared[array]
     own = {copy.cell: copy for copy in tree.copies(array)}
     for target in tree.targets(array):

@@ -1,6 +1,6 @@
-"""Compute fingerprints of PyTorch tensors on their devices: on CUDA by one fused kernel, elsewhere in pieces.
+"""Compute fingerprints of PyTorch tensors on their devices: on CUDA with one fused kernel, elsewhere in pieces.
 
-torch has no arithmetic on unsigned words. These are signed words with the same bits.
+torch has no arithmetic on unsigned words, so these are signed words with the same bits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Sums = Callable[[torch.Tensor, int, Sequence[int]], torch.Tensor]
 
 
 def fingerprints(leaves: Sequence[tuple[Sequence[torch.Tensor], Sequence[WordLayout]]]) -> list[list[Fingerprint]]:
-    """Return the fingerprint of each box of each leaf: tensors on one device each, with the layout of their words."""
+    """Return the fingerprints of each leaf, one for each of its boxes.
+
+    A leaf is given as one tensor for each device, and the layout of the words of each box.
+    """
     with torch.no_grad():
         started = [torch.stack([_start(*one) for one in zip(*leaf, strict=True)]) for leaf in leaves]
     return [[(h & WORD, g & WORD) for h, g in found.tolist()] for found in started]
@@ -39,8 +42,9 @@ def _start(part: torch.Tensor, word_layout: WordLayout) -> torch.Tensor:
 
 
 def _sums(words: torch.Tensor, start: int, steps: Sequence[int]) -> torch.Tensor:
-    """Return both sums, whose low 32 bits count. The key of a word is ``start`` plus a multiple of each of
-    ``steps``.
+    """Return both sums of a fingerprint. Only their low 32 bits count.
+
+    The key of a word is ``start`` plus, for each dimension, its index times the item of ``steps``.
     """
     h = words.to(torch.int32)
     if words.dtype is torch.int16:
@@ -59,7 +63,7 @@ def _sums(words: torch.Tensor, start: int, steps: Sequence[int]) -> torch.Tensor
 
 @functools.cache
 def _fused() -> Sums:
-    """Return ``_sums`` as one kernel; uncompiled, with a warning, if torch cannot compile it."""
+    """Return ``_sums`` compiled to one kernel. If torch cannot compile it, warn and return it uncompiled."""
     compiled: Sums = torch.compile(_sums, dynamic=True)
     try:
         one = torch.ones(1, dtype=torch.int32, device="cuda")
@@ -76,7 +80,7 @@ def _fused() -> Sums:
 
 
 def _as_uint32(part: torch.Tensor) -> torch.Tensor:
-    """Return the bits of a tensor as a flat row of words."""
+    """Return the bits of a tensor as a one-dimensional tensor of words."""
     flat = part.resolve_conj().resolve_neg().contiguous().reshape(-1)
     return flat.view(_CARRIERS.get(part.dtype.itemsize, torch.int32))
 

@@ -1,4 +1,4 @@
-"""Compute one number for a state (``allranks.tree_digest``), whatever its sharding and the number of ranks."""
+"""Compute one number for a state (``allranks.tree_digest``) that depends on neither sharding nor number of ranks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from allranks.world.detect import current
 def tree_digest(state: Any, world: World | None = None) -> str:
     """Return a fingerprint of a state as 16 hexadecimal digits. **Every rank must call.**
 
-    It is equal on every rank, and for any number of ranks and any mesh: a state that four ranks saved has it still
-    after three ranks have restored it. It covers everything that ``verify`` compares, and names, dtypes and shapes.
-    Raises Mismatch on every rank, naming leaves and ranks, if copies of the same values differ. ``world``: default, the
-    current one.
+    It is equal on every rank, and does not depend on the number of ranks or the mesh. If four ranks save a state and
+    three ranks restore it, its fingerprint is the same. It covers everything that ``verify`` compares, and names,
+    dtypes and shapes. Raises Mismatch on every rank, naming leaves and ranks, if copies of the same values differ.
+    ``world`` is the current one by default.
     """
     world = world or current()
     verify(state, world=world)
@@ -31,7 +31,7 @@ def tree_digest(state: Any, world: World | None = None) -> str:
 
 
 def _share(tree: OpenTree, rank: int) -> Fingerprint:
-    """Return this rank's summand. Of cells with several holders, the holders take turns."""
+    """Return this rank's part of the sum. If several ranks hold a cell, one of them, chosen in turn, adds it."""
     mine = []
     for number, one in enumerate(tree.declared):
         cells = {cell for cell, ranks in enumerate(one.split.holders) if ranks[(number + cell) % len(ranks)] == rank}
@@ -44,7 +44,7 @@ def _share(tree: OpenTree, rank: int) -> Fingerprint:
 
 
 def _weigh(fingerprint: Fingerprint, one: Declared) -> Fingerprint:
-    """Return the fingerprint made specific to its leaf: times two odd numbers."""
+    """Return the fingerprint times two odd numbers made from the leaf's path, so that it is specific to the leaf."""
     return fingerprint[0] * (digest(one.path) | 1) & WORD, fingerprint[1] * (digest(one.path, "") | 1) & WORD
 
 

@@ -1,4 +1,4 @@
-"""Describe the result of ``verify``. Pure."""
+"""Describe the result of ``verify``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LISTED = 4
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A leaf with ``cells`` cells, each held by at least ``ranks`` ranks.
+    """How many ranks hold a leaf: it has ``cells`` cells, and at least ``ranks`` ranks hold each of them.
 
-    If that is one rank, its part cannot be compared (except for copies on its own devices).
+    If ``ranks`` is 1, some cell cannot be compared between ranks, only between the devices of its rank.
     """
 
     path: str
@@ -27,11 +27,12 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """The differences of a group's copy from the first group's: ``count`` elements (``least``: at least so many).
+    """How the copy of ``group`` differs from the copy of the first group.
 
-    ``first`` are some of them, as (index, the first group's value, this group's value). ``largest`` is the largest
-    absolute difference among those that are numbers, None if none is. A count of 0: the copies are equal now, or a
-    digest was wrong.
+    ``count``: the number of elements that differ; with ``least``, at least so many. A count of 0 means that the copies
+    are equal now, or a digest was wrong.
+    ``largest``: the largest absolute difference of two numbers; None if no difference is a number.
+    ``first``: the first such elements, as (index, the first group's value, this group's value).
     """
 
     group: CopyGroup
@@ -58,10 +59,10 @@ class Elements:
 class Difference:
     """A leaf, or a part of one, whose copies differ.
 
-    ``what`` is its dtype and shape, ``part`` the part (``[0:128, 0:64]``; "" for the complete leaf). The copies of a
-    group in ``groups`` agree; the group with the most votes is first, and ``decided`` says that it has the majority.
-    ``values`` are the groups' values if it is a JSON value; ``elements`` are the elements that differ, for the first
-    few arrays.
+    ``what``: the dtype and shape of the leaf. ``part``: the part (``[0:128, 0:64]``); "" for the complete leaf.
+    ``groups``: groups of equal copies; the group with the most votes is first. ``decided``: it has the majority.
+    ``values``: for a JSON value, the value of each group.
+    ``elements``: for the first few arrays, the elements that differ.
     """
 
     path: str
@@ -79,7 +80,7 @@ class Difference:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks in the minority; in a tie, all."""
+        """The ranks in the minority; in a tie, all ranks that hold the leaf."""
         odd = self.groups[1:] if self.decided else self.groups
         return tuple(sorted({rank for group in odd for rank in group.members}))
 
@@ -96,12 +97,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of ``verify``; equal on all ranks except ``state`` and ``seconds``.
+    """The result of ``verify``; equal on all ranks except ``nbytes``, ``state`` and ``seconds``.
 
-    ``step`` is the given one; ``leaves`` is the number of compared leaves, ``nbytes`` their bytes on this rank.
-    ``differing`` is the number of leaves (or parts) whose copies differ, ``differences`` the first of them in the
-    tree's order. ``covered`` has for each leaf the number of ranks that hold it. ``state`` is the state, after a repair
-    the repaired one. ``seconds`` is the time that it took here.
+    ``step``: the step that was passed to ``verify``.
+    ``leaves``: the number of compared leaves. ``nbytes``: their bytes on this rank.
+    ``differing``: the number of leaves (or parts) whose copies differ.
+    ``differences``: the first of them, in the tree's order.
+    ``covered``: for each leaf, the number of ranks that hold it.
+    ``state``: the state that was passed; after a repair, the repaired state.
+    ``seconds``: the time that the comparison took on this rank.
     """
 
     step: int | None
@@ -125,12 +129,12 @@ class Verdict:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks in the minority, in all listed differences."""
+        """The ranks that are in the minority in any listed difference."""
         return tuple(sorted({rank for one in self.differences for rank in one.ranks}))
 
     @property
     def unreplicated(self) -> tuple[str, ...]:
-        """The leaves of which a part is held by only one rank, so that it cannot be compared."""
+        """The paths of leaves of which only one rank holds some part, so that the part cannot be compared."""
         return tuple(one.path for one in self.covered if one.ranks == 1)
 
     def __str__(self) -> str:
@@ -151,7 +155,7 @@ def _list_differences(differing: int, differences: Sequence[Difference]) -> str:
 
 
 def mismatch(verdict: Verdict, *, who: str) -> Mismatch:
-    """Return the error for a verdict that is not ok; ``who`` is the rank and what it does."""
+    """Return the Mismatch for a verdict that is not ok. ``who`` names the rank and its operation."""
     first = verdict.differences[0]
     if first.decided:
         remedy = (

@@ -38,14 +38,20 @@ def verify(
 
     ``state`` is anything that a checkpoint holds: containers, modules, optimizers, generators, loaders' snapshots,
     arrays, JSON values. Each rank digests its own parts on their devices, and no device waits for another rank. Copies
-    that should be equal are compared over the key-value store, also those on several devices of a rank. A sharded leaf
-    is compared if several ranks hold a part. Bits count: -0.0 differs from 0.0, and NaNs are equal if their bits are.
+    that should be equal are compared over the key-value store, also copies on several devices of one rank. A sharded
+    leaf is compared if several ranks hold a part. Bits count: -0.0 differs from 0.0, and NaNs are equal if their bits
+    are.
 
-    With ``every``, returns None at once except at its multiples. ``proof`` uses BLAKE3 of names and bytes.
-    ``on_mismatch``: ``raise`` a Mismatch on every rank, which names ranks, leaves and elements; ``repair``: give the
-    minority the majority's values (raise if there is none); the verdict's ``state`` is repaired; or a callable, which
-    gets the Verdict on every rank. Raises Mismatch, too, if the ranks' states do not have the same leaves. ``world``:
-    default, the current one.
+    ``every``: compare only if ``step`` is a multiple of it; otherwise return None at once.
+    ``proof``: compare BLAKE3 digests of names and bytes.
+    ``world``: the current one by default.
+    ``on_mismatch``: what happens if copies differ.
+    - ``"raise"``: raise a Mismatch on every rank, which names ranks, leaves and elements.
+    - ``"repair"``: give the minority the majority's values (raise if there is no majority). The repaired state is the
+      ``state`` of the returned Verdict.
+    - a callable: call it with the Verdict on every rank.
+
+    Raises Mismatch, too, if the ranks' states do not have the same leaves.
     """
     if every != 1 and (step is None or every < 1):
         raise AllranksError(
@@ -70,7 +76,7 @@ def require_equal_copies(tree: OpenTree, world: World, *, name: str) -> None:
 
 
 def _decide_copies(said: Sequence[Any]) -> dict[str, list[list[int]]] | None:
-    """Return the odd groups; None if the ranks differ in who holds what."""
+    """Return the groups whose digests differ, by label; None if the ranks disagree on which rank holds what."""
     if len({placement for placement, _ in said}) > 1:
         return None
     return odd_groups([roots for _, roots in said])
@@ -85,9 +91,9 @@ def raise_mismatch(
     step: int | None = None,
     advice: Callable[[Sequence[str]], str] = lambda _: "",
 ) -> NoReturn:
-    """Raise the Mismatch that names what differs in ``odd`` groups. **Every rank must call.**
+    """Raise the Mismatch that names what differs in the groups of ``odd``. **Every rank must call.**
 
-    ``advice`` returns further advice for these paths.
+    ``advice``: returns advice to append to the message, given the paths that differ.
     """
     found = find_differences(world, name, claim, odd)
     error = mismatch(_verdict(None, step, claim, found), who=f"rank {world.rank}: {name}")
@@ -96,7 +102,7 @@ def raise_mismatch(
 
 
 class _Verification:
-    """One call of ``verify`` on one rank."""
+    """Runs one call of ``verify`` on one rank."""
 
     def __init__(self, world: World, step: int | None, proof: bool) -> None:
         self._world, self._step, self._proof = world, step, proof
@@ -120,7 +126,7 @@ class _Verification:
     def _compare(
         self, state: Any, *, everything: bool = False, placed: OpenTree | None = None
     ) -> tuple[OpenTree, Claim, FoundDifferences]:
-        """Return the tree, this rank's claim, and the first differences, or with ``everything`` all."""
+        """Return the tree, this rank's claim, and the first differences, or all with ``everything``."""
         world, tree, claim, error = self._world, None, None, None
         try:
             tree = placed if placed is not None else open_world_tree(state, world, for_comparison=True)
@@ -151,7 +157,7 @@ class _Verification:
         return tree, claim, FoundDifferences(0, ())
 
     def _repair_and_check(self, state: Any, tree: OpenTree, claim: Claim, found: FoundDifferences) -> Any:
-        """Return the repaired state, after a second comparison."""
+        """Repair the state, compare it again, and return it. Raises Mismatch if copies still differ."""
         state = repair(self._world, state, tree, claim.copies, found.first)
         _, claim, found = self._compare(state)
         if found.total:
@@ -161,9 +167,12 @@ class _Verification:
 
 
 def _decide(said: Sequence[Any]) -> dict[str, Any] | str | None:
-    """Return None if all is equal; else who cannot take part, whose trees differ, or which groups are odd.
+    """Return None if all is equal. If not, return one of:
 
-    ``placement`` means that the ranks have the same leaves, and differ in who holds them.
+    - ``{"refused": ...}``: the ranks that cannot take part;
+    - ``{"trees": ...}``: the ranks by their leaves, which differ;
+    - ``"placement"``: the ranks have the same leaves, and disagree on which rank holds them;
+    - ``{"odd": ...}``: the groups whose digests differ.
     """
     if refused := [rank for rank, one in enumerate(said) if one[0] is not None]:
         return {"refused": [refused, said[refused[0]][0]]}

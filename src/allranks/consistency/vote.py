@@ -1,8 +1,8 @@
-"""Find out which copies of the same values differ, and which ranks are in the minority. Pure: digests in, verdict out.
+"""Find out, from digests, which copies of the same values differ, and which ranks are in the minority.
 
 A cell of an array is held by several ranks, and by several devices of a rank. Every rank has one vote, which its copies
-share. The value with more than half of the votes has the majority, and ranks with another value are in the minority. If
-no value has more than half, it is a tie, and only the groups of equal copies are known.
+share. The value with more than half of the votes has the majority. Ranks with another value are in the minority. If no
+value has more than half, it is a tie, and only the groups of equal copies are known.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from allranks.errors import name_ranks
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Ranks with equal digests of a group of entries: ``digests``, of equal width, one after the other.
+    """Ranks with equal digests of a group of entries.
 
-    A rank whose own devices disagree is a party of its own: ``inconsistent`` has the digest on each device, by entry.
+    ``digests``: one digest for each entry, of equal width, concatenated.
+    ``inconsistent``: for a rank whose own devices disagree, the digest on each device, by entry. Such a rank is a party
+    of its own.
     """
 
     ranks: tuple[int, ...]
@@ -29,14 +31,14 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class CopyGroup:
-    """Copies that agree: all those of ``ranks``, and single devices of other ranks, as (rank, device)."""
+    """Copies that are equal: all copies of ``ranks``, and single copies on other ranks, as (rank, device)."""
 
     ranks: tuple[int, ...]
     devices: tuple[tuple[int, str], ...] = ()
 
     @property
     def members(self) -> frozenset[int]:
-        """Every rank with such a copy."""
+        """Every rank that has a copy in this group."""
         return frozenset(self.ranks) | {rank for rank, _ in self.devices}
 
     def __str__(self) -> str:
@@ -49,8 +51,10 @@ class CopyGroup:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The result of the vote on one entry: ``groups`` with the most votes first; ``decided`` if the first has over
-    half.
+    """The result of the vote on one entry.
+
+    ``groups``: the groups of equal copies, most votes first. ``decided``: whether the first has more than half of the
+    votes.
     """
 
     entry: int
@@ -59,9 +63,9 @@ class Count:
 
 
 def parties(reports: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
-    """Return the parties of a group, the largest first; None if all digests are equal.
+    """Return the parties of a group of ranks, the largest first; None if all digests are equal.
 
-    ``reports`` has each rank's digest of the group, and whether its own devices disagree.
+    ``reports``: for each rank, its digest of the group, and whether its own devices disagree.
     """
     by_root: defaultdict[str, list[int]] = defaultdict(list)
     for rank, (root, _) in sorted(reports.items()):
@@ -72,9 +76,10 @@ def parties(reports: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
 
 
 def count(of: Sequence[Party], *, width: int, silent: int = 0) -> Iterator[Count]:
-    """Yield the result for each entry with two values, in order; a digest has ``width`` bytes.
+    """Yield the result of the vote for each entry whose copies differ, in order.
 
-    ``silent`` ranks have a vote, but are in no party: a majority must hold whatever their values are.
+    ``width``: the bytes of a digest. ``silent``: the number of ranks that have a vote, but are in no party. A majority
+    must hold whatever the values of these ranks are.
     """
     first = of[0].digests
     for entry, at in enumerate(range(0, len(first), width)):
