@@ -1,4 +1,4 @@
-"""For Accelerate: all ranks compared after ``prepare``, and ``save_state`` made whole or not at all."""
+"""Integrate Accelerate: compare all ranks after ``prepare``, and make ``save_state`` all or nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHARDED = (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
 
 
 class Ranks:
-    """An Accelerator's ranks; **every rank must make one, and call its methods in the same order**.
+    """The checks of allranks for an Accelerator. **Every rank must make one, and call its methods in the same order.**
 
     Examples:
         >>> ranks = Ranks(accelerator, "runs/a", verify_every=100)
@@ -42,12 +42,14 @@ class Ranks:
         ...     step += 1
         ...     ranks.after(step)
 
-    ``folder`` is where states are saved, and must be the same on all hosts. ``verify_every`` counts steps (0: compare
-    at ``prepare`` and ``load_state`` only); what differs raises Mismatch on every rank, naming ranks and leaves.
-    ``hang`` is for ``allranks.init()``, which is called here unless the program has done so. A loader over
-    ``integrations.torch.Batches`` or ``BatchSampler`` is prepared without being dealt out again. With
-    ``save_on_preemption``, SIGTERM on any rank makes all ranks save in the same call of ``after``, and leave with exit
+    ``folder``: where states are saved; the same folder on all hosts.
+    ``verify_every``: compare all ranks every so many steps; 0: at ``prepare`` and ``load_state`` only. A difference
+    raises Mismatch on every rank, naming ranks and leaves.
+    ``hang``: passed to ``allranks.init()``, which is called here unless the program has done so.
+    ``save_on_preemption``: after a SIGTERM on any rank, all ranks save in the same call of ``after``, and exit with
     code 143.
+
+    A loader over ``integrations.torch.Batches`` or ``BatchSampler`` is prepared without being sharded a second time.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Ranks:
         self._held: list[Any] = []
 
     def prepare(self, *objects: Any, **how: Any) -> Any:
-        """Return what ``accelerator.prepare`` returns, once all ranks hold the same modules and optimizers."""
+        """Return the result of ``accelerator.prepare``, and check that all ranks hold equal modules and optimizers."""
         prepared = self._accelerator.prepare(*objects, **how)
         made = prepared if isinstance(prepared, tuple) else (prepared,)
         self._held += [one for one in made if isinstance(one, torch.nn.Module | torch.optim.Optimizer)]
@@ -78,17 +80,17 @@ class Ranks:
         return prepared
 
     def after(self, step: int) -> None:
-        """Say that a step is done: compare, if it is time to; save and leave, if a rank is to be preempted."""
+        """Report that a step is done. Compares the ranks if it is due; saves and exits if a rank is to be preempted."""
         notice = self._loop.after(step, self._parameters)
         if notice is not None:
             self._loop.leave(notice)
         progress.doing("training", step=step)
 
     def save_state(self, step: int, **how: Any) -> Path:
-        """Have ``accelerator.save_state(**how)`` save into ``step-<step>``; return that folder.
+        """Save with ``accelerator.save_state(**how)`` into the folder ``step-<step>``, and return the folder's path.
 
-        It has its name once every rank has written and the digests of all files are in it; before, there is none.
-        Raises StepExists; what one rank raises, all do.
+        The folder gets this name when every rank has written its files and the digests of all files are in it; before
+        that, no such folder exists. Raises StepExists. An error on one rank is raised on every rank.
         """
         world, final = self._world, self._place(step)
         hidden = final.with_name(f".{final.name}")
@@ -102,10 +104,10 @@ class Ranks:
         return final
 
     def load_state(self, step: int | None = None, **how: Any) -> int | None:
-        """Have ``accelerator.load_state(**how)`` load the newest state, or that of ``step``; return its step.
+        """Load a state with ``accelerator.load_state(**how)``: the newest, or that of ``step``. Return its step.
 
-        None, on all ranks, if there is none. Every file's digest is compared before: Damaged. Then all ranks are:
-        Mismatch.
+        Returns None, on all ranks, if there is no state. Raises Damaged if the digest of a file differs from the saved
+        one, and Mismatch if the ranks differ after the load.
         """
         world = self._world
         found = self._on_main("load_state", lambda: _newest(self._folder, step))
@@ -127,14 +129,14 @@ class Ranks:
         return int(found["step"])
 
     def end(self) -> None:
-        """Say that the training is over: SIGTERM ends each rank again."""
+        """End the training: from now on SIGTERM ends each rank at once."""
         self._loop.end()
 
     def _place(self, step: int) -> Path:
         return self._folder / f"step-{step}"
 
     def _state(self) -> dict[str, Any]:
-        """Return what all ranks should hold; nothing of what each rank holds its own part of."""
+        """Return the prepared objects that should be equal on all ranks; {} if they are sharded."""
         if self._accelerator.distributed_type in _SHARDED or (
             self._accelerator.distributed_type == DistributedType.FSDP and not self._accelerator.is_fsdp2
         ):
@@ -144,13 +146,13 @@ class Ranks:
         return {"prepared": [unwrap(one) if isinstance(one, torch.nn.Module) else one for one in self._held]}
 
     def _parameters(self) -> dict[str, Any]:
-        """Return the same without buffers, which DDP lets each rank change between two forward passes."""
+        """Return the prepared objects without buffers, which each rank may change between two forward passes of DDP."""
         held = self._state().get("prepared", [])
         plain = [dict(one.named_parameters()) if isinstance(one, torch.nn.Module) else one for one in held]
         return {"prepared": plain}
 
     def _digests(self, folder: Path) -> dict[str, str]:
-        """Return the digests of all files of a folder; each rank reads its share. Every rank must call."""
+        """Return the digest of every file of a folder, by name. Each rank reads its share. **Every rank must call.**"""
         world = self._world
         seen = self._together("look", lambda: _listing(folder))
         if blind := [rank for rank, one in enumerate(seen) if one != seen[0]]:
@@ -164,12 +166,15 @@ class Ranks:
         return {name: said for one in told for name, said in one.items()}
 
     def _on_main(self, name: str, act: Callable[[], T]) -> T:
-        """Return what ``act`` returned on rank 0, which alone does it; what it raised, all raise."""
+        """Call ``act`` on rank 0 only, and return its result on every rank. Its error is raised on every rank."""
         first: T = self._together(name, act if self._world.is_main else lambda: None)[0]
         return first
 
     def _together(self, name: str, act: Callable[[], Any]) -> list[Any]:
-        """Return what ``act`` returned on each rank; what it raised on one, all raise. Every rank must call."""
+        """Call ``act`` on each rank, and return the results in rank order. **Every rank must call.**
+
+        An error on one rank is raised on every rank.
+        """
         error: Exception | None = None
         result = None
         try:
@@ -185,7 +190,7 @@ class Ranks:
 
 
 def _refuse_shards(where: Path, ranks: int, loaders: Iterable[Any]) -> None:
-    """Raise DataError for the state of a loader whose shards were those of other ranks."""
+    """Raise DataError if a loader's state counts batches of a shard of another number of ranks."""
     for one in loaders:
         if getattr(one, "use_stateful_dataloader", False) and not list(readers_of(one)):
             raise DataError(
@@ -204,7 +209,7 @@ def _make_way(hidden: Path, final: Path, step: int) -> None:
 
 
 def _publish(hidden: Path, final: Path, seal: dict[str, Any]) -> None:
-    """Give a folder its name, once all in it is on the disk."""
+    """Rename a folder to its final name when everything in it is durable."""
     (hidden / SEAL).write_text(json.dumps(seal, indent=1))
     for folder, _, files in os.walk(hidden):
         for name in [*files, "."]:
@@ -222,7 +227,10 @@ def _sync(path: str) -> None:
 
 
 def _newest(folder: Path, step: int | None) -> dict[str, Any] | None:
-    """Return the seal of the newest state, or of ``step``."""
+    """Return the content of the seal file of the newest state, or of ``step``; None if there is no state.
+
+    Raises Damaged for a file with other content, NotThere for a missing one.
+    """
     there = [int(found[1]) for one in folder.glob("step-*") if (found := _STEP.fullmatch(one.name))]
     if step is None and not there:
         return None
@@ -241,7 +249,7 @@ def _newest(folder: Path, step: int | None) -> dict[str, Any] | None:
 
 
 def _listing(folder: Path) -> Listing:
-    """Return the files below a folder, but the seal, with their bytes."""
+    """Return the size in bytes of each file below a folder, by path; the seal file is left out."""
     files = [one for one in folder.rglob("*") if one.is_file() and one.name != SEAL]
     return {one.relative_to(folder).as_posix(): one.stat().st_size for one in files}
 

@@ -1,8 +1,9 @@
-"""What a DataLoader tells our data sets and samplers: that an iteration begins, and how many batches it handed out.
+"""Let DataLoaders report to allranks' data sets and samplers when an iteration begins, and how many batches were
+yielded.
 
-With workers, a data set in the main process hears of no iteration, and a sampler does not hear how many of the batches
-that it named the loop has got. The base class of all iterators of a DataLoader (torchdata's and Accelerate's, too)
-knows both. Nothing is done per batch, and nothing for data sets and samplers of others.
+With workers, a data set in the main process is not informed of an iteration. A sampler does not learn how many of its
+batches have reached the loop. The base class of all iterators of a DataLoader (torchdata's and Accelerate's, too) knows
+both. Nothing is done per batch, and nothing for data sets and samplers of other libraries.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _none() -> int:
 
 
 class EpochReader:
-    """What is the same in all that a DataLoader takes of ours: epochs, and where the loop is in them."""
+    """The base of allranks' data sets and samplers: counts epochs, and the position of the training loop in them."""
 
     _steps: Steps | None
     _epochs: Epochs
@@ -36,22 +37,26 @@ class EpochReader:
 
     @property
     def epoch(self) -> int:
-        """Which epoch the loop is in, from 0 on; before the first batch of a resumed program, where it goes on."""
+        """The number of the epoch that the loop is in, from 0 on. Before the first batch of a resumed program, it is
+        the epoch in which that program continues.
+        """
         return self._epochs.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Name the epoch of the next iteration: the one that a state was of goes on where that was.
+        """Set the number of the epoch of the next iteration. The epoch of a loaded state continues at its saved
+        position.
 
-        Need not be called: every iteration is followed by the next epoch, except one from which at most one batch was
-        taken. In a resumed program, numbers that begin with 0 count from the epoch of the state; others are the data's.
-        Raises DataError for an epoch before the state's.
+        The call is optional: every iteration is followed by the next epoch, except one from which at most one batch was
+        taken. In a resumed program, numbers that begin with 0 count from the epoch of the state; other numbers are
+        epochs of the data. Raises DataError for an epoch before the state's.
         """
         self._epochs.set_epoch(epoch)
 
     def state(self, step: int | None = None) -> Snapshot:
-        """Return the state after this epoch's first ``step`` steps, those of earlier jobs included: see ``Loader``.
+        """Return the state after this epoch's first ``step`` steps, including those of earlier jobs: see ``Loader``.
 
-        Without ``step``: after the batches that the DataLoader has handed out, however many its workers made ahead.
+        Without ``step``: after the batches that the DataLoader has yielded; batches that its workers prepared ahead do
+        not count.
         """
         steps = self._here()
         if step is None:
@@ -60,9 +65,10 @@ class EpochReader:
         return steps.state(self._epochs.of(step), step)
 
     def hold_back(self, loader: DataLoader[Any], batches: Callable[[], int]) -> None:
-        """Count iterations over ``loader`` for a loop that has got ``batches()`` fewer than were handed out.
+        """Correct the count of batches for an iterator that buffers: the loop has got ``batches()`` fewer than were
+        yielded.
 
-        A loader with a state of its own asks for it when the loop has got all.
+        A loader with a state of its own is queried for it when the loop has got all of its batches.
         """
         if hasattr(loader, "state_dict"):
             self._not_seen = batches
@@ -70,7 +76,7 @@ class EpochReader:
             self._held_back = (loader, batches)
 
     def _begin(self, taken: Callable[[], int], *, in_process: bool) -> None:
-        """Begin an iteration of a DataLoader over this data set, which reads ``in_process`` or by workers."""
+        """Begin an iteration over this data set. ``in_process``: it is read in this process, not by workers."""
         raise NotImplementedError
 
     def _here(self) -> Steps:
@@ -83,7 +89,7 @@ class EpochReader:
 
 
 def readers_of(loader: DataLoader[Any]) -> Iterator[tuple[EpochReader, list[Any]]]:
-    """Yield what of ours a DataLoader reads, its data set or its sampler, and what others have put around it."""
+    """Yield each data set or sampler of allranks that a DataLoader reads, with other libraries' wrappers around it."""
     for found, name in ((loader.dataset, "dataset"), (loader._index_sampler, "batch_sampler")):
         around: list[Any] = []
         while not isinstance(found, EpochReader) and len(around) < _DEEPEST:
@@ -94,7 +100,7 @@ def readers_of(loader: DataLoader[Any]) -> Iterator[tuple[EpochReader, list[Any]
 
 
 def refuse_shards(reader: EpochReader, around: list[Any]) -> None:
-    """Raise DataError where what others have put around a data set or sampler of ours would deal it out once more."""
+    """Raise DataError if a wrapper of another library would shard a data set or sampler of allranks a second time."""
     for one in around:
         if (processes := getattr(one, "num_processes", 1)) > 1:
             raise DataError(
@@ -106,7 +112,7 @@ def refuse_shards(reader: EpochReader, around: list[Any]) -> None:
 
 
 def _watch(base: Any) -> None:
-    """Have the base class of DataLoader iterators tell our data sets and samplers."""
+    """Patch the base class of DataLoader iterators so that it reports to allranks' data sets and samplers."""
     start, reset = base.__init__, base._reset
 
     @wraps(start)
@@ -135,7 +141,7 @@ def _watch(base: Any) -> None:
 
 
 def _handed_out(iterator: Any, loader: Any, reader: EpochReader, around: list[Any]) -> Callable[[], int]:
-    """Return what counts the batches that the loop has got of a DataLoader's iterator, and those it skipped."""
+    """Return a function that counts the batches that the loop has got from an iterator, including skipped ones."""
     held = vars(iterator)  # it outlives the iterator, which ends its workers when it dies
     skipped = sum(getattr(one, "skip_batches", 0) for one in around)
     holder, held_back = reader._held_back

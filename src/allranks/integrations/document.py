@@ -1,7 +1,7 @@
 """Convert a framework's checkpoint, any tree of Python values, to arrays and JSON and back. Nothing is pickled.
 
-JSON values are kept as they are. A value that JSON lacks is an object of one key that begins with ``$``. The path of an
-array is its name: ``optimizer_states/0/state/1/exp_avg``.
+JSON values are kept as they are. A value of a type that JSON lacks becomes an object with one key, which begins with
+``$``. The name of an array is its path: ``optimizer_states/0/state/1/exp_avg``.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ _TENSOR, _ARRAY, _SCALAR, _DICT, _ORDERED = "$tensor", "$array", "$scalar", "$di
 
 
 def take_apart(document: Mapping[str, Any]) -> tuple[dict[str, Array], Any]:
-    """Return the arrays of a tree by their paths, and all else as JSON. Raises CannotStore naming the place."""
+    """Return the arrays of a tree by path, and everything else as JSON.
+
+    Raises CannotStore, with the path, for a value that cannot be stored without pickle.
+    """
     arrays: dict[str, Array] = {}
     return arrays, _Taking(arrays).words(document, "")
 
 
 def put_together(words: Any, arrays: Mapping[str, Array]) -> Any:
-    """Return the tree that was taken apart."""
+    """Return the tree from which ``take_apart`` made these arrays and this JSON."""
     if type(words) is list:
         return [put_together(one, arrays) for one in words]
     if type(words) is not dict:
@@ -61,7 +64,7 @@ def put_together(words: Any, arrays: Mapping[str, Array]) -> Any:
 
 
 def names(words: Any) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each array that ``put_together`` will ask for, and whether it is to be a tensor."""
+    """Yield the name of each array that ``put_together`` needs, and whether the array is a tensor."""
     if type(words) is list:
         for one in words:
             yield from names(one)
@@ -79,7 +82,7 @@ def _sign_of(words: dict[str, Any]) -> str:
 
 
 def _ordered(items: list[Any], metadata: Any) -> OrderedDict[Any, Any]:
-    """Return a module's ``state_dict``: torch hangs the modules' versions on it."""
+    """Return a module's ``state_dict``, with the versions of the modules that torch attaches to it as ``_metadata``."""
     found = OrderedDict(items)
     if metadata is not None:
         found._metadata = metadata  # type: ignore[attr-defined]
@@ -87,13 +90,13 @@ def _ordered(items: list[Any], metadata: Any) -> OrderedDict[Any, Any]:
 
 
 class _Taking:
-    """Puts arrays aside."""
+    """Converts values to JSON, and collects their arrays in a dict."""
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self._arrays = arrays
 
     def words(self, value: Any, path: str) -> Any:
-        """Return a value as JSON."""
+        """Return a value as JSON. An array is replaced by its name."""
         kind = type(value)
         if value is None or kind in (bool, int, float, str):
             return value
@@ -130,7 +133,7 @@ class _Taking:
         return {_ORDERED: [pairs, self.words(metadata, f"{path}._metadata")]}
 
     def _aside(self, array: Array, path: str) -> str:
-        """Put an array aside; return the name that it gets."""
+        """Add an array to the collected ones; return the name it gets: its path, made unique."""
         while path in self._arrays:
             path += "'"
         self._arrays[path] = array
@@ -138,7 +141,7 @@ class _Taking:
 
 
 def _whole(tensor: torch.Tensor, path: str) -> torch.Tensor:
-    """Return the tensor, unless it is this rank's part of one."""
+    """Return the detached tensor. Raises CannotStore for a DTensor, of which each rank holds only a part."""
     if hasattr(tensor, "to_local"):
         raise CannotStore(
             f"{path} is a DTensor: each rank holds a part of it, and only one rank saves here.",

@@ -1,4 +1,4 @@
-"""For grain: a data set whose order is that of any number of ranks and of worker processes."""
+"""A data set for grain: the order of its samples does not depend on the number of ranks or worker processes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from allranks.world.detect import current
 
 
 class Batches(grain.IterDataset):  # type: ignore[misc]
-    """This rank's batches of an ``allranks.Dataset``, as a grain.IterDataset.
+    """This rank's batches of an ``allranks.Dataset``, as a grain.IterDataset. **Every rank must make one.**
 
-    **Every rank must make one.** ``rows`` and ``state`` are those of ``Dataset.loader``. An element is a whole batch: a
-    dict of its columns and its ``mask``. Iterating once is an epoch; iterating again, over it or its ``.mp_prefetch``,
-    and ``.repeat`` go on with the next epoch. (Behind other transformations, workers do not hear of it: there, give
-    each epoch its own, ``batches.of_epoch(epoch).map(f).mp_prefetch(options)``.)
+    ``rows`` and ``state`` are those of ``Dataset.loader``. An element is one batch: a dict of its columns and its
+    ``mask``.
 
-    With ``.mp_prefetch`` worker i of n makes every n-th step, and grain hands them out in the plan's order.
-    ``state(step)`` goes on with any number of ranks and workers, and is what ``Dataset.loader`` takes and gives;
-    grain's own ``get_state`` goes on with any number of ranks, and as many workers.
+    One iteration is one epoch. The next iteration, over it or its ``.mp_prefetch``, and ``.repeat`` continue with the
+    next epoch. (Behind other transformations, workers are not informed of the new epoch. There, use one data set for
+    each epoch: ``batches.of_epoch(epoch).map(f).mp_prefetch(options)``.)
+
+    With ``.mp_prefetch``, worker i of n prepares every n-th step, and grain yields the steps in the plan's order.
+    ``state(step)`` can be resumed with any number of ranks and workers, and is compatible with ``Dataset.loader``.
+    grain's own ``get_state`` can be resumed with any number of ranks, but only with the same number of workers.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
 
     @property
     def epoch(self) -> int:
-        """Which epoch the loop is in, from 0 on; before the first iteration of a resumed program, where it goes on."""
+        """The number of the epoch that the loop is in, from 0 on. Before the first iteration of a resumed program, it
+        is the epoch in which that program continues.
+        """
         return self._fixed[0] if self._fixed else self._epochs.epoch
 
     def __iter__(self) -> grain.DatasetIterator:
@@ -54,20 +58,20 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
         return made
 
     def mp_prefetch(self, *args: Any, **how: Any) -> grain.IterDataset:
-        """Return a data set that grain's worker processes make; see ``grain.IterDataset.mp_prefetch``."""
+        """Return a data set whose elements grain's worker processes prepare; see ``grain.IterDataset.mp_prefetch``."""
         return _Prefetched(self, lambda fixed: grain.IterDataset.mp_prefetch(fixed, *args, **how))
 
     def of_epoch(self, epoch: int) -> Batches:
-        """Return the batches of one epoch. The epoch of a state continues at its position."""
+        """Return the batches of one epoch. For the epoch of the loaded state, they begin at the state's position."""
         return self._at(epoch, self._here().first(epoch))
 
     def state(self, step: int) -> Snapshot:
-        """Return the state after this epoch's first ``step`` steps, those of earlier jobs included: see ``Loader``."""
+        """Return the state after this epoch's first ``step`` steps, including those of earlier jobs: see ``Loader``."""
         epoch = self._fixed[0] if self._fixed else self._epochs.of(step)
         return self._here().state(epoch, step)
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
-        """Be the part of one of grain's workers: every n-th step."""
+        """Restrict this data set to the part of one of grain's workers: every n-th step. grain calls this."""
         del sequential_slice  # what follows each other in a worker is decided by grain's turns, not by us
         self._start, self._every = self._start + sl.start * self._every, self._every * sl.step
 
@@ -86,7 +90,7 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
 
 
 class _Prefetched(grain.IterDataset):  # type: ignore[misc]
-    """Batches made by worker processes, whose epochs begin here."""
+    """The batches of a ``Batches``, made by worker processes. The main process begins each epoch here."""
 
     def __init__(self, batches: Batches, prefetch: Callable[[Batches], grain.IterDataset]) -> None:
         super().__init__(batches)
@@ -102,7 +106,7 @@ class _Prefetched(grain.IterDataset):  # type: ignore[misc]
 
 
 class _Counted(grain.DatasetIterator):  # type: ignore[misc]
-    """An iterator that knows how many elements it has handed out."""
+    """An iterator that counts the elements that it has yielded."""
 
     def __init__(self, inner: grain.DatasetIterator) -> None:
         super().__init__(inner)
@@ -123,10 +127,10 @@ class _Counted(grain.DatasetIterator):  # type: ignore[misc]
 
 
 class _Iterator(grain.DatasetIterator):  # type: ignore[misc]
-    """The steps of one worker: from step ``begin + start`` of an epoch on, every ``every``-th.
+    """The steps of one worker: every ``every``-th step of an epoch, from step ``begin + start`` on.
 
-    Its state says how many were taken, so that one which grain takes of the data set as a whole, for a worker that has
-    handed out nothing, is right in that worker.
+    Its state is the number of steps taken, not a step number. grain may take the state of the complete data set for a
+    worker that has yielded nothing. This state is then right in that worker, too.
     """
 
     def __init__(self, maker: StepMaker, epoch: int, begin: int, part: tuple[int, int]) -> None:

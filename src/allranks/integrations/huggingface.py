@@ -1,4 +1,4 @@
-"""For Hugging Face's Trainer: ``Trainer(..., callbacks=[Ranks()])``."""
+"""A callback for Hugging Face's Trainer: ``Trainer(..., callbacks=[Ranks()])``."""
 
 # ruff: noqa: ARG002  # hooks have the arguments that the Trainer gives them
 
@@ -26,13 +26,14 @@ from allranks.world.progress import progress
 class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
     """Compare all ranks, report hangs, and save on preemption.
 
-    When the training starts, the parameters, buffers and optimizers of all ranks are compared. Parameters and
-    optimizers are compared again at each step that ``verify_every`` divides (0: never). A difference raises Mismatch on
-    every rank, with ranks and leaves. The callback calls ``allranks.init()`` unless the program has done so; ``hang``
-    is its argument. With ``save_on_preemption``, SIGTERM on any rank makes all ranks save a checkpoint after the same
-    step, and leave with exit code 143. ``trainer.train(resume_from_checkpoint=True)`` resumes from it.
+    When the training starts, the parameters, buffers and optimizers of all ranks are compared. A difference raises
+    Mismatch on every rank, naming ranks and leaves. Load pretrained weights with ``allranks.load(path, into=model)`` on
+    every rank, before the Trainer is made.
 
-    Load what others saved with ``allranks.load(path, into=model)`` on every rank, before the Trainer is made.
+    ``verify_every``: also compare parameters and optimizers after each multiple of so many steps; 0: never.
+    ``hang``: passed to ``allranks.init()``, which the callback calls unless the program has done so.
+    ``save_on_preemption``: after a SIGTERM on any rank, all ranks save a checkpoint after the same step, and exit with
+    code 143. ``trainer.train(resume_from_checkpoint=True)`` resumes from it.
     """
 
     def __init__(self, verify_every: int = 0, hang: bool = True, save_on_preemption: bool = True) -> None:
@@ -108,7 +109,7 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
 
 
 def _running_trainer() -> Trainer:
-    """Return the Trainer that calls the callback that calls this."""
+    """Return the Trainer that is running the current callback, found on the call stack."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if isinstance(found := frame.f_locals.get("self"), Trainer):
@@ -118,7 +119,7 @@ def _running_trainer() -> Trainer:
 
 
 def _warn_of_generators(args: TrainingArguments, state: TrainerState, world: World) -> None:
-    """Say so where a training was resumed with another number of ranks than that which saved its generators."""
+    """Warn if a training is resumed with another number of ranks than the one that saved its random generators."""
     where = Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
     ranks = len(list(where.glob("rng_state_*.pth"))) or int((where / "rng_state.pth").exists())
     if state.global_step and ranks and ranks != world.size and world.is_main:
@@ -137,5 +138,5 @@ def _others(saved: int, size: int) -> str:
 
 
 def _is_sharded(model: torch.nn.Module, args: TrainingArguments) -> bool:
-    """Whether each rank holds a part of the parameters, in a way of the framework's own."""
+    """Return whether FSDP1 or DeepSpeed shards the parameters, so that each rank holds only a part of them."""
     return bool(args.deepspeed) or any(isinstance(one, FullyShardedDataParallel) for one in model.modules())

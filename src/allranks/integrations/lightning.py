@@ -1,4 +1,4 @@
-"""For Lightning: ``Trainer(plugins=[CheckpointIO()], callbacks=[Ranks()])``."""
+"""Plugins for Lightning: ``Trainer(plugins=[CheckpointIO()], callbacks=[Ranks()])``."""
 
 # ruff: noqa: ARG002  # hooks have the arguments that Lightning gives them
 
@@ -43,18 +43,18 @@ _FORMAT = "lightning"
 
 
 class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
-    """Load on every rank, compare all ranks, report hangs, and save on preemption.
+    """Load weights on every rank, compare all ranks, report hangs, and save on preemption.
 
-    ``load`` is what ``allranks.load`` takes, with ``rename``, ``allow_missing``, ``allow_unexpected`` and ``strict``.
-    It is loaded on every rank in ``setup``, before the strategy wraps the model, once into each model. (A model that is
-    made in ``configure_model`` is loaded after that.) ``report`` is then the LoadReport.
+    When the training starts, parameters, buffers and optimizers of all ranks are compared. A difference raises Mismatch
+    on every rank, naming ranks and leaves.
 
-    When the training starts, parameters, buffers and optimizers of all ranks are compared. Parameters and optimizers
-    are compared again at each step that ``verify_every`` divides (0: never). A difference raises Mismatch on every
-    rank, with ranks and leaves. The callback calls ``allranks.init()`` unless the program has done so; ``hang`` is its
-    argument. With ``save_on_preemption``, SIGTERM on any rank makes all ranks save ``last.ckpt`` after the same step,
-    into the folder of the ModelCheckpoint, and leave with exit code 143. ``trainer.fit(ckpt_path="last")`` resumes from
-    it.
+    ``load``: the checkpoint for ``allranks.load``; ``rename``, ``allow_missing``, ``allow_unexpected`` and ``strict``
+    are passed on. It is loaded on every rank in ``setup``, before the strategy wraps the model, once into each model.
+    (A model that is made in ``configure_model`` is loaded after that.) ``report`` is then the LoadReport.
+    ``verify_every``: also compare parameters and optimizers after each multiple of so many steps; 0: never.
+    ``hang``: passed to ``allranks.init()``, which the callback calls unless the program has done so.
+    ``save_on_preemption``: after a SIGTERM on any rank, all ranks save ``last.ckpt`` after the same step, into the
+    folder of the ModelCheckpoint, and exit with code 143. ``trainer.fit(ckpt_path="last")`` resumes from it.
     """
 
     def __init__(
@@ -144,13 +144,13 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
 
 
 def _optimizers(trainer: Trainer) -> dict[str, Any]:
-    """Return the optimizers, but those of which each rank holds a part, as torch's ZeroRedundancyOptimizer."""
+    """Return the optimizers, except sharded ones such as torch's ZeroRedundancyOptimizer."""
     whole = [one for one in trainer.optimizers if not hasattr(one, "consolidate_state_dict")]
     return {"optimizers": whole}
 
 
 def _save_last(trainer: Trainer) -> str:
-    """Save ``last.ckpt``, on all ranks; return its path."""
+    """Save ``last.ckpt``, and return its path. Every rank must call."""
     kept = trainer.checkpoint_callback
     folder = kept.dirpath if isinstance(kept, ModelCheckpoint) and kept.dirpath else trainer.default_root_dir
     path = os.path.join(folder, f"{ModelCheckpoint.CHECKPOINT_NAME_LAST}{ModelCheckpoint.FILE_EXTENSION}")
@@ -160,16 +160,17 @@ def _save_last(trainer: Trainer) -> str:
 
 
 class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
-    """Saves a Trainer's checkpoints as checkpoints of ours: whole or not at all, each byte with its digest, no pickles.
+    """Saves a Trainer's checkpoints in allranks' format.
 
-    For every strategy that has rank 0 save all (DDP does; FSDP and DeepSpeed where they save one file). What was a file
-    ``last.ckpt`` is a folder of that name, a run with one step in it: ``allranks.load`` and ``allranks ckpt`` take it.
-    A save over it is there, whole, before the old one goes (a file of Lightning's is ``last.ckpt.old`` until then).
-    Raises CannotStore, naming it, for what a checkpoint holds that is no tensor, array, JSON value or the like (a
-    class, a function in ``hyper_parameters``).
+    A checkpoint is saved completely or not at all, with a digest of every byte, and without pickles. It works for every
+    strategy in which rank 0 saves everything (DDP; FSDP and DeepSpeed if they save one file). Instead of a file
+    ``last.ckpt`` there is a folder of that name, a run with one step in it, for ``allranks.load`` and
+    ``allranks ckpt``. The old checkpoint is removed when the new one is complete (a file of Lightning's is kept as
+    ``last.ckpt.old`` until then). Files that Lightning saved can be loaded, too. Raises CannotStore, naming the path,
+    for a value that is no tensor, array, JSON value or similar (a class, a function in ``hyper_parameters``).
 
-    With ``behind``, a save returns when the state is copied, and is written while the training goes on; what went
-    wrong is raised by the next call. ``integrity`` is ``xxh3-128`` or ``blake3``. Lightning's own files are loaded too.
+    ``behind``: a save returns when the state is copied; the copy is written during the training. The next call raises
+    any error. ``integrity``: ``xxh3-128`` or ``blake3``.
     """
 
     def __init__(self, *, behind: bool = False, integrity: str = "xxh3-128") -> None:
@@ -181,7 +182,7 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        """Save; rank 0 alone calls."""
+        """Save a checkpoint. Only rank 0 may call it."""
         if storage_options is not None:
             raise TypeError(f"CheckpointIO takes no storage_options, and got {storage_options!r}.")
         if threading.current_thread().name != self._thread:
@@ -207,7 +208,7 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Return the checkpoint, on the CPU unless ``map_location`` is a device; any rank may call alone."""
+        """Return the checkpoint, on the CPU unless ``map_location`` is a device. Any rank may call it alone."""
         self._settle()
         if os.path.isfile(path):
             how = {} if map_location is None else {"map_location": map_location}
@@ -224,7 +225,7 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         return checkpoint
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Remove a checkpoint, ours or Lightning's; first of all its manifest. Waits for the save that goes on."""
+        """Remove a checkpoint, of allranks or Lightning, its manifest first. Waits for a running save."""
         self._settle()
         if not os.path.isfile(path):
             storage = open_storage(path)
@@ -233,11 +234,11 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         super().remove_checkpoint(path)
 
     def teardown(self) -> None:
-        """Wait for the save that goes on."""
+        """Wait for a running save."""
         self._settle()
 
     def _settle(self) -> None:
-        """Wait for the save that goes on, and raise what stopped it."""
+        """Wait for a running save, and raise its error if it failed."""
         run, self._last = self._last, None
         if run is not None:
             with run:
@@ -248,7 +249,7 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
 
 
 def _template(storage: Storage) -> tuple[Any, dict[str, document.Array]]:
-    """Return all of the newest checkpoint that is no array, and room for the arrays. Raises NotThere."""
+    """Return the JSON part of the newest checkpoint, and an empty array for each of its arrays. Raises NotThere."""
     steps = inventory.steps(storage)
     if not steps:
         raise NotThere(f"there is no checkpoint at {storage.url}.", path=storage.url)

@@ -1,4 +1,4 @@
-"""What is the same in every framework's training loop: whose rank it is, what all must hold, when all have to leave."""
+"""Run what all frameworks' training loops have in common: checks of ranks, comparisons, saves on preemption."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WHO = "Ranks(save_on_preemption=True)"
 
 @dataclass(slots=True)
 class _Votes:
-    """The notices of a world: one for all training loops of this process, which may follow each other."""
+    """The notices of a world, shared by all training loops of this process, of which one may follow another."""
 
     notices: Notices
     calls: int = 0
@@ -32,9 +32,10 @@ _votes: WeakKeyDictionary[World, _Votes] = WeakKeyDictionary()
 
 
 def join(rank: int, size: int, *, hang: bool) -> World:
-    """Return the world, that of ``allranks.init()``, once the framework knows its ranks; **every rank must call**.
+    """Return the world of ``allranks.init()``, once the framework knows its ranks. **Every rank must call.**
 
-    Raises ContradictingSigns where the framework takes this process for another rank than the world does.
+    ``hang``: whether hangs are reported, if the world is made here. Raises ContradictingSigns if the framework has
+    another rank or number of ranks than the world.
     """
     try:
         world = current()
@@ -57,7 +58,7 @@ def join(rank: int, size: int, *, hang: bool) -> World:
 
 
 class Loop:
-    """One rank's side of a training; **every rank must make one, and call its methods in the same order**."""
+    """One rank's part of a training. **Every rank must make one, and call its methods in the same order.**"""
 
     def __init__(self, *, verify_every: int, save_on_preemption: bool) -> None:
         if verify_every < 0:
@@ -70,9 +71,10 @@ class Loop:
         self._saved: tuple[int, str] | None = None
 
     def begin(self, world: World, state: Any, step: int, *, save: Callable[[int], str]) -> None:
-        """Compare the whole state; take SIGTERM over, from a framework too, so that all ranks answer it as one.
+        """Compare the complete state, and handle SIGTERM from now on, also in place of a framework's handler.
 
-        ``save`` saves the state after a step, on all ranks that call it, and returns where.
+        All ranks then answer a SIGTERM together. ``save`` is called on all ranks: it saves the state after a step, and
+        returns the path or address of what it saved.
         """
         self.release()  # a training before this one may have ended by an error
         if self._save_on_preemption:
@@ -97,9 +99,9 @@ class Loop:
             ]
 
     def after(self, step: int, state: Callable[[], Any]) -> Notice | None:
-        """Say that ``step`` is done; return what all ranks are to do now. Other calls with the same step do nothing.
+        """Report that ``step`` is done; return the notice on which all ranks must act now, or None.
 
-        ``state`` is compared at each step that ``verify_every`` divides.
+        ``state()`` is compared at each step that ``verify_every`` divides. Other calls with the same step do nothing.
         """
         if self._world is None or step == self._step:
             return None
@@ -109,15 +111,15 @@ class Loop:
         return self._arrived(self._world)
 
     def note_save(self, step: int, where: str) -> None:
-        """Take note that the state after a step is saved, or is about to be, on all ranks."""
+        """Take note that the state after a step is saved, or is about to be saved, on all ranks."""
         self._saved = step, where
 
     def resume(self, step: int, where: str) -> None:
-        """Take note that all ranks go on from the state after a step, which is saved."""
+        """Take note that all ranks continue from the saved state after a step."""
         self._step, self._saved = step, (step, where)
 
     def leave(self, notice: Notice) -> NoReturn:
-        """Save the last step, unless that is done, and end this rank: SystemExit(143). Every rank must call."""
+        """Save the last step unless it is saved, and end this rank with SystemExit(143). Every rank must call."""
         world = self._world
         assert world is not None
         self._save_last()
@@ -127,28 +129,28 @@ class Loop:
         sigterm.leave(world, done, because=f"{notice.why} on rank {notice.rank}")
 
     def rescue(self, error: BaseException) -> bool:
-        """Save the last step, if ``error``, which ends the training, is a consequence of SIGTERM; every rank must call.
+        """Save the last step if ``error``, which ends the training, is a consequence of SIGTERM. Every rank must call.
 
-        Returns whether that is done.
+        Returns whether the step is saved.
         """
         return self._world is not None and preemption.of_world(self._world).rescue(error)
 
     def end(self, *, leaves: bool = False) -> None:
-        """Say that the training is over. With ``leaves``, a SIGTERM that comes now still leads to a save."""
+        """End the training. With ``leaves``, a SIGTERM that arrives now still leads to a save."""
         notice = None if self._world is None else self._arrived(self._world)
         if notice is not None and leaves:
             self.leave(notice)
         self.release()
 
     def release(self) -> None:
-        """Give SIGTERM back. Any rank may call it alone."""
+        """Restore the previous handler of SIGTERM. A rank may call it without the others."""
         progress.doing("")
         self._world = None
         while self._undo:
             self._undo.pop()()
 
     def _save_last(self) -> None:
-        """Save the last step, unless that is done; return once all have. Raises on all ranks what one raises."""
+        """Save the last step unless it is saved; return when all ranks have. An error on one rank is raised on all."""
         world, step = self._world, self._step
         assert world is not None
         error: Exception | None = None

@@ -1,8 +1,8 @@
-"""Keep Accelerate (also in transformers' Trainer) from dividing our loaders among the ranks a second time.
+"""Keep Accelerate (also in transformers' Trainer) from sharding loaders of allranks over the ranks a second time.
 
 A loader over ``Batches`` or ``BatchSampler`` is prepared as in a single process: batches are put on the device, and
-Accelerate knows the last one. Nothing is divided among ranks, whatever ``dispatch_batches`` and ``split_batches`` say.
-If a program resumes both by ``skip_first_batches`` and by a state of ours, the batches are skipped once.
+Accelerate knows the last one. Nothing is sharded, whatever ``dispatch_batches`` and ``split_batches`` say. If a program
+resumes both with ``skip_first_batches`` and with a state of allranks, the batches are skipped once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ALONE = {"num_processes": 1, "process_index": 0, "dispatch_batches": False, "sp
 
 
 def attach() -> None:
-    """Attach to Accelerate, once it is imported."""
+    """Patch Accelerate as soon as the program imports it."""
     after_import = agent.load("allranks_agent_imports").after_import
     after_import("accelerate.accelerator", _prepare_undivided)
     after_import("accelerate.data_loader", _follow_shards)
@@ -55,7 +55,10 @@ def _follow_shards(module: Any) -> None:
 
 
 def _skip_once(reader: EpochReader, skipping: list[Any]) -> None:
-    """Have nobody skip what the state of a reader skips already. Raises DataError where they disagree."""
+    """Cancel other skips of the batches that the state of a reader skips already.
+
+    Raises DataError if the numbers of skipped batches differ.
+    """
     epoch, first = reader._epochs.next()
     for one in skipping:
         skip = getattr(one, "skip_batches", 0)

@@ -1,6 +1,7 @@
-"""For torch.utils.data.DataLoader: a data set, and a sampler, whose order is that of any number of ranks and workers.
+"""Provide a data set and a sampler for torch.utils.data.DataLoader.
 
-Both know when an epoch begins, with or without ``set_epoch``: the rules are in ``allranks.data.epochs``.
+Their order does not depend on the number of ranks or workers. Both know when an epoch begins, with or without
+``set_epoch``: the rules are in ``allranks.data.epochs``.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ prepared.attach()
 class Batches(EpochReader, IterableDataset[dict[str, Any]]):
     """This rank's batches of an ``allranks.Dataset``: ``DataLoader(Batches(data, world), batch_size=None)``.
 
-    **Every rank must make one.** ``rows`` and ``state`` are those of ``Dataset.loader``. An item is a whole batch, as
-    ``Batch.to_torch()`` gives it, with its mask. Worker i of n makes every n-th step, so that the DataLoader hands them
-    out in the plan's order, however many there are; each decodes its own steps, and reads what they share. Without
-    workers, ``data.loader(world)`` does the same and proves it, which nobody does here. A trainer that iterates over
-    anything (Lightning) may be given it without a DataLoader.
+    **Every rank must make one.** ``rows`` and ``state`` are those of ``Dataset.loader``. An item is one batch, as
+    ``Batch.to_torch()`` returns it, with its mask. Worker i of n prepares every n-th step, so the DataLoader yields the
+    steps in the plan's order, with any number of workers. Each worker decodes its own steps, and reads the blocks that
+    they share with other steps. Without workers, ``data.loader(world)`` does the same, and also audits each epoch; this
+    class does not. A trainer that accepts any iterable (Lightning) needs no DataLoader around it.
 
-    ``state()`` goes on with any number of ranks and workers, and so does ``state_dict()`` of the process that made it:
-    in a Checkpointer's state or in a checkpoint of Lightning, it needs no further line. In a worker, ``state_dict`` is
-    what torchdata's StatefulDataLoader wants, and goes on with any number of ranks and as many workers.
+    ``state()``, and ``state_dict()`` in the process that made this object, can be resumed with any number of ranks and
+    workers. As part of a Checkpointer's state or a Lightning checkpoint, it is saved and loaded without further code.
+    In a worker, ``state_dict()`` is for torchdata's StatefulDataLoader. It can be resumed with any number of ranks, but
+    only with the same number of workers.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
         self._loaded: Mapping[str, int] | None = None  # of the worker in whose process this is
 
     def __len__(self) -> int:
-        """The number of steps of a whole epoch, on every rank."""
+        """Return the number of steps of a complete epoch; it is equal on every rank."""
         return self._length
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -68,7 +70,7 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
         return self._reading
 
     def state_dict(self) -> dict[str, int]:
-        """Return where the loop is, the same on all ranks; in a DataLoader's worker, where that worker is."""
+        """Return the position of the training loop, equal on all ranks; in a worker of a DataLoader, its position."""
         if get_worker_info() is not None and self._reading is not None:
             one = self._reading
             return {"epoch": one.epoch, "step": one.step, "workers": one.every, "begin": one.begin}
@@ -76,7 +78,11 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
         return {"epoch": epoch, "step": step, "workers": 1, "begin": self._epochs.first(epoch)}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on where ``state_dict`` said, in the same worker, or in the process that reads or starts workers."""
+        """Continue at the position of a ``state_dict``: call it in the same worker, or in the process that made this
+        object.
+
+        Raises DataError if the number of workers has changed.
+        """
         try:
             epoch, step, workers = state["epoch"], state["step"], state["workers"]
         except KeyError as error:
@@ -98,7 +104,7 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
             self._steps.go_on(epoch, step)
 
     def _of_worker(self, number: int, workers: int) -> _Reading:
-        """Return what reads a worker's part of the iteration that the main process has begun."""
+        """Return the iterator over a worker's part of the iteration that the main process has begun."""
         epoch, begin = self._place.tolist()
         loaded, self._loaded = self._loaded, None
         step = begin + number if loaded is None else loaded["step"]
@@ -141,11 +147,11 @@ class _Reading(Iterator[dict[str, Any]]):
 class BatchSampler(EpochReader, Sampler[list[int]]):
     """The numbers of this rank's samples, batch by batch: ``DataLoader(dataset, batch_sampler=BatchSampler(...))``.
 
-    In the place of DistributedSampler: every sample of ``samples`` once, over all ranks; the same global batches on any
-    number of ranks that divides ``global_batch``; resumed with another number of ranks, too. **Every rank must make
-    one.** A sampler can say only which samples to take, so rows behind the last sample repeat sample 0, and
-    ``mask(step)`` says which these are; ``tail="drop"`` leaves the last batch out. In torchdata's StatefulDataLoader,
-    its states go on with any number of ranks.
+    **Every rank must make one.** It replaces DistributedSampler. Every sample of ``samples`` is used once, over all
+    ranks. The global batches are the same on any number of ranks that divides ``global_batch``, also if the number
+    changes on a resume. A sampler can only say which samples to take. So rows behind the last sample repeat sample 0,
+    and ``mask(step)`` says which rows these are; ``tail="drop"`` leaves the last batch out. In torchdata's
+    StatefulDataLoader, its states can be resumed with any number of ranks.
     """
 
     def __init__(
@@ -169,7 +175,7 @@ class BatchSampler(EpochReader, Sampler[list[int]]):
         self._epochs = Epochs(len(steps), steps.epoch, steps.step)
 
     def __len__(self) -> int:
-        """The number of batches of a whole epoch, on every rank."""
+        """Return the number of batches of a complete epoch; it is equal on every rank."""
         return len(self._here())
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -178,7 +184,7 @@ class BatchSampler(EpochReader, Sampler[list[int]]):
         return order
 
     def mask(self, step: int) -> list[bool]:
-        """Return which rows of a step of this epoch are samples, and not repeated ones."""
+        """Return, for each row of a step of this epoch, whether it is a sample (True) or repeats sample 0 (False)."""
         kept: list[bool] = (self._ids(self.epoch, step) >= 0).tolist()
         return kept
 
@@ -187,7 +193,7 @@ class BatchSampler(EpochReader, Sampler[list[int]]):
         return steps.plan(epoch).row_ids(steps.rows, step, step + 1)[0]
 
     def _go_on(self, order: _Order, epoch: int, step: int) -> None:
-        """Have an iteration, and what follows it, go on where a state was taken."""
+        """Move an iteration, and the sampler, to the position of a saved state."""
         self._here().go_on(epoch, step)
         self._epochs.load(epoch, step)
         self._start(order)
@@ -199,7 +205,7 @@ class BatchSampler(EpochReader, Sampler[list[int]]):
 
 
 class _Order(Iterator[list[int]]):
-    """The batches of an epoch, from a step on. Its state is what torchdata's StatefulDataLoader asks for."""
+    """The batches of an epoch, from a step on. Its ``state_dict`` is for torchdata's StatefulDataLoader."""
 
     epoch = step = 0
     asked = False
