@@ -1,4 +1,4 @@
-"""Read quantised weights as floats: a source whose weights are computed from numbers and scales as they are read."""
+"""Read quantised weights as floats: a Source that computes them from stored numbers and scales during a read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PER_127 = np.float32(1 / 127)
 
 
 class DequantizedSource:
-    """A Source with the floats of quantised weights (float32), and all other leaves of another source.
+    """A Source that wraps another one: quantised weights are float32 leaves, all other leaves are unchanged.
 
     The arrays that make up a quantised weight (scales, maps) are not leaves of it. Raises UnknownFormat if the scales
     have no known layout.
@@ -75,7 +75,7 @@ class DequantizedSource:
         self._source.check_partial(partial_checksums)
 
     def _shape(self, one: QuantizedWeight) -> tuple[int, ...]:
-        """Return the shape of a weight. Raises UnknownFormat if its arrays do not fit together."""
+        """Return the shape of a dequantised weight. Raises UnknownFormat if its arrays do not fit together."""
         stored = self._source.leaves[one.parts["numbers"]].shape
         if one.method == SCALED:
             self._steps(one, stored)
@@ -96,7 +96,7 @@ class DequantizedSource:
         )
 
     def _all(self, one: QuantizedWeight, role: str) -> NDArray[Any]:
-        """Return all of an array of a weight."""
+        """Return the complete array that has this role in a quantised weight."""
         return self._part(one, role, Extent.of_shape(self._source.leaves[one.parts[role]].shape))
 
     def _part(self, one: QuantizedWeight, role: str, extent: Extent) -> NDArray[Any]:
@@ -106,7 +106,7 @@ class DequantizedSource:
         return found
 
     def _steps(self, one: QuantizedWeight, shape: tuple[int, ...]) -> list[int]:
-        """Return how many elements share one scale, for each dimension."""
+        """Return, for each dimension, how many elements share one scale. Raises UnknownFormat if shapes do not fit."""
         scales = self._scale_shape(one, shape)
         blocks = self._blocks if isinstance(self._blocks, list) else []
         blocks = [1] * (len(shape) - len(blocks)) + blocks
@@ -146,7 +146,7 @@ class DequantizedSource:
         return np.asarray(self._part(one, "numbers", extent).astype(np.float32) * scales * _PER_127, np.float32)
 
     def _state(self, one: QuantizedWeight) -> dict[str, Any]:
-        """Return bitsandbytes' state of a weight with 4 bits."""
+        """Return bitsandbytes' ``quant_state`` of a weight with 4 bits, checked. Raises UnknownFormat."""
         try:
             state = json.loads(self._all(one, "state").tobytes())
             shape, block = tuple(state["shape"]), state["blocksize"]
@@ -163,8 +163,9 @@ class DequantizedSource:
         return math.prod(self._source.leaves[one.parts["numbers"]].shape)
 
     def _four_bits(self, one: QuantizedWeight, extent: Extent) -> _Floats:
-        """Return a part of a weight: the high half of each byte is the first number, an index into the map of
-        values.
+        """Return a part of a 4-bit weight as floats.
+
+        Each byte holds two indices into the map of values; the high half is the first.
         """
         state = self._state(one)
         size = math.prod(state["shape"])

@@ -1,4 +1,4 @@
-"""Match the leaves of a file with those of a template, and report the rest of both sides. Pure."""
+"""Match the leaves of a file with those of a template, and report the leaves of either side that have no match."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRONG: tuple[Kind, ...] = ("missing", "unexpected", "reshaped", "unlike", "confl
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An array of a file; ``kind`` as in ``arrays.Declared``."""
+    """The shape, dtype and kind (as in ``arrays.Declared``) of an array in a file."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -36,10 +36,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedWeight:
-    """A quantised weight of a file: ``name`` is its unquantised name, ``method`` the library that quantised it.
+    """A quantised weight of a file.
 
-    ``parts`` are the names of its arrays by role; ``numbers`` is one. ``ending`` is the ending of the numbers' name,
-    and the one it has in ``name``.
+    ``name``: its name without quantisation. ``method``: the library that quantised it.
+    ``parts``: the names of its arrays by role; the role ``numbers`` always exists.
+    ``ending``: the ending of the name of the numbers, and the ending that replaces it in ``name``.
     """
 
     name: str
@@ -50,7 +51,7 @@ class QuantizedWeight:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """An amount of leaves, of elements (``parameters``) and of bytes."""
+    """A number of leaves, of their elements (``parameters``) and of their bytes."""
 
     leaves: int = 0
     parameters: int = 0
@@ -58,14 +59,14 @@ class Amount:
 
     @classmethod
     def total(cls, amounts: Iterable[Amount]) -> Amount:
-        """Return the sum of amounts."""
+        """Return the sum of several amounts."""
         leaves = parameters = size = 0
         for one in amounts:
             leaves, parameters, size = leaves + one.leaves, parameters + one.parameters, size + one.bytes
         return cls(leaves, parameters, size)
 
     def share_of(self, total: Amount) -> float:
-        """Return the fraction of a total: the least of those of leaves, parameters and bytes."""
+        """Return the smallest of three fractions of a total: of leaves, of parameters and of bytes."""
         pairs = [(self.leaves, total.leaves), (self.parameters, total.parameters), (self.bytes, total.bytes)]
         return min((mine / all_ for mine, all_ in pairs if all_), default=1.0)
 
@@ -80,11 +81,16 @@ def _amount(shape: tuple[int, ...], dtype: str) -> Amount:
 class Difference:
     """A leaf on which the template (``path``) and the file (``name``) differ; "" on the side that lacks it.
 
-    A ``missing`` leaf gets nothing from the file, an ``unexpected`` one is not used. ``reshaped`` and ``unlike`` leaves
-    (of a dtype that cannot be cast) are on both sides, and are not loaded. A ``recast`` leaf is loaded, and rounded if
-    ``lossy``. A ``tied`` leaf is the same memory as the leaf ``name`` of the template, which is loaded; for a
-    ``conflict`` the file has different bytes. A ``packed`` leaf is quantised in the file, and not in the template.
-    ``allowed`` is the glob that allows it.
+    ``kind`` is one of:
+    - ``missing``: the template's leaf gets nothing from the file;
+    - ``unexpected``: the file's leaf is not used;
+    - ``reshaped``: the shapes differ; not loaded;
+    - ``unlike``: the dtype cannot be cast; not loaded;
+    - ``recast``: loaded with a cast, which rounds if ``lossy``;
+    - ``tied``: the leaf shares its memory with the template's leaf ``name``, which is loaded;
+    - ``conflict``: as ``tied``, but the file has different bytes for the two;
+    - ``packed``: quantised in the file, not in the template.
+    ``allowed``: the glob that allows the difference, or "".
     """
 
     kind: Kind
@@ -98,7 +104,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """``pairs`` are the loaded leaves: the number of the template's array, and the name in the file."""
+    """The result of a match. ``pairs``: for each loaded leaf, the template's array number and the file's name."""
 
     pairs: tuple[tuple[int, str], ...]
     differences: tuple[Difference, ...]
@@ -119,12 +125,13 @@ def fit(
     conflicts: Mapping[int, int] | None = None,
     quantized: Mapping[str, QuantizedWeight] | None = None,
 ) -> Fit:
-    """Return which leaf of the file fills which leaf of the template; ``file_names`` has the file's names by the
-    template's.
+    """Return which leaf of the file fills which leaf of the template.
 
-    ``used_elsewhere`` are names that are used for something else. ``tied`` maps arrays of the template to another array
-    with the same memory; ``conflicts`` is the same for arrays whose bytes differ in the file. ``quantized`` are the
-    file's quantised weights by path in the template: they fill only arrays of the same dtype and shape.
+    ``file_names``: the file's names, by the template's paths.
+    ``used_elsewhere``: names in the file that something else uses; they are not reported as unexpected.
+    ``tied``: for arrays of the template, the number of another array with the same memory.
+    ``conflicts``: the same, for arrays whose bytes differ in the file.
+    ``quantized``: the file's quantised weights by path in the template. They fill only arrays of their dtype and shape.
     """
     pairs: list[tuple[int, str]] = []
     found: list[Difference] = []
@@ -165,7 +172,8 @@ def fit(
 def fit_values(
     wanted: Mapping[str, Any], values: Mapping[str, Any], stored: Mapping[str, Stored], file_names: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str], list[Difference]]:
-    """Return the new JSON values by path, the arrays without dimensions that provide values, and the differences.
+    """Match JSON values. Return the new values by path, the names of scalar arrays that provide values, and
+    differences.
 
     A value keeps its type. None fits any type, and may be missing.
     """
@@ -189,8 +197,9 @@ def fit_values(
 
 
 def allow(found: Fit, *, missing: Sequence[str], unexpected: Sequence[str]) -> Fit:
-    """Return the fit with the differences that these globs allow: template leaves without values, unused file
-    leaves.
+    """Return the fit with the differences marked that a glob allows.
+
+    ``missing``: globs for template leaves that get no value. ``unexpected``: globs for file leaves that are not used.
     """
 
     def allowed(one: Difference) -> Difference:

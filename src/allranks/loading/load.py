@@ -56,25 +56,23 @@ def load(
 ) -> LoadReport:
     """Load a file that another program saved, and report it. **Every rank must call**, with the same arguments.
 
-    ``path`` is a file of safetensors (also Hugging Face's index), a ``.pt``, ``.ckpt`` or ``.bin`` file, or Flax
-    msgpack. It may also be a directory of torch.distributed.checkpoint or Orbax, a run of allranks, or the folder of
-    one of its steps. With ``allow_pickle`` it may be a pickle, whose code is run.
-
-    ``into`` is a template as for ``Checkpointer.restore``. Torch modules, tensors and NumPy arrays are filled in place.
+    ``path``: a file of safetensors (also Hugging Face's index), a ``.pt``, ``.ckpt`` or ``.bin`` file, or Flax msgpack.
+    Or a directory of torch.distributed.checkpoint or Orbax; a run of allranks, or the folder of one of its steps.
+    ``into``: a template as for ``Checkpointer.restore``. Torch modules, tensors and NumPy arrays are filled in place.
     JAX arrays are made new, with the same shardings, in the report's ``state``. Each rank reads only what it holds.
-    Floats are cast to the template's dtype, which the report lists. Without ``into``, the arrays are returned as they
-    are in the file, as NumPy arrays by name.
+    Floats are cast to the template's dtype, which the report lists. Without ``into``, ``state`` has NumPy arrays by
+    their names.
+    ``strict``: True: each leaf of both sides must be used; a leaf of another shape counts as missing. A number from 0
+    to 1: the least fraction of the template's leaves and parameters. False: one leaf is enough.
+    ``allow_missing``, ``allow_unexpected``: globs for leaves of the template, or the file, that may be unused.
+    ``rename``: maps names of the file to the template's, ``{"model.*": "*", "fc1.weight": "0.weight"}``, or a function.
+    ``key``: the key of the file below which the leaves are (default: found, and reported).
+    ``allow_pickle``: read pickles, too, which runs their code.
+    ``dequantize``: read weights of FP8, int8 and bitsandbytes as floats (default: only into arrays of their own dtype).
 
-    With ``strict=True``, each leaf of both sides must be used, except those that match the globs ``allow_missing`` (of
-    the template) and ``allow_unexpected`` (of the file). A leaf of another shape counts as missing. A number from 0 to
-    1 is the least fraction of the template's leaves and parameters; with False, one leaf is enough.
-
-    ``rename`` maps names of the file to names of the template: ``{"model.*": "*", "fc1.weight": "0.weight"}``, or a
-    function. ``key`` is the key of the file below which the leaves are (default: found, and reported). Quantised
-    weights fill arrays of their own dtype; with ``dequantize``, those of FP8, int8 and bitsandbytes become floats.
-
-    Raises on every rank alike: DoesNotFit with all differences and a ``rename`` that would help, before anything
-    changes; Damaged; Unsafe; UnknownFormat; Mismatch if ranks see different files, or hold different values afterwards.
+    Raises the same error on every rank: DoesNotFit with all differences and a ``rename`` that would help, before
+    anything changes; Damaged; Unsafe; UnknownFormat; Mismatch if ranks see different files, or hold different values
+    afterwards.
     """
     allowed = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
     settings = _Settings(os.fspath(path), strict, rename, *allowed, key, allow_pickle, dequantize)
@@ -100,9 +98,9 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What to load: ``tied`` are arrays with the memory of another array, which is read; ``names`` has the full names
-    of the file by those below the key; ``values`` are the new JSON values; ``scalars`` are the arrays without
-    dimensions that provide values.
+    """What to load. ``tied``: arrays that share the memory of another array, which is read. ``names``: the full names
+    in the file, by those below the key. ``values``: new JSON values by path. ``scalars``: by path, arrays that provide
+    values.
     """
 
     source: Source
@@ -116,14 +114,14 @@ class _Plan:
 
     @property
     def digest(self) -> str:
-        """A digest of what must be equal on all ranks."""
+        """A digest of everything in the plan that must be equal on all ranks."""
         source = sorted((name, str(one)) for name, one in self.source.leaves.items())
         return show(digest(repr((source, self.fit.pairs, self.values, self.scalars))))
 
 
 @dataclass(frozen=True, slots=True)
 class _Fill:
-    """What is filled: ``targets`` by name in the file, and ``values``; ``held`` is a digest of their old values."""
+    """What to fill: ``targets`` by name in the file, and JSON ``values``. ``held``: a digest of the old contents."""
 
     decoded: DecodedObjects
     targets: Sequence[tuple[str, Target]]
@@ -132,7 +130,7 @@ class _Fill:
 
 
 class _Load:
-    """One load on one rank."""
+    """Runs one call of ``load`` on one rank."""
 
     def __init__(self, world: World, settings: _Settings) -> None:
         self._world, self._settings = world, settings
@@ -154,7 +152,7 @@ class _Load:
         return report
 
     def _make_plan(self, into: Any) -> _Plan:
-        """Return what to load. Raises DoesNotFit."""
+        """Open the file, match it with the template, and return what to load. Raises DoesNotFit."""
         asked, world = self._settings, self._world
         if not _is_part(asked.strict):
             raise AllranksError(
@@ -237,7 +235,7 @@ class _Load:
         )
 
     def _idle_globs(self, found: Fit) -> list[str]:
-        """Return a note on each glob that allows nothing."""
+        """Return a note on each glob of the user that allows no difference."""
         used = {one.allowed for one in found.differences}
         asked = {"allow_missing": self._settings.allow_missing, "allow_unexpected": self._settings.allow_unexpected}
         return [
@@ -245,7 +243,7 @@ class _Load:
         ]
 
     def _without_values(self, tree: OpenTree, found: Fit) -> str:
-        """Return which leaves the template only describes and the file lacks, as text; "" if none."""
+        """Return a text that names leaves without data in the template that the file lacks, too; "" if none."""
         missing = {one.path for one in found.differences if one.kind in ("missing", "reshaped", "unlike", "packed")}
         mine = [
             number
@@ -260,7 +258,7 @@ class _Load:
         )
 
     def _prepare_fill(self, plan: _Plan) -> _Fill:
-        """Make the objects of registered types; if one rank cannot, nothing changes anywhere."""
+        """Make the objects of registered types. If this fails on one rank, all ranks raise and keep their values."""
         tree = plan.tree
         fill, error = None, None
         try:
@@ -283,7 +281,7 @@ class _Load:
         return fill
 
     def _read(self, plan: _Plan, fill: _Fill) -> LoadReport:
-        """Fill the tree; return the report once all ranks hold the same values."""
+        """Read the file and fill the tree; return the report when all ranks hold the same values."""
         world, tree = self._world, plan.tree
         numbers = [number for number, _ in plan.fit.pairs]
         error: Exception | None = None
@@ -312,7 +310,7 @@ class _Load:
         return replace(plan.report, before=before, after=now, read=read, state=state)
 
     def _scalars(self, plan: _Plan) -> dict[str, Any]:
-        """Read the values that are arrays without dimensions in the file."""
+        """Read the JSON values that the file stores as arrays without dimensions; return them by path."""
         names = {path: plan.names[name] for path, name in plan.scalars.items()}
         found = {path: np.empty((), DTYPES[plan.source.leaves[name].dtype]) for path, name in names.items()}
         plan.source.read([(name, Target(Extent((), ()), found[path])) for path, name in names.items()])
@@ -320,7 +318,7 @@ class _Load:
         return {path: kinds[path](buffer.item()) for path, buffer in found.items()}
 
     def _raise_on_all(self, error: Exception | None, said: str) -> None:
-        """Raise on every rank if one has an error, or if the ranks see different files."""
+        """Raise on every rank if one rank has an error, or if the ranks see different files."""
         told = self._world.all_gather([agree.refusal_of(error), said], name=self._name)
         if error is not None:
             raise error
@@ -335,14 +333,14 @@ class _Load:
 
 
 def _saved(file_names: Mapping[str, str], leaves: Mapping[str, Stored], values: Mapping[str, Any]) -> SavedTree:
-    """Return the file's leaves by their names in the template."""
+    """Return the file's leaves, by the names that they have in the template."""
     arrays = {name: SavedArray(one.shape, one.dtype, one.kind) for name, one in leaves.items()}
     there = {**arrays, **values}
     return SavedTree({new: there[name] for new, name in file_names.items() if name in there}, separators="./")
 
 
 def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
-    """Return a template for everything in a file."""
+    """Return a template with every array and value of a file, below ``key``."""
     names = names_below([*source.leaves, *source.values], key or "")
     arrays = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
     values = {name: source.values[full] for name, full in names.items() if full in source.values}
@@ -350,8 +348,9 @@ def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
 
 
 def _reason_for_nothing(report: LoadReport, *, others: bool) -> str:
-    """Return why nothing is loaded; "" if something is, or nothing exists. ``others``: there are values other than
-    arrays."""
+    """Return a text that says why nothing is loaded; "" if something is. ``others``: there are values that are no
+    arrays.
+    """
     if report.loaded.leaves or (others and not report.template.leaves):
         return ""
     if not report.file.leaves:
@@ -360,7 +359,7 @@ def _reason_for_nothing(report: LoadReport, *, others: bool) -> str:
 
 
 def _reason_to_refuse(report: LoadReport, found: Fit, strict: bool | float) -> str:
-    """Return why too little fits; "" if enough does."""
+    """Return a text that says why too few leaves fit; "" if enough do."""
     if strict is True:
         return f"{len(found.wrong)} leaves do not fit" if found.wrong else ""
     if strict is not False and report.coverage < strict:
@@ -369,7 +368,7 @@ def _reason_to_refuse(report: LoadReport, found: Fit, strict: bool | float) -> s
 
 
 def _suggested_rename(found: Fit, tree: OpenTree, leaves: Mapping[str, Stored], asked: Rename | None) -> dict[str, str]:
-    """Return a rename that would make more fit."""
+    """Return a rename that would make more leaves fit; {} if none is found."""
     change = make_renamer(asked)
     shapes = {one.path: one.shape for one in tree.declared}
     missing = {one.path: shapes[one.path] for one in found.differences if one.kind == "missing" and one.path in shapes}
@@ -392,7 +391,7 @@ def _note_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
 
 
 def _conflicts(source: Source, tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int]) -> dict[int, int]:
-    """Return arrays with the memory of another array, but other bytes in the file. Raises Damaged."""
+    """Return the arrays that share the memory of another array, but have other bytes in the file. Raises Damaged."""
     found = template_fill.conflicting_ties(tree, names, pairs, source.read, source.same) if pairs else {}
     found |= template_fill.conflicting_overlaps(tree, names, source.read)
     if found:

@@ -1,6 +1,7 @@
-"""Find quantised weights in a file: which of its arrays make up which weight. Pure: names in, names out.
+"""Find quantised weights in a file: which of its arrays make up which weight, by their names.
 
-Libraries store a quantised weight as integers (or floats of 8 bits) with scales beside them, each under its own names.
+Libraries store a quantised weight as integers (or floats of 8 bits) with scales beside them. Each library has its own
+names for these arrays.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _LISTED = 3
 
 
 def find_quantized(leaves: Mapping[str, Stored]) -> tuple[QuantizedWeight, ...]:
-    """Return the quantised weights among the arrays of a file."""
+    """Return the quantised weights in a file, given its arrays by name."""
     return tuple(found for name in leaves for found in _at(name, leaves))
 
 
 def _at(name: str, leaves: Mapping[str, Stored]) -> Iterator[QuantizedWeight]:
-    """Yield the weight whose numbers are in the array ``name``."""
+    """Yield the quantised weight whose numbers are in the array ``name``, if it is one."""
     dtype = leaves[name].dtype
     if f"{name}.absmax" in leaves:
         states = {one.removeprefix(f"{name}."): one for one in leaves if one.startswith(f"{name}.")}
@@ -71,9 +72,10 @@ def _present(leaves: Mapping[str, Stored], **parts: str) -> dict[str, str]:
 def quantized_by_path(
     found: Sequence[QuantizedWeight], file_names: Mapping[str, str], names: Mapping[str, str]
 ) -> dict[str, QuantizedWeight]:
-    """Return quantised weights by the paths that they would have in a template, with their arrays' names below a key.
+    """Return quantised weights by the paths that they would have in a template.
 
-    ``file_names`` has the file's names below the key by those in the template, ``names`` the full names of these.
+    The names of their arrays are shortened to those below the key. ``file_names`` has the shortened names by the
+    template's paths; ``names`` has the full names by the shortened ones.
     """
     numbers = {one.parts["numbers"]: one for one in found}
     short = {full: name for name, full in names.items()}
@@ -87,7 +89,7 @@ def quantized_by_path(
 
 
 def quantized_advice(found: Sequence[QuantizedWeight]) -> str:
-    """Return what to do about quantised weights that are wanted as floats."""
+    """Return advice for the user on quantised weights that the template wants as floats."""
     known = [one for one in found if one.method in KNOWN]
     others = sorted({one.method for one in found} - set(KNOWN))
     lines = ["allranks.load(..., dequantize=True) converts them to floats."] if known else []
@@ -101,7 +103,7 @@ def quantized_advice(found: Sequence[QuantizedWeight]) -> str:
 
 
 def quantized_note(config: Mapping[str, Any], found: Sequence[QuantizedWeight]) -> tuple[str, ...]:
-    """Return a note on quantised weights in a file, and on what config.json says about them."""
+    """Return a note on the quantised weights in a file, and on what config.json says about them; () without both."""
     if not found and not config:
         return ()
     says = f"config.json says quant_method {config.get('quant_method')!r:.40}" if config else "config.json says nothing"

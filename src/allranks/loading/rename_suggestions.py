@@ -1,9 +1,11 @@
-"""Suggest renames that would make more of a file fit a template. Pure.
+"""Suggest renames that would make more of a file fit a template.
 
-There are three methods, each applied to the rest of the one before. One side may have a prefix (``model.``,
-``_orig_mod.``). Children of one module may have other names, in the same order and with the same shapes (``fc1``,
-``fc2`` for ``0``, ``2``). Or names are similar. A rename is suggested only if both leaves of every pair have the same
-shape.
+There are three methods, each applied to the names that the methods before have not matched:
+- One side has a prefix (``model.``, ``_orig_mod.``).
+- Children of one module have other names, in the same order and with the same shapes (``fc1``, ``fc2`` for ``0``,
+  ``2``).
+- Names are similar.
+A rename is suggested only if both leaves of every pair have the same shape.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ _TRIED, _SCORED = 40, 200
 
 
 def suggest(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) -> dict[str, str]:
-    """Return a ``rename`` that maps unexpected names of a file to missing paths of a template; empty if there is none.
+    """Return a ``rename`` that maps unexpected names of a file to missing paths of a template; {} if there is none.
 
-    ``fitting`` are the names that fit unchanged, and must remain so.
+    ``fitting``: the names that fit unchanged. The rename does not change them.
     """
     rest = _Rest(
         {canonical(path): shape for path, shape in missing.items()},
@@ -52,7 +54,10 @@ def suggest(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) ->
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What the template still lacks, what is left of the file, and the names that fit."""
+    """The state of the search. ``wanted``: template leaves without a match. ``left``: file leaves without a match.
+
+    Both have shapes by name. ``kept``: the names that fit.
+    """
 
     wanted: Shapes
     left: Shapes
@@ -67,7 +72,7 @@ class _Rest:
         return sum(self.wanted.get(name) == shape for name, shape in zip(new, self.left.values(), strict=True))
 
     def needed(self, rename: dict[str, str]) -> dict[str, str]:
-        """Return a rename without the patterns that make nothing fit."""
+        """Return a rename without those of its patterns that make no leaf fit."""
         for pattern in [old for old in rename if "*" in old]:
             rest = {old: new for old, new in rename.items() if old != pattern}
             if self.gain(rest) >= self.gain(rename):
@@ -75,7 +80,7 @@ class _Rest:
         return rename
 
     def after(self, step: Mapping[str, str]) -> _Rest:
-        """Return what is left after a rename."""
+        """Return the state of the search after a rename."""
         change = make_renamer(step)
         now = {change(name): shape for name, shape in self.left.items()}
         pairs = {name: None for name, shape in now.items() if self.wanted.get(name) == shape}
@@ -86,7 +91,7 @@ class _Rest:
         )
 
     def is_exact(self, step: Mapping[str, str]) -> bool:
-        """Return whether every name that a rename changes becomes a wanted one of the same shape."""
+        """Return whether every name that a rename changes becomes a wanted path with the same shape."""
         change = make_renamer(step)
         changed = {name: new for name in self.left if (new := change(name)) != name}
         right = all(self.wanted.get(new) == self.left[old] for old, new in changed.items())
@@ -94,7 +99,7 @@ class _Rest:
 
 
 def _best_prefix(rest: _Rest) -> dict[str, str]:
-    """Return the change of the prefix after which most of the file's names begin as the template's do."""
+    """Return the change of a prefix after which most of the file's names begin like template paths; {} if none."""
     heads = {path[: at.start()] for path in (*rest.wanted, *rest.kept) for at in re.finditer(r"\.|$", path)}
     names = _sample(rest.left, _SCORED)
     steps = [step for step in _prefixes(rest) if all(make_renamer(step)(name) == name for name in rest.kept)]
@@ -104,9 +109,9 @@ def _best_prefix(rest: _Rest) -> dict[str, str]:
 
 
 def _likeness(rest: _Rest, names: Iterable[str], change: Callable[[str], str], heads: Container[str]) -> float:
-    """Return how much of the names begins as a path of the template: the sum of a fraction for each name.
+    """Return how well changed names begin like paths of the template: the sum of a fraction from 0 to 1 for each name.
 
-    A name that is a complete path but has another shape counts 0.
+    A name that is a complete path, but has another shape, counts 0.
     """
     total = 0.0
     for name in names:
@@ -119,7 +124,7 @@ def _likeness(rest: _Rest, names: Iterable[str], change: Callable[[str], str], h
 
 
 def _prefixes(rest: _Rest) -> list[dict[str, str]]:
-    """Return changes of the prefix that may explain many names: known wrappers, and the differences of a few pairs."""
+    """Return changes of a prefix that may explain many names: known wrappers, and differences between a few pairs."""
     found: list[dict[str, str]] = []
     for wrapper in WRAPPERS:
         if any(wrapper in name for name in rest.left):
@@ -146,7 +151,7 @@ def _sample(names: Iterable[str], many: int) -> list[str]:
 
 
 def _siblings(rest: _Rest) -> dict[str, str]:
-    """Return patterns for modules at the same place, in the same order, with different names."""
+    """Return patterns for modules with the same parent and the same order, but different names."""
     found: dict[str, str] = {}
     for parent, old, new in _paired_children(rest.wanted, rest.left):
         if make_renamer(found)(f"{parent}{old}.x") == f"{parent}{new}.x":
@@ -162,9 +167,9 @@ def _siblings(rest: _Rest) -> dict[str, str]:
 
 
 def _paired_children(wanted: Shapes, left: Shapes) -> Iterator[tuple[str, str, str]]:
-    """Yield (parent with its dot, child of the file, child of the template) with leaves of the same shapes.
+    """Yield (parent with its dot, child of the file, child of the template) for children with equal leaf shapes.
 
-    If both sides have as many such children, they are paired in order.
+    Children are paired, in order, only if both sides have the same number of such children.
     """
     mine, its = _children(wanted), _children(left)
     for parent in [parent for parent in mine if parent in its]:
@@ -178,7 +183,7 @@ def _paired_children(wanted: Shapes, left: Shapes) -> Iterator[tuple[str, str, s
 
 
 def _children(shapes: Shapes) -> dict[str, dict[str, dict[str, tuple[int, ...]]]]:
-    """Return the shapes of the leaves below each child, by parent, child and name."""
+    """Return the shapes of leaves in nested dicts: by parent, by child, and by the leaf's name below the child."""
     found: defaultdict[str, dict[str, dict[str, tuple[int, ...]]]] = defaultdict(dict)
     for path, shape in shapes.items():
         parts = path.split(".")
@@ -189,7 +194,7 @@ def _children(shapes: Shapes) -> dict[str, dict[str, dict[str, tuple[int, ...]]]
 
 
 def _alike(rest: _Rest) -> dict[str, str]:
-    """Return leaves of one shape with similar names, each once."""
+    """Return, by name in the file, the template path of leaves with the same shape and a similar name; each once."""
     by_shape: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for name, shape in rest.left.items():
         by_shape[shape].append(name)

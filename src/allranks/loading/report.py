@@ -1,4 +1,4 @@
-"""Report what was loaded, computed from both sides: as text, as a table and as JSON. Pure."""
+"""Report what was loaded, computed from both sides: as text, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TITLES: tuple[tuple[Kind, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """The amount of leaves below ``prefix`` that was ``loaded``, and of all (``whole``)."""
+    """How much of the leaves below ``prefix`` was loaded: ``loaded`` of ``whole``."""
 
     prefix: str
     loaded: Amount
@@ -39,11 +39,13 @@ class Covered:
 class LoadReport:
     """The result of ``allranks.load``; equal on all ranks except ``state``, ``read`` and ``seconds``.
 
-    ``format`` is that of the file, ``checked`` how its bytes were verified, ``notes`` further remarks. ``template`` and
-    ``file`` are the amounts of each side, ``loaded`` and ``used`` how much of each was loaded. ``by_prefix`` is for the
-    template. ``differences`` are all leaves that were not loaded unchanged; ``rename`` is a ready ``rename=`` by which
-    more would fit. ``before`` and ``after`` are digests by rank of the loaded leaves ("" if they had no values);
-    ``read`` is the bytes of arrays that this rank needed. ``state`` is the loaded tree.
+    ``format``: the format of the file. ``checked``: how its bytes were verified. ``notes``: further remarks.
+    ``template``, ``file``: the amounts of leaves on both sides. ``loaded``, ``used``: how much of each was loaded.
+    ``by_prefix``: how much of the template was loaded, by prefix of the paths.
+    ``differences``: all leaves that were not loaded unchanged.
+    ``rename``: a ready argument ``rename=`` with which more leaves would fit.
+    ``before``, ``after``: digests of the loaded leaves, by rank ("" if they had no values).
+    ``read``: the bytes of arrays that this rank needed. ``state``: the loaded tree.
     """
 
     path: str
@@ -65,16 +67,16 @@ class LoadReport:
 
     @property
     def coverage(self) -> float:
-        """The fraction of the template that was loaded: the least of those of its leaves, parameters and bytes."""
+        """The fraction of the template that was loaded: the smallest of the fractions of leaves, elements and bytes."""
         return self.loaded.share_of(self.template)
 
     @property
     def used_of_file(self) -> float:
-        """The fraction of the file that was used, computed in the same way."""
+        """The fraction of the file that was used: the smallest of the fractions of leaves, elements and bytes."""
         return self.used.share_of(self.file)
 
     def of_kind(self, kind: Kind) -> tuple[Difference, ...]:
-        """Return the differences of one kind."""
+        """Return the differences of one kind, such as ``"missing"``."""
         return tuple(one for one in self.differences if one.kind == kind)
 
     @property
@@ -86,11 +88,11 @@ class LoadReport:
 
     @property
     def unexpected(self) -> tuple[str, ...]:
-        """The names of the file that were not used."""
+        """The names of leaves in the file that were not used."""
         return tuple(one.name for one in self.differences if one.kind == "unexpected")
 
     def to_json(self) -> str:
-        """Return all but ``state`` as one JSON object, with ``coverage`` and ``used_of_file``."""
+        """Return the report as one JSON object: all fields except ``state``, and ``coverage`` and ``used_of_file``."""
         names = [one.name for one in dataclasses.fields(self) if one.name != "state"]
         found = {name: _plain(getattr(self, name)) for name in names}
         return json.dumps(found | {"coverage": self.coverage, "used_of_file": self.used_of_file})
@@ -108,7 +110,10 @@ def _plain(value: Any) -> Any:
 
 
 def by_prefix(template: Mapping[str, Amount], loaded: Iterable[str]) -> tuple[Covered, ...]:
-    """Return the coverage of each prefix, at a depth with a few prefixes, the lowest coverage first."""
+    """Return how much was loaded below each prefix of the paths, the lowest coverage first.
+
+    All prefixes have the smallest number of components at which there are at least two prefixes.
+    """
     loaded, depth = set(loaded), 1
     parts = {path: canonical(path).split(".")[:_DEEPEST] for path in template}
     while depth < _DEEPEST and len({tuple(of[:depth]) for of in parts.values()}) < 2 < len(template):
@@ -128,7 +133,7 @@ def by_prefix(template: Mapping[str, Amount], loaded: Iterable[str]) -> tuple[Co
 
 
 def difference_lines(differences: Sequence[Difference]) -> list[str]:
-    """Return the differences as lines: grouped, long groups shortened."""
+    """Return the differences as lines of text, grouped by kind. Long groups are shortened."""
     lines = []
     for kind, title in _TITLES:
         group = [one for one in differences if one.kind == kind]
@@ -182,7 +187,7 @@ def _row(name: str, part: Amount, whole: Amount) -> tuple[str, str, str, str, st
 
 
 def _percent(share: float) -> str:
-    """Return a fraction as per cent; less than all never reads as 100 %."""
+    """Return a fraction as a text in per cent. A fraction below 1 is never rounded to 100 %."""
     if share == 1:
         return "100 %"
     digits = next((n for n in range(1, 12) if round(share * 100, n) < 100), 12)

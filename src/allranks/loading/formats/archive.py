@@ -1,4 +1,4 @@
-"""Read the directory of a zip archive that ``torch.save`` wrote: its records and their places. Nothing is unpacked."""
+"""Read the directory of a zip archive that ``torch.save`` wrote: names and positions of records. Unpacks nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A file in an archive: ``size`` bytes from byte ``begin`` of the blob on, with the CRC-32 ``crc``."""
+    """A file in an archive: ``size`` bytes of the blob, from byte ``begin`` on; ``crc`` is their CRC-32."""
 
     begin: int
     size: int
@@ -26,10 +26,10 @@ class Record:
 
 
 def records(blob: Blob) -> Mapping[str, Record]:
-    """Return an archive's records by their names, without the one folder that contains all of them.
+    """Return an archive's records by name, without the one folder that contains all of them.
 
-    Raises Damaged; Unsafe if records are compressed or encrypted (torch writes none), overlap, or are outside of the
-    archive or its folder.
+    Raises Damaged if it is no zip archive. Raises Unsafe if records are compressed or encrypted (torch writes none),
+    overlap, or are outside of the archive or its folder.
     """
     try:
         with zipfile.ZipFile(io.BufferedReader(_file(blob))) as archive:
@@ -58,7 +58,7 @@ def _file(blob: Blob) -> SeekableFile:
 
 
 def _begin(blob: Blob, entry: zipfile.ZipInfo) -> int:
-    """Return the begin of an entry's bytes, according to its own header, which must agree with the directory."""
+    """Return the position of an entry's bytes, from its local header. Raises Unsafe if the directory disagrees."""
     expected = entry.orig_filename.encode()
     header = blob.read(entry.header_offset, _LOCAL.size + len(expected), what=f"the header of {entry.filename!r}")
     signature, *_, name_size, extra_size = _LOCAL.unpack_from(header)

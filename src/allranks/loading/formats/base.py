@@ -1,5 +1,6 @@
-"""Define what a reader of a format provides: a file's leaves, and their bytes part by part. No file is read as a
-whole.
+"""Define what a reader of a format provides: the leaves of a file, and their bytes part by part.
+
+No file is read as a whole.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _TOLD = 8
 
 @dataclass(frozen=True, slots=True)
 class SourceDescription:
-    """The ``format`` of a source, how its bytes are ``checked``, and ``notes`` for the user.
+    """What a source is: its ``format``, how its bytes are ``checked``, and ``notes`` for the user.
 
     ``quantization`` is the ``quantization_config`` of the config.json beside the file.
     """
@@ -34,42 +35,48 @@ class SourceDescription:
 
 
 def note_of_skipped(skipped: Mapping[str, str], *, how: str) -> tuple[str, ...]:
-    """Return the note on leaves that are neither arrays nor JSON values: by path, what they are."""
+    """Return the note on leaves that are neither arrays nor JSON values; () if there are none.
+
+    ``skipped``: a description of each such leaf, by path. ``how``: the text before the list.
+    """
     told = [f"{path or 'the complete file'} ({kind})" for path, kind in list(skipped.items())[:_TOLD]]
     more = [f"and {len(skipped) - _TOLD} more"] if len(skipped) > _TOLD else []
     return (f"{how}: {'; '.join([*told, *more])}",) if skipped else ()
 
 
 class Source(Protocol):
-    """A checkpoint that another program saved, opened by one rank. Names are nested with ``/``."""
+    """A checkpoint that another program saved, opened by one rank. A leaf's name has components separated by ``/``."""
 
     @property
     def description(self) -> SourceDescription: ...
 
     @property
     def leaves(self) -> Mapping[str, Stored]:
-        """The arrays by name, in the file's order."""
+        """The arrays in the file by name, in the file's order."""
 
     @property
     def values(self) -> Mapping[str, Value]:
         """The leaves that are JSON values, by name."""
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
-        """Fill targets, each with a part of the leaf of this name; cast if the dtypes differ. Raises Damaged."""
+        """Fill each target with a part of the leaf of this name. Casts if the dtypes differ. Raises Damaged."""
 
     def same(self, one: str, other: str) -> bool:
-        """Return whether two leaves are known, without a read, to have equal bytes."""
+        """Return whether two leaves certainly have equal bytes, as far as it is known without reading them."""
 
     def partial_checksums(self) -> Any:
-        """Return as JSON the checksums of records that this rank has read only in part."""
+        """Return, as JSON, the checksums of what this rank has read of records that it has read only in part."""
 
     def check_partial(self, partial_checksums: Sequence[Any]) -> None:
-        """Raise Damaged if the checksums of all ranks together show damage. Every rank gets the same result."""
+        """Raise Damaged if the checksums of all ranks together show damage; ``partial_checksums`` are in rank order.
+
+        Every rank gets the same result.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes ``begin`` to ``begin + size`` of a file."""
+    """The bytes ``begin`` to ``begin + size`` of a file."""
 
     storage: Storage
     name: str
@@ -78,7 +85,7 @@ class Blob:
 
     @classmethod
     def of_file(cls, storage: Storage, name: str) -> Blob:
-        """Return a complete file. Raises Damaged if it does not exist."""
+        """Return a Blob of the complete file. Raises Damaged if the file does not exist."""
         size = storage.size(name)
         if size is None:
             raise Damaged(f"{storage.url}/{name} does not exist.", path=name)
@@ -89,7 +96,10 @@ class Blob:
         return f"{self.storage.url}/{self.name}"
 
     def read(self, offset: int, size: int, *, what: str) -> bytes:
-        """Return bytes; ``what`` describes them. Raises Damaged if they are not inside, or too many."""
+        """Return ``size`` bytes from ``offset`` on. ``what`` names them in errors.
+
+        Raises Damaged if they are not inside the blob, or more than MOST_HEADER.
+        """
         if not 0 <= offset <= offset + size <= self.size:
             raise self.damaged(
                 f"{what} would be bytes {offset}-{offset + size}: expected at most {self.size}, the size of the file"
@@ -101,7 +111,7 @@ class Blob:
         return bytes(into)
 
     def part(self, offset: int, size: int, *, what: str) -> Blob:
-        """Return a part. Raises Damaged if it is not inside."""
+        """Return a part of the blob as a Blob; ``what`` names it in errors. Raises Damaged if it is not inside it."""
         if not 0 <= offset <= offset + size <= self.size:
             raise self.damaged(
                 f"{what} would be bytes {offset}-{offset + size}: expected at most {self.size}, the size of the file"
@@ -109,5 +119,5 @@ class Blob:
         return Blob(self.storage, self.name, self.begin + offset, size)
 
     def damaged(self, what: str) -> Damaged:
-        """Return the error for a fault."""
+        """Return the Damaged error for a fault in this blob, described by ``what``."""
         return Damaged(f"{self.url}: {what}.", path=self.name)

@@ -1,7 +1,7 @@
-"""Read formats whose arrays are in files as they are in memory: record which bytes are which part of which leaf.
+"""Read formats whose files hold arrays as they are in memory: record which bytes are which part of which leaf.
 
 A manifest records the same. So a catalog of a foreign file is a manifest, and is read like allranks' own files: in
-chunks, by two threads, straight into the arrays, each rank its part.
+chunks, with two threads, straight into the arrays; each rank reads its part.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LEAST = 64 << 10
 
 
 class Catalog:
-    """Records the places of leaves, file by file."""
+    """Records where leaves are in files, file by file."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
@@ -35,7 +35,7 @@ class Catalog:
         self.leaves: dict[str, StoredLeaf] = {}
 
     def file(self, name: str, size: int) -> int:
-        """Return the number of a file."""
+        """Return the number of a file; a new file is added with its size in bytes."""
         if name not in self._files:
             self._files[name] = len(self._sizes)
             self._sizes.append(size)
@@ -43,12 +43,12 @@ class Catalog:
         return self._files[name]
 
     def mark(self, file: int, begin: int, size: int) -> None:
-        """Divide a range of a file into chunks."""
+        """Divide a range of a file into chunks, the units of reading."""
         step = max(_LEAST, min(BLOCK, size // 16)) // 4096 * 4096
         self._marks[file].update(range(begin, begin + size, step), (begin + size,))
 
     def add(self, name: str, stored: Stored, runs: Iterable[Run]) -> None:
-        """Record a leaf. Raises Damaged if its bytes are not inside their files."""
+        """Record a leaf and its shards. Raises Damaged if its bytes are not inside their files."""
         kept = tuple(runs)
         item = DTYPES[stored.dtype].size
         for run in kept:
@@ -69,7 +69,7 @@ class Catalog:
         self.leaves[name] = StoredLeaf(stored.shape, stored.dtype, stored.kind, kept)
 
     def manifest(self) -> Manifest:
-        """Return all records as a manifest."""
+        """Return a manifest with all recorded files and leaves."""
         files = tuple(
             StoredFile(name, self._sizes[number], tuple(sorted(self._marks[number] - {0})), ())
             for name, number in self._files.items()
@@ -78,7 +78,7 @@ class Catalog:
 
 
 def single_run(file: int, begin: int, shape: tuple[int, ...]) -> tuple[Run, ...]:
-    """Return the one shard of a leaf that is in one piece."""
+    """Return the only shard of a leaf whose bytes are contiguous."""
     return (Run(Shard(file, begin, Extent.of_shape(shape))),)
 
 
@@ -90,8 +90,9 @@ def linear(file: int, begin: int, shape: tuple[int, ...], first: int, last: int,
 
 
 class ByteSource:
-    """A Source over a catalog. ``dimension_orders`` has the order of dimensions in the file of leaves with another
-    order.
+    """A Source over a catalog.
+
+    ``dimension_orders``: for leaves whose dimensions have another order in the file, that order.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class ByteSource:
 
     @property
     def check(self) -> Check:
-        """The function that verifies chunks: in most formats, none can be verified."""
+        """The function that verifies chunks. In most formats chunks cannot be verified; it then accepts every chunk."""
         return lambda _file, _chunk, _data: ""
 
     def same(self, one: str, other: str) -> bool:

@@ -1,7 +1,7 @@
-"""Combine the CRC-32 of pieces to that of the complete data, so that threads and ranks can each read a part. Pure.
+"""Combine the CRC-32 of pieces to the CRC-32 of the complete data: threads and ranks can each read a part.
 
-The CRC of ``a + b`` is that of ``a`` shifted by the length of ``b``, xor that of ``b``. To shift by one byte is to
-multiply by x^8 modulo the polynomial (zlib's ``crc32_combine``, in its own bit order: the highest power is bit 0).
+The CRC of ``a + b`` is the CRC of ``a`` shifted by the length of ``b``, xor the CRC of ``b``. To shift by one byte is
+to multiply by x^8 modulo the polynomial (zlib's ``crc32_combine``, in its own bit order: the highest power is bit 0).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _times(a: int, b: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _moved_by(length: int) -> int:
-    """Return x^(8 * length) modulo the polynomial."""
+    """Return x^(8 * length) modulo the polynomial, which shifts a CRC by ``length`` bytes."""
     power, square = _ONE, 1 << 23
     while length:
         if length & 1:
@@ -35,7 +35,7 @@ def _moved_by(length: int) -> int:
 
 
 def combine(pieces: Iterable[tuple[int, int]]) -> int:
-    """Return the CRC-32 of pieces in order, each as (its CRC-32, its length in bytes)."""
+    """Return the CRC-32 of the concatenation of pieces; each piece is given as (its CRC-32, its length in bytes)."""
     whole = 0
     for crc, length in pieces:
         whole = _times(_moved_by(length), whole) ^ crc if whole else crc

@@ -1,7 +1,7 @@
 """Read a directory of torch.distributed.checkpoint: each rank reads the shards that it needs, and checks their CRCs.
 
-``.metadata`` is a pickle, which torch's own reader executes. Here it is read like torch's other pickles, and nothing in
-it is executed. Each shard is a small archive of its own inside a ``.distcp`` file.
+``.metadata`` is a pickle, which torch's own reader executes. Here it is read as torch's other pickles are, and nothing
+in it is executed. Each shard is a small zip archive inside a ``.distcp`` file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ METADATA = ".metadata"
 
 
 def open_folder(storage: Storage) -> CheckedSource:
-    """Return the source for a directory of DCP. Raises Damaged, Unsafe."""
+    """Return the source for a directory of torch.distributed.checkpoint. Raises Damaged, Unsafe."""
     metadata = _read_metadata(storage)
     planned = metadata.of("planner_data") or {}
     archives = _Archives(storage)
@@ -133,7 +133,7 @@ def _shards(storage: Storage, fqn: str, entry: Inert, places: Places) -> list[tu
 
 
 class _Archives:
-    """The shards that were found, each in an archive of its own."""
+    """The shards that were found in a directory. Each shard is an archive of its own."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -157,7 +157,7 @@ class _Archives:
         self._catalog.add(name, stored, runs)
 
     def _data_of(self, blob: Blob, number: int, name: str, stored: Stored, extent: Extent) -> int:
-        """Return the byte of its file at which the data of a shard begins."""
+        """Return the position in its file at which the data of a shard begins. Raises Damaged."""
         archive = records(blob)
         tensor = read_pickle(blob, archive).tensors.get("")
         if tensor is None or (tensor.shape, tensor.dtype) != (extent.shape, stored.dtype) or not _is_plain(tensor):

@@ -1,4 +1,4 @@
-"""Detect the format of a file or directory by its content, never by its name alone, and open it."""
+"""Detect the format of a file or directory by its content, not only by its name, and open it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _ORBAX = ("_METADATA", "_CHECKPOINT_METADATA")
 
 
 def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Source:
-    """Open what is at a path (local, ``file://``, ``s3://``, ``gs://``, ``az://``). Any rank may call it alone.
+    """Open the checkpoint at a path (local, ``file://``, ``s3://``, ``gs://``, ``az://``).
 
-    Raises NotThere, UnknownFormat, Damaged, Unsafe.
+    A rank may call it without the others. Raises NotThere, UnknownFormat, Damaged, Unsafe.
     """
     address = os.fspath(path)
     if not address:
@@ -112,7 +112,7 @@ def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: 
 
 
 def _is_of_ours(storage: Storage, files: Iterable[str]) -> bool:
-    """Return whether manifest.json is that of allranks, valid or not: other programs have files of that name."""
+    """Return whether manifest.json is a manifest of allranks, valid or not: other programs use this name, too."""
     return any(paths.shard_file_of(name) for name in files) or manifest_document.is_ours(storage.get(paths.MANIFEST))
 
 

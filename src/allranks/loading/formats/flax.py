@@ -1,4 +1,4 @@
-"""Read Flax's msgpack (``flax.serialization.to_bytes``): arrays are read from the file in place. It has no checksums.
+"""Read Flax's msgpack (``flax.serialization.to_bytes``). Arrays are read from the file in place, without checksums.
 
 Arrays are msgpack extensions of type 1, whose content is msgpack again: [shape, dtype, bytes]. Type 2 is a complex
 number; type 3 is a NumPy scalar, encoded as an array. Arrays of more than 2^30 bytes are dicts of pieces, each a flat
@@ -33,7 +33,7 @@ _NUMBERS |= {0xD0: "b", 0xD1: "h", 0xD2: "i", 0xD3: "q"}
 
 @dataclass(frozen=True, slots=True)
 class _Bytes:
-    """Bytes in the file that are not read."""
+    """A range of bytes in the file that was skipped, not read."""
 
     begin: int
     size: int
@@ -82,7 +82,7 @@ def _leaves(blob: Blob, node: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _join(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[Stored, tuple[Run, ...]]:
-    """Return the array of several pieces."""
+    """Return an array that is stored in several pieces, as its description and its shards. Raises Damaged."""
     match node:
         case {"shape": dict(shape), "chunks": dict(chunks)} if chunks:
             sizes, pieces = tuple(shape.values()), list(chunks.values())
@@ -106,7 +106,7 @@ def _join(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[Stored, tuple
 
 
 class _Scan:
-    """Reads msgpack from ``at`` on, and skips the bytes of arrays: only little of a large file is read."""
+    """Reads msgpack from ``at`` on. It skips the bytes of arrays, so it reads only little of a large file."""
 
     def __init__(self, blob: Blob) -> None:
         self._blob = blob
@@ -172,7 +172,7 @@ class _Scan:
         return _Array(tuple(shape), dtype, data.begin)
 
     def _within(self, inner: _Bytes, depth: int) -> Any:
-        """Return the value in some bytes, and continue after them."""
+        """Return the value that is encoded in a range of bytes; ``at`` is unchanged afterwards."""
         outer = self.at, self._end
         self.at, self._end = inner.begin, inner.begin + inner.size
         value = self.value(depth + 1)

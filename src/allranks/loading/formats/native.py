@@ -1,4 +1,4 @@
-"""Read allranks' own checkpoints, every chunk of which has a digest."""
+"""Read allranks' own checkpoints. Every chunk of them has a digest."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from allranks.storage.base import Storage
 
 
 class NativeSource:
-    """A Source over a step of a run; with ``step`` None over the storage itself, the folder of one checkpoint of any
-    name.
+    """A Source over one step of a run. With ``step`` None, the storage itself is the folder of one checkpoint.
 
     Raises NotThere, NewerFormat, Damaged.
     """

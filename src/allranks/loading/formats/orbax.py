@@ -1,6 +1,6 @@
-"""Read Orbax directories with TensorStore, on which Orbax itself is built: each rank reads its part of every array.
+"""Read Orbax directories with TensorStore, the library on which Orbax is built. Each rank reads its part of an array.
 
-Orbax verifies the nodes of its database, but not the bytes of arrays; and a missing chunk reads as zeros. Here a
+Orbax verifies the nodes of its database, but not the bytes of arrays, and it reads a missing chunk as zeros. Here a
 missing chunk is an error if Orbax has recorded that it writes all chunks.
 """
 
@@ -27,7 +27,7 @@ _AT_ONCE = 64 << 20
 
 
 def open_folder(storage: Storage, folder: str) -> OrbaxSource:
-    """Return the source for an item of Orbax; ``folder`` is the directory itself. Raises Damaged."""
+    """Return the source for an Orbax item; ``folder`` is the path of its directory. Raises Damaged."""
     try:
         tree = json.loads(storage.get(METADATA))
         entries = tree["tree_metadata"]
@@ -47,7 +47,7 @@ def open_folder(storage: Storage, folder: str) -> OrbaxSource:
 
 
 class _Driver:
-    """Opens the arrays of a directory."""
+    """Opens the arrays of an Orbax directory with TensorStore."""
 
     def __init__(self, folder: str, tree: Mapping[str, Any]) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class _Driver:
         self._context = ts.Context({"cache_pool": {"total_bytes_limit": 0}})
 
     def open(self, name: str) -> Any:
-        """Return the future of an array."""
+        """Start to open an array; return TensorStore's future of it."""
         base = {"driver": "file", "path": f"{self.folder}/"}
         if self._ocdbt:
             store: dict[str, Any] = {"driver": "ocdbt", "base": base, "path": f"{name}/"}
@@ -70,7 +70,7 @@ class _Driver:
 
 
 class OrbaxSource:
-    """A Source over TensorStore; ``arrays`` has their names there by those in the tree."""
+    """A Source over TensorStore. ``arrays``: TensorStore's name of each array, by the name in the tree."""
 
     def __init__(self, driver: _Driver, arrays: Mapping[str, str], values: Mapping[str, Value]) -> None:
         self._driver = driver
@@ -121,7 +121,7 @@ class OrbaxSource:
             self._result(future, name)
 
     def _cast(self, name: str, source: Any, target: Target) -> None:
-        """Read as many rows at once as there is memory for, and cast them."""
+        """Fill a target of another dtype: read and cast it in pieces, each of a limited number of rows."""
         rows = target.buffer.shape[0] if target.buffer.ndim else 1
         step = max(1, rows * _AT_ONCE // max(1, target.buffer.size * source.dtype.numpy_dtype.itemsize))
         for at in range(0, rows, step):

@@ -1,4 +1,4 @@
-"""Read pickled pytrees. The complete file runs as a program, in memory, so this needs ``allow_pickle=True``."""
+"""Read pickled pytrees. A pickle is a program that is run in memory, so this needs ``allow_pickle=True``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNSAFE = "unsafe: a pickle can run any code. Save it again in another format"
 
 
 def open_file(storage: Storage, name: str) -> TreeSource:
-    """Unpickle a file, which runs the code in it. Raises Damaged."""
+    """Unpickle a file, which runs the code in it; return the source for its content. Raises Damaged."""
     blob = Blob.of_file(storage, name)
     try:
         tree = pickle.loads(storage.get(name))
@@ -28,7 +28,7 @@ def open_file(storage: Storage, name: str) -> TreeSource:
 
 
 class TreeSource:
-    """A Source over a tree in memory."""
+    """A Source over a tree in memory, which was unpickled."""
 
     def __init__(self, tree: object) -> None:
         self._tree = open_tree(tree, rank=0, size=1, skip_unknown=True)

@@ -1,8 +1,8 @@
 """Read files of ``torch.save`` (``.pt``, ``.ckpt``, ``.bin``): tensors are read in place, and their CRCs are checked.
 
-torch itself is not needed. Its own loader reads the whole file into memory first. Here each rank reads what it needs,
-straight into its arrays. The CRC-32 of every record, which ``torch.load`` ignores, is checked: for a record that a rank
-reads only in part, with the parts of all ranks together.
+torch is not needed. Its own loader reads the complete file into memory first. Here each rank reads what it needs,
+straight into its arrays. The CRC-32 of every record, which ``torch.load`` ignores, is checked. For a record of which a
+rank reads only a part, the CRCs of the parts of all ranks are combined.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Records = Mapping[int, Sequence[Record]]
 
 
 def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
-    """Return the source for files of ``torch.save`` (several: Hugging Face's shards)."""
+    """Return the source for files of ``torch.save``; several files are shards, as Hugging Face writes them."""
     catalog, dimension_orders = Catalog(), {}
     values: dict[str, Value] = {}
     kept: dict[int, list[Record]] = {}
@@ -65,7 +65,7 @@ def _describe_source(what: str, names: Sequence[str], kept: Records, notes: tupl
 
 
 def read_pickle(blob: Blob, archive: Mapping[str, Record]) -> Flat:
-    """Return the content of an archive's pickle. Raises Damaged."""
+    """Return the leaves in an archive's pickle. Raises Damaged."""
     if "data.pkl" not in archive:
         what = "a TorchScript program" if "constants.pkl" in archive else "an archive of something else"
         raise blob.damaged(f"it has no data.pkl: it is {what}, not a checkpoint")
@@ -83,7 +83,7 @@ def read_pickle(blob: Blob, archive: Mapping[str, Record]) -> Flat:
 
 
 def records_with_crc(archive: Mapping[str, Record]) -> list[Record]:
-    """Return the data records in the order of the file; none if the file was written without CRCs."""
+    """Return the data records in the order of the file; [] if the file was written without CRCs."""
     if not any(record.crc for record in archive.values()):
         return []
     return sorted((r for name, r in archive.items() if name.startswith("data/")), key=lambda record: record.begin)
@@ -99,7 +99,10 @@ def record_of(blob: Blob, archive: Mapping[str, Record], tensor: Strided) -> Rec
 
 
 def add(catalog: Catalog, blob: Blob, file: int, path: str, tensor: Strided, record: Record) -> tuple[int, ...] | None:
-    """Record a tensor; return the order of its dimensions in the file, None for the usual order. Raises Damaged."""
+    """Record a tensor in the catalog. Raises Damaged.
+
+    Return the order of its dimensions in the file; None for the usual order.
+    """
     if tensor.dtype not in DTYPES:
         raise blob.damaged(f"tensor {path!r} has the dtype {tensor.dtype or 'unknown'}, which allranks does not know")
     item = DTYPES[tensor.dtype].size
@@ -122,8 +125,9 @@ def add(catalog: Catalog, blob: Blob, file: int, path: str, tensor: Strided, rec
 
 
 def _runs(file: int, begin: int, shape: tuple[int, ...], stride: Sequence[int], item: int) -> Sequence[Run] | None:
-    """Return the shards of a tensor with descending strides: one, or rows at equal distances; None if it has
-    neither.
+    """Return the shards of a tensor with descending strides: one, or one for each row if rows are at equal distances.
+
+    None if the tensor has neither layout.
     """
     expected, dense = 1, len(shape)
     while dense and (shape[dense - 1] == 1 or stride[dense - 1] == expected):
@@ -138,7 +142,10 @@ def _runs(file: int, begin: int, shape: tuple[int, ...], stride: Sequence[int], 
 
 
 class CheckedSource(ByteSource):
-    """A ByteSource over records with CRCs: ``records`` of each file, in order, in bytes of the file."""
+    """A ByteSource over records with CRCs.
+
+    ``kept``: the records of each file, in the order of the file.
+    """
 
     def __init__(
         self,
@@ -164,7 +171,7 @@ class CheckedSource(ByteSource):
         return take_note
 
     def partial_checksums(self) -> Any:
-        """Check the records that were read completely; return the others: [file, record, {chunk: CRC}]."""
+        """Check the records that this rank has read completely; return the others as [file, record, {chunk: CRC}]."""
         parts = []
         for file, number, chunks in self._touched():
             crcs = {chunk: self._seen[file, chunk] for chunk in chunks if (file, chunk) in self._seen}
@@ -194,7 +201,7 @@ class CheckedSource(ByteSource):
                     yield file, number, chunks
 
     def _chunks(self, file: int, record: Record) -> range:
-        """Return the chunks of a record: it begins and ends at borders of chunks."""
+        """Return the numbers of the chunks of a record, which begins and ends at borders of chunks."""
         ends = self.manifest.files[file].ends
         return range(bisect_right(ends, record.begin), bisect_left(ends, record.begin + record.size) + 1)
 

@@ -1,4 +1,4 @@
-"""Read safetensors: one file, or those in an index of Hugging Face. The format has no checksums."""
+"""Read safetensors: one file, or the files in an index of Hugging Face. The format has no checksums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHECKED = "not at all: safetensors has no checksums"
 
 
 def open_files(storage: Storage, names: Iterable[str], *, index: Mapping[str, str] | None = None) -> ByteSource:
-    """Return the source for safetensors files; ``index`` maps tensors to files. Raises Damaged."""
+    """Return the source for safetensors files; ``index`` has the file of each tensor. Raises Damaged."""
     catalog = Catalog()
     names = list(names)
     for name in names:
@@ -36,7 +36,7 @@ def open_files(storage: Storage, names: Iterable[str], *, index: Mapping[str, st
 
 
 def _quantization(storage: Storage) -> dict[str, Any]:
-    """Return the quantization_config of the config.json beside a file; {} if there is none."""
+    """Return the ``quantization_config`` of the config.json beside a file; {} if there is none."""
     size = storage.size(_CONFIG)
     if size is None or size > _MOST_CONFIG:
         return {}
@@ -48,7 +48,7 @@ def _quantization(storage: Storage) -> dict[str, Any]:
 
 
 def header_of(blob: Blob) -> tuple[dict[str, Any], int]:
-    """Return a file's header, and the byte where its data begins. Raises Damaged, Unsafe."""
+    """Return the header of a file, and the position at which the file's data begins. Raises Damaged, Unsafe."""
     length = int.from_bytes(blob.read(0, 8, what="the length of the header"), "little")
     if length > _MOST_HEADER:
         raise Unsafe(
@@ -109,7 +109,7 @@ def _tensor(blob: Blob, name: str, entry: Any) -> tuple[Stored, int, int]:
 
 
 def read_index(blob: Blob) -> dict[str, str]:
-    """Return the file of each tensor, from ``*.index.json``. Raises Damaged, Unsafe."""
+    """Return the file name of each tensor, from ``*.index.json``. Raises Damaged, Unsafe."""
     try:
         index = json.loads(blob.read(0, blob.size, what="the index"), object_pairs_hook=_once)["weight_map"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
@@ -123,7 +123,7 @@ def read_index(blob: Blob) -> dict[str, str]:
 
 
 def _check_index(storage: Storage, catalog: Catalog, index: Mapping[str, str]) -> None:
-    """Raise Damaged unless files and index have the same tensors."""
+    """Raise Damaged unless the files and the index have the same tensors."""
     if lost := [name for name in index if name not in catalog.leaves]:
         raise Damaged(
             f"{storage.url}: the index names {len(lost)} tensors that no file holds, first {lost[0]!r} of "

@@ -1,7 +1,7 @@
-"""Read the tensors in torch's pickles without running anything that they name. Pure: bytes in, values out.
+"""Read the tensors in torch's pickles without running anything that they name. This module does no I/O.
 
-A pickle names callables, and a usual reader imports and calls them: so a file can run code. Here only the few names of
-which tensors are made are known, and each is replaced by a description in this file. Any other name (a class of
+A pickle names callables, and a usual reader imports and calls them: so a file can run code. Here only the few callables
+that make tensors are known, and each is replaced by a function of this file. Any other name (a class of
 hyperparameters, ``os.system``) becomes an inert object that remembers its name. Nothing is imported.
 """
 
@@ -57,7 +57,7 @@ _PUTS = frozenset([_PUT, pickle.BINPUT[0], pickle.LONG_BINPUT[0], pickle.MEMOIZE
 
 @dataclass(frozen=True, slots=True)
 class StorageRecord:
-    """A storage: the record ``key`` of the archive, with ``count`` elements of ``dtype``."""
+    """A storage of torch: the record ``key`` of the archive, with ``count`` elements of ``dtype``."""
 
     key: str
     dtype: str
@@ -66,8 +66,9 @@ class StorageRecord:
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """A tensor: elements of a storage from ``offset`` on, with ``stride`` elements between neighbours in each
-    dimension.
+    """A tensor: elements of the storage ``of``, from element ``offset`` on.
+
+    ``stride``: for each dimension, the distance of neighbours, in elements.
     """
 
     of: StorageRecord
@@ -78,7 +79,7 @@ class Strided:
 
 
 class Inert:
-    """Replaces any object of a pickle that is not an array: it accepts everything, and does nothing."""
+    """Replaces any object of a pickle that is not an array. It accepts every call and assignment, and does nothing."""
 
     named = ""
     args: tuple[Any, ...]
@@ -108,7 +109,7 @@ class Inert:
         pass
 
     def of(self, name: str) -> Any:
-        """Return an attribute of the object that this replaces; None if it has none."""
+        """Return an attribute of the replaced object by name; None if there is no such attribute."""
         return self.state.get(name) if isinstance(self.state, Mapping) else None
 
 
@@ -138,7 +139,7 @@ def _storage_dtype(named: str) -> str:
 
 
 def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
-    """Replace ``torch._utils._rebuild_tensor_v2``; its 7th argument says whether bits are to be read differently."""
+    """Replace ``torch._utils._rebuild_tensor_v2``. Its 7th argument, metadata that changes values, must be empty."""
     if not isinstance(of, StorageRecord) or not of.dtype or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
         raise pickle.UnpicklingError("a tensor is not a plain view of a storage")
     numbers = (offset, *shape, *stride)
@@ -157,7 +158,7 @@ def _tensor_of_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) 
 
 
 def _from_type(function: Any, _kind: Any, args: Any, _state: Any) -> Any:
-    """Replace ``torch._tensor._rebuild_from_type_v2``: a tensor with attributes is a tensor."""
+    """Replace ``torch._tensor._rebuild_from_type_v2``: return a tensor that has attributes without these attributes."""
     inert = isinstance(function, type) and issubclass(function, Inert)
     return function(*args) if inert or function in _KNOWN.values() else Inert(*args)
 
@@ -167,7 +168,7 @@ def _first(value: Any, *_: Any) -> Any:
 
 
 class _Answer:
-    """A function that a pickle can call, but not change."""
+    """A function that a pickle can call, but whose attributes the pickle cannot change."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -191,7 +192,7 @@ _KNOWN: dict[str, Callable[..., Any]] = {
 
 
 def unpickle(data: bytes) -> Any:
-    """Return what a pickle describes: containers, Strided, plain values, Inert. Raises pickle.UnpicklingError."""
+    """Return what a pickle describes: containers, plain values, Strided, Inert. Raises pickle.UnpicklingError."""
     try:
         _check_memo(data)
         return _Unpickler(data).load()
@@ -202,7 +203,10 @@ def unpickle(data: bytes) -> Any:
 
 
 def _check_memo(data: bytes) -> None:
-    """Raise if the memo is not filled in order: Python allocates as much as its highest number requires."""
+    """Raise pickle.UnpicklingError if the memo is not filled in order.
+
+    Python allocates as much memory as the highest number in the memo requires, so a small file could ask for gigabytes.
+    """
     count = at = 0
     while at < len(data):
         code = data[at]
@@ -218,7 +222,7 @@ def _check_memo(data: bytes) -> None:
 
 
 def _after(data: bytes, at: int) -> int:
-    """Return the end of the operation that begins here. (``pickletools.genops`` takes ten times as long.)"""
+    """Return the end of the operation that begins at ``at``. (``pickletools.genops`` takes ten times as long.)"""
     size = _SIZES.get(data[at])
     if size is None:
         raise pickle.UnpicklingError(f"byte {at} is not an operation of a pickle")
@@ -238,7 +242,7 @@ def _after(data: bytes, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """The leaves of an unpickled tree by path; ``skipped`` are the other leaves, with what they are."""
+    """The leaves of an unpickled tree by path: tensors, JSON values, and descriptions of other leaves (``skipped``)."""
 
     tensors: dict[str, Strided]
     values: dict[str, Value]
@@ -246,10 +250,10 @@ class Flat:
 
 
 def flatten(tree: Any, *, most: int) -> Flat:
-    """Return the leaves of a tree; at most ``most`` nodes are visited, because a node may contain another one many
-    times.
+    """Return the leaves of a tree.
 
-    Raises pickle.UnpicklingError for a tree that is too large or too deep, or has two leaves with one path.
+    At most ``most`` nodes are visited, because a node may contain another one many times. Raises pickle.UnpicklingError
+    for a tree that is too large or too deep, or has two leaves with one path.
     """
     found = Flat({}, {}, {})
     for visited, (path, node) in enumerate(_walk(tree, "", 0)):
@@ -267,7 +271,7 @@ def flatten(tree: Any, *, most: int) -> Flat:
 
 
 def _describe_skipped(node: Any) -> str:
-    """Return what a skipped leaf is, and what to do about it."""
+    """Return a description of a skipped leaf, with what the user can do about it."""
     kind = getattr(node, "named", type(node).__name__)
     if isinstance(node, Inert) and isinstance(node.of("_parameters"), Mapping):
         return f"{kind}: a module, save its state_dict()"
