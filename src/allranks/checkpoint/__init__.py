@@ -1,8 +1,8 @@
-"""Save, restore and read checkpoints: the names beside ``allranks.Checkpointer``.
+"""Save, restore and read checkpoints: the public names beside ``allranks.Checkpointer``.
 
 ``read`` returns a step of a run, and ``follow`` yields each new step. ``keep_last``, ``keep_every`` and ``keep_best``
-return policies: they say which steps of a run are kept. A state may hold a ``RandomState``, and objects of types that
-``register_type`` was called for.
+return policies, which say which steps of a run are kept. A state may hold a ``RandomState``, and objects of types that
+were passed to ``register_type``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name, and import its module at the first use: importing the package imports nothing."""
+    """Return a public name of the package. Its module is imported at the first use, not with the package."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"allranks.{_PLACES[name]}"), name)

@@ -1,7 +1,7 @@
 """Compare what all ranks are about to save, before a byte is written: step, tree, values and replicas.
 
-This is one exchange. Each rank sends a digest of what it is about to save, and a digest of the parts that it holds
-together with other ranks. Only where these digests differ do the ranks send more, so that the error can name the leaf.
+The comparison is one exchange. Each rank sends a digest of what it is about to save, and a digest of the parts that
+other ranks hold, too. Only if digests differ do the ranks send more, so that the error can name the leaf.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ _KINDS: dict[str, type[AllranksError]] = {
 
 
 def describe_arrays(declared: Sequence[Declared], ties: Mapping[str, str]) -> dict[str, str]:
-    """Return a description of each array by path: ``float32[512, 64] in 4 x 1 pieces``. Of a tied array, name its
-    leaf."""
+    """Return a description of each array by path: ``float32[512, 64] in 4 x 1 pieces``.
+
+    The description of a tied array names the leaf with which it shares its memory.
+    """
     describe = {one.path: describe_array(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared}
     return describe | {path: f"one memory with {other!r}" for path, other in ties.items()}
 
@@ -72,14 +74,15 @@ def agree(
     describe: Callable[[], Mapping[str, str]],
     claim: Claim | None,
 ) -> bool:
-    """Compare one save over all ranks, and return True once all ranks save the same. **Every rank must call.**
+    """Compare one save over all ranks, and return True when all ranks save the same. **Every rank must call.**
 
-    Returns False on every rank if the ranks differ only in who holds which array: then call
+    Returns False on every rank if the ranks differ only in which rank holds which array. The caller must then call
     ``placement.agree_placement``, and compare again.
 
-    ``entry`` is this rank's ticket; its digest is that of ``describe()``, the descriptions of all leaves by path.
-    ``error`` is why this rank cannot save: this rank returns, and every other rank raises an error of the same kind
-    that quotes it. Raises Mismatch on every rank otherwise; it names the ranks and the leaf.
+    ``entry``: this rank's ticket; its digest is the digest of ``describe()``, the descriptions of all leaves by path.
+    ``error``: why this rank cannot save, or None. If it is set, this rank returns, and every other rank raises an error
+    of the same kind that quotes it. If the ranks differ, raises Mismatch on every rank, which names the ranks and the
+    leaf.
     """
     name = f"save of step {entry.step}"
     ticket = [entry.sequence, entry.step, entry.digest, True, entry.where]
@@ -101,7 +104,7 @@ def agree(
 
 
 def _decide(values: Sequence[Any]) -> dict[str, Any] | str | None:
-    """Return None if all ranks agree; else who cannot save and why, or which ranks must send more about what."""
+    """Return None if all ranks agree. If not, return which ranks cannot save and why, or what differs between ranks."""
     if refused := first_refusal([refusal for refusal, *_ in values]):
         return {"refused": refused}
     if (parties := compare([Entry(*ticket) for _, ticket, *_ in values])) is not None:
@@ -118,14 +121,14 @@ def refusal_of(error: Exception | None) -> list[str] | None:
 
 
 def first_refusal(refusals: Sequence[Sequence[str] | None]) -> list[Any] | None:
-    """Return [the ranks with an error, the kind and the message of the first]; None if no rank has one."""
+    """Return [the ranks with an error, the kind of the first error, its message]; None if no rank has one."""
     ranks = [rank for rank, refusal in enumerate(refusals) if refusal is not None]
     first = refusals[ranks[0]] if ranks else None
     return [ranks, *first] if first is not None else None
 
 
 def refusal_error(refused: Sequence[Any], *, who: str, step: int | None) -> AllranksError:
-    """Return the error that a rank without an error of its own raises: it quotes the first error of the others."""
+    """Return the error that a rank without an error raises: it has the kind and quotes the text of the first error."""
     ranks, kind, message = refused
     text = f"{who}: {name_ranks(ranks)} cannot: {message}"
     if kind == DoesNotFit.__name__:

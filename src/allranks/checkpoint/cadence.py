@@ -1,4 +1,4 @@
-"""Decide when a save is due: arithmetic on steps and seconds."""
+"""Decide when a save is due, from steps and seconds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ SHORT_GRACE = (
 
 @dataclass(slots=True)
 class Pace:
-    """The time that the program takes between two calls, compared with ``grace`` (seconds after a SIGTERM; None:
-    unknown).
+    """Measures the time between two calls, and compares it with ``grace``.
+
+    ``grace``: the seconds that the job has after a SIGTERM; None if unknown.
     """
 
     grace: float | None = None
@@ -23,7 +24,10 @@ class Pace:
     reported: bool = False
 
     def overtime(self, now: float) -> float | None:
-        """Note a call. Return the seconds since the last one if they are more than the grace: once, then None."""
+        """Record a call at ``now`` (seconds). Return the seconds since the last call if they exceed ``grace``.
+
+        Returns None otherwise, and after the first time.
+        """
         before, self.last = self.last, now
         if self.reported or self.grace is None or before is None or now - before <= self.grace:
             return None
@@ -33,7 +37,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Timer:
-    """Saves that are ``minutes`` apart (None: no such saves).
+    """Saves at intervals of ``minutes`` (None: no such saves).
 
     All ranks must save at the same call, so a save is requested one call ahead.
     """
@@ -51,8 +55,7 @@ class Timer:
         )
 
     def is_due_next(self, now: float) -> bool:
-        """Note a call at ``now`` (seconds). Return whether the next call, if it takes as long as this one, is to
-        save."""
+        """Record a call at ``now`` (seconds). Return whether a save is due at the next call, if it takes as long."""
         coming = now + (now - self.last if self.last is not None else 0.0)
         self.last = now
         return self.minutes is not None and coming - self.saved >= 60 * self.minutes
@@ -60,7 +63,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """Saves at every multiple of ``every`` steps (None: no such saves). ``name`` is the argument's name in errors."""
+    """Saves at every multiple of ``every`` steps (None: no such saves). ``name``: the argument's name for errors."""
 
     every: int | None = None
     name: str = "every"
@@ -69,9 +72,9 @@ class Cadence:
         expect(self.every is None or is_count(self.every), self.name, self.every, "an int above 0, or None")
 
     def due(self, step: int, *, before: int | None) -> bool:
-        """Return whether there is a multiple of ``every`` after the step ``before`` and up to ``step``.
+        """Return whether a save is due: a multiple of ``every`` is after the step ``before``, and not after ``step``.
 
-        ``before`` is the last step that was seen. If it is None, only ``step`` itself counts.
+        ``before``: the last step that was seen. If it is None, only ``step`` itself counts.
         """
         if self.every is None:
             return False

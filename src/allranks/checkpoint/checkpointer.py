@@ -40,26 +40,25 @@ _WHO = "Checkpointer(on_sigterm=True)"
 
 
 class Checkpointer:
-    """Saves into one run's directory, and restores from it: a path, ``s3://``, ``gs://``, ``az://`` or a Storage.
+    """Saves into the directory of one run, and restores from it: a path, ``s3://``, ``gs://``, ``az://`` or a Storage.
 
     **Every rank must make one, and call its methods, in the same order.** State is any tree of JAX arrays, NumPy
     arrays, torch tensors and JSON values; see docs/checkpoint.md.
 
-    ``maybe_save`` saves at multiples of ``every`` steps, and every ``every_minutes`` (by rank 0's clock). The last
-    ``keep_last`` steps are kept (default: all), each multiple of ``keep_every``, and the best by ``keep_best``:
-    ``("loss", "min", 2)``. ``keep`` is one policy or several instead (docs/checkpoint-items.md). ``items`` keeps parts
-    of other steps: by the name of an item, a key at the top of the state, its policy or policies.
-
-    At multiples of ``memory_every``, ``maybe_save`` also keeps the state in the hosts' memory: each rank's part on its
+    ``every``, ``every_minutes``: ``maybe_save`` saves at multiples of so many steps, and at such intervals on rank 0's
+    clock.
+    ``keep_last``, ``keep_every``, ``keep_best``: keep the last steps (default: all), multiples, and the best by a
+    metric, ``("loss", "min", 2)``. ``keep``: one policy or several instead (docs/checkpoint-items.md).
+    ``items``: for keys at the top of the state, policies that keep only this part of other steps.
+    ``memory_every``: at multiples, ``maybe_save`` also keeps the state in the hosts' memory, each rank's part on its
     host and on the next one. ``restore`` uses it if at most one host is lost (docs/checkpoint-memory.md).
-
-    ``integrity`` is ``xxh3-128`` or ``blake3``. ``memory`` bounds the host memory for copies, in bytes: with less than
-    a rank's part of the state, ``save`` blocks until some of it is written. ``timeout`` is for a whole save, in
-    seconds. With ``on_sigterm``, SIGTERM on any rank makes all ranks save the same step at the next ``maybe_save``, and
-    leave with exit code 143. ``take_over`` takes the run from a job that seems to be alive; that job then gets Fenced.
-    ``read_only`` opens a run only for restores, beside the job that writes. Of leaves that differ over the ranks on
-    purpose, ``from_main`` and ``per_rank`` (globs of paths) save rank 0's or each rank's. ``compression="zstd"`` is for
-    links that are slower than Zstandard (docs/storage.md).
+    ``integrity``: ``xxh3-128`` or ``blake3``. ``timeout``: for a complete save, in seconds.
+    ``memory``: the most bytes for copies; if a rank's part is larger, ``save`` blocks until some of it is written.
+    ``on_sigterm``: after a SIGTERM on any rank, all ranks save at the same next ``maybe_save``, and exit with code 143.
+    ``take_over``: take the run from a job that seems to be alive; that job then gets Fenced.
+    ``read_only``: open the run for restores only, while another job may write.
+    ``from_main``, ``per_rank``: globs of leaves that differ over the ranks on purpose: save rank 0's, or each rank's.
+    ``compression``: ``"zstd"``, for links that are slower than Zstandard (docs/storage.md).
     """
 
     def __init__(
@@ -129,17 +128,16 @@ class Checkpointer:
         """Return ``(state, step)`` of the newest step, or of ``step``; None if nothing is saved. **Every rank must
         call.**
 
-        ``like`` gives structure, shapes, dtypes, shardings and devices; they need not be those of the save. torch
-        tensors and NumPy arrays are filled in place, JAX arrays are made new. Every byte is verified. Raises DoesNotFit
-        with all differences; Damaged naming file, leaf and bytes, unless ``fallback``: then the newest undamaged step
-        is restored. After Damaged, the tensors of ``like`` may be filled in part.
+        ``like`` gives structure, shapes, dtypes, shardings and devices, which may differ from those of the save. torch
+        tensors and NumPy arrays are filled in place, JAX arrays are made new. Every byte is verified.
+        ``fallback``: if the step is damaged, restore the newest undamaged step instead of raising Damaged.
+        ``rename``, ``allow_missing``, ``allow_unexpected``: as for ``allranks.load``. ``cast``: floats take the dtype
+        of ``like``. The result's ``notes`` list what was allowed.
 
-        ``rename``, ``allow_missing`` and ``allow_unexpected`` are as for ``allranks.load``. With ``cast``, floats take
-        the dtype of ``like``. The result's ``notes`` list what was allowed.
-
-        Reading is not resuming: the next ``maybe_save`` or ``save`` decides. If the training continues from the
-        restored step, later steps belong to a given-up branch, and the next save removes them. If it continues from a
-        later step, the restore was only a read.
+        Raises DoesNotFit with all differences. Raises Damaged, which names file, leaf and bytes; the tensors of
+        ``like`` may then be filled in part. A restore alone changes nothing in the run. If the training continues from
+        the restored step, the next save removes later steps. If it continues from a later step, the restore was only a
+        read.
         """
         missing, left = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
         settings = RestoreSettings(self._choices, match.RestoreOptions(rename, missing, left, cast), self._memory)
@@ -171,12 +169,12 @@ class Checkpointer:
         recorded: Mapping[str, float] | None = None,
         report: Loaded | None = None,
     ) -> None:
-        """Stop the job unless the first values after a resume are those that were saved. **Every rank must call.**
+        """Stop the job if the first metrics after a resume differ from the saved ones. **Every rank must call.**
 
-        ``first`` are metrics with names that ``save`` was given: their mean over the ranks may differ by the fraction
-        ``within`` from the recorded value. Raises NotResumed on every rank, with the likely reasons in order. Only the
-        first call after ``restore`` compares; later calls, and those of a new run, do nothing. After ``allranks.load``,
-        pass its ``report``, and as ``recorded`` the values that its maker published.
+        ``first``: metrics with names that were passed to ``save``. Their mean over the ranks may differ from the
+        recorded value by the fraction ``within``. Raises NotResumed on every rank, with likely reasons. Only the first
+        call after ``restore`` compares; other calls do nothing. After ``allranks.load``, pass its ``report``, and as
+        ``recorded`` the values that the publisher of the weights states.
         """
         saved = self._position.take_recorded()
         if recorded is not None and not self._gated:
@@ -188,10 +186,10 @@ class Checkpointer:
     def maybe_save(
         self, step: int, state: object, *, extra: Any = None, metrics: Mapping[str, Any] | None = None
     ) -> SaveHandle | None:
-        """Save if a save is due. **Every rank must call**, after every step. ``step`` is the number of steps done.
+        """Save if a save is due. **Every rank must call**, after every step. ``step``: the number of steps done.
 
-        Returns the save's handle, None if no save was due. Raises SaveFailed if the last save failed (the next call
-        works again); SystemExit after SIGTERM, once all is saved.
+        Returns the handle of the save; None if no save was due. Raises SaveFailed if the last save failed (the next
+        call works again). Raises SystemExit after SIGTERM, when everything is saved.
         """
         self._refuse_to_write()
         progress.step = step
@@ -220,14 +218,14 @@ class Checkpointer:
         metrics: Mapping[str, Any] | None = None,
         block: bool = False,
     ) -> SaveHandle:
-        """Save now, and return once the program may change or donate the state. **Every rank must call.**
+        """Save now, and return when the program may change or donate the state. **Every rank must call.**
 
-        The rest happens in the background; ``wait()`` of the returned handle returns its end. With ``block``, returns
-        at the end. ``extra`` is JSON (a data loader's state), equal on all ranks; of ``metrics`` rank 0's count. A
-        value in ``extra`` with a method ``gathered()``, which every rank calls, is replaced by its result. Waits for
-        the save before. Raises on every rank, and writes nothing: Mismatch if ranks differ in step, tree or the bytes
-        that they hold together; CannotStore; StepExists. Raises SaveFailed if the save before failed; SystemExit after
-        SIGTERM, once all is saved.
+        First waits for the save before. The rest happens in the background: the handle's ``wait()`` waits for its end.
+        With ``block``, returns at the end. ``extra``: JSON (a data loader's state), equal on all ranks. A value in it
+        with a method ``gathered()``, which every rank calls, is replaced by the result. ``metrics``: rank 0's are
+        saved. Raises on every rank, and writes nothing: Mismatch if ranks differ in step, tree or bytes that they hold
+        together; CannotStore; StepExists. Raises SaveFailed if the save before failed; SystemExit after SIGTERM, when
+        all is saved.
         """
         self._refuse_to_write()
         notice = self._member.arrive()
@@ -267,9 +265,9 @@ class Checkpointer:
         return Order(step, extra, metrics, replace=replace, wait=block, refused=refused)
 
     def request(self, kind: Kind, why: str) -> None:
-        """Make all ranks ``save``, or save and ``leave``, at the same next ``maybe_save`` or ``save``.
+        """Make all ranks save (``save``), or save and exit (``leave``), at the same next ``maybe_save`` or ``save``.
 
-        One rank is enough, in any thread; it returns at once. For a notice of preemption that is not SIGTERM.
+        Call it on any rank, in any thread; it returns at once. For a notice of preemption that is not SIGTERM.
         """
         self._refuse_to_write()
         self._member.notices.raise_notice(kind, why)
@@ -283,16 +281,16 @@ class Checkpointer:
     def steps(self) -> tuple[int, ...]:
         """Return the saved steps that are complete according to their manifests. Any rank may call it alone.
 
-        It may still contain a step that rank 0 is about to remove.
+        The result may contain a step that rank 0 is about to remove.
         """
         return inventory.steps(self._storage)
 
     def hold(self, step: int | None = None, *, minutes: float = 60.0) -> AbstractContextManager[int]:
-        """Keep a step, by default the newest, from being removed while a ``with`` block runs; gives its number.
+        """Keep a step (default: the newest) from being removed while a ``with`` block runs; yields its number.
 
-        For a reader beside the job that writes. Any rank may call it alone. It needs the right to write one small file
-        into the run, and expires after ``minutes``, or when the process ends on the machine of the writer. Raises
-        NotThere if nothing is saved, StepRemoved if the step no longer exists.
+        Use it in a reader beside the job that writes. Any rank may call it alone. It writes one small file into the
+        run, and expires after ``minutes``, or when the process ends on the machine of the writer. Raises NotThere if
+        nothing is saved, StepRemoved if the step no longer exists.
 
         Examples:
             >>> with reader.hold() as step:
@@ -303,9 +301,9 @@ class Checkpointer:
     def close(self, *, items: str | Iterable[str] | None = None) -> None:
         """Save the last state that ``maybe_save`` saw, unless it is saved; wait for it, and release the run.
 
-        With ``items``, only these items of the last step stay (parameters, at the end of a training). **Every rank must
+        ``items``: keep only these items of the last step (parameters, at the end of a training). **Every rank must
         call.** A second call does nothing. Raises SaveFailed if the last state could not be saved, AllranksError for
-        items that the Checkpointer was not made with.
+        unknown items.
         """
         if self._closed:
             return
@@ -326,7 +324,7 @@ class Checkpointer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close. After an exception, only wait for the running save: the ranks may disagree by now."""
+        """Close. After an exception, only wait for the running save, because the ranks may have diverged."""
         if kind is None:
             self.close()
         elif isinstance(error, Exception) and self._preemption.rescue(error):
@@ -340,7 +338,7 @@ class Checkpointer:
                 self._release()
 
     def _attend_to_notices(self, *, on_sigterm: bool) -> None:
-        """Receive what all ranks must do at the same call; make SIGTERM such a notice. **Every rank must call.**"""
+        """Receive notices, on which all ranks act at the same call. SIGTERM is one, too. **Every rank must call.**"""
         notices = self._preemption.notices(self._world)
         self._member = preemption.Member(
             notices,
@@ -355,7 +353,7 @@ class Checkpointer:
             self._undo_sigterm = sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO)
 
     def _save_last(self) -> None:
-        """Save the last state seen, unless that is done. A save that failed is tried once more."""
+        """Save the last state that was seen, unless it is saved. A failed save is tried once more."""
         try:
             self._saver.settle()
         except SaveFailed as error:
@@ -386,7 +384,7 @@ class Checkpointer:
             )
 
     def _advance_to(self, step: int) -> int | None:
-        """Return the step at which the training was before. A step from which it continued counts as saved."""
+        """Note that the training is at ``step``; return the step before. A restored step counts as saved."""
         if type(step) is not int:
             return None
         before = self._position.advance_to(step)

@@ -1,7 +1,7 @@
 """Read chunks of shard files into arrays, and verify every byte that is read.
 
-A chunk whose bytes are contiguous in its array is read straight into it. Other chunks are read into a block of memory
-that is used again. So a restore in place needs almost no memory of its own, and reads little more than it needs.
+A chunk whose bytes are contiguous in its array is read straight into the array. Other chunks are read into a block of
+memory that is used again. So a restore in place needs almost no extra memory, and reads little more than it needs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ Check = Callable[[int, int, memoryview], str]
 
 
 class Reader:
-    """Reads arrays from one checkpoint. With ``cast``, a target may have another dtype than its leaf.
+    """Reads arrays from one checkpoint.
 
-    ``folder`` is put before the file names of the manifest (default: the folder of the step, and ``/``). ``check``
-    verifies chunks (default: by the manifest's digests). ``progress`` is called with the bytes of every piece that was
-    read, from any thread.
+    ``cast``: a target may have another dtype than its leaf.
+    ``folder``: the text before the file names of the manifest (default: the folder of the step, and ``/``).
+    ``check``: verifies chunks (default: by the manifest's digests).
+    ``progress``: called with the number of bytes of every piece that was read, from any thread.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Reader:
         self._blocks = BlockPool()
 
     def fill(self, wanted: Sequence[tuple[str, Target]]) -> None:
-        """Fill the targets, each with a part of the leaf of this path. Safe for threads.
+        """Fill each target with a part of the leaf of this path. Thread-safe.
 
         Raises Damaged, StorageError, and CannotStore if a number is too large for the target's dtype.
         """
@@ -71,7 +72,7 @@ class Reader:
         _in_threads(jobs, partial(self._fill, wanted), self._threads)
 
     def _direct_or_not(self, wanted: Sequence[tuple[str, Target]], read: Read) -> Read:
-        """Return the read; a direct read stays direct only if its target has the byte layout of the file."""
+        """Return the read, without ``direct`` if the target does not have the byte layout of the file."""
         if read.direct is None:
             return read
         leaf, target = wanted[read.parts[0].link.wanted]
@@ -102,7 +103,7 @@ class Reader:
     def _read(
         self, file: int, span: Sequence[Read], wanted: Sequence[tuple[str, Target]], into: Sequence[Bytes]
     ) -> None:
-        """Read chunks, each into its own memory, and verify them. Raises Damaged."""
+        """Read adjacent chunks, each into its memory in ``into``, and verify them. Raises Damaged."""
         stored = self._manifest.files[file]
         path = f"{self._folder}{stored.name}"
         begin, end = stored.place(span[0].chunk, span[-1].chunk) if stored.stored else (span[0].begin, 0)
@@ -128,7 +129,7 @@ class Reader:
         into: Sequence[Bytes],
         frames: Bytes,
     ) -> None:
-        """Decompress the frames of chunks into the chunks' memory."""
+        """Decompress the frames of chunks into the chunks' memory in ``into``. Raises Damaged."""
         stored, library = self._manifest.files[file], detect.zstd_library(f"step {self._manifest.step}")
         base = stored.place(span[0].chunk, span[0].chunk)[0]
         for read, chunk in zip(span, into, strict=True):
@@ -173,7 +174,7 @@ def _digests(manifest: Manifest) -> Check:
 def _in_threads(
     jobs: Iterable[tuple[int, Sequence[Read]]], work: Callable[[int, Sequence[Read]], None], threads: int
 ) -> None:
-    """Run all jobs in threads. Once the threads have stopped, raise the first error."""
+    """Run all jobs in threads. When the threads have stopped, raise the first error."""
     todo: queue.SimpleQueue[tuple[int, Sequence[Read]]] = queue.SimpleQueue()
     for job in jobs:
         todo.put(job)
@@ -198,14 +199,14 @@ def _in_threads(
 
 
 def _direct_buffer(wanted: Sequence[tuple[str, Target]], read: Read) -> Bytes:
-    """Return the memory of the target into which a direct chunk is read."""
+    """Return the part of the target's memory into which a direct chunk is read."""
     assert read.direct is not None
     flat = wanted[read.parts[0].link.wanted][1].buffer.reshape(-1).view(np.uint8)
     return flat[read.direct : read.direct + read.end - read.begin]
 
 
 def _buffers_for_span(span: Sequence[Read], into: Sequence[Bytes]) -> list[memoryview]:
-    """Return buffers for all bytes from the first chunk to the last: bytes between the chunks go to scratch memory."""
+    """Return buffers for all bytes from the first chunk to the last. Bytes between the chunks go to scratch memory."""
     found, at = [], span[0].begin
     for read, chunk in zip(span, into, strict=True):
         if read.begin > at:

@@ -18,8 +18,8 @@ MOST_TRACEBACKS = 3
 class SaveId:
     """Identifies a save; equal on all ranks.
 
-    ``number`` counts the saves of this world, ``step`` is the training step, ``nonce`` is in every file of the save,
-    and ``digest`` is that of what the ranks agreed to write.
+    ``number``: the number of the save in this world. ``step``: the training step. ``nonce``: is in the name of every
+    file of the save. ``digest``: the digest of what the ranks agreed to write.
     """
 
     number: int
@@ -29,7 +29,7 @@ class SaveId:
 
 
 class Verdict(enum.Enum):
-    """The end of a save, for all ranks."""
+    """How a save ended, the same for all ranks."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -38,7 +38,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An exception of one rank, as text."""
+    """An exception of one rank, converted to text."""
 
     rank: int
     type: str
@@ -50,7 +50,7 @@ class Fault:
 class Reasons:
     """Why a save was not committed: the ranks that failed, that died, that are missing, and further detail.
 
-    ``fenced`` says that another job has taken over the run.
+    ``fenced``: whether another job has taken over the run.
     """
 
     failed: tuple[Fault, ...] = ()
@@ -60,7 +60,7 @@ class Reasons:
     fenced: bool = False
 
     def to_json(self) -> Json:
-        """Return the JSON document. Only the first few tracebacks are sent: ranks that fail alike have the same."""
+        """Return the reasons as a JSON document. Only the first few tracebacks are included, because most are equal."""
         bare = tuple(replace(fault, traceback="") for fault in self.failed[MOST_TRACEBACKS:])
         return asdict(replace(self, failed=(*self.failed[:MOST_TRACEBACKS], *bare)))
 
@@ -81,7 +81,7 @@ class Reasons:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A rank reports that its part is durable; ``ack`` goes into the manifest."""
+    """Event: a rank reports that its part is durable; ``ack`` goes into the manifest."""
 
     save: SaveId
     rank: int
@@ -90,7 +90,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A rank reports that it could not write its part."""
+    """Event: a rank reports that it could not write its part."""
 
     save: SaveId
     fault: Fault
@@ -98,7 +98,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """A rank is known to have ended, and has sent no ack."""
+    """Event: a rank has ended without an ack."""
 
     rank: int
     why: str
@@ -106,14 +106,14 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The deadline of ``seconds`` has passed."""
+    """Event: the deadline of ``seconds`` has passed."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The value of the key ``decision``."""
+    """Event: the key ``decision`` has this value."""
 
     commit: bool
     reasons: Reasons = Reasons()
@@ -121,12 +121,15 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """The manifest was written."""
+    """Event: the manifest was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The manifest was not written, and will not be. ``fenced``: because another job has taken over the run."""
+    """Event: the manifest was not written, and will not be.
+
+    ``fenced``: whether the reason is that another job has taken over the run.
+    """
 
     why: str
     fenced: bool = False
@@ -134,31 +137,31 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class PutFailed:
-    """Writing the manifest failed: it may exist or not."""
+    """Event: an error occurred while the manifest was written, so the manifest may or may not exist."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFound:
-    """The manifest of this save exists."""
+    """Event: the manifest of this save exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestMissing:
-    """The manifest of this save does not exist."""
+    """Event: the manifest of this save does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestUnknown:
-    """The storage cannot tell whether the manifest exists."""
+    """Event: the storage cannot tell whether the manifest exists."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Concluded:
-    """The value of the key ``outcome``: the ``verdict`` on the save."""
+    """Event: the key ``outcome`` has this value, the ``verdict`` on the save."""
 
     verdict: Verdict
     reasons: Reasons = Reasons()
@@ -187,8 +190,10 @@ _REMEDY = {
 
 
 def save_failed(save: SaveId, verdict: Verdict, reasons: Reasons, *, rank: int) -> SaveFailed | Fenced:
-    """Return the error for a save that was not committed, as ``rank`` raises it: equal on all ranks but for the
-    rank."""
+    """Return the error that ``rank`` raises for a save that was not committed.
+
+    The error is equal on all ranks except for the rank in its text.
+    """
     texts = _reasons_text(reasons).rstrip(".")
     if reasons.fenced:
         return Fenced(f"rank {rank}: save of step {save.step} refused: {texts}.", ranks=reasons.ranks, step=save.step)

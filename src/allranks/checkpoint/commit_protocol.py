@@ -60,7 +60,7 @@ _LAST_PUT = 1.0
 
 
 class CommitProtocol:
-    """One rank's side of all commits. Not safe for two threads at once."""
+    """Runs the commit protocol on one rank, for all saves of a world. Not thread-safe."""
 
     def __init__(self, store: KeyValueStore, clock: Clock, *, rank: int, size: int) -> None:
         self.store = store
@@ -81,11 +81,12 @@ class CommitProtocol:
     ) -> None:
         """Write this rank's part, and wait for the save's outcome. **Every rank must call**, with the same ``save``.
 
-        ``write`` makes this rank's part durable and returns its ack (JSON types). When all ranks have written, rank 0
-        calls ``publish`` with the acks in rank order: it writes the manifest, or raises Fenced before it writes
-        anything. ``is_published`` returns whether the manifest of this save (its nonce) exists; any rank may call it.
-        ``timeout`` is in seconds: for all ranks to write, and again for the manifest. ``discard`` removes what
-        ``write`` wrote; it is called only if nothing can publish that any more.
+        ``write``: makes this rank's part durable and returns its ack (JSON types).
+        ``publish``: rank 0 calls it with the acks in rank order, when all ranks have written. It writes the manifest,
+        or raises Fenced before it writes anything.
+        ``is_published``: returns whether the manifest of this save (its nonce) exists; any rank may call it.
+        ``timeout``: seconds for all ranks to write, and again for the manifest.
+        ``discard``: removes what ``write`` wrote. It is called only if no rank can publish that any more.
 
         Returns if the manifest exists. Otherwise raises the same SaveFailed on every rank, or Fenced.
         """
@@ -104,7 +105,7 @@ class CommitProtocol:
             raise save_failed(save, verdict, side.reasons, rank=self.rank) from one.cause
 
     def is_hopeless(self, save: SaveId) -> bool:
-        """Return whether the save can no longer be committed: ``write`` may ask from time to time, and stop early."""
+        """Return whether the save can no longer be committed. ``write`` may call this often, and stop early."""
         if (decision := self.store.get(f"{_prefix(save)}/decision")) is not None:
             return not loads(decision)["commit"]
         dead = departures.read(self.store)
@@ -136,7 +137,7 @@ def _prefix(save: SaveId) -> str:
 
 @dataclass(slots=True)
 class _Run:
-    """One save on one rank."""
+    """The commit of one save on one rank."""
 
     of: CommitProtocol
     save: SaveId
@@ -159,7 +160,7 @@ class _Run:
         self._next_check = now + _CHECK_INTERVAL
 
     def finish(self, write: Callable[[], Json]) -> tuple[Verdict, Side]:
-        """Write this rank's part, then wait and act until the save has a verdict."""
+        """Write this rank's part, then wait and act until the save has a verdict. Return it, and the final state."""
         action = self._handle(self._write(write))
         while (verdict := self._side.verdict) is None:
             action = self._handle(self._await() if action is None else [self._perform(action)])
@@ -175,7 +176,7 @@ class _Run:
         return self._side.verdict is Verdict.ABORTED and not decided
 
     def _handle(self, events: Iterable[Event]) -> Action | None:
-        """Pass events that arrived together to the state table; return the action that the last of them asks for."""
+        """Pass events that arrived together to the state table; return the last action that it requests, or None."""
         action = None
         for event in events:
             before = self._side.state
@@ -213,8 +214,10 @@ class _Run:
             self.of.put(self._key(f"ack/{me}"), document)
 
     def _report_failure(self, fault: Fault) -> Iterator[Event]:
-        """Report this rank's failure. The first rank that fails waits for others, so that the error names all of
-        them."""
+        """Report this rank's failure, and yield the events that follow from it.
+
+        The first rank that fails waits for other failures, so that the error names all of them.
+        """
         me = self.of
         if me.size > 1:
             me.put(self._key(f"failed/{me.rank}"), _fault_to_json(fault))
@@ -238,7 +241,7 @@ class _Run:
                 yield from self._wait("outcome", _concluded)
 
     def _collect(self) -> Iterator[Event]:
-        """Wait for an ack. A rank that does not answer soon is waited for again after all others."""
+        """Wait for the ack of one rank. If it does not arrive soon, the rank is waited for again after all others."""
         me, awaited = self.of, self._awaited
         while awaited and awaited[0] in self._side.acks:
             awaited.popleft()
@@ -253,7 +256,7 @@ class _Run:
             self._next_check = me.clock.now() + _CHECK_INTERVAL
 
     def _check_ranks(self) -> Iterator[Event]:
-        """Check which ranks are dead, whether a rank has aborted, and whether the deadline has passed."""
+        """Yield events for dead ranks, for an abort by another rank, and for a deadline that has passed."""
         me = self.of
         for rank, why in departures.read(me.store).items():
             if rank not in self._side.acks:
@@ -274,7 +277,7 @@ class _Run:
         return Written(SaveId(**document["save"]), rank, document["ack"])
 
     def _wait(self, name: str, read: Callable[[Json], Event]) -> Iterator[Event]:
-        """Wait for the coordinator's key, and check whether the coordinator is alive."""
+        """Wait for a key that the coordinator sets. Yield its event, or events for a dead coordinator or a deadline."""
         me = self.of
         try:
             yield read(loads(me.store.wait(self._key(name), self._patience(_MEMBER_CHECK_INTERVAL))))

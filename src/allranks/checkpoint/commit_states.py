@@ -1,28 +1,27 @@
-"""Define how a save is committed: two state tables, one for rank 0 and one for the other ranks. Pure.
+"""Define how a save is committed: two state tables, one for rank 0 and one for the other ranks. It does no I/O.
 
-Theory. N ranks write their files. When all have written, rank 0 (the *coordinator*) writes the manifest, and only then
-does the checkpoint exist. The other ranks are *members*. Ranks may fail, die or stop; messages may be late or lost. So
-two questions are each settled by a key that is written once and never changed (``KeyValueStore.claim``):
+N ranks write their files. When all have written, rank 0 (the *coordinator*) writes the manifest, and only then does the
+checkpoint exist. The other ranks are *members*. Ranks may fail, die or stop; messages may be late or lost. So two
+questions are each settled by a key that is written once and never changed (``KeyValueStore.claim``):
 
-    decision    commit | abort                  commit: all ranks have written, and the manifest will be written
-    outcome     committed | aborted | unknown   claimed only after ``commit``: does the manifest exist?
+    decision    commit | abort                      commit: all ranks have written, and the manifest will be written
+    outcome     committed | aborted | unknown       claimed only after ``commit``: does the manifest exist?
 
-Only the coordinator claims ``commit``, and only once it has an ack of every rank. Any rank with a reason may claim
-``abort``: the coordinator (a rank failed, died, or did not answer in time), a rank that failed itself, or a member
-whose coordinator is dead or silent. So there is no manifest before the decision, and there never will be one after
-``abort``.
+Only the coordinator claims ``commit``, and only when it has an ack of every rank. Any rank with a reason may claim
+``abort``: the coordinator (a rank failed, died, or did not answer in time), a rank that failed, or a member whose
+coordinator is dead or silent. So there is no manifest before the decision, and there never will be one after ``abort``.
 
 ``commit`` is published before the manifest is written. From then on the manifest may exist, and no member may decide
 "aborted" by itself. If the coordinator dies now, members check the storage: a dead rank writes nothing, so all of them
 see the same. If the coordinator is only slow, it may still write the manifest: then the outcome is *unknown*, and is
-reported so. A write that failed may have worked all the same, so the coordinator checks, too. A write that was refused
-before it began (by the fence) has not happened.
+reported so. A write that raised an error may still have succeeded, so the coordinator checks the storage, too. A write
+that was refused before it began (by the fence) has not happened.
 
-An ack counts once, and only for its own save (number, step, nonce, digest of what the ranks agreed to write) and from a
-rank of this world. Repeated, stale, foreign and late acks change nothing.
+An ack counts once. It counts only for its own save (number, step, nonce, digest of what the ranks agreed to write) and
+from a rank of this world. Repeated, stale, foreign and late acks change nothing.
 
-How to read the tables: ``COORDINATOR[state][signal]`` is the ``Move`` to the next state and the action on the way; the
-result of the action comes back as another event. ``STAY`` means that the signal changes nothing. A missing entry is a
+How to read the tables: ``COORDINATOR[state][signal]`` is the ``Move`` to the next state, with the action to perform.
+The result of the action is another event. ``STAY`` means that the signal changes nothing. A missing entry is a
 KeyError. A state in which every signal stays is final, and is the outcome. ``diagram`` draws the tables.
 """
 
@@ -56,7 +55,7 @@ COORDINATOR_RANK = 0
 
 
 class State(enum.Enum):
-    """The state of one save on one rank."""
+    """The states of one save on one rank: the rows of the state tables."""
 
     COLLECTING = "collecting"  # the coordinator counts acks
     PROPOSING = "proposing"  # it claims the decision to commit
@@ -72,7 +71,7 @@ class State(enum.Enum):
 
 
 class Signal(enum.Enum):
-    """The meaning of an event for a rank."""
+    """The meaning of an event for one rank: the column of the state tables."""
 
     WRITTEN = "written"
     ALL_WRITTEN = "all written"
@@ -94,7 +93,7 @@ class Signal(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What a rank must do; the result comes back as an event."""
+    """What a rank must do. The result of the action is passed to the state table as an event."""
 
     CLAIM_COMMIT = "claim commit"  # -> Decided
     CLAIM_ABORT = "claim abort"  # -> Decided
@@ -107,7 +106,7 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The next state, and the action on the way there."""
+    """One entry of a state table: the next state, and the action to perform."""
 
     to: State
     action: Action | None = None
@@ -269,7 +268,7 @@ class Side:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The end of the save; None while it has not ended."""
+        """How the save ended; None while it has not ended."""
         return _VERDICTS.get(self.state)
 
     @property
@@ -278,7 +277,7 @@ class Side:
         return tuple(rank for rank in range(self.size) if rank not in self.acks)
 
     def on(self, event: Event) -> Action | None:
-        """Take an event into account; return the action to perform, or None."""
+        """Apply an event to the state; return the action to perform, or None."""
         signal = self._signal(event)
         if signal is None:
             return None
@@ -291,8 +290,9 @@ class Side:
         return move.action
 
     def _signal(self, event: Event) -> Signal | None:
-        """Return the meaning of an event here; None for a repeated event, or one of another save or of no rank of this
-        world.
+        """Return the meaning of an event for this rank; None if the event must be ignored.
+
+        Ignored are repeated events, events of another save, and events of a rank outside this world.
         """
         match event:
             case Written(save, rank, _):
@@ -354,8 +354,9 @@ _PLAIN: dict[type[Event], Signal] = {
 
 
 def diagram(table: Mapping[State, Row]) -> str:
-    """Return a table as a Mermaid state diagram: one arrow for each pair of states and action, labelled ``signals /
-    action``.
+    """Return a table as a Mermaid state diagram.
+
+    There is one arrow for each pair of states and action, labelled ``signals / action``.
     """
     arrows: dict[tuple[State, Move], list[str]] = {}
     for state, row in table.items():

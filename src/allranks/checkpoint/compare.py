@@ -1,4 +1,4 @@
-"""Compare two checkpoints leaf by leaf, however each of them is sharded: what changed, and by how much.
+"""Compare two checkpoints leaf by leaf: what changed, and by how much. Their shardings may differ.
 
 Leaves whose bytes are equal according to the manifests are not read. The others are read in the shards of the first
 checkpoint, a few megabytes at a time.
@@ -38,9 +38,10 @@ _ALIGNED = 64
 class Distance:
     """The distance between two arrays: ``changed`` of ``elements`` differ.
 
-    ``unmeasured`` of the changed elements are not finite in both arrays. Of the others, ``largest`` is the greatest
-    absolute difference; ``relative`` is the L2 norm of the differences divided by that of the first array (infinite if
-    the first array is all zero).
+    ``unmeasured``: how many of the changed elements are not finite in both arrays. The other two numbers leave these
+    out.
+    ``largest``: the greatest absolute difference.
+    ``relative``: the L2 norm of the differences divided by the L2 norm of the first array (infinite if that is zero).
     """
 
     elements: int
@@ -52,8 +53,7 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class LeafChange:
-    """A leaf that changed; ``before`` and ``after`` describe it, as ``float32[512, 64]`` (None: it is missing
-    there)."""
+    """A leaf that changed. ``before``, ``after``: ``float32[512, 64]`` on each side; None: there is no such leaf."""
 
     path: str
     kind: Kind
@@ -73,7 +73,7 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of a comparison; ``unchanged`` leaves are equal to the bit."""
+    """The result of a comparison. ``unchanged``: the number of leaves that are equal to the bit."""
 
     leaves: tuple[LeafChange, ...]
     values: tuple[ValueChange, ...]
@@ -86,7 +86,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A checkpoint to compare, and its place; ``folder`` as in ``Reader``."""
+    """A checkpoint to compare, and the storage that has it; ``folder`` as in ``Reader``."""
 
     storage: Storage
     manifest: Manifest
@@ -94,7 +94,7 @@ class Side:
 
 
 def leaves_to_read(a: Manifest, b: Manifest) -> tuple[str, ...]:
-    """Return the leaves that must be read to be compared: equal in shape, and not known to be equal in bytes."""
+    """Return the paths of the leaves that must be read: those with equal shapes whose bytes may differ."""
     both = [(path, leaf, b.leaves[path]) for path, leaf in a.leaves.items() if path in b.leaves]
     return tuple(path for path, one, other in both if one.shape == other.shape and not _known_equal(a, one, b, other))
 
@@ -102,7 +102,7 @@ def leaves_to_read(a: Manifest, b: Manifest) -> tuple[str, ...]:
 def compare(a: Side, b: Side, *, threads: int = 2, progress: Callable[[int], None] = lambda _: None) -> Comparison:
     """Return what changed from checkpoint ``a`` to checkpoint ``b``. Raises Damaged, StorageError.
 
-    ``progress`` is called with the bytes of every piece that was read, from any thread.
+    ``progress``: called with the number of bytes of every piece that was read, from any thread.
     """
     distances = _distances(a, b, leaves_to_read(a.manifest, b.manifest), threads, progress)
     changes = [_change(path, a.manifest, b.manifest, distances) for path in _all(a.manifest.leaves, b.manifest.leaves)]
@@ -145,7 +145,7 @@ def _values(a: Manifest, b: Manifest) -> tuple[ValueChange, ...]:
 
 
 def _json_values(manifest: Manifest) -> dict[str, Any]:
-    """Return everything that a checkpoint holds beside arrays, by path."""
+    """Return the JSON values of a checkpoint by path: values of the state, ``extra`` and metrics."""
     return {
         **manifest.values,
         **{path: value for path, value in summary.flatten_json(manifest.extra, "extra") if value is not None},
@@ -166,7 +166,7 @@ def _known_equal(a: Manifest, one: StoredLeaf, b: Manifest, other: StoredLeaf) -
 
 
 def _chunks(manifest: Manifest, shard: Shard, item: int) -> list[tuple[int, int, str]]:
-    """Return the chunks that hold a shard: begin and end, counted from the begin of the shard, and digest."""
+    """Return the chunks that hold a shard, each as (begin, end, digest); positions count from the shard's begin."""
     file = manifest.files[shard.file]
     nbytes = shard.extent.size * item
     first, last = bisect_right(file.ends, shard.begin), bisect_left(file.ends, shard.begin + nbytes)
@@ -201,7 +201,7 @@ def _distances(
 
 
 def _extents(leaves: Sequence[str], span: Sequence[Read]) -> Iterator[tuple[str, Extent]]:
-    """Yield which part of which leaf is in a span, if all of each leaf is wanted."""
+    """Yield the parts of leaves that a span of reads covers; the reads must have been planned for complete leaves."""
     for read in span:
         for copy in read.copies:
             begin = tuple(index.start for index in copy.into)
@@ -209,14 +209,14 @@ def _extents(leaves: Sequence[str], span: Sequence[Read]) -> Iterator[tuple[str,
 
 
 class _Room(threading.local):
-    """Memory of each thread for parts of leaves. It is used again, because fresh memory is slower than a disk."""
+    """Memory of each thread for parts of leaves. It is reused, because fresh memory is slower than a disk."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._leaves = manifest.leaves
         self._memory = np.empty(0, np.uint8)
 
     def targets(self, extents: Sequence[tuple[str, Extent]]) -> list[tuple[str, Target]]:
-        """Return memory for these parts. It is the same memory as that of the last call."""
+        """Return memory for these parts. The next call of the same thread returns the same memory."""
         dtypes = [DTYPES[self._leaves[path].dtype] for path, _ in extents]
         sizes = [extent.size * dtype.itemsize for (_, extent), dtype in zip(extents, dtypes, strict=True)]
         begins = [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
@@ -230,7 +230,7 @@ class _Room(threading.local):
 
 
 class _Sums:
-    """Running sums for the distance of two leaves. Safe for threads."""
+    """Running sums for the distance of two leaves. Thread-safe."""
 
     def __init__(self, elements: int) -> None:
         self._elements = elements
@@ -239,7 +239,7 @@ class _Sums:
         self._turn = threading.Lock()
 
     def add(self, a: NDArray[Any], b: NDArray[Any]) -> None:
-        """Add a part of both leaves."""
+        """Add the same part of both leaves to the sums."""
         one, other = a.reshape(-1), b.reshape(-1)
         for start in range(0, len(one), _SLICE):
             self._add(one[start : start + _SLICE], other[start : start + _SLICE])
@@ -271,12 +271,12 @@ def _wide(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _squared(array: NDArray[Any]) -> float:
-    """Return the sum of squares, without BLAS: its threads wait for each other on a busy machine."""
+    """Return the sum of squares. BLAS is not used, because its threads wait for each other on a busy machine."""
     return float(np.square(array).sum())
 
 
 def _differing_bits(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which elements differ in a bit."""
+    """Return, for each element, whether the two arrays differ in a bit of it."""
     words = np.dtype(f"u{min(a.itemsize, 8)}")
     differs: NDArray[np.bool_] = a.view(words) != b.view(words)
     return differs if a.itemsize <= 8 else np.logical_or.reduce(differs.reshape(len(a), -1), axis=1)

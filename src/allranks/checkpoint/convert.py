@@ -1,6 +1,6 @@
 """Write a checkpoint, or a part of it, in another library's format: ``.pt``, DCP or Orbax. Every byte is verified.
 
-The exported part is in memory as a whole: those libraries write what a program holds.
+The exported part must fit into memory as a whole, because those libraries write objects in memory.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What to export: ``to`` is one of FORMATS, and only leaves below ``prefix`` are exported.
+    """What to export, and how.
 
-    ``strip`` removes the prefix from the paths. With ``force``, an existing export in the same format is replaced.
+    ``to``: one of FORMATS. ``prefix``: only leaves below it are exported. ``strip``: remove the prefix from the paths.
+    ``force``: replace an existing export in the same format.
     """
 
     to: str
@@ -85,10 +86,10 @@ class Conversion:
 
 
 def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> int:
-    """Write a checkpoint to ``out``, a file (``pt``) or a folder. Return the bytes of its arrays.
+    """Write a checkpoint to ``out``, a file (``pt``) or a folder. Return the number of bytes of its arrays.
 
-    Raises AlreadyThere, Damaged, StorageError; AllranksError if the library is not installed, no leaf is selected, or a
-    leaf's path continues in another leaf's.
+    Raises AlreadyThere, Damaged, StorageError. Raises AllranksError if the library is not installed, no leaf is
+    selected, or the path of a leaf is the begin of another leaf's path.
     """
     out = _check_output_path(out)
     place, framework = FORMATS[how.to]
@@ -115,8 +116,7 @@ def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> i
 
 
 def _check_output_path(out: Path) -> Path:
-    """Return the absolute path. Raises AlreadyThere for the folder in which the program runs, and for those above
-    it."""
+    """Return the absolute path. Raises AlreadyThere if the path is the current folder or contains it."""
     whole = out.resolve() if ".." in out.parts else Path(os.path.abspath(out))
     if Path.cwd().is_relative_to(whole.resolve()):
         raise AlreadyThere(
@@ -128,7 +128,7 @@ def _check_output_path(out: Path) -> Path:
 
 
 def _refuse_arrays(manifest: Manifest, paths: Sequence[str], to: str) -> None:
-    """Raise CannotStore if an array has a dtype or shape that the format lacks."""
+    """Raise CannotStore if an array has a dtype or shape that the format ``to`` cannot hold."""
     odd: dict[str, str] = {}
     for path in paths:
         leaf = manifest.leaves[path]
@@ -147,7 +147,7 @@ def _refuse_arrays(manifest: Manifest, paths: Sequence[str], to: str) -> None:
 
 
 def _as_dict(tree: Any) -> dict[str, Any]:
-    """Return a tree as DCP needs it: with a dict at the top."""
+    """Return a tree with a dict at the top, as DCP needs it. Raises CannotStore for a single array."""
     if isinstance(tree, list):
         return {str(number): child for number, child in enumerate(tree)}
     if not isinstance(tree, dict):
@@ -169,7 +169,7 @@ def _writer(place: str, to: str) -> Write:
 
 
 def _arrays(reader: Reader, manifest: Manifest, paths: Sequence[str], framework: str) -> dict[str, Any]:
-    """Return the arrays by path; tied arrays are one object."""
+    """Read the arrays, and return them by path in the framework's type; tied arrays are one object."""
     saved_as = {path: manifest.ties.get(path, path) for path in paths}
     buffers = {path: np.empty(manifest.leaves[path].shape, DTYPES[manifest.leaves[path].dtype]) for path in paths}
     wanted = {path: buffers[path] for path in paths if saved_as[path] == path or saved_as[path] not in buffers}
@@ -186,7 +186,7 @@ def _identity(buffer: Any, _kind: str) -> Any:
 
 
 def tree_of(leaves: Mapping[str, Any]) -> Any:
-    """Return leaves by path as nested dicts, one level for each ``/``.
+    """Return leaves as nested dicts, given by path; there is one level for each ``/``.
 
     Children called 0, 1, 2, ... become a list. But children of ``state``, which are parameter numbers in optimizers of
     torch, become a dict with int keys.
@@ -221,7 +221,7 @@ def _lists_from_numbers(node: Any, name: str) -> Any:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """Yield a temporary name beside ``out``; what is written there then replaces ``out``."""
+    """Yield a temporary path beside ``out``. What the block writes there replaces ``out`` at the end."""
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -240,7 +240,7 @@ def _replacing(out: Path) -> Iterator[Path]:
 
 
 def _refuse_others(out: Path, to: str) -> None:
-    """Raise AlreadyThere if ``out`` is something else than an export in this format."""
+    """Raise AlreadyThere if ``out`` exists and is not an export in the format ``to``."""
     remedy = f"Choose another OUT: --force replaces only an export to {to}."
     if out.is_dir() is (to in _FILES):
         held = [one.name for one in out.iterdir()] if out.is_dir() else []
@@ -254,7 +254,7 @@ def _refuse_others(out: Path, to: str) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Make a file, or all files below a folder, survive a power cut."""
+    """Make a file, or all files below a folder, durable, so that they survive a power cut."""
     for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
         fd = os.open(one, os.O_RDONLY)
         try:

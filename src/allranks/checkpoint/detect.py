@@ -12,8 +12,10 @@ KNOWN = ("zstd",)
 
 
 def optimizer_steps() -> int:
-    """Return how many optimizer steps have begun since the first call; 0 without torch (JAX changes no state in
-    place)."""
+    """Return how many optimizer steps of torch have begun since the first call.
+
+    Returns 0 without torch, because JAX changes no state in place.
+    """
     if "torch" not in sys.modules:
         return 0
     import allranks.checkpoint.torch as edge
@@ -22,7 +24,7 @@ def optimizer_steps() -> int:
 
 
 def zstd_library(what: str) -> ModuleType:
-    """Return ``checkpoint/zstd.py``. Raises AllranksError if zstandard is not installed; ``what`` needs it."""
+    """Return the module ``checkpoint/zstd.py``. Raises AllranksError, which names ``what``, if zstandard is missing."""
     try:
         return import_module("allranks.checkpoint.zstd")
     except ModuleNotFoundError as error:

@@ -1,8 +1,8 @@
 """List the dtypes that a checkpoint can hold: NumPy's name, the bytes of an element, and safetensors' name.
 
-Dtypes narrower than a byte take one byte an element, as in NumPy and JAX. safetensors (0.8) lacks some dtypes. Those
-are stored as unsigned integers of the same size, and complex128 as bytes with a last dimension of 16. The manifest has
-the true dtype.
+Dtypes narrower than a byte take one byte for each element, as in NumPy and JAX. safetensors (0.8) lacks some dtypes.
+Those are stored as unsigned integers of the same size, and complex128 as bytes with a last dimension of 16. The
+manifest has the true dtype.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """A dtype: ``size`` is the bytes of an element, ``stored_as`` is safetensors' name, ``tail`` the dimensions to
-    add."""
+    """A dtype of a checkpoint.
+
+    ``size``: the bytes of an element. ``stored_as``: safetensors' name. ``tail``: dimensions to add to the shape there.
+    """
 
     name: str
     size: int

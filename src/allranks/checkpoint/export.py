@@ -1,7 +1,7 @@
 """Write tensors of a checkpoint into safetensors files that Hugging Face's ``from_pretrained`` loads.
 
-The bytes go from the checkpoint straight into the new file, which is mapped into memory; written parts are unmapped at
-once, so an export takes a few blocks of memory, whatever it exports. Every byte is verified on its way.
+The bytes go from the checkpoint straight into the new file, which is mapped into memory. Written parts are unmapped at
+once, so an export of any size needs only a few blocks of memory. Every byte is verified.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def export(
 ) -> tuple[Path, ...]:
     """Write the planned files, and ``config`` as config.json, into the folder ``out``. Return their paths.
 
-    ``reader`` returns a Reader that casts, given the function to call with the bytes of every piece. ``progress`` is
-    called with the bytes of every piece that was read, from any thread.
+    ``reader``: given the function to call with the bytes of every piece, returns a Reader that casts.
+    ``progress``: called with the number of bytes of every piece that was read, from any thread.
+    ``force``: replace a model that is in ``out``; without it, such a model raises AlreadyThere.
 
-    Files get their names once all of them are complete and durable. A model that is in ``out`` already raises
-    AlreadyThere; with ``force`` it is replaced. Raises Damaged, StorageError, and CannotStore for a number that the new
-    dtype cannot hold.
+    Files get their names when all of them are complete and durable. Raises Damaged, StorageError, and CannotStore for a
+    number that the new dtype cannot hold.
     """
     small = {INDEX: planned.index, CONFIG: config}
     names = [*(file.name for file in planned.files), *(name for name, data in small.items() if data is not None)]
@@ -83,7 +83,7 @@ def export(
 
 
 def _existing_files(out: Path, names: list[str]) -> list[str]:
-    """Return the files in ``out`` that a program would load as a part of the new model."""
+    """Return the names of files in ``out`` that a program would load as parts of the new model."""
     if not out.exists():
         return []
     return sorted(
@@ -100,7 +100,7 @@ def _check_room(out: Path, needed: int) -> None:
 
 @contextmanager
 def _temporary_files(out: Path, names: list[str]) -> Iterator[Mapping[str, Path]]:
-    """Give every file a temporary name; remove files that still have it in the end."""
+    """Yield a temporary path for each file. At the end, remove files that have not been renamed."""
     mark = secrets.token_hex(4)
     temporary = {name: out / f".{name}.{mark}.tmp" for name in names}
     try:
@@ -134,7 +134,7 @@ def _view(mapped: mmap.mmap, begin: int, dtype: str, shape: tuple[int, ...]) -> 
 
 
 class _Unmapping:
-    """Passes progress on, and unmaps written memory from time to time. The bytes stay in the file."""
+    """A progress function that also unmaps written memory from time to time. The bytes stay in the file."""
 
     def __init__(self, mapped: mmap.mmap, progress: Callable[[int], None]) -> None:
         self._mapped, self._progress = mapped, progress
@@ -175,7 +175,7 @@ def _translate_errors(out: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """The leaf ``path`` as it is in a file: under ``name``, with ``dtype``, from byte ``begin`` on."""
+    """A tensor in a file: the leaf ``path``, stored under ``name`` with ``dtype``, from byte ``begin`` on."""
 
     path: str
     name: str
@@ -203,7 +203,7 @@ class OutFile:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The files of an export. ``index`` is the content of the file that maps tensors to files; None for one file."""
+    """The files of an export. ``index``: the content of the file that maps tensors to files; None for one file."""
 
     files: tuple[OutFile, ...]
     index: bytes | None
@@ -216,10 +216,12 @@ class Export:
 def plan_export(
     manifest: Manifest, *, prefix: str = "", strip: bool = False, dtype: str | None = None, most: int
 ) -> Export:
-    """Return the files for the leaves below ``prefix``, each with at most ``most`` bytes of tensors (or one tensor).
+    """Return the files for the leaves below ``prefix``.
 
-    ``strip`` removes the prefix from the names; each ``/`` in a path becomes a dot. Floats of 16 bits or more become
-    ``dtype``. Raises AllranksError if no leaf is selected, or two leaves get the same name.
+    ``most``: the most bytes of tensors in one file (a larger tensor gets a file of its own).
+    ``strip``: remove the prefix from the names. Each ``/`` in a path becomes a dot.
+    ``dtype``: the new dtype of floats of 16 bits or more; None: unchanged.
+    Raises AllranksError if no leaf is selected, or two leaves get the same name.
     """
     tensors = [
         _tensor(path, manifest.leaves[path], prefix if strip else "", dtype) for path in select_leaves(manifest, prefix)
@@ -234,7 +236,7 @@ def plan_export(
 
 
 def select_leaves(manifest: Manifest, prefix: str) -> tuple[str, ...]:
-    """Return the arrays below a prefix. Raises AllranksError if there are none."""
+    """Return the paths of the arrays below a prefix. Raises AllranksError if there are none."""
     found = tuple(path for path in manifest.leaves if is_below(path, prefix))
     if not found:
         tops = ", ".join(dict.fromkeys(path.partition("/")[0] for path in manifest.leaves))
@@ -248,12 +250,12 @@ def select_leaves(manifest: Manifest, prefix: str) -> tuple[str, ...]:
 
 
 def name_of(path: str, stripped: str) -> str:
-    """Return a path without the prefix ``stripped``, or the path itself if nothing else is left."""
+    """Return a path without the prefix ``stripped``, or the path itself if nothing is left."""
     return (path.removeprefix(stripped).lstrip("/.") if stripped else path) or path
 
 
 def is_below(path: str, prefix: str) -> bool:
-    """Return whether a path is ``prefix``, or begins with it as a whole component."""
+    """Return whether a path is ``prefix``, or is below it; the prefix must end at the end of a component."""
     return not prefix or path == prefix or path.startswith((f"{prefix}/", f"{prefix}."))
 
 
@@ -278,7 +280,7 @@ def _check_names(tensors: Sequence[Tensor]) -> None:
 
 
 def _groups(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """Yield the tensors of each file: as many as fit, in their order."""
+    """Yield the tensors of each file, in order: as many as fit into ``most`` bytes, at least one."""
     group: list[Tensor] = []
     for tensor in tensors:
         if group and sum(one.bytes for one in group) + tensor.bytes > most:
@@ -289,7 +291,7 @@ def _groups(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
 
 
 def _file(name: str, group: Sequence[Tensor]) -> OutFile:
-    """Lay out a file: tensors with the largest items first, so that each tensor is aligned to its items."""
+    """Return the layout of a file. Tensors with the largest elements come first, so that every tensor is aligned."""
     order = sorted(group, key=lambda tensor: -DTYPES[tensor.dtype].size)
     ends = list(accumulate(tensor.bytes for tensor in order))
     entries: dict[str, Any] = {_ABOUT: {"format": "pt"}}

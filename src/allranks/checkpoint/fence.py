@@ -1,11 +1,11 @@
 """Record which job may write into a run: the job that holds the newest fence.
 
 A run's folder holds ``fence/<00000007>.json``. A job that opens the run for writing creates the file with the next
-number, which only one job can do. That job owns the run from then on. An older job that is still alive (a restart
-replaced it, a network came back) finds the newer number before it publishes or deletes anything, and is refused.
+number, which only one job can do. From then on that job owns the run. An older job may still be alive: a restart
+replaced it, or a network came back. It finds the newer number before it publishes or deletes anything, and is refused.
 
-A file system does not know which job is alive. But on one machine a process can see another one: a job that opens a run
-whose owner is alive there is refused at once, before it does any harm.
+A file system does not know which job is alive. But on one machine a process can see another one. A job is refused at
+once, before it does any harm, if it opens a run whose owner is alive on the same machine.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MOST_ATTEMPTS = 1000
 class Owner:
     """The process that opened a run; ``job`` is the launcher's name for the job, or "".
 
-    ``machine`` and ``started`` (kernel ticks since the machine's boot) make the ``pid`` unique. They are "" and 0 if
-    processes cannot be watched.
+    ``machine``, ``started``: make the ``pid`` unique; ``started`` is in kernel ticks since the machine's boot. They are
+    "" and 0 if processes cannot be watched.
     """
 
     host: str
@@ -46,10 +46,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The right to write into a run, until another job holds a higher ``number``; ``nonce`` identifies the fence.
+    """The right to write into a run, until another job holds a fence with a higher ``number``.
 
-    A ``released`` fence is that of an owner that closed the run. ``place`` is where the owner saw the run ("": not
-    known): a later copy of the run has no owner.
+    ``nonce``: identifies the fence. ``since``: when it was made (UTC, ISO 8601).
+    ``released``: the owner has closed the run.
+    ``place``: where the owner saw the run; "" if not known. A later copy of the run has another place, and so no owner.
     """
 
     number: int
@@ -65,17 +66,17 @@ class Fence:
 
 
 def this_process() -> Owner:
-    """Return this process as an owner."""
+    """Return the Owner that describes this process."""
     here = processes.of_this_process(os.environ)
     job = os.environ.get("ALLRANKS_JOB") or os.environ.get("SLURM_JOB_ID", "")
     return Owner(here.host, here.pid, here.machine, started(here.pid) or 0, job)
 
 
 def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence:
-    """Become the owner of the run in ``storage``, and return the fence. One rank calls.
+    """Become the owner of the run in ``storage``, and return the new fence. Only one rank calls it.
 
-    Raises Fenced if the owner is another live process of this machine, unless ``take_over``: then that process is
-    refused when it next publishes.
+    Raises Fenced if the owner is another live process on this machine. With ``take_over`` it does not: then that
+    process is refused when it next publishes.
     """
     attempts, place = 0, place_of(storage)
     while True:
@@ -107,7 +108,7 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
 
 
 def check(storage: Storage, fence: Fence) -> None:
-    """Raise Fenced if the run has a newer owner. Call it right before something is published or deleted."""
+    """Raise Fenced if the run has a newer owner. Call it immediately before something is published or deleted."""
     found = newest(storage)
     if found is not None and found.nonce == fence.nonce:  # a run that was removed begins with number 1 again
         return
@@ -124,7 +125,7 @@ def check(storage: Storage, fence: Fence) -> None:
 
 
 def release(storage: Storage, fence: Fence) -> None:
-    """Record that the owner no longer writes, so that the next job is not refused. The number stays taken."""
+    """Record that the owner no longer writes, so that the next job is not refused. The fence's number stays in use."""
     found = newest(storage)
     if found is not None and found.nonce == fence.nonce:
         storage.put(fence.path, _document(replace(fence, released=True)), replace=True)
@@ -137,7 +138,7 @@ def newest(storage: Storage) -> Fence | None:
 
 
 def lives_here(fence: Fence, process: Owner, place: str) -> bool:
-    """Return whether the owner is another live process on the machine of ``process``, and has not closed the run.
+    """Return whether a fence's owner is another live process on the machine of ``process`` that has not closed the run.
 
     A fence that was copied with its run to ``place`` has no owner there.
     """
@@ -150,13 +151,13 @@ def lives_here(fence: Fence, process: Owner, place: str) -> bool:
 
 
 def who(fence: Fence) -> str:
-    """Return a description of a fence's owner."""
+    """Return a text that describes the owner of a fence."""
     job = f" of job {fence.owner.job}" if fence.owner.job else ""
     return f"process {fence.owner.pid} on host {fence.owner.host}{job} (since {fence.since})"
 
 
 def _numbers(storage: Storage) -> list[int]:
-    """Return the numbers of all fences, ascending. Other files there (a temporary one) are ignored."""
+    """Return the numbers of all fences, in ascending order. Other files in the folder are ignored."""
     stems = (entry.name.removesuffix(".json") for entry in storage.list(paths.FENCES) if entry.name.endswith(".json"))
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
@@ -166,13 +167,13 @@ def _document(fence: Fence) -> bytes:
 
 
 def known(kind: type[Fence | Owner], found: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries that this allranks knows: a newer one may write more."""
+    """Return the entries of ``found`` that are fields of ``kind``. A newer allranks may write further ones."""
     names = {one.name for one in fields(kind)}
     return {name: value for name, value in found.items() if name in names}
 
 
 def _read(storage: Storage, number: int) -> Fence | None:
-    """Return a fence; None if it was just removed to make room for newer ones."""
+    """Return the fence with this number; None if it was just removed because newer fences exist. Raises Damaged."""
     path = paths.fence_path(number)
     try:
         found = json.loads(storage.get(path))

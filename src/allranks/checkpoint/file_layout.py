@@ -1,8 +1,8 @@
 """Plan one rank's file: which bytes of which array go to which block, and which bytes each digest covers.
 
-A chunk is the unit of verification: it is read as a whole. Chunks are small beside their shard, so another world size
-reads hardly more than it needs. Chunks are not too small: a manifest holds some 100,000 digests at most. No chunk
-straddles two blocks, because different threads write them.
+A chunk is the unit of verification: it is read as a whole. Chunks are small compared with their shard, so another world
+size reads hardly more than it needs. Chunks are not too small: a manifest holds some 100,000 digests at most. No chunk
+crosses the border of two blocks, because different threads write them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OF_A_SHARD = 16
 
 
 class Copy(NamedTuple):
-    """Bytes ``begin`` to ``end`` of a block are copied from source number ``source``, from byte ``start`` on."""
+    """Bytes ``begin`` to ``end`` of a block, copied from source number ``source``, from its byte ``start`` on."""
 
     begin: int
     end: int
@@ -37,7 +37,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """One block of a file: ``copies`` fill it, and ``chunks`` are the bytes (from, to) of each digest."""
+    """One block of a file. ``copies``: what fills it. ``chunks``: the bytes (from, to) that each digest covers."""
 
     nbytes: int
     copies: tuple[Copy, ...]
@@ -46,9 +46,9 @@ class BlockPlan:
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """The layout of a file; ``ends`` are the ends of its chunks.
+    """The layout of a file. ``ends``: the positions at which its chunks end.
 
-    Source 0 is the header, and source i + 1 is the i-th part of the plan.
+    In ``Copy.source``, 0 is the header, and i + 1 is the i-th part of the plan.
     """
 
     plan: FilePlan
@@ -57,7 +57,7 @@ class FileLayout:
     _tensors: str
 
     def header(self, about: dict[str, str]) -> bytes:
-        """Return the header, all bytes before the data. ``about`` goes into the safetensors metadata."""
+        """Return the header, all bytes before the data. ``about`` is added to the safetensors metadata."""
         text = f'{{"{_ABOUT}":{json.dumps(about, separators=(",", ":"))}{self._tensors}}}'.encode()
         room = self.plan.data_begin - _LENGTH
         assert len(text) <= room, (len(text), room)
@@ -65,14 +65,14 @@ class FileLayout:
 
 
 def file_layout(declared: Sequence[Declared], plan: FilePlan, *, grain: int) -> FileLayout:
-    """Return the layout of a rank's file, which holds at least one byte."""
+    """Return the layout of a rank's file, which must hold at least one byte. ``grain``: see ``chunk_grain``."""
     ends = chunk_ends(plan.data_begin, [part.nbytes for part in plan.parts], grain=grain)
     starts = [0, *(part.begin for part in plan.parts), plan.bytes]
     return FileLayout(plan, _blocks(starts, ends), ends, _tensors(declared, plan))
 
 
 def _blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan, ...]:
-    """Assign sources (each from its start to the next one's) and chunks to the blocks of a file."""
+    """Return the plan of each block. A source extends from its start to the start of the next one."""
     copies: list[list[Copy]] = [[] for _ in range(0, starts[-1], BLOCK)]
     chunks: list[list[tuple[int, int]]] = [[] for _ in copies]
     for source, (start, stop) in enumerate(pairwise(starts)):
@@ -91,7 +91,7 @@ def _blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan, ...]
 
 
 def _tensors(declared: Sequence[Declared], plan: FilePlan) -> str:
-    """Return the header's entries as JSON, each after a comma."""
+    """Return the tensors' entries in the header as JSON text; a comma precedes each entry."""
     entries = []
     used = {_ABOUT}
     for part in plan.parts:
@@ -109,10 +109,10 @@ def _tensors(declared: Sequence[Declared], plan: FilePlan) -> str:
 
 
 def _name(one: Declared, extent: Extent, used: Set[str]) -> str:
-    """Return the name of a part of a leaf: its path, with the extent unless it is the complete leaf; unique in the
-    file.
+    """Return a name for a part of a leaf that is unique in the file.
 
-    A leaf may have the name of a part of another leaf, or of the header's own entry.
+    It is the leaf's path, followed by the extent unless the part is the complete leaf. Another leaf, or the header's
+    own entry, may already have that name; then a number is appended.
     """
     if extent.shape == one.shape and one.path not in used:
         return one.path
@@ -121,18 +121,21 @@ def _name(one: Declared, extent: Extent, used: Set[str]) -> str:
 
 
 def _place(extent: Extent) -> str:
-    """Return the extent as ``[0:8,4:8]``."""
+    """Return the extent as text: ``[0:8,4:8]``."""
     return f"[{','.join(f'{start}:{stop}' for start, stop in zip(extent.offset, extent.end, strict=True))}]"
 
 
 def chunk_grain(total_bytes: int) -> int:
-    """Return the bytes up to which small shards share a chunk, for a checkpoint of ``total_bytes``."""
+    """Return the size in bytes up to which small shards share a chunk, for a checkpoint of ``total_bytes``."""
     wanted = max(total_bytes // _MOST, 1)
     return min(max(1 << (wanted.bit_length() - 1), _SMALLEST), LARGEST)
 
 
 def chunk_ends(data_begin: int, shards: Iterable[int], *, grain: int) -> tuple[int, ...]:
-    """Return the end of each chunk of a file: a header up to ``data_begin``, then shards of these sizes."""
+    """Return the position at which each chunk of a file ends.
+
+    The file has a header up to ``data_begin``, then shards of these sizes in bytes. ``grain``: see ``chunk_grain``.
+    """
     ends = list(_block_borders(0, data_begin)) if data_begin else []
     at = start = data_begin
     for nbytes in shards:
@@ -152,6 +155,6 @@ def chunk_ends(data_begin: int, shards: Iterable[int], *, grain: int) -> tuple[i
 
 
 def _block_borders(begin: int, end: int) -> Iterator[int]:
-    """Yield the borders of blocks between begin and end, and then the end."""
+    """Yield the positions of block borders between ``begin`` and ``end``, and then ``end``."""
     yield from range((begin // LARGEST + 1) * LARGEST, end, LARGEST)
     yield end

@@ -1,8 +1,8 @@
-"""Hold steps for readers: nobody removes a held step before the hold is released, or expires.
+"""Hold steps for readers: a held step is not removed before the hold is released, or expires.
 
 A run's folder has a file ``hold/<step>.<8 hex>.json`` for each hold, which the reader creates. A process that removes
-steps lists the holds before it removes a manifest, and again before it removes a file. So a reader that has created its
-hold, and then still finds the manifest, keeps the step.
+steps lists the holds before it removes a manifest, and again before it removes a file. So a reader keeps the step if it
+has created its hold, and then still finds the manifest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Hold:
 
 @contextmanager
 def holding(storage: Storage, step: int | None, *, minutes: float) -> Iterator[int]:
-    """Hold a step (default: the newest) while a ``with`` block runs; gives its number. Raises NotThere, StepRemoved."""
+    """Hold a step (default: the newest) while a ``with`` block runs; yield its number. Raises NotThere, StepRemoved."""
     number, path = _newest(storage, minutes) if step is None else (step, take(storage, step, minutes=minutes))
     try:
         yield number
@@ -47,9 +47,7 @@ def holding(storage: Storage, step: int | None, *, minutes: float) -> Iterator[i
 
 
 def take(storage: Storage, step: int, *, minutes: float) -> str:
-    """Create a hold; return its path, for ``release``. Raises StepRemoved if the step does not exist, or does no
-    longer.
-    """
+    """Create a hold on a step; return the hold's path, for ``release``. Raises StepRemoved if there is no such step."""
     now = datetime.now(UTC)
     hold = Hold(step, fence.this_process(), (now + timedelta(minutes=minutes)).isoformat(timespec="seconds"))
     path = paths.hold_path(step, secrets.token_hex(4))
@@ -62,13 +60,16 @@ def take(storage: Storage, step: int, *, minutes: float) -> str:
 
 
 def release(storage: Storage, path: str) -> None:
-    """Release a hold. If its file cannot be removed, the hold expires by itself."""
+    """Release a hold by its path. If the file cannot be removed, the hold expires by itself."""
     with suppress(StorageError):
         storage.delete(path)
 
 
 def held(storage: Storage) -> dict[int, str]:
-    """Return a description of the holder by held step. Holds that expired, or whose process has ended, are removed."""
+    """Return the held steps, each with a description of a holder.
+
+    Holds that have expired, or whose process has ended, are removed.
+    """
     found: dict[int, str] = {}
     for entry in storage.list(paths.HOLDS):
         step = paths.hold_of(entry.name)
@@ -101,7 +102,7 @@ def _is_over(hold: Hold) -> bool:
 
 
 def _read(storage: Storage, path: str, step: int) -> Hold | None:
-    """Return a hold; None if it was released meanwhile, or if the file is not a hold."""
+    """Return a hold; None if it was released in the meantime, or if the file is not a hold."""
     try:
         found = json.loads(storage.get(path))
         if found.get("format") != FORMAT or datetime.fromisoformat(found["until"]).tzinfo is None:

@@ -1,4 +1,4 @@
-"""Check what the types of a manifest cannot: shards are inside their files, do not overlap, and fill their leaves."""
+"""Check a manifest beyond its types: shards are inside their files, do not overlap, and fill their leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_CORNERS = 1 << 23
 
 
 class InvalidManifest(ValueError):
-    """A manifest is invalid; the message says why, and ``leaf`` is the path of the array that it is about."""
+    """A manifest is invalid; the message says why. ``leaf``: the path of the array with the fault, if there is one."""
 
     def __init__(self, what: str, *, leaf: str | None = None) -> None:
         super().__init__(what)
@@ -29,7 +29,10 @@ class InvalidManifest(ValueError):
 
 
 def check_leaves(leaves: Mapping[str, StoredLeaf]) -> None:
-    """Raise InvalidManifest unless the shards of each leaf, all inside of it, hold every element exactly once."""
+    """Raise InvalidManifest unless the shards of each leaf hold every element of it exactly once.
+
+    All shards must be inside their leaf.
+    """
     for path, leaf in leaves.items():
         try:
             filled = fills(leaf.shape, leaf.runs)
@@ -47,7 +50,7 @@ def check_leaves(leaves: Mapping[str, StoredLeaf]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """All runs of a manifest, one for each entry; steps from file to file are not negative."""
+    """All runs of a manifest as a table, one run for each index. No step from file to file is negative."""
 
     leaf: Sequence[str]
     file: Integers
@@ -61,7 +64,7 @@ class _Rows:
 def check_files(files: Sequence[StoredFile], leaves: Mapping[str, StoredLeaf]) -> None:
     """Raise InvalidManifest unless every shard is inside its file, and no two shards share a byte.
 
-    The indices of files must be valid, and no number of a run may exceed 2**63.
+    The caller must have checked that file numbers are valid, and that no number of a run exceeds 2**63.
     """
     sizes = np.array([file.bytes for file in files], np.int64)
     if not leaves or not len(sizes):
@@ -75,7 +78,7 @@ def check_files(files: Sequence[StoredFile], leaves: Mapping[str, StoredLeaf]) -
 
 
 def _join_runs(rows: _Rows) -> _Rows:
-    """Return the same bytes of the same files in fewer runs: adjacent runs with equal steps become one."""
+    """Return a table with fewer runs for the same bytes: adjacent runs with equal steps are joined."""
     order = np.lexsort((rows.begin, rows.begin_step, rows.file_step, rows.count, rows.file))
     file, begin, many, count = rows.file[order], rows.begin[order], rows.bytes[order], rows.count[order]
     file_step, begin_step = rows.file_step[order], rows.begin_step[order]
@@ -110,7 +113,7 @@ def _rows(leaves: Mapping[str, StoredLeaf]) -> _Rows:
 
 
 def _check_range(rows: _Rows, sizes: Integers, low: int, high: int) -> None:
-    """Check the files from ``low`` to ``high``; in halves if they hold too many shards to lay out at once."""
+    """Check the files from ``low`` to ``high``. They are checked in halves if they hold too many shards at once."""
     first, last = _shards_before(rows, low), _shards_before(rows, high)
     many = last - first
     total = int(many.sum())
@@ -125,7 +128,7 @@ def _check_range(rows: _Rows, sizes: Integers, low: int, high: int) -> None:
 
 
 def _shards_before(rows: _Rows, file: int) -> Integers:
-    """Return, for every run, how many of its shards are in files before this one."""
+    """Return, for every run, how many of its shards are in files with a number below ``file``."""
     moving = -((rows.file - file) // np.maximum(rows.file_step, 1))
     standing = np.where(rows.file < file, rows.count, 0)
     return np.where(rows.file_step == 0, standing, np.clip(moving, 0, rows.count))
@@ -163,9 +166,9 @@ class TooIrregular(ValueError):
 
 
 def fills(shape: tuple[int, ...], runs: tuple[Run, ...]) -> bool:
-    """Return whether the shards, all inside ``shape``, hold each of its elements exactly once.
+    """Return whether the shards of a leaf, all inside ``shape``, hold each element exactly once.
 
-    The time depends on the number of runs if they are rows of adjacent shards, else on the number of shards. Raises
+    The time grows with the number of runs if their shards are adjacent, otherwise with the number of shards. Raises
     TooIrregular.
     """
     if 0 in shape:
@@ -191,9 +194,9 @@ def fills(shape: tuple[int, ...], runs: tuple[Run, ...]) -> bool:
 def fill_exactly(shape: tuple[int, ...], begins: Integers, ends: Integers) -> bool:
     """Return whether the boxes (n rows, one column for each dimension) hold each element of ``shape`` exactly once.
 
-    They do if and only if the sum of the boxes is 1 inside the array and 0 outside. Then its differences along all
-    dimensions are those of the array. They are +1 and -1 at the corners of boxes, and must cancel except at the array's
-    own corners. So no two boxes are compared.
+    Count, for each position, the boxes that cover it. The boxes fill the array if this count is 1 inside the array and
+    0 outside. Then the differences of the count along all dimensions equal those of the array. They are +1 and -1 at
+    the corners of boxes, and must cancel except at the array's own corners. So no two boxes are compared.
     """
     begins = np.concatenate([begins, np.zeros((1, len(shape)), np.int64)])
     ends = np.concatenate([ends, np.array([shape], np.int64)])
@@ -220,7 +223,7 @@ def _sums(corner: Integers, sign: Integers) -> Integers:
 
 
 def _as_one_box(run: Run) -> Extent | None:
-    """Return the union of a run whose shards are adjacent along one dimension; None for any other run."""
+    """Return the box that a run's shards form together, if they are adjacent along one dimension; None otherwise."""
     first = run.first.extent
     if run.count == 1:
         return first

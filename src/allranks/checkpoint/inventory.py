@@ -1,4 +1,4 @@
-"""List the steps of a run, load their manifests, and survey what is in a run's folder."""
+"""List the steps of a run, load their manifests, and survey a run's folder."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ State = Literal["whole", "damaged", "newer", "unfinished"]
 
 
 def steps(storage: Storage) -> tuple[int, ...]:
-    """Return the steps that have a manifest, in ascending order."""
+    """Return the steps that have a manifest, in ascending order. Manifests are not read."""
     named = [paths.step_of(entry.name) for entry in storage.list("") if entry.size is None]
     found = sorted(step for step in named if step is not None)
     return tuple(step for step in found if storage.size(paths.manifest_path(step)) is not None)
 
 
 def load(storage: Storage, step: int) -> Manifest:
-    """Return the manifest of a step. Raises NotThere, NewerFormat, and Damaged for an invalid manifest or another
-    step's.
+    """Return the manifest of a step.
+
+    Raises NotThere, NewerFormat, and Damaged for an invalid manifest or the manifest of another step.
     """
     folder = paths.step_folder(step)
     manifest = load_folder(storage, folder)
@@ -48,7 +49,7 @@ def load_folder(storage: Storage, folder: str) -> Manifest:
 
 
 def load_from_memory(storage: Storage) -> Manifest:
-    """Return the manifest of the step in the memory of the hosts of a run's job (docs/checkpoint-memory.md).
+    """Return the manifest of the step that the hosts of a run's job hold in memory (docs/checkpoint-memory.md).
 
     Raises NotThere, NewerFormat, Damaged.
     """
@@ -68,7 +69,7 @@ def is_current(storage: Storage, manifest: Manifest, folder: str | None = None) 
 
 
 def leaves_at(manifest: Manifest, file: int, begin: int, end: int) -> tuple[str, ...]:
-    """Return the leaves that have bytes between ``begin`` and ``end`` of a file, in the manifest's order."""
+    """Return the paths of leaves that have bytes between ``begin`` and ``end`` of a file, in the manifest's order."""
     found = []
     for path, leaf in manifest.leaves.items():
         item = DTYPES[leaf.dtype].size
@@ -80,7 +81,7 @@ def leaves_at(manifest: Manifest, file: int, begin: int, end: int) -> tuple[str,
 
 
 def _begins_in(run: Run, file: int) -> Iterator[int]:
-    """Yield the begins of the run's shards that are in a file."""
+    """Yield the positions at which the run's shards in a file begin."""
     if run.file_step:
         k, rest = divmod(file - run.first.file, run.file_step)
         if not rest and 0 <= k < run.count:
@@ -91,11 +92,14 @@ def _begins_in(run: Run, file: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class StepFolder:
-    """The folder of a step and its content; ``link`` says that the folder is a symbolic link.
+    """The folder of a step and its content.
 
-    ``state`` is ``whole`` with a valid manifest (its files are not checked), and ``damaged`` with an invalid one. It is
-    ``newer`` with a manifest of a newer allranks (``why`` says so), and ``unfinished`` without a manifest: then it is
-    not a checkpoint.
+    ``state`` is one of:
+    - ``whole``: the manifest is valid (the other files are not checked);
+    - ``damaged``: the manifest is invalid (``why`` says how);
+    - ``newer``: a newer allranks has written the manifest (``why`` says so);
+    - ``unfinished``: there is no manifest, so this is not a checkpoint.
+    ``link``: the folder is a symbolic link.
     """
 
     step: int
@@ -108,7 +112,7 @@ class StepFolder:
 
     @property
     def bytes(self) -> int:
-        """The bytes of all files in the folder."""
+        """The sum of the sizes of all files in the folder, in bytes."""
         return sum(file.size or 0 for file in self.files)
 
     @property
@@ -120,7 +124,7 @@ class StepFolder:
 
 
 def survey(storage: Storage) -> tuple[StepFolder, ...]:
-    """Return the step folders of a run in ascending order. Reads every manifest and no other file."""
+    """Return the step folders of a run, in ascending order. Reads every manifest and no other file."""
     named = ((paths.step_of(entry.name), entry) for entry in storage.list("") if entry.size is None)
     folders = sorted(((step, entry) for step, entry in named if step is not None), key=lambda folder: folder[0])
     with ThreadPoolExecutor(_AT_ONCE) as workers:

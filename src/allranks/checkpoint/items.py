@@ -1,4 +1,4 @@
-"""Split a state into items, the keys at its top: each has files of its own and can outlive the others. Pure."""
+"""Split a state into items, the keys at its top. Each item has its own files, and can be kept longer than the rest."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from allranks.errors import AllranksError
 
 
 class CannotReduce(AllranksError):
-    """A step cannot be reduced to these items."""
+    """A step cannot be reduced to the requested items, because their files also hold other arrays."""
 
 
 def check_names(names: Iterable[object]) -> None:
-    """Raise AllranksError for a name that an item cannot have."""
+    """Raise AllranksError if a name cannot be the name of an item."""
     if wrong := [name for name in names if not paths.is_item(name)]:
         raise AllranksError(
             f"items: {wrong[0]!r} cannot be the name of an item.",
@@ -24,7 +24,7 @@ def check_names(names: Iterable[object]) -> None:
 
 
 def check_known(names: tuple[str, ...], items: Collection[str]) -> tuple[str, ...]:
-    """Return the names of items. Raises AllranksError for an item that the Checkpointer was not made with."""
+    """Return ``names``. Raises AllranksError if one is not in ``items``, which the Checkpointer was made with."""
     if unknown := [name for name in names if name not in items]:
         raise AllranksError(
             f"close: {unknown[0]!r} is not an item of this Checkpointer: expected one of {', '.join(items) or 'none'}.",
@@ -34,7 +34,7 @@ def check_known(names: tuple[str, ...], items: Collection[str]) -> tuple[str, ..
 
 
 def top_key(path: str) -> str:
-    """Return the key at the top of the state, above a leaf."""
+    """Return the key at the top of the state below which a leaf is."""
     return path.partition("/")[0]
 
 
@@ -50,9 +50,9 @@ def items_in(manifest: Manifest) -> frozenset[str]:
 
 
 def reduce_manifest(manifest: Manifest, items: Collection[str]) -> Manifest:
-    """Return the manifest of a checkpoint of which only these items stay.
+    """Return the manifest of a checkpoint that is reduced to these items.
 
-    Raises CannotReduce if a file that must stay also holds arrays of another item.
+    Raises CannotReduce if a file that must be kept also holds arrays of another item.
     """
     leaves = {path: leaf for path, leaf in manifest.leaves.items() if top_key(path) in items}
     named = {file.name: said for file in manifest.files if (said := paths.shard_file_of(file.name)) is not None}
@@ -81,6 +81,6 @@ def _ends(run: Run) -> Iterable[Shard]:
 
 
 def _renumber_files(leaf: StoredLeaf, places: Mapping[int, int]) -> StoredLeaf:
-    """Return a leaf with new file numbers: the files of an item are adjacent before and after."""
+    """Return a leaf with new file numbers, ``places[old number]``. An item's files are adjacent before and after."""
     runs = tuple(replace(run, first=replace(run.first, file=places[run.first.file])) for run in leaf.runs)
     return replace(leaf, runs=runs)

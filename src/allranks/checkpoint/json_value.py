@@ -1,7 +1,7 @@
 """Convert values to standard JSON and back: floats that are not finite become ``{"float": "nan"}``.
 
-A value comes back as it was given, tuples as lists. A user's own dict with the single key ``float`` or ``dict`` is
-written as ``{"dict": {...}}``, so it is never mistaken for one of these.
+``unpack`` returns the value that was packed, with tuples as lists. A user's own dict with the single key ``float`` or
+``dict`` is written as ``{"dict": {...}}``, so it is never mistaken for a packed value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OURS = ("float", "dict")
 
 
 def pack(value: Any, *, what: str, depth: int = 0) -> Any:
-    """Return the value as standard JSON. Raises NotJsonable naming the place (``what`` is the name of the top)."""
+    """Return the value as standard JSON. Raises NotJsonable, which names the place; ``what`` is the top's name."""
     kind = type(value)
     if value is None or kind is bool or (kind is int and value.bit_length() <= _LONGEST_INT):
         return value
@@ -42,9 +42,7 @@ def pack(value: Any, *, what: str, depth: int = 0) -> Any:
 
 
 def unpack(value: Any, *, depth: int = 0) -> Any:
-    """Return the value that ``pack`` was given (tuples as lists). Raises ValueError for what ``pack`` cannot have
-    written.
-    """
+    """Return the value that was passed to ``pack`` (tuples as lists). Raises ValueError if it is not packed."""
     kind = type(value)
     if kind is float and not math.isfinite(value):
         raise ValueError("a number is too large for a float")

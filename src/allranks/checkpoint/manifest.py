@@ -16,7 +16,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A part of a leaf: the bytes from ``begin`` on of file number ``file``, in row-major order."""
+    """A part of a leaf: the bytes of file number ``file`` from ``begin`` on, in row-major order."""
 
     file: int
     begin: int
@@ -25,7 +25,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``count`` shards of one shape in a regular row: shard k is ``first`` with k times the steps added."""
+    """``count`` shards of one shape at regular distances: shard k is ``first`` with k times each step added."""
 
     first: Shard
     count: int = 1
@@ -61,7 +61,8 @@ class StoredLeaf:
 class StoredFile:
     """A shard file: chunk i ends at byte ``ends[i]`` (the last at the file's end) and has the digest ``digests[i]``.
 
-    In a compressed file, chunk i ends at byte ``stored[i]``; all other numbers are those of the plain file.
+    In a compressed file, chunk i ends at byte ``stored[i]`` of the file; all other numbers are of the uncompressed
+    file.
     """
 
     name: str
@@ -72,22 +73,23 @@ class StoredFile:
 
     @property
     def size(self) -> int:
-        """The bytes of the file as it is stored."""
+        """The size of the file on the storage, in bytes."""
         return self.stored[-1] if self.stored else self.bytes
 
     def place(self, first: int, last: int) -> tuple[int, int]:
-        """Return where the chunks from ``first`` to ``last`` begin and end in the file as it is stored."""
+        """Return the positions on the storage at which the chunks from ``first`` to ``last`` begin and end."""
         ends = self.stored or self.ends
         return (ends[first - 1] if first else 0), ends[last]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest; ``integrity`` is the digest of chunks and of the manifest itself: ``xxh3-128`` or ``blake3``.
+    """The content of manifest.json.
 
-    ``nonce`` identifies the save, also in every file's header; ``created`` is the time in UTC, ISO 8601. ``ties`` has
-    the paths of arrays that were one memory with another array, and that array's path; ``leaves`` has both. For a path
-    in ``rank_values``, ``values`` has a list with the value of each rank.
+    ``integrity``: the digest of chunks and of the manifest itself, ``xxh3-128`` or ``blake3``.
+    ``nonce``: identifies the save; it is also in every file's header. ``created``: the time in UTC, ISO 8601.
+    ``ties``: for arrays that shared their memory with another array, the path of that array; ``leaves`` has both.
+    ``rank_values``: paths for which ``values`` has a list with the value of each rank.
     """
 
     step: int
@@ -107,9 +109,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """n shards in order: ``file`` and ``begin`` have n numbers; ``offset`` and ``shape`` n rows, a column for each
-    dimension.
-    """
+    """n shards in order. ``file``, ``begin``: n numbers. ``offset``, ``shape``: n rows, a column for each dimension."""
 
     file: Integers
     begin: Integers
@@ -118,7 +118,7 @@ class Shards:
 
 
 def compress(shards: Shards) -> tuple[Run, ...]:
-    """Return the shards as runs, in order. A run takes as many shards as have one shape and equal steps."""
+    """Return the shards as runs, in order. A run has as many shards as have one shape and equal steps."""
     count = len(shards.file)
     if not count:
         return ()

@@ -47,7 +47,7 @@ _KEYS_OF_STEP = {"file", "bytes", "offset"}
 
 
 def decode(data: bytes, *, path: str) -> Manifest:
-    """Return the manifest in the bytes of the file ``path``. Raises Damaged if it is not valid; NewerFormat."""
+    """Return the manifest in the bytes of the file ``path``. Raises Damaged if it is not valid, or NewerFormat."""
     try:
         document = document_of(data)
         manifest = _manifest(document)
@@ -72,9 +72,9 @@ def decode(data: bytes, *, path: str) -> Manifest:
 
 
 def file_names(data: bytes) -> tuple[str, ...] | None:
-    """Return the names of a manifest's files: none if it is damaged, None if it is not for this allranks to judge.
+    """Return the names of the files in a manifest; () if it is damaged. Leaves are not checked.
 
-    That is a manifest in a newer version of the format, or another program's file. Leaves are not checked.
+    Returns None for a manifest in a newer version of the format, and for a file of another program.
     """
     try:
         document = document_of(data)
@@ -134,7 +134,7 @@ def _manifest(document: dict[str, Any]) -> Manifest:
 
 
 def _rank_values(document: dict[str, Any], world: int) -> dict[str, list[Any]]:
-    """Return the values that each rank has for itself: by path, a list with one value for each rank."""
+    """Return the rank-local values of a manifest: by path, a list with one value for each rank."""
     found = {}
     for path, value in _mapping(document, "rank_values").items():
         if type(value) is not list or len(value) != world:
@@ -146,7 +146,7 @@ def _rank_values(document: dict[str, Any], world: int) -> dict[str, list[Any]]:
 
 
 def _add_ties(manifest: Manifest, ties: Any) -> Manifest:
-    """Return the manifest with the leaves that are tied to others."""
+    """Return the manifest with the leaves that are tied to other leaves added."""
     if type(ties) is not dict:
         raise InvalidManifest(f"ties is {short(ties)}: expected an object")
     for path, other in ties.items():
@@ -234,7 +234,7 @@ def _file(item: Any, what: str, digest: re.Pattern[str], *, compressed: bool) ->
 
 
 def _chunks(chunks: list[Any], what: str, digest: re.Pattern[str]) -> tuple[list[int], list[str]]:
-    """Return the lengths and digests of the chunks of a file: there may be a million."""
+    """Return the lengths and the digests of a file's chunks. It must be fast: there may be a million chunks."""
     if set(map(type, chunks)) <= {list} and set(map(len, chunks)) <= {2}:
         lengths, digests = [chunk[0] for chunk in chunks], [chunk[1] for chunk in chunks]
         typed = set(map(type, lengths)) <= {int} and set(map(type, digests)) <= {str}

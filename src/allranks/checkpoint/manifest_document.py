@@ -28,18 +28,18 @@ _KNOWN = f"{', '.join(map(str, (PLAIN, EXTENDED, BY_RANK)))} and {COMPRESSED}"
 
 
 class NewerManifest(InvalidManifest):
-    """The manifest was written by a newer allranks, which this one cannot read."""
+    """The manifest was written by a newer allranks, and this version cannot read it."""
 
 
 def is_ours(data: bytes) -> bool:
-    """Return whether the bytes are a manifest of allranks of any version, valid or damaged."""
+    """Return whether the bytes are a manifest of allranks, of any version, valid or damaged."""
     return _HEAD.match(data) is not None or f'"{FORMAT}"'.encode() in data
 
 
 def document_of(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of a manifest's bytes. Raises InvalidManifest; NewerManifest for a newer format version.
+    """Return the JSON object in a manifest's bytes. Raises InvalidManifest; NewerManifest for a newer format version.
 
-    A digest that this allranks does not know may be a newer version's. A digest that it knows must match.
+    A digest of unknown length may be that of a newer version. A digest of known length must match.
     """
     head = _HEAD.match(data)
     if head is None:
@@ -68,7 +68,7 @@ def document_of(data: bytes) -> dict[str, Any]:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of the bytes, whatever its content."""
+    """Return the JSON object in the bytes, without a check of its content."""
     try:
         text = data.decode()
         document = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
@@ -91,7 +91,7 @@ def _check_version(document: dict[str, Any]) -> None:
 
 
 def _check_text(text: str, document: Any) -> None:
-    """Refuse halves of surrogate pairs: escapes that no Unicode text contains."""
+    """Raise InvalidManifest for escapes of half a surrogate pair, which no Unicode text contains."""
     if _SURROGATE.search(text):
         try:
             json.dumps(document, ensure_ascii=False).encode()

@@ -18,8 +18,8 @@ from allranks.digest import hasher
 def encode(manifest: Manifest, *, leaves: str | None = None) -> bytes:
     """Return a valid manifest as the bytes of its file, one leaf on each line. Raises NotJsonable.
 
-    ``leaves`` is the text that ``leaves_text`` returned for its leaves, if it was called: that text is the same at
-    every save. Tied paths are not among those leaves.
+    ``leaves``: the result of ``leaves_text`` for its leaves without tied paths, if it is known. The text is the same at
+    every save.
     """
     if leaves is None:
         leaves = leaves_text({path: leaf for path, leaf in manifest.leaves.items() if path not in manifest.ties})
@@ -27,7 +27,7 @@ def encode(manifest: Manifest, *, leaves: str | None = None) -> bytes:
 
 
 def without_leaves(data: bytes, leaves: str, *, integrity: str) -> bytes:
-    """Return the manifest that ``encode`` returned, as that of a checkpoint without leaves."""
+    """Return the bytes of the manifest ``data``, which ``encode`` returned, changed to one without leaves."""
     before, opening, rest = data.partition(b'"leaves":{' + leaves.encode("ascii"))
     rest = re.sub(rb'\A\},\n"ties":[^\n]*', b'},\n"ties":{},', rest)
     return _signed(before.partition(b"\n")[2] + opening[: len('"leaves":{')] + rest, integrity)
@@ -38,7 +38,7 @@ def _signed(body: bytes, integrity: str) -> bytes:
 
 
 def leaves_text(leaves: Mapping[str, StoredLeaf]) -> str:
-    """Return the manifest's lines for its leaves."""
+    """Return the lines of a manifest that describe these leaves."""
     return _lines(f"{quoted(path)}:{_leaf_text(leaf)}" for path, leaf in leaves.items())
 
 
@@ -71,7 +71,7 @@ def _version(m: Manifest) -> int:
 
 
 def _pack(values: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return each value as JSON. The mapping itself is written as it is: a single name ``float`` in it is a name."""
+    """Return a mapping with each value packed as JSON. Names are not escaped: a name ``float`` stays a name."""
     return {name: pack(value, what=f"{what} {name!r}") for name, value in values.items()}
 
 

@@ -28,10 +28,11 @@ Kind = Literal["missing", "unexpected", "reshaped", "recast", "array or value", 
 class Difference:
     """One leaf on which a template and a checkpoint differ.
 
-    A ``missing`` leaf is not in the checkpoint, an ``unexpected`` one is not in the template. ``wanted`` is what the
-    template has and ``found`` what the checkpoint has (a shape, a dtype, a type); "" where there is none. ``meant`` is
-    the path on the other side that this leaf probably is, of the same shape and dtype; "" if there is none. A ``tied``
-    leaf is one memory with the leaf ``meant`` in the template, and has other bytes in the checkpoint.
+    ``kind``: a ``missing`` leaf is not in the checkpoint, an ``unexpected`` leaf is not in the template. A ``tied``
+    leaf shares its memory with the leaf ``meant`` in the template, but has other bytes in the checkpoint.
+    ``wanted``, ``found``: what the template and the checkpoint have (a shape, a dtype, a type); "" for nothing.
+    ``meant``: the path on the other side that this leaf probably is, with the same shape and dtype; "" if there is
+    none.
     """
 
     kind: Kind
@@ -43,11 +44,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
-    """The differences that the program allows.
+    """The differences between template and checkpoint that the program allows.
 
-    ``rename`` maps paths of the checkpoint to paths of the template. Leaves of the template that match
-    ``allow_missing`` may be missing, and leaves of the checkpoint that match ``allow_unexpected`` are left out (both
-    are globs). With ``cast``, floats take the dtype of the template.
+    ``rename``: maps paths of the checkpoint to paths of the template.
+    ``allow_missing``: globs of template leaves that may be missing in the checkpoint.
+    ``allow_unexpected``: globs of checkpoint leaves that are left out.
+    ``cast``: floats take the dtype of the template.
     """
 
     rename: Rename | None = None
@@ -69,9 +71,7 @@ class RestoreOptions:
 
 
 def rename_manifest(manifest: Manifest, template: Iterable[str], rename: Rename | None) -> Manifest:
-    """Return a manifest with the paths that its leaves have in a template. Raises AllranksError if two get the same
-    path.
-    """
+    """Return a manifest whose leaves have the paths of the template. Raises AllranksError if two get the same path."""
     if rename is None:
         return manifest
     known = {canonical(path): path for path in template}
@@ -86,7 +86,7 @@ def rename_manifest(manifest: Manifest, template: Iterable[str], rename: Rename 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """The arrays and values of one side, by path."""
+    """The arrays (shape, dtype) and values of a template or a checkpoint, by path."""
 
     arrays: Mapping[str, tuple[tuple[int, ...], str]]
     values: Mapping[str, Any]
@@ -99,7 +99,7 @@ class _Side:
         yield from self.values
 
     def text(self, path: str) -> str:
-        """Return a description of a leaf: equal for leaves that could replace each other."""
+        """Return a description of a leaf. Leaves that could replace each other have equal descriptions."""
         if path in self.arrays:
             shape, dtype = self.arrays[path]
             return f"{dtype}{list(shape)}"
@@ -107,7 +107,7 @@ class _Side:
 
 
 def saved_tree(manifest: Manifest, rename: Rename | None = None) -> SavedTree:
-    """Return the leaves of a checkpoint, for templates that take its structure."""
+    """Return the leaves of a checkpoint as a SavedTree, for templates that take their structure from it."""
     seen = rename_manifest(manifest, (), rename)
     arrays = {path: SavedArray(leaf.shape, leaf.dtype, leaf.kind) for path, leaf in seen.leaves.items()}
     return SavedTree({**arrays, **seen.values}, separators="/" if rename is None else "./")
@@ -118,7 +118,7 @@ def differences(
 ) -> tuple[Difference, ...]:
     """Return all differences between a template (its arrays and values) and a checkpoint, in the order of the paths.
 
-    A value may differ, but its type may not; None fits any type. Arrays must agree in shape, dtype and kind.
+    Values may differ, but not their types; None fits any type. Arrays must agree in shape, dtype and kind.
     """
     template = _Side({one.path: (one.shape, _dtype(one.dtype, one.kind)) for one in declared}, values)
     saved = _Side(
@@ -137,7 +137,7 @@ def differences(
 
 
 def tied_differences(pairs: Mapping[int, int], declared: Sequence[Declared]) -> tuple[Difference, ...]:
-    """Return the differences for arrays that are one memory in a template, and not in the checkpoint."""
+    """Return a difference for each array that shares memory in the template, but has other bytes in the checkpoint."""
     return tuple(
         Difference("tied", declared[number].path, "one memory", "other bytes", declared[other].path)
         for number, other in pairs.items()
@@ -145,7 +145,7 @@ def tied_differences(pairs: Mapping[int, int], declared: Sequence[Declared]) -> 
 
 
 def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:
-    """Return the differences as one message: grouped, long groups shortened, with the amount that fits.
+    """Return the differences as one message: grouped by kind, long groups shortened, with the amount that fits.
 
     A leaf of the checkpoint is not listed again if it is named beside the leaf of the template that it probably is.
     """
@@ -178,7 +178,7 @@ def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: 
 
 
 def notes_of(allowed: Sequence[Difference]) -> tuple[str, ...]:
-    """Return a line for each kind of difference that was allowed."""
+    """Return a line of text for each kind of difference that was allowed."""
     words = {
         "missing": "are not in the checkpoint and keep the program's values:",
         "unexpected": "are in the checkpoint only, and not restored:",
@@ -212,8 +212,10 @@ def _changes(path: str, template: _Side, saved: _Side) -> Iterator[Difference]:
 
 
 def _renames(missing: Sequence[str], unexpected: Sequence[str], template: _Side, saved: _Side) -> dict[str, str]:
-    """Return, for each missing path, the unexpected path that it probably is: by one common change, else by
-    similarity."""
+    """Return, for missing paths, the unexpected path that each probably is.
+
+    Paths are matched by one common change; paths that are left are matched by similarity.
+    """
     meant: dict[str, str] = {}
     free = set(unexpected)
     for change in _likely_changes(missing, unexpected):
@@ -234,7 +236,7 @@ def _renames(missing: Sequence[str], unexpected: Sequence[str], template: _Side,
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change from template paths to checkpoint paths: ``wanted`` at the begin (or end) becomes ``found``."""
+    """A change of template paths into checkpoint paths: ``wanted`` at the begin (or end) becomes ``found``."""
 
     at_end: bool
     wanted: str
@@ -248,7 +250,7 @@ class _Change:
 
     @property
     def rename(self) -> dict[str, str]:
-        """The change as a ``rename`` for ``restore``."""
+        """The change as the argument ``rename`` of ``restore``, from checkpoint paths to template paths."""
         old, new = (f"*{part}" if self.at_end else f"{part}*" for part in (self.found, self.wanted))
         return {old: new}
 
@@ -261,7 +263,7 @@ class _Change:
 
 
 def _changes_between(wanted: str, found: str) -> Iterator[_Change]:
-    """Yield the change of the begin, and that of the end, in whole components, that turn one path into the other."""
+    """Yield two changes that turn one path into the other: of the begin, and of the end. Components are not divided."""
     old, new = _components(wanted), _components(found)
     same = _common_prefix(old[::-1], new[::-1])
     yield _Change(False, "".join(old[: len(old) - same]), "".join(new[: len(new) - same]))
@@ -278,7 +280,7 @@ def _common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _likely_changes(missing: Sequence[str], unexpected: Sequence[str]) -> list[_Change]:
-    """Return changes that may explain many differences: those between a few missing paths and similar other paths."""
+    """Return changes that may explain many differences, found from a few missing paths and similar unexpected paths."""
     changes: dict[_Change, None] = {}
     for path in {*missing[:1], *missing[len(missing) // 2 :][:1], *missing[-1:]}:
         like = [other for other in unexpected if other.endswith(path) or path.endswith(other)]
@@ -307,8 +309,10 @@ def _section(title: str, items: Sequence[str]) -> list[str]:
 
 
 def _advice(found: Sequence[Difference], arrays: Sequence[str], manifest: Manifest) -> list[str]:
-    """Return the one change that explains at least two missing leaves and half of them, if any, with the line to
-    write."""
+    """Return a line with the change that explains most missing leaves, and the argument to write.
+
+    Returns [] if no change explains at least two missing leaves and half of them.
+    """
     missing = [one for one in found if one.kind == "missing"]
     pairs = [(one.path, one.meant) for one in missing if one.meant]
     changes = dict.fromkeys(change for pair in pairs[:_COMPARED] for change in _changes_between(*pair))
@@ -323,7 +327,7 @@ def _advice(found: Sequence[Difference], arrays: Sequence[str], manifest: Manife
 
 
 def _improves_fit(change: _Change, arrays: Sequence[str], manifest: Manifest) -> bool:
-    """Return whether more arrays fit if the change is given as ``rename=``."""
+    """Return whether more arrays fit if the change is passed as ``rename=``."""
     try:
         after = rename_manifest(manifest, arrays, change.rename)
     except AllranksError:

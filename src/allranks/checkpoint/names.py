@@ -1,4 +1,4 @@
-"""Map the names of leaves in a file to their names in a template. Pure: names in, names out.
+"""Map the names of leaves in a file to their names in a template.
 
 ``.`` and ``/`` are the same separator here: flat formats write ``model.layers.0.weight`` for ``model/layers/0/weight``.
 """
@@ -20,7 +20,7 @@ KNOWN_KEYS = ("state_dict", "model_state_dict", "model", "params", "module", "st
 
 
 def canonical(path: str) -> str:
-    """Return the path with the separator that paths are compared by."""
+    """Return the path with ``.`` as its separator, in which paths are compared."""
     return path.replace("/", ".")
 
 
@@ -32,15 +32,15 @@ def matches(path: str, globs: Iterable[str]) -> str:
 def make_renamer(rename: Rename | None) -> Callable[[str], str]:
     """Return a function from a name in the file to the name in the template.
 
-    Of a mapping, names without ``*`` apply first, and exactly. Patterns follow in their order, each on the result of
-    the one before: ``{"model.*": "*", "*.fc1.*": "*.0.*"}``. Raises AllranksError if a pattern and its result do not
-    have the same number of ``*``.
+    In a mapping, names without ``*`` are looked up first, and exactly. Then the patterns are applied in their order,
+    each to the result of the one before: ``{"model.*": "*", "*.fc1.*": "*.0.*"}``. Raises AllranksError if a pattern
+    and its result do not have the same number of ``*``.
     """
     return canonical if rename is None else _Renamer(rename)
 
 
 class _Renamer:
-    """A checked rename; ``idle`` are its names and patterns that have not matched yet."""
+    """A checked rename. ``unused_renames``: its names and patterns that have not matched yet."""
 
     def __init__(self, rename: Rename) -> None:
         self._change = None if isinstance(rename, Mapping) else rename
@@ -77,7 +77,7 @@ class _Renamer:
 
 
 def unused_renames(names: Iterable[str], rename: Rename | None) -> list[str]:
-    """Return the keys of a mapping that match none of these names: perhaps they are misspelt."""
+    """Return the keys of a mapping that match none of these names; they may be misspelt."""
     if not isinstance(rename, Mapping):
         return []
     change = _Renamer(rename)
@@ -105,7 +105,7 @@ def _interleave(between: Sequence[str], texts: Sequence[str]) -> Iterable[str]:
 
 
 def rename_all(names: Iterable[str], rename: Rename | None) -> dict[str, str]:
-    """Return the name in the file of each leaf, by its name in the template.
+    """Return the file's name of each leaf, by its name in the template.
 
     Raises AllranksError if two leaves get the same name.
     """
@@ -126,8 +126,9 @@ def rename_all(names: Iterable[str], rename: Rename | None) -> dict[str, str]:
 def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -> str:
     """Return the key of the file below which the wanted leaves are; "" for the top.
 
-    ``key`` itself, if it is given (AllranksError if nothing is below it). Else the known key, or the top, with the most
-    names of the template. If no name matches, the known key, provided that all arrays of the file are below some key.
+    If ``key`` is given, it is returned (AllranksError if nothing is below it). Otherwise it is the known key, or the
+    top, below which most names of the template are. If no name matches, it is the first known key that the file has,
+    provided that all arrays of the file are below some key.
     """
     names = list(names)
     if key is not None:
@@ -151,6 +152,6 @@ def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -
 
 
 def names_below(names: Iterable[str], key: str) -> dict[str, str]:
-    """Return the names of the file below a key, by their names without the key."""
+    """Return the file's names below a key, by the part of the name after the key."""
     prefix = f"{canonical(key)}." if key else ""
     return {name[len(prefix) :]: name for name in names if canonical(name).startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Name the files and folders of a run, and parse their names. Other names belong to others, and are left alone."""
+"""Name the files and folders of a run, and parse their names. Files with other names are left alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FENCE = re.compile(r"([0-9]{8,18})\.json")
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """The parts of a shard file's name: rank, number of ranks, begin of the save's nonce, item."""
+    """The parts of a shard file's name. ``nonce``: the first 8 digits of the save's nonce. ``item``: "" for no item."""
 
     rank: int
     size: int
@@ -33,12 +33,12 @@ class ShardFile:
 
 
 def step_folder(step: int) -> str:
-    """Return the folder of a step, relative to the run."""
+    """Return the name of a step's folder, relative to the run."""
     return f"checkpoint-{step}"
 
 
 def step_of(folder: str) -> int | None:
-    """Return the step of a folder's name; None for any other name."""
+    """Return the step number in a folder's name; None for any other name."""
     found = _STEP.fullmatch(folder)
     return int(found[1]) if found else None
 
@@ -49,21 +49,22 @@ def manifest_path(step: int) -> str:
 
 
 def is_item(name: object) -> bool:
-    """Return whether an item may have this name: its files contain it."""
+    """Return whether an item may have this name. The item's file names contain it."""
     return isinstance(name, str) and re.fullmatch(_ITEM, name) is not None
 
 
 def shard_file(rank: int, size: int, nonce: str, item: str = "", *, compressed: bool = False) -> str:
-    """Return the name of the file that a rank writes into the step's folder, in the save with this nonce (32 digits).
+    """Return the name of the file that a rank writes into the step's folder.
 
-    ``item`` is the item whose arrays are in it, "" for those of no item.
+    ``nonce``: the nonce of the save (32 digits). ``item``: the item whose arrays are in the file, "" for those of no
+    item.
     """
     end = ".safetensors.zst" if compressed else ".safetensors"
     return f"rank-{rank:05}-of-{size:05}.{nonce[:8]}{'.' if item else ''}{item}{end}"
 
 
 def shard_file_of(name: str) -> ShardFile | None:
-    """Return the parts of a shard file's name; None for any other name."""
+    """Parse the name of a shard file; None for any other name."""
     found = _SHARD_FILE.fullmatch(name)
     if not found:
         return None
@@ -73,7 +74,7 @@ def shard_file_of(name: str) -> ShardFile | None:
 
 
 def is_of(path: str, nonce: str) -> bool:
-    """Return whether a path is that of a shard file of the save with this nonce ("" for none)."""
+    """Return whether a path is that of a shard file of the save with this nonce; False if the nonce is ""."""
     said = shard_file_of(path.rpartition("/")[2])
     return said is not None and bool(nonce) and nonce.startswith(said.nonce)
 

@@ -1,4 +1,4 @@
-"""Select what is saved and restored of leaves that differ over the ranks on purpose: rank 0's, or each rank's. Pure."""
+"""Select what is saved and restored of leaves that differ over the ranks on purpose: rank 0's leaf, or each rank's."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from allranks.extent import Extent
 
 @dataclass(frozen=True, slots=True)
 class RankChoices:
-    """Globs of the paths of which each rank's leaf (``per_rank``) or rank 0's (``from_main``) counts; ``.`` and ``/``
-    are one.
+    """The choices of the user for leaves that differ over the ranks: globs of paths, in which ``.`` and ``/`` are
+    equal.
+
+    ``per_rank``: each rank's leaf is saved. ``from_main``: rank 0's leaf is saved.
     """
 
     per_rank: tuple[str, ...] = ()
@@ -23,24 +25,24 @@ class RankChoices:
 
     @property
     def as_json(self) -> dict[str, list[str]]:
-        """The choices as JSON; equal on all ranks."""
+        """The choices as a JSON object, which all ranks must agree on."""
         return {"per_rank": list(self.per_rank), "from_main": list(self.from_main)}
 
     def among(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the leaves that have a choice, with "main" or "rank"."""
+        """Return the choice, "main" or "rank", for each of these paths that has one."""
         if not self.per_rank and not self.from_main:
             return {}
         return {path: choice for path in paths if (choice := self.of(path))}
 
     def of(self, path: str) -> Literal["", "main", "rank"]:
-        """Return the choice for a leaf; "" if there is none."""
+        """Return the choice for a path; "" if there is none."""
         if matches(path, self.per_rank):
             return "rank"
         return "main" if matches(path, self.from_main) else ""
 
 
 def globs(given: str | Iterable[str], *, name: str) -> tuple[str, ...]:
-    """Return an argument that is one glob or several as a tuple. Raises BadArgument."""
+    """Return an argument, one glob or several, as a tuple. Raises BadArgument, which names the argument."""
     if isinstance(given, str):
         return (given,)
     found = several(given)
@@ -50,10 +52,12 @@ def globs(given: str | Iterable[str], *, name: str) -> tuple[str, ...]:
 
 
 def rows_of(manifest: Manifest, *, rank: int, size: int, choose: Callable[[str], str]) -> Manifest:
-    """Return a manifest as one of ``size`` ranks reads it: of a leaf that each rank has saved, it has that rank's.
+    """Return a manifest as rank ``rank`` of ``size`` reads it: of a leaf that each rank has saved, it has one rank's
+    part.
 
-    If another number of ranks has saved, the choice decides: "main" reads rank 0's, "dealt" reads that of one of the
-    ranks, and any other leaf is read as it is, with all ranks' rows. The leaves and values stay marked.
+    If ``choose(path)`` is "main", that is rank 0's part. Otherwise it is the rank's own part, if the number of ranks is
+    unchanged. If the number has changed, it is the part of one of the ranks for "dealt"; any other leaf is read as it
+    is, with the parts of all ranks. The leaves and values stay marked as saved by each rank.
     """
     saved = manifest.world_size
     marked = [*(path for path, leaf in manifest.leaves.items() if leaf.per_rank), *manifest.rank_values]
@@ -82,7 +86,7 @@ def _inner(extent: Extent) -> Extent:
 
 
 def advice(paths: Sequence[str]) -> str:
-    """Return what to write if leaves differ over the ranks on purpose."""
+    """Return advice for the user if leaves differ over the ranks on purpose: the arguments of Checkpointer to write."""
     told = "[" + ", ".join(map(repr, paths[:3])) + (", ..." if len(paths) > 3 else "") + "]"
     return (
         "If they differ on purpose, say so when you make the Checkpointer: "

@@ -1,4 +1,4 @@
-"""Plan what follows from a state's declarations alone: once, for every save of a training."""
+"""Plan everything that follows from a state's declarations alone, once for all saves of a training."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from allranks.gate.ticket import digest_of
 
 @dataclass(slots=True)
 class ReadBack:
-    """Whether the manifest's text for the leaves of a plan was read back and found valid: once is enough."""
+    """Whether the manifest's text for the leaves of a plan was read back and found valid. One check is enough."""
 
     done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """This rank's file of an item ("": of no item); ``arrays`` are the numbers in the tree of the plan's arrays."""
+    """This rank's file of an item ("": of no item). ``arrays``: the numbers, in the tree, of the arrays in the plan."""
 
     item: str
     arrays: tuple[int, ...]
@@ -44,10 +44,11 @@ class PlannedFile:
 class PreparedSave:
     """The plan of a save.
 
-    ``declared`` are the arrays that are written; ``ties`` maps the paths of all other arrays to that of the array with
-    the same memory. ``digest`` is that of the declarations, ``nbytes`` the bytes of all arrays. ``files`` are what this
-    rank writes, ``items`` the order of all ranks' files. On rank 0 only, ``checkpoint_layout`` is that of all files,
-    and ``leaves`` the manifest's text for it.
+    ``declared``: the arrays that are written. ``ties``: for all other arrays, the path of the array with the same
+    memory.
+    ``digest``: the digest of the declarations. ``nbytes``: the bytes of all arrays.
+    ``files``: the files that this rank writes. ``items``: the order of all ranks' files.
+    ``checkpoint_layout``: the layout of all files; ``leaves``: the manifest's text for it. Both on rank 0 only.
     """
 
     declared: tuple[Declared, ...]
@@ -62,14 +63,14 @@ class PreparedSave:
 
 
 class Planner:
-    """Plans for one rank of ``size``, and remembers the last plan. Each of the ``items`` gets files of its own."""
+    """Plans saves for one rank of ``size``, and keeps the last plan. Each of the ``items`` gets its own files."""
 
     def __init__(self, rank: int, size: int, items: Collection[str] = ()) -> None:
         self._rank, self._size, self._items = rank, size, items
         self._last: tuple[object, PreparedSave] | None = None
 
     def prepare(self, tree: OpenTree) -> PreparedSave:
-        """Return the plan for a tree. Raises CannotStore for an array that a manifest cannot hold."""
+        """Return the plan for a tree, reused if the tree is unchanged. Raises CannotStore for too many dimensions."""
         key = tree.key, tuple(tree.ties.items())
         if self._last is None or self._last[0] != key:
             _refuse_dimensions(tree.declared, rank=self._rank)
@@ -101,7 +102,7 @@ class Planner:
         )
 
     def _file(self, every: Sequence[Declared], item: str, numbers: Sequence[int], most: int) -> PlannedFile | None:
-        """Return this rank's file of an item; None if it writes none."""
+        """Return this rank's file of an item; None if this rank writes no bytes of it."""
         declared = tuple(every[number] for number in numbers)
         plan = file_plan(declared, rank=self._rank, size=self._size)
         return PlannedFile(item, tuple(numbers), plan, file_layout(declared, plan, grain=most)) if plan.bytes else None

@@ -1,8 +1,7 @@
-"""Track the step of a training, and decide whether a restore was meant to continue from there, or only to read.
+"""Track the step of a training, and decide whether it continues from a restored step, or only read that step.
 
-Reading is not resuming. A training at step 30 that restores step 10 and then reaches step 31 has only read step 10. A
-training that then reaches step 11 continues from step 10, and the run's steps after 10 belong to a branch that is given
-up.
+Assume that a training at step 30 restores step 10. If it then reaches step 31, it has only read step 10. If it then
+reaches step 11, it continues from step 10, and the run's steps after 10 belong to a branch that is given up.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ Metrics = Mapping[str, float]
 
 
 class Position:
-    """The step of a training: ``last``, None before the first. Equal on every rank.
+    """The position of a training, equal on every rank. ``last``: its step; None before the first.
 
-    ``resumed`` is the step from which it last continued; None if it began anew. ``has_branched`` says that the owner of
-    the run's steps does not know of that yet; ``is_stored``, that the step is in the run's storage, and not in memory
-    alone.
+    ``resumed``: the step from which it last continued; None if it began anew.
+    ``has_branched``: that step was not yet reported to the owner of the run's steps (``report_turn``).
+    ``is_stored``: that step is in the run's storage, not only in memory.
     """
 
     def __init__(self) -> None:
@@ -35,14 +34,14 @@ class Position:
         self._recorded: Metrics | None = None
 
     def note_restore(self, step: int, metrics: Metrics, *, is_stored: bool = True) -> None:
-        """Note that a step was restored, for any purpose. Not ``is_stored``: from memory alone."""
+        """Take note that a step was restored, for any purpose. ``is_stored``: False if it was only in memory."""
         self._restored[step] = metrics
         (self._in_memory_only.discard if is_stored else self._in_memory_only.add)(step)
 
     def advance_to(self, step: int) -> int | None:
-        """Note that the training has done ``step`` steps. Return the step that it was at before, if it is known.
+        """Take note that the training has done ``step`` steps; return the step before, or None if it is not known.
 
-        It continues from the highest step that was restored or done, and is not after ``step``.
+        The step before is the highest step, up to ``step``, that was restored or done.
         """
         base = max((one for one in self._restored if one <= step), default=None)
         done = self.last if self.last is not None and self.last <= step else None
@@ -55,14 +54,14 @@ class Position:
         return done
 
     def report_turn(self, *reports: Callable[[int], object]) -> None:
-        """Report the step from which the training continued, once, before the first save."""
+        """Pass the step from which the training continued to each of ``reports``, once, before the first save."""
         if self.has_branched and self.resumed is not None:
             for report in reports:
                 report(self.resumed)
         self.has_branched = False
 
     def take_recorded(self) -> Metrics | None:
-        """Return, once, the metrics of the step from which the training continues, if they are known."""
+        """Return the metrics of the step from which the training continues, only once; None if they are not known."""
         found, self._recorded = self._recorded, None
         step = max(self._restored, default=None)
         if step is not None and (self.last is None or step >= self.last):

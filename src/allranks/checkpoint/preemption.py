@@ -1,14 +1,14 @@
-"""Save all Checkpointers of a program before it leaves on SIGTERM, on all ranks the same steps.
+"""Save all Checkpointers of a program before it exits on SIGTERM. All ranks save the same steps.
 
 All ranks reach the same call of ``maybe_save`` or ``save`` (`allranks.world.notices`), and its Checkpointer saves
-there. The other Checkpointers save at their own next calls, when the program says which step their state has. If the
-first one is called again before that, the others save the last state that they saw. The last one that saves leaves.
+there. The other Checkpointers save at their own next calls, in which the program says which step their state has. If
+the first Checkpointer is called again before that, the others save the last state that they saw. When all have saved,
+the rank exits.
 
 An exception that ends the program after a SIGTERM is usually a consequence of it: SIGTERM killed a process that the
-loop needs. Then no rank reaches another call, and all ranks save the last state that they saw, if the program has not
-changed it since. It may have: by an exception within a step (``precedes_state_change``), or by a step of an optimizer.
-
-Before a save the ranks compare their steps. Without that, a rank whose loop has ended would save another step.
+loop needs. Then no rank reaches another call. All ranks save the last state that they saw, unless the program may have
+changed it since: an exception within a step (``precedes_state_change``) or an optimizer step may have. Before a save
+the ranks compare their steps. Without that, a rank whose loop has ended would save another step.
 """
 
 from __future__ import annotations
@@ -54,12 +54,15 @@ _RECEIVES = frozenset(["get", "next", "__next__", "recv", "recv_bytes", "poll"])
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A Checkpointer, as this file uses it.
+    """A Checkpointer, or a training loop, as this file uses it.
 
-    ``answers``: it answers SIGTERM, and not only a notice. ``seen`` returns the step of the last state that it saw,
-    ``saved`` the last saved step, ``where`` the place of that as text, or "". ``save_last`` saves the last state that
-    it saw, unless it is saved (every rank must call); ``release`` releases its run. ``calls`` counts the calls at which
-    all ranks may leave; ``optimizer_steps`` had begun by the last of them.
+    ``answers``: whether it reacts to SIGTERM, and not only to other notices.
+    ``seen()``: the step of the last state that it saw. ``saved()``: the last saved step.
+    ``where()``: the place of the last saved step as text, or "".
+    ``save_last()``: save the last state that it saw, unless it is saved. Every rank must call.
+    ``release()``: release its run.
+    ``calls``: the number of calls so far at which all ranks may exit.
+    ``optimizer_steps``: how many optimizer steps had begun at the last of these calls.
     """
 
     notices: Notices
@@ -74,8 +77,9 @@ class Member:
     optimizer_steps: int = 0
 
     def arrive(self) -> Notice | None:
-        """Begin the next call at which all ranks may leave; return what they are to do at it. **Every rank must
-        call.**
+        """Begin the next call at which all ranks may exit. **Every rank must call.**
+
+        Return the notice on which all ranks must act in this call, or None.
         """
         self.calls += 1
         self.optimizer_steps = optimizer_steps()
@@ -85,7 +89,7 @@ class Member:
 
 
 class Preemption:
-    """One rank's Checkpointers of one world. A Checkpointer joins when it is made, and drops out when it is closed."""
+    """One rank's Checkpointers of one world. A Checkpointer joins when it is made, and is dropped when it is closed."""
 
     def __init__(self, world: World) -> None:
         self._world = ref(world)  # a world that is gone takes its preemption along
@@ -97,26 +101,26 @@ class Preemption:
         self._count = 0
 
     def notices(self, world: World) -> Notices:
-        """Return the notices of a new Checkpointer of this world, which then calls ``join``."""
+        """Return the notices for a new Checkpointer of this world. The Checkpointer must then call ``join``."""
         self._count += 1  # the same on all ranks, which make their Checkpointers in the same order
         return Notices(world, name=f"checkpointer/{self._count}", call="maybe_save")
 
     def join(self, member: Member) -> None:
-        """Add a Checkpointer."""
+        """Add a member to those that are saved before an exit."""
         member.pace.grace = overdue.grace() if self._live_world().is_main and overdue.is_known() else None
         self._members.append(member)
         agent.load().set_rescue(rescue)
 
     def drop(self, member: Member) -> None:
-        """Remove a Checkpointer that has saved its state, or has failed."""
+        """Remove a member that has saved its state, or has failed."""
         self._members = [one for one in self._members if one is not member]
 
     def has_begun(self, notice: Notice | None) -> bool:
-        """Return whether all ranks are to leave, given this notice."""
+        """Return whether all ranks must save and exit, given this notice."""
         return self._notice is not None or (notice is not None and notice.kind == "leave")
 
     def is_due(self, member: Member, notice: Notice | None) -> bool:
-        """Save if all ranks are to leave, and leave once all have saved. Return whether ``member`` has saved."""
+        """Save if all ranks must exit, and exit when all members have saved. Return whether ``member`` has saved."""
         if not self.has_begun(notice):
             return False
         self._notice = self._notice or notice
@@ -134,7 +138,7 @@ class Preemption:
     def rescue(self, error: BaseException) -> bool:
         """Save the last states if ``error`` ends the program as a consequence of SIGTERM. **Every rank must call.**
 
-        Returns whether all states are saved: then this rank must end with exit code 143.
+        Returns whether all states are saved. If so, this rank must end with exit code 143.
         """
         if (
             self._rescued
@@ -158,7 +162,10 @@ class Preemption:
         return True
 
     def _has_sigterm_come(self, error: BaseException) -> bool:
-        """Return whether any rank has received SIGTERM. It may arrive a moment after a worker has died of it."""
+        """Return whether any rank has received SIGTERM.
+
+        After an error that a dead worker causes, wait a moment, because SIGTERM may arrive after the error.
+        """
         is_ended = isinstance(error, _WORKER_ERRORS) or any(words in message_of(error) for words in _WORKER_TEXTS)
         until = time.monotonic() + (_SIGTERM_DELAY if is_ended else 0.0)
         while not (has_come := sigterm.has_come() or any(one.notices.is_leaving for one in self._members)):
@@ -168,9 +175,9 @@ class Preemption:
         return has_come
 
     def _save(self, members: Sequence[Member], *, is_complete: bool = True) -> None:
-        """Save all of these, on all ranks the same steps; raise the first error once all have been tried.
+        """Save all these members, on all ranks the same steps. When all were tried, raise the first error.
 
-        If any rank has not ``is_complete``, nothing is saved.
+        ``is_complete``: False if this rank's state may be changed in part; then no rank saves, and all raise Mismatch.
         """
         steps = [one.seen() for one in members] if is_complete else None
         ticket = Ticket("leave", "save before leaving", "")
@@ -192,7 +199,7 @@ class Preemption:
         return world
 
     def _end(self) -> str:
-        """Release all runs; return what was done, as text."""
+        """Release all runs; return a text that says what was saved."""
         steps = sorted({step for one in self._members if (step := one.saved()) is not None})
         places = ", ".join(filter(None, (one.where() for one in self._members)))
         to = f" to {places}" if places else ""
@@ -205,7 +212,10 @@ class Preemption:
 
 
 def _require_same_steps(values: Sequence[object]) -> None:
-    """Raise Mismatch unless all ranks are at the same steps."""
+    """Raise Mismatch unless all ranks are at the same steps.
+
+    ``values``: the steps of each rank, by rank; None for a rank whose state may have changed in part.
+    """
     if broken := [rank for rank, steps in enumerate(values) if steps is None]:
         raise Mismatch(
             f"{name_ranks(broken)} may have changed the state since the last complete step: the exception was raised "
@@ -227,7 +237,7 @@ _preemptions: WeakSet[Preemption] = WeakSet()
 
 
 def of_world(world: World) -> Preemption:
-    """Return the Preemption of a world."""
+    """Return the Preemption of a world; make it at the first call."""
     found: Preemption | None = vars(world).get(_OF_WORLD)
     if found is None:
         found = vars(world)[_OF_WORLD] = Preemption(world)
@@ -242,10 +252,10 @@ def rescue(error: BaseException) -> bool:
 
 
 def precedes_state_change(error: BaseException) -> bool:
-    """Return whether an exception was raised before its step changed the state.
+    """Return whether an exception was raised before its training step changed the state.
 
-    That is within a data loader, a queue that is read, a backward pass, or a computation of JAX. An optimizer's step or
-    the program's own code may have changed weights in part.
+    This is True within a data loader, a queue that is read, a backward pass, or a computation of JAX. It is False
+    elsewhere, because an optimizer's step or the program's own code may have changed weights in part.
     """
     trace: TracebackType | None = error.__traceback__
     while trace is not None:

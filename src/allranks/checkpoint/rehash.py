@@ -1,4 +1,4 @@
-"""Read every byte of a checkpoint and compare its digests: report missing, truncated, changed and foreign files."""
+"""Read every byte of a checkpoint and compare digests: report missing, truncated, changed and foreign files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ Kind = Literal["missing", "cut off", "too long", "changed", "unreadable", "forei
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Bytes ``where`` (from, to) of a file are not as they were saved; ``leaves`` are there; ``what`` describes the
-    fault.
+    """Bytes ``where`` (from, to) of a file differ from what was saved.
+
+    ``leaves``: the leaves that have bytes there. ``what``: a description of the fault.
     """
 
     file: str
@@ -34,7 +35,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A checkpoint; ``folder`` is put before the names of its files."""
+    """A checkpoint to verify. ``folder``: the text before the names of its files."""
 
     storage: Storage
     manifest: Manifest
@@ -45,7 +46,7 @@ class _Stored:
 
 
 class _Piece(NamedTuple):
-    """The chunks ``first`` to ``last`` of a file, which one read returns."""
+    """The chunks ``first`` to ``last`` of a file, which are read together."""
 
     file: int
     first: int
@@ -60,10 +61,10 @@ def verify(
     threads: int = 4,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Fault, ...]:
-    """Return all faults of a checkpoint, by file and place; adjacent faults are one.
+    """Return all faults of a checkpoint, by file and position. Adjacent faults are joined.
 
-    ``folder`` is put before the file names of the manifest (default: the folder of the step, and ``/``). ``progress``
-    is called with the bytes of every piece that is done, from any thread.
+    ``folder``: the text before the file names of the manifest (default: the folder of the step, and ``/``).
+    ``progress``: called with the number of bytes of every piece that is verified, from any thread.
     """
     stored = _Stored(storage, manifest, f"{paths.step_folder(manifest.step)}/" if folder is None else folder)
     faults: list[Fault] = []
@@ -82,7 +83,7 @@ def verify(
 
 
 def _check_size(stored: _Stored, number: int) -> tuple[Fault | None, int]:
-    """Check a file's size only. Return its fault, and the number of its chunks that are complete."""
+    """Check the size of a file. Return the fault, or None, and the number of chunks that are complete."""
     file = stored.manifest.files[number]
     size = stored.storage.size(stored.path(file))
     if size is None:
@@ -99,7 +100,7 @@ def _check_size(stored: _Stored, number: int) -> tuple[Fault | None, int]:
 
 
 def _pieces(number: int, file: StoredFile, complete: int) -> Iterator[_Piece]:
-    """Yield the first ``complete`` chunks of a file in groups for one read: a block at most, or one larger chunk."""
+    """Yield the first ``complete`` chunks of a file in pieces of at most one block, or of one larger chunk."""
     first = begin = 0
     for chunk, end in enumerate(file.ends[:complete]):
         if end - begin > BLOCK and chunk > first:
@@ -110,7 +111,7 @@ def _pieces(number: int, file: StoredFile, complete: int) -> Iterator[_Piece]:
 
 
 class _Rehash(threading.local):
-    """Checks pieces. Each thread has its own memory, which it uses for one piece after the other."""
+    """Verifies pieces. Each thread has its own memory, which it reuses for every piece."""
 
     def __init__(self, stored: _Stored, progress: Callable[[int], None]) -> None:
         self._stored, self._progress = stored, progress
@@ -134,7 +135,7 @@ class _Rehash(threading.local):
         return faults
 
     def _digests(self, piece: _Piece, begin: int) -> Iterator[tuple[int, int, str, str]]:
-        """Yield for each chunk its begin, its end, the saved digest, and the actual one."""
+        """Yield, for each chunk, its begin, its end, the saved digest, and the digest of the bytes that were read."""
         file = self._stored.manifest.files[piece.file]
         path, end = self._stored.path(file), file.ends[piece.last]
         if file.stored:
@@ -184,7 +185,7 @@ def _join_faults(faults: Sequence[Fault]) -> Iterator[Fault]:
 
 
 def _attribute_faults(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Fault]:
-    """Add the leaves that each fault concerns, and report a file of another save as one fault."""
+    """Add to each fault the leaves that it concerns. All faults of a file of another save are reported as one."""
     manifest = stored.manifest
     numbers = {file.name: number for number, file in enumerate(manifest.files)}
     foreign: set[str] = set()
@@ -200,7 +201,7 @@ def _attribute_faults(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Faul
 
 
 def _foreign_owner(stored: _Stored, file: StoredFile) -> str | None:
-    """Return what the file's header says that it is, if the manifest says otherwise; else None."""
+    """Return a description of a file whose header contradicts the manifest; None if it does not, or cannot be read."""
     said = _about(stored.storage, stored.path(file))
     named = paths.shard_file_of(file.name)
     if said is None or named is None:
@@ -213,7 +214,7 @@ def _foreign_owner(stored: _Stored, file: StoredFile) -> str | None:
 
 
 def _about(storage: Storage, path: str) -> dict[str, object] | None:
-    """Return what the header of a shard file says about its save; None without such a header."""
+    """Return the information on the save in the header of a shard file; None if there is no such header."""
     try:
         length = bytearray(8)
         storage.read(path, 0, [memoryview(length)])

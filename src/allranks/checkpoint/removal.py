@@ -1,11 +1,11 @@
 """Remove steps and leftover files of a run, and say which files may be removed.
 
 A manifest is removed first, so a step that is removed in part is no checkpoint. Only files of allranks are removed: the
-manifest, the files that it names, and files with allranks' own names. Symbolic links are not followed, because what is
-behind a link may be somebody else's (``Storage.delete`` refuses).
+manifest, the files that it names, and files with allranks' own names. Symbolic links are not followed, because the
+target of a link may belong to somebody else (``Storage.delete`` refuses).
 
-A save writes its files first and names them last. So a file that no manifest names belongs to a save that goes on, or
-to one that died. A folder in which nothing has changed for a while is of the second kind.
+A save writes its files first and names them last. So a file that no manifest names belongs to a running save, or to a
+save that died. If nothing has changed in a folder for a while, the save died.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _OF_A_PUT = re.compile(r"\.manifest\.json\.([0-9a-f]{8}\.tmp|claim)")
 
 
 def obstacles(storage: Storage, steps: Iterable[int], *, held: Mapping[int, str]) -> dict[int, str]:
-    """Return the reason by step for steps that must stay; ``held`` has the holders by step."""
+    """Return, by step, why a step must not be removed; steps that may be removed are left out.
+
+    ``held``: the holders, by step.
+    """
     links = {entry.name for entry in storage.list("") if entry.link}
     found = {}
     for step in steps:
@@ -40,9 +43,9 @@ def obstacles(storage: Storage, steps: Iterable[int], *, held: Mapping[int, str]
 
 
 def remove_step(storage: Storage, step: int) -> tuple[str, ...] | None:
-    """Remove a step; return the names in its folder that are not allranks' and stay. None if the complete step stays.
+    """Remove a step. Return the names of foreign files in its folder, which stay; None if the complete step stays.
 
-    A step stays if its manifest is not readable by this allranks, or if a reader has just taken hold of it. Raises
+    A step stays if this allranks cannot read its manifest, or if a reader has just created a hold on it. Raises
     StorageError if its folder is a symbolic link.
     """
     data, named = _manifest(storage, step)
@@ -59,10 +62,10 @@ def remove_step(storage: Storage, step: int) -> tuple[str, ...] | None:
 
 
 def reduce_step(storage: Storage, step: int, names: Collection[str]) -> bool:
-    """Remove everything of a step except these items. Return False if a reader has just taken hold of it: then all
-    stays.
+    """Remove everything of a step except these items. Returns False, and changes nothing, if a reader has just held it.
 
     A manifest of the remaining items replaces that of the step. Then the files that it does not name are removed.
+    Raises AllranksError if the step lacks one of the items.
     """
     path = paths.manifest_path(step)
     before, data = inventory.load(storage, step), storage.get(path)
@@ -82,7 +85,7 @@ def reduce_step(storage: Storage, step: int, names: Collection[str]) -> bool:
 
 
 def remove_files(storage: Storage, step: int, names: Iterable[str]) -> None:
-    """Remove files of a step's folder, and the folder if it is empty then."""
+    """Remove files of a step's folder, and then the folder if it is empty."""
     folder = paths.step_folder(step)
     for name in names:
         storage.delete(f"{folder}/{name}")
@@ -90,7 +93,7 @@ def remove_files(storage: Storage, step: int, names: Iterable[str]) -> None:
 
 
 def remove_replaced(storage: Storage, step: int) -> None:
-    """Remove the shard files of earlier saves of this step."""
+    """Remove the shard files of earlier saves of a step that was saved again."""
     nonce = inventory.load(storage, step).nonce
     named = [(entry.name, paths.shard_file_of(entry.name)) for entry in storage.list(paths.step_folder(step))]
     remove_files(storage, step, [name for name, said in named if said and not nonce.startswith(said.nonce)])
@@ -99,7 +102,7 @@ def remove_replaced(storage: Storage, step: int) -> None:
 def _manifest(storage: Storage, step: int) -> tuple[bytes, tuple[str, ...] | None]:
     """Return the bytes of a step's manifest, and the files that it names.
 
-    The files are () if the manifest is damaged or missing, and None if it is not readable by this allranks.
+    The files are () if the manifest is damaged or missing, and None if this allranks cannot read it.
     """
     try:
         data = storage.get(paths.manifest_path(step))
@@ -112,8 +115,7 @@ def _manifest(storage: Storage, step: int) -> tuple[bytes, tuple[str, ...] | Non
 class Leftover:
     """Files of a step's folder that no manifest names.
 
-    ``age`` is the seconds since the folder last changed; None if they are not known. ``fills_folder`` says that the
-    folder holds nothing else.
+    ``age``: the seconds since the folder last changed; None if not known. ``fills_folder``: there is no other file.
     """
 
     step: int
@@ -125,7 +127,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class StepRemoval:
-    """What a removal of a step removes: ``bytes``; and the names ``foreign`` that are not allranks' and stay."""
+    """What the removal of a step removes: ``bytes``. ``foreign``: names of other programs' files, which stay."""
 
     step: int
     bytes: int
@@ -134,17 +136,17 @@ class StepRemoval:
 
 @dataclass(frozen=True, slots=True)
 class Clearance:
-    """Leftovers to ``remove``, which are old enough; and to ``spare``, which are not, or whose age is not known."""
+    """Leftovers to ``remove``, which are old enough; and leftovers to ``spare``, which are newer or of unknown age."""
 
     remove: tuple[Leftover, ...]
     spare: tuple[Leftover, ...]
 
 
 def leftover_of(found: StepFolder, *, now: float) -> Leftover | None:
-    """Return the leftover files of a folder, None if there are none. Files with other names are ignored.
+    """Return the leftover files of a folder; None if there are none. Files that are not allranks' are ignored.
 
-    ``now`` is in seconds since 1970. If the manifest cannot be read, nobody knows which files it names, and all of them
-    stay. So do files behind a symbolic link.
+    ``now``: seconds since 1970. If the manifest cannot be read, it is not known which files it names, and all of them
+    stay. Files behind a symbolic link stay, too.
     """
     if found.state in ("damaged", "newer") or found.link:
         return None
@@ -162,9 +164,10 @@ def leftover_of(found: StepFolder, *, now: float) -> Leftover | None:
 
 
 def split_names(entries: Iterable[Entry], named: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names in a step's folder that are removed with the step (except the manifest), and all others.
+    """Return two tuples of names in a step's folder: those to remove with the step (except the manifest), and all
+    others.
 
-    ``named`` are the files that the manifest names.
+    ``named``: the files that the manifest names.
     """
     known = {*named}
     ours: list[str] = []
@@ -177,14 +180,14 @@ def split_names(entries: Iterable[Entry], named: Iterable[str]) -> tuple[tuple[s
 
 
 def step_removal(found: StepFolder) -> StepRemoval:
-    """Return what is removed with a complete step, and what stays."""
+    """Return what is removed with a complete step, and which files stay."""
     ours, others = split_names(found.files, [file.name for file in found.manifest.files] if found.manifest else ())
     gone = {*ours, paths.MANIFEST}
     return StepRemoval(found.step, sum(file.size or 0 for file in found.files if file.name in gone), others)
 
 
 def clearance(found: Iterable[StepFolder], *, now: float, older_than: float) -> Clearance:
-    """Return which leftovers to remove: those that have not changed for ``older_than`` seconds."""
+    """Return which leftovers to remove: those that have not changed for ``older_than`` seconds. ``now``: since 1970."""
     left = [one for one in (leftover_of(each, now=now) for each in found) if one is not None]
     old = [one for one in left if one.age is not None and one.age >= older_than]
     return Clearance(tuple(old), tuple(one for one in left if one not in old))

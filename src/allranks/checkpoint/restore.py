@@ -1,7 +1,7 @@
-"""Restore a step on one rank: what ``Checkpointer.restore`` does.
+"""Restore a step on one rank: the implementation of ``Checkpointer.restore``.
 
-Rank 0 decides which step. Every rank reads what it needs, and verifies it while reading. An error of one rank is raised
-on every rank. In the end the replicas are compared.
+Rank 0 decides which step is restored. Every rank reads what it needs, and verifies it while reading. An error on one
+rank is raised on every rank. At the end the replicas are compared.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class RestoreSettings:
 
 
 class Restored(tuple[T, int], Generic[T]):
-    """``(state, step)``, also by these names, with ``extra`` and ``metrics`` as they were saved.
+    """``(state, step)``, also as attributes, with ``extra`` and ``metrics`` as they were saved.
 
-    ``notes`` say which leaves the checkpoint lacked and keep the program's values, and what could not be restored.
-    ``source`` is ``storage``, or ``memory`` of the hosts (``memory_every``); ``on_storage``: the step is in the
-    storage, too.
+    ``notes``: which leaves the checkpoint lacked and keep the program's values, and what could not be restored.
+    ``source``: ``storage``, or ``memory`` of the hosts (``memory_every``).
+    ``on_storage``: whether the step is in the storage, too.
     """
 
     extra: Any
@@ -86,10 +86,10 @@ class Restored(tuple[T, int], Generic[T]):
 def restore(
     storage: Storage, world: World, like: T, *, step: int | None, fallback: bool, settings: RestoreSettings
 ) -> Restored[T] | None:
-    """Return the state of a step, by default the newest; None if there is none. **Every rank must call.**
+    """Return the state of a step, by default of the newest; None if there is none. **Every rank must call.**
 
     A step in memory is preferred. If it cannot be restored, that is logged, and the newest step of the storage is
-    restored. With ``fallback``, a damaged checkpoint is logged and skipped for the one before.
+    restored. With ``fallback``, a damaged checkpoint is logged, and the step before it is tried.
     """
     restored, lost = _from_memory(world, like, step, settings)
     if restored is None:
@@ -106,7 +106,7 @@ def restore(
 
 
 def _from_memory(world: World, like: T, step: int | None, settings: RestoreSettings) -> tuple[Restored[T] | None, str]:
-    """Return what was restored from the hosts' memory (None: nothing), and what was lost there ("": nothing)."""
+    """Return the state restored from the hosts' memory, or None; and a text on a step that was lost there, or ""."""
     found = settings.memory.find(step)
     if found is None:
         return None, ""
@@ -144,7 +144,7 @@ def _from_storage(
 
 
 def _hold(storage: Storage, step: int) -> str | None:
-    """Hold a step and return the hold's path; None if that fails, because a reader may have no right to write."""
+    """Hold a step, and return the hold's path. Returns None if that fails: a reader may have no right to write."""
     try:
         return holds.take(storage, step, minutes=_HOLD_MINUTES)
     except StorageError:
@@ -154,7 +154,7 @@ def _hold(storage: Storage, step: int) -> str | None:
 def _restore_undamaged(
     storage: Storage, world: World, like: T, there: Sequence[int], *, fallback: bool, settings: RestoreSettings
 ) -> Restored[T] | None:
-    """Return the state of the first of these steps; with ``fallback``, of the first that is not damaged."""
+    """Return the state of the first of these steps; with ``fallback``, of the first step that is not damaged."""
     for number, one in enumerate(there):
         try:
             with template_fill.pause_gc():
@@ -168,7 +168,7 @@ def _restore_undamaged(
 
 
 def _candidates(storage: Storage, world: World, step: int | None) -> list[int]:
-    """Return the steps to try in this order, as rank 0 sees them."""
+    """Return the steps to try, in order, as rank 0 sees them. Every rank must call. Raises NotThere."""
     found: list[int] = world.on_main(lambda: list(reversed(inventory.steps(storage))))
     if not found and world.on_main(lambda: storage.size(paths.MANIFEST) is not None):
         raise NotThere(
@@ -200,7 +200,11 @@ def _with_advice(error: Damaged, older: int | None) -> Damaged:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What to read of a step: ``names`` are the arrays, ``tied`` maps arrays to other arrays with the same memory."""
+    """What to read of a step.
+
+    ``names``: the names of the arrays to read, by their numbers. ``tied``: arrays that share the memory of another
+    array.
+    """
 
     manifest: Manifest
     tree: OpenTree
@@ -210,13 +214,13 @@ class _Plan:
     notes: tuple[str, ...]
 
     def decode(self, who: str) -> DecodedObjects:
-        """Make the objects of registered types. Raises DoesNotFit, Damaged, StorageError; then nothing has changed."""
+        """Make the objects of registered types. Raises DoesNotFit, Damaged, StorageError, and then changes nothing."""
         return DecodedObjects(
             self.tree, self.names, twins=self.tied, read=self.fill, values=self.manifest.values, who=who
         )
 
     def read(self, decoded: DecodedObjects) -> object:
-        """Fill everything that is not ``decoded``, and return the state. Raises Damaged, StorageError."""
+        """Fill everything that ``decoded`` has not filled, and return the state. Raises Damaged, StorageError."""
         left = [number for number, name in self.names.items() if number not in self.tied and name not in decoded.filled]
         self.fill([(self.names[number], target) for number in left for target in self.tree.targets(number)])
         for number in self.tied:
@@ -225,7 +229,7 @@ class _Plan:
 
 
 def _restore(storage: Storage, world: World, like: T, step: int, settings: RestoreSettings) -> Restored[T]:
-    """Restore one step, or raise the error of the first rank that cannot, on every rank."""
+    """Restore one step. If a rank cannot, the error of the first such rank is raised on every rank."""
     who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
     manifest = plan = state = None
     error: Exception | None = None
@@ -264,7 +268,7 @@ def _restore(storage: Storage, world: World, like: T, step: int, settings: Resto
 
 
 def _make_plan(storage: Storage, world: World, like: object, manifest: Manifest, settings: RestoreSettings) -> _Plan:
-    """Return what to read. Raises DoesNotFit; changes nothing."""
+    """Return what to read. Raises DoesNotFit. Changes nothing."""
     options, step = settings.options, manifest.step
     manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=settings.choices.of)
     saved = match.saved_tree(manifest, options.rename)
@@ -299,7 +303,7 @@ def _make_plan(storage: Storage, world: World, like: object, manifest: Manifest,
 
 
 def _remedy_for_items(storage: Storage, manifest: Manifest, wanted: Sequence[str]) -> str:
-    """Return which step to restore if this one lacks complete items of the template; "" if it lacks none."""
+    """Return a text that says which step to restore, if this step lacks items of the template; "" if it lacks none."""
     tops = {*map(items.top_key, wanted)}
     lacking = tops - items.items_in(manifest)
     if not lacking:
@@ -316,7 +320,7 @@ def _remedy_for_items(storage: Storage, manifest: Manifest, wanted: Sequence[str
 
 
 def _tied_to(manifest: Manifest, paths: Iterable[str]) -> set[str]:
-    """Return the leaves of a checkpoint that were one memory with one of these, and are restored with it."""
+    """Return the leaves of a checkpoint that shared memory with one of these, and are restored with it."""
     saved_ties = manifest.ties
     if not saved_ties:
         return set()
@@ -325,7 +329,7 @@ def _tied_to(manifest: Manifest, paths: Iterable[str]) -> set[str]:
 
 
 def _missing_values(tree: OpenTree, allowed: Sequence[match.Difference]) -> tuple[match.Difference, ...]:
-    """Return the allowed missing leaves that have no value: the template only describes them."""
+    """Return the allowed missing leaves for which the template has no value, only a description."""
     missing = {one.path: one for one in allowed if one.kind == "missing"}
     numbers = [number for number, one in enumerate(tree.declared) if one.path in missing]
     return tuple(missing[tree.declared[number].path] for number in numbers if not tree.copies(number))
@@ -334,7 +338,7 @@ def _missing_values(tree: OpenTree, allowed: Sequence[match.Difference]) -> tupl
 def _removal_error(
     found: Exception, storage: Storage, step: int, manifest: Manifest | None, who: str
 ) -> StepRemoved | None:
-    """Return StepRemoved if a step was removed, or saved again, since its manifest was read; else None."""
+    """Return StepRemoved if a step was removed, or saved again, since its manifest was read; None otherwise."""
     if not isinstance(found if manifest is None else found.__cause__, NotThere):
         return None
     try:
@@ -352,7 +356,10 @@ def _removal_error(
 
 
 def _raise_on_all(world: World, doing: str, step: int, error: Exception | None, *, said: str) -> None:
-    """Raise an error of one kind on every rank if one rank has an error, or if the ranks' ``said`` differ."""
+    """Raise an error of the same kind on every rank if one rank has an error, or if the ranks' ``said`` differ.
+
+    ``said``: a text that must be equal on all ranks. Every rank must call.
+    """
     name = f"{doing} at step {step}"
     refused = world.exchange("restore", name, [agree.refusal_of(error), said], decide=_decide)
     if refused is None:

@@ -1,7 +1,7 @@
-"""Plan which chunks of which files a rank reads, and where their bytes go. Pure.
+"""Plan which chunks of which files a rank reads, and where their bytes go.
 
-A chunk is the smallest unit that can be read and verified. It holds a range of a file's bytes, and of every shard in
-that range a range of elements in row-major order. Of those elements the rank wants the ones in its extents.
+A chunk is the smallest unit that can be read and verified. It holds a range of a file's bytes. Of every shard in that
+range it holds a range of elements, in row-major order. Of those elements, the rank wants the ones in its extents.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from allranks.storage.base import BLOCK, PAGE
 
 
 class Copy(NamedTuple):
-    """Copy a part of a chunk: ``take`` of the box of ``shape`` at byte ``source`` (row-major) goes ``into`` a buffer.
+    """A copy of a part of a chunk into a buffer.
 
-    ``take`` indexes the box; ``into`` indexes the buffer of the extent number ``wanted``.
+    The chunk has a box of ``shape`` (row-major) at byte ``source``; ``take`` indexes that box. ``into`` indexes the
+    buffer of the extent number ``wanted``.
     """
 
     wanted: int
@@ -36,10 +37,12 @@ class Copy(NamedTuple):
 class Link(NamedTuple):
     """The elements that the wanted extent number ``wanted`` shares with a shard, in indices of the leaf.
 
-    ``item`` is the bytes of an element; ``first`` and ``last`` bound the shared elements in the shard's row-major
-    order. If they are contiguous in the shard and in the wanted extent, the shard's element i is the extent's element i
-    + ``shift``. Otherwise ``shift`` is None: at most ``row`` elements are contiguous in both, and among any ``period``
-    successive elements of the shard at least one is wanted.
+    ``both``: the shared box. ``item``: the bytes of an element.
+    ``first``, ``last``: the bounds of the shared elements in the shard's row-major order.
+    ``shift``: if the shared elements are contiguous in the shard and in the wanted extent, the shard's element i is the
+    extent's element i + ``shift``. Otherwise None.
+    ``row``: at most so many elements are contiguous in both. ``period``: among any so many successive elements of the
+    shard, at least one is wanted.
     """
 
     wanted: int
@@ -55,7 +58,7 @@ class Link(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A chunk's share of a link: the shard's elements from ``first`` to ``last``, from byte ``source`` on."""
+    """The part of a link that one chunk holds: the shard's elements ``first`` to ``last``, from byte ``source`` on."""
 
     link: Link
     source: int
@@ -63,7 +66,7 @@ class Part(NamedTuple):
     last: int
 
     def copies(self) -> Iterator[Copy]:
-        """Yield the copies, in ascending order of their source."""
+        """Yield the copies out of the chunk, in ascending order of their source."""
         wanted, extent, shard, both, item, *_ = self.link
         at = self.source
         for box in boxes(shard.shape, self.first, self.last):
@@ -77,9 +80,9 @@ class Part(NamedTuple):
 class Read(NamedTuple):
     """A chunk to read: bytes ``begin`` to ``end`` of the file, and the ``parts`` of it that are wanted.
 
-    If the complete chunk is one contiguous piece of one wanted extent (row-major), ``direct`` is the byte of the extent
-    at which the piece begins; the extent's number is ``parts[0].link.wanted``. Such a chunk can be read into a
-    contiguous buffer without a copy. ``direct`` is None for every other chunk.
+    ``direct``: set if the complete chunk is one contiguous piece of one wanted extent (row-major), number
+    ``parts[0].link.wanted``. It is then the byte of the extent at which the piece begins, and the chunk can be read
+    into a contiguous buffer without a copy. Otherwise None.
     """
 
     chunk: int
@@ -90,7 +93,7 @@ class Read(NamedTuple):
 
     @property
     def copies(self) -> Iterator[Copy]:
-        """The copies out of the chunk (also for a direct one: its buffer may have strides)."""
+        """The copies out of the chunk. A direct chunk has copies, too, because its buffer may have strides."""
         return chain.from_iterable(part.copies() for part in self.parts)
 
 
@@ -104,17 +107,17 @@ class FileReads:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The bytes of the wanted extents (``needed``), and those of the chunks that hold them (``read``)."""
+    """The cost of a plan: the bytes of the wanted extents (``needed``), and of the chunks that hold them (``read``)."""
 
     needed: int
     read: int
 
 
 def plan(manifest: Manifest, wanted: Sequence[tuple[str, Extent]]) -> tuple[FileReads, ...]:
-    """Return the reads for these extents of leaves, by file and position: each chunk once, and none for empty extents.
+    """Return the reads for these extents of leaves, by file and position. Each chunk is read once.
 
-    The manifest must be valid (``manifest_decode.decode``). KeyError for a leaf that it lacks. Raises Damaged if a
-    chunk ends within an element.
+    Empty extents need no read. The manifest must be valid (``manifest_decode.decode``). Raises KeyError for a leaf that
+    it lacks, and Damaged if a chunk ends within an element.
     """
     found: dict[tuple[int, int], list[Part]] = {}
     for number, (path, extent) in enumerate(wanted):
@@ -139,9 +142,9 @@ def plan(manifest: Manifest, wanted: Sequence[tuple[str, Extent]]) -> tuple[File
 
 
 def spans(reads: Iterable[Read], *, limit: int = BLOCK) -> Iterator[tuple[Read, ...]]:
-    """Yield reads of a file in groups for one call: at most ``limit`` bytes, or a single larger chunk.
+    """Yield the reads of a file in groups for one call: at most ``limit`` bytes, or a single larger chunk.
 
-    The chunks of a group are adjacent, except for gaps of a page at most. Either all of them are direct, or none.
+    The chunks of a group are adjacent, except for gaps of one page at most. All of them are direct, or none.
     """
     group: list[Read] = []
     for read in reads:
@@ -160,7 +163,7 @@ def cost(manifest: Manifest, wanted: Sequence[tuple[str, Extent]], files: Iterab
 
 
 def boxes(shape: tuple[int, ...], begin: int, end: int) -> list[Extent]:
-    """Return the elements ``begin`` to ``end``, in row-major order, as boxes in order: at most 2n - 1 of them."""
+    """Return the elements ``begin`` to ``end`` (row-major) as boxes in order: at most 2n - 1 for n dimensions."""
     if begin >= end:
         return []
     if not shape:
@@ -186,7 +189,7 @@ def _in_row(row: int, found: list[Extent]) -> list[Extent]:
 
 
 def _touched(leaf: StoredLeaf, extent: Extent) -> Iterator[Shard]:
-    """Yield the shards that may hold elements of the extent. Of a run, only the shards that reach it are made."""
+    """Yield the shards of a leaf that may hold elements of the extent. Shards that cannot reach it are not computed."""
     for run in leaf.runs:
         if run.count == 1:
             yield run.first
@@ -195,7 +198,7 @@ def _touched(leaf: StoredLeaf, extent: Extent) -> Iterator[Shard]:
 
 
 def _reaching(run: Run, extent: Extent) -> Iterator[Shard]:
-    """Yield the shards of a run that reach the extent: in each dimension its bounds limit k from both sides."""
+    """Yield the shards of a run that reach the extent. In each dimension, its bounds limit the shard's number k."""
     low, high = 0, run.count - 1
     first = run.first.extent
     for at, many, step, start, stop in zip(
@@ -233,7 +236,10 @@ def _link(wanted: int, extent: Extent, shard: Extent, item: int) -> Link | None:
 
 
 def _reach(inner: Extent, outer: Extent) -> tuple[int, int]:
-    """Return the first element of ``inner`` and the one after its last, in the row-major order of ``outer``."""
+    """Return the range of positions, in the row-major order of ``outer``, from the first to the last of ``inner``.
+
+    The second number is one after the last position.
+    """
     first = last = 0
     for at, many, base, length in zip(inner.offset, inner.shape, outer.offset, outer.shape, strict=True):
         first = first * length + at - base
@@ -242,7 +248,7 @@ def _reach(inner: Extent, outer: Extent) -> tuple[int, int]:
 
 
 def _place(shard: Shard, link: Link, ends: tuple[int, ...], found: dict[tuple[int, int], list[Part]]) -> bool:
-    """Add the link's parts to the chunks that hold them; return whether chunks end between elements."""
+    """Add the link's parts to the chunks that hold them. Return False if a chunk ends within an element."""
     item = link.item
     begin, end = shard.begin + link.first * item, shard.begin + link.last * item
     for chunk in range(bisect_right(ends, begin), bisect_left(ends, end) + 1):
@@ -257,7 +263,7 @@ def _place(shard: Shard, link: Link, ends: tuple[int, ...], found: dict[tuple[in
 
 
 def _direct(part: Part, length: int) -> int | None:
-    """Return the byte of the wanted extent at which the complete chunk is in one piece; None if it is not."""
+    """Return the byte of the wanted extent at which the complete chunk is contiguous; None if it is not contiguous."""
     link = part.link
     if (part.last - part.first) * link.item != length:
         return None

@@ -1,7 +1,7 @@
-"""Compare the first metrics after a resume with the recorded ones; where they differ, list the likely reasons.
+"""Compare the first metrics after a resume with the recorded ones. If they differ, list the likely reasons.
 
-A model that was restored completely, on the data of its training, has the loss that was recorded. A loss that differs
-shows at the first step, and not hours later, that the model or the data is another one.
+A model that was restored completely, on the data of its training, has the recorded loss. A loss that differs shows, at
+the first step and not hours later, that the model or the data is another one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from allranks.world.base import World
 
 
 class Loaded(Protocol):
-    """The part of a ``LoadReport`` that the gate uses."""
+    """The attributes of a ``LoadReport`` that the resume gate uses."""
 
     @property
     def coverage(self) -> float: ...
@@ -33,7 +33,7 @@ class Loaded(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A metric: the ``recorded`` value, the values ``now`` by rank, and their ``mean``."""
+    """A metric: the ``recorded`` value, the values ``now`` by rank, and their ``mean``. ``fits``: they agree."""
 
     name: str
     recorded: float
@@ -47,7 +47,7 @@ class Compared:
 
     @property
     def inconsistent_ranks(self) -> str:
-        """Say which ranks differ from the others, if some do and the others are as recorded; else ""."""
+        """A text that names the ranks that differ, if other ranks are as recorded; "" otherwise."""
         good = [rank for rank, value in enumerate(self.now) if _near(value, self.recorded, 0.5)]
         bad = [rank for rank in range(len(self.now)) if rank not in good]
         if not good or not bad:
@@ -57,10 +57,10 @@ class Compared:
 
 
 def compare(first: Sequence[Mapping[str, float]], recorded: Mapping[str, float], *, within: float) -> list[Compared]:
-    """Return the metrics that both have. ``first`` are the ranks' values; ``within`` is a fraction of the recorded
-    value.
+    """Compare the metrics that were both recorded and measured.
 
-    A value that is not a number never fits.
+    ``first``: the values, by rank. ``within``: the allowed difference, as a fraction of the recorded value. A value
+    that is not finite never fits.
     """
     found = []
     for name in [name for name in first[0] if name in recorded]:
@@ -75,7 +75,7 @@ def _near(value: float, recorded: float, within: float) -> bool:
 
 
 def reasons(compared: Sequence[Compared], loaded: Loaded | None, *, step: int | None) -> list[str]:
-    """Return the possible reasons with their evidence, the likeliest first."""
+    """Return possible reasons for the difference, with their evidence, the likeliest first."""
     found = [one.inconsistent_ranks for one in compared if one.inconsistent_ranks]
     if loaded is None:
         found.append(
@@ -108,7 +108,7 @@ def _is_statistic(path: str) -> bool:
 
 
 def message(compared: Sequence[Compared], why: Sequence[str], *, within: float) -> str:
-    """Return the message of the error."""
+    """Return the message of the error: metrics that do not fit, and the reasons ``why``."""
     odd = "; ".join(str(one) for one in compared if not one.fits)
     listed = "\n".join(f"  {number}. {reason}" for number, reason in enumerate(why, 1))
     return f"{odd}. The difference is more than within={within:g}. Likely reasons, in order:\n{listed}"
@@ -123,9 +123,9 @@ def resume_gate(
     loaded: Loaded | None = None,
     step: int | None = None,
 ) -> None:
-    """Raise NotResumed on every rank unless the first values fit the recorded ones.
+    """Raise NotResumed on every rank unless the first metrics fit the recorded ones.
 
-    **Every rank must call**, with the same names.
+    **Every rank must call**, with the same names. ``within``: the allowed difference, a fraction of the recorded value.
     """
     error, numbers = None, {}
     try:

@@ -1,4 +1,4 @@
-"""Track the steps of a run for the job that owns it, and remove those that the policies do not keep. On rank 0."""
+"""Track the steps of a run for the job that owns it, and remove steps that the policies do not keep. On rank 0 only."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _NO_ITEM = "allranks: items: no step has the item %r, so no step is removed. Ste
 
 
 class Retention:
-    """The steps of a run, for the job that owns it. ``check_owner`` raises if the job no longer owns it.
+    """The steps of a run, for the job that owns the run. Rank 0 has one.
 
-    A step is given up if an older step was restored: its branch ends, and the next save removes it. Of steps that
-    ``policy`` does not keep, the policy of an item in ``items`` may keep that item.
+    A step is given up if an older step was restored: the step's branch ends, and the next save removes it.
+    ``policy``: decides which complete steps are kept. ``items``: for each item, a policy that may keep the item of
+    other steps. ``check_owner``: raises if the job no longer owns the run.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class Retention:
         return step in self.steps - self._given_up
 
     def is_given_up(self, step: int) -> bool:
-        """Return whether a step exists, and may be replaced."""
+        """Return whether a step exists, but is given up, so that a save may replace it."""
         return step in self._given_up
 
     def resume(self, step: int) -> None:
-        """Note that the run continues from ``step``."""
+        """Take note that the training continues from ``step``; later steps are given up."""
         self._is_continued = True
         later = {one for one in self.steps if one > step}
         self._given_up = self._removable(later, held={})  # readers of another branch do not stop a training
@@ -71,9 +72,10 @@ class Retention:
             log("allranks: the run continues from step %d. The next save removes step %s.", step, told, level=30)
 
     def before_commit(self) -> None:
-        """Remove the manifests of steps that are given up, right before a new manifest is written.
+        """Remove the manifests of steps that are given up. It is called immediately before a new manifest is written.
 
-        The newest goes first. So after a crash, the newest step is either one of the old branch, or the restored one.
+        The newest manifest is removed first. So after a crash, the newest step is either one of the old branch, or the
+        restored one.
         """
         with self._lock:  # a save to disk and a save into memory may both be about to publish
             self._check_owner()
@@ -92,7 +94,7 @@ class Retention:
             return True
 
     def after_commit(self, saved: Saved, *, replaced: bool) -> None:
-        """Remove the rest of the branch that was given up, and what the policies do not keep."""
+        """Remove the rest of the branch that was given up, and steps and items that the policies do not keep."""
         step = saved.step
         if self.steps and not self._is_continued:
             text = "allranks: step %d is saved beside step %d, which was in %s already and was not restored."
@@ -116,7 +118,7 @@ class Retention:
             log("allranks: after the save of step %d: %s", step, error, level=30)
 
     def _reduce_once(self, step: int, names: tuple[str, ...]) -> None:
-        """Reduce a step unless that is done. A step that cannot be reduced stays complete, which is logged once."""
+        """Reduce a step to these items, unless that is done. If it is impossible, the step stays; logged once."""
         if self._reduced.get(step) == names:
             return
         try:
@@ -147,7 +149,7 @@ class Retention:
                 log("allranks: step %d is removed. Files of others stay in its folder: %s.", step, names, level=30)
 
     def _decide(self, steps: Iterable[int], *, newest: int) -> Decision:
-        """Return what the policies do not keep; nothing if it is not known which steps are the best."""
+        """Return what the policies do not keep; nothing if no step has the metric or item of a policy."""
         self._unread.clear()
         saved = [self._saved_step(step) for step in steps]
         for policy in (self._policy, *self._items.values()):
@@ -174,7 +176,7 @@ class Retention:
         return steps - found.keys()
 
     def _saved_step(self, step: int) -> Saved:
-        """Return what the policies need to know of a step; only its number if they need no more."""
+        """Return a step with what the policies need to know of it: metrics and items, or only the number."""
         asks = self._items or not isinstance(self._policy, Policy) or self._policy.keep_best is not None
         if step not in self._saved:
             if not asks:
@@ -190,7 +192,7 @@ class Retention:
 
 
 def reason_to_refuse(step: int, retention: Retention | None, *, url: str) -> AllranksError | None:
-    """Return the error if a step must not be saved into a run; else None. Only rank 0 has a ``retention``."""
+    """Return the error if a step must not be saved into a run; None if it may. Only rank 0 has a ``retention``."""
     if type(step) is not int or not 0 <= step < _STEP_LIMIT:
         return BadArgument(f"step={step!r:.200}: expected an int from 0 on, below 2**63.")
     if retention is not None and retention.has(step):

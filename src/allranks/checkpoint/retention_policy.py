@@ -1,4 +1,4 @@
-"""Choose which checkpoints of a run are removed, completely or except for some items: never the newest. Pure."""
+"""Choose which checkpoints of a run are removed, completely or except for some items; never the newest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allranks.arguments import expect, is_count, several
 
 
 class Best(NamedTuple):
-    """Keep the ``many`` checkpoints whose ``metric`` is the least (``min``) or the greatest (``max``)."""
+    """Keep the ``many`` checkpoints with the lowest (``min``) or the highest (``max``) value of ``metric``."""
 
     metric: str
     order: Literal["min", "max"]
@@ -21,9 +21,9 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Keep the newest ``keep_last`` steps (None: all), every multiple of ``keep_every``, and the best ones.
+    """Keep the newest ``keep_last`` steps (None: all), every multiple of ``keep_every``, and the best steps.
 
-    Raises ValueError for a combination without a meaning.
+    Raises ValueError for a combination that has no meaning.
     """
 
     keep_last: int | None = None
@@ -45,7 +45,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A saved checkpoint; ``items`` are the keys at the top of its state, if a policy needs them."""
+    """A saved checkpoint, as policies see it. ``items``: the keys at the top of its state, if a policy needs them."""
 
     step: int
     metrics: Mapping[str, float]
@@ -58,14 +58,14 @@ Keep = Callable[[Sequence[Saved]], Iterable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The steps to ``remove``, ascending; and the steps to ``reduce``, with the items that stay."""
+    """The steps to ``remove``, in ascending order; and the steps to ``reduce``, each with the items that stay."""
 
     remove: tuple[int, ...]
     reduce: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 def keep_last(many: int) -> Keep:
-    """Return a policy that keeps the newest checkpoints."""
+    """Return a policy that keeps the ``many`` newest checkpoints."""
     _check_positive("keep_last", many)
     return lambda saved: sorted(one.step for one in saved)[-many:]
 
@@ -78,7 +78,7 @@ def keep_every(steps: int) -> Keep:
 
 @dataclass(frozen=True, slots=True)
 class KeepBest:
-    """A policy that keeps the best checkpoints. If no checkpoint has the metric, it keeps all of them."""
+    """A policy that keeps the best checkpoints. It keeps all checkpoints if none has the metric."""
 
     best: Best
 
@@ -88,13 +88,16 @@ class KeepBest:
 
 
 def keep_best(metric: str, order: Literal["min", "max"], many: int = 1) -> Keep:
-    """Return a policy that keeps the checkpoints with the least or greatest ``metric``; of equal ones, the later."""
+    """Return a policy that keeps the ``many`` checkpoints with the lowest or highest value of ``metric``.
+
+    Of equal values, the later checkpoint is kept.
+    """
     _check_best((metric, order, many))
     return KeepBest(Best(metric, order, many))
 
 
 def any_of(policies: Keep | Iterable[Keep], *, name: str = "keep") -> Keep:
-    """Return the policy that keeps what at least one of these keeps. Raises BadArgument for what is not a policy."""
+    """Return a policy that keeps what at least one of ``policies`` keeps. Raises BadArgument if one is no policy."""
     if callable(policies):
         return policies
     every = several(policies) or ()
@@ -105,7 +108,10 @@ def any_of(policies: Keep | Iterable[Keep], *, name: str = "keep") -> Keep:
 def decide(
     saved: Sequence[Saved], policy: Policy | Keep, items: Mapping[str, Keep], *, spared: Collection[int] = ()
 ) -> Decision:
-    """Return what to remove: ``policy`` keeps complete checkpoints, and ``items`` keep items of the others.
+    """Return which checkpoints to remove or reduce.
+
+    ``policy``: keeps complete checkpoints. ``items``: for each item, a policy that keeps this item of other
+    checkpoints.
 
     The newest checkpoint and those in ``spared`` stay as they are.
     """
@@ -129,7 +135,10 @@ def decide(
 
 
 def _steps(kept: Iterable[object], saved: Sequence[Saved]) -> set[int]:
-    """Return the steps that a policy keeps. Raises ValueError for a result that is not a step, or none of ``saved``."""
+    """Return the steps of ``saved`` that a policy has returned.
+
+    Raises ValueError if the policy returned something that is not a step, or no step of ``saved`` at all.
+    """
     found, there = [*kept], {one.step for one in saved}
     odd = [one for one in found if type(one) is bool or not isinstance(one, numbers.Integral)]
     steps = {one for one in there if one in found}
@@ -152,14 +161,14 @@ def choose(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
 
 
 def metric_of(policy: object) -> str:
-    """Return the metric by which a policy chooses the best steps; "" if it uses none."""
+    """Return the name of the metric by which a policy chooses the best steps; "" if it uses none."""
     if isinstance(policy, Policy):
         return policy.keep_best[0] if policy.keep_best is not None else ""
     return policy.best.metric if isinstance(policy, KeepBest) else ""
 
 
 def lacks_metric(saved: Sequence[Saved], policy: object) -> str:
-    """Return the metric by which a policy chooses the best steps if no step has it; else ""."""
+    """Return the name of a policy's metric if no saved step has this metric; "" otherwise."""
     metric = metric_of(policy)
     return metric if metric and not any(metric in one.metrics for one in saved) else ""
 

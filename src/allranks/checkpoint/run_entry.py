@@ -1,4 +1,4 @@
-"""Open a run for writing: rank 0 becomes its owner, and every rank proves that it sees the same folder."""
+"""Open a run for writing: rank 0 becomes its owner, and all ranks check that they see the same folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from allranks.world.base import World
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """What is kept of a run: complete steps by ``policy``, and some items of other steps by the policy of each item."""
+    """What is kept of a run. ``policy``: for complete steps. ``items``: for each item, a policy for other steps."""
 
     policy: Policy | Keep
     items: Mapping[str, Keep]
@@ -27,7 +27,7 @@ class RetentionRules:
 def retention_rules(
     policy: Policy, keep: Keep | Iterable[Keep] | None, items: Mapping[str, Keep | Iterable[Keep]] | None
 ) -> RetentionRules:
-    """Return the retention rules of a Checkpointer. Raises BadArgument for two policies, and for bad items."""
+    """Return the retention rules of a Checkpointer. Raises BadArgument for two policies, and for invalid items."""
     if keep is not None and policy != Policy():
         raise BadArgument("keep= cannot be combined with keep_last, keep_every and keep_best: give one or the other.")
     items = {} if items is None else items
@@ -41,21 +41,22 @@ def retention_rules(
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """The right to write into a run; ``nonce`` is that of the run, equal on every rank; the rest is on rank 0 only."""
+    """The right to write into a run. ``nonce``: of the run, equal on every rank. Other fields: on rank 0 only."""
 
     nonce: str
     fence_held: fence.Fence | None = None
     retention: Retention | None = None
 
     def leave(self, storage: Storage) -> None:
-        """Release the run."""
+        """Release the run, so that the next job may write into it."""
         if self.fence_held is not None:
             fence.release(storage, self.fence_held)
 
 
 def enter_run(storage: Storage, world: World, rules: RetentionRules, *, take_over: bool) -> RunEntry:
-    """Take a run for writing. **Every rank must call.** Raises Fenced, and StorageError if ranks see different
-    folders.
+    """Take a run for writing, and return the right to write. **Every rank must call.**
+
+    Raises Fenced, and StorageError if the ranks see different folders.
     """
     entered = RunEntry("")
 
@@ -76,9 +77,9 @@ def enter_run(storage: Storage, world: World, rules: RetentionRules, *, take_ove
 
 
 def check_visible(storage: Storage, world: World, path: str, *, nonce: str) -> None:
-    """Raise StorageError on every rank unless all see the fence with this nonce, which rank 0 has put at ``path``.
+    """Raise StorageError on every rank unless all ranks see the fence with this nonce. **Every rank must call.**
 
-    **Every rank must call.**
+    Rank 0 must have written the fence to ``path``.
     """
     seen = world.all_gather(_nonce_at(storage, path), name="fence")
     blind = [rank for rank, found in enumerate(seen) if found != nonce]

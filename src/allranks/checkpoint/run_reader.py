@@ -1,4 +1,4 @@
-"""Read a run from any rank alone: ``allranks.checkpoint.read`` returns a step, ``follow`` yields each new one."""
+"""Read a run from one rank, without the others: ``read`` returns a step, ``follow`` yields each new step."""
 
 from __future__ import annotations
 
@@ -56,17 +56,19 @@ def read(
 ) -> Restored[Any]:
     """Return ``(state, step)`` of a checkpoint, with ``.extra`` and ``.metrics``. Any rank may call it alone.
 
-    ``where`` is a run, or the folder of one step by any name. ``step`` is a number, ``latest``, or ``best``: then
-    ``best`` gives the metric and the order, ``("val_loss", "min")``. Nothing is resumed: neither the run nor the job's
-    position changes.
+    ``where``: a run, or the folder of one step, of any name.
+    ``step``: a number, ``latest``, or ``best`` with ``best=("val_loss", "min")``, a metric and the order.
 
-    Without ``like`` the state is nested dicts, one level for each ``/`` in a path, of JSON values and of arrays of
-    ``to``: ``numpy``, ``torch`` (on the CPU), ``jax`` (on the default device), or ``shapes``, for which only the
-    manifest is read. ``only`` selects leaves by globs of paths: ``params/*``. ``slices`` selects a part of an array by
-    path: ``(slice(0, 10), slice(None))``. Then only the chunks that hold that part are read.
+    Nothing is resumed: neither the run nor the job's position changes. Every byte that is read is verified.
 
-    With ``like``, a template as of ``Checkpointer.restore`` (or a part of one) is filled. Other leaves are not read. Of
-    a leaf that each rank has saved for itself, it gets rank 0's. Every byte that is read is verified.
+    Without ``like``, the state is nested dicts, one level for each ``/`` in a path, of JSON values and arrays.
+    ``to``: the arrays are of ``numpy``, ``torch`` (on the CPU), ``jax`` (on the default device), or ``shapes``, for
+    which only the manifest is read.
+    ``only``: globs of paths that select leaves: ``params/*``.
+    ``slices``: a part of an array, by path: ``(slice(0, 10), slice(None))``. Only the chunks that hold it are read.
+
+    With ``like``, a template as of ``Checkpointer.restore`` (or a part of one) is filled. Other leaves are not read.
+    For a leaf that each rank has saved, it gets rank 0's.
 
     Raises NotThere, StepRemoved, DoesNotFit (the checkpoint lacks leaves of ``like``), NewerFormat, Damaged.
     """
@@ -107,7 +109,7 @@ class _Wanted(NamedTuple):
 
 
 def _choose_manifest(storage: Storage, step: int | str, best: Best | None) -> tuple[Manifest, str | None]:
-    """Return the manifest to read, and its folder: "" for the top, None for the folder of its step."""
+    """Return the manifest to read, and its folder: "" for the top of the storage, None for the folder of its step."""
     if storage.size(paths.MANIFEST) is not None:
         manifest = inventory.load_folder(storage, "")
         if isinstance(step, int) and step != manifest.step:
@@ -189,7 +191,7 @@ def _is_wanted(path: str, globs: Sequence[str]) -> bool:
 
 
 def _target(path: str, leaf: StoredLeaf, part: Sequence[slice] | None) -> Target:
-    """Return the wanted part of a leaf, with an empty array of its dtype."""
+    """Return the box of elements to read of a leaf, as a Target with an empty array of the leaf's dtype."""
     whole = (slice(None),) * len(leaf.shape)
     given = several(part if part is not None else ())
     cuts = (*(given or ()), *whole[len(given or ()) :])
@@ -212,7 +214,7 @@ def _array_maker(to: str) -> Callable[[np.ndarray[Any, Any], StoredLeaf], Any]:
 
 
 def _fill_template(reader: Reader, manifest: Manifest, like: T) -> T:
-    """Fill a template, which may be a part of the checkpoint's tree."""
+    """Return a template filled from the checkpoint. The template may be a part of the checkpoint's tree."""
     tree = open_tree(like, rank=0, size=1, for_restore=True, saved=match.saved_tree(manifest))
     found = match.differences(tree.declared, tree.values, manifest)
     lacking = tuple(one for one in found if one.kind != "unexpected")
@@ -235,9 +237,9 @@ def _fill_template(reader: Reader, manifest: Manifest, like: T) -> T:
 
 
 def nest(leaves: Mapping[str, Any]) -> Any:
-    """Return leaves by path as nested dicts, one level for each ``/``.
+    """Return leaves as nested dicts, given by path; there is one level for each ``/``.
 
-    Below a path that is a leaf itself, names keep their ``/``. A state that is a single leaf is that leaf.
+    Below a path that is a leaf itself, names keep their ``/``. A state that is a single leaf is returned as that leaf.
     """
     if set(leaves) == {""}:
         return leaves[""]
@@ -262,12 +264,15 @@ def follow(
     every: float = 5.0,
     timeout: float | None = None,
 ) -> Iterator[int]:
-    """Yield the steps of a run as they are saved, in ascending order, and end with the run. Any rank may call it alone.
+    """Yield the steps of a run as they are saved, in ascending order, until the run ends. Any rank may call it alone.
 
-    Existing steps are yielded first; steps up to ``after`` are skipped. With ``hold``, a step is not removed while the
-    body of the loop runs (for an hour at most). A step that is removed before its turn is skipped. The run is listed
-    every ``every`` seconds. It has ended when its job has closed it, or has ended on this machine. Raises
-    BarrierTimeout after ``timeout`` seconds without a new step (None: never).
+    Existing steps are yielded first. A step that is removed before it could be yielded is skipped. The run has ended
+    when its job has closed it, or, if the job ran on this machine, when the job's process has ended.
+
+    ``after``: skip steps up to this one.
+    ``hold``: keep a step from being removed while the body of the loop runs (for an hour at most).
+    ``every``: the seconds between two listings of the run.
+    ``timeout``: raise BarrierTimeout after so many seconds without a new step (None: never).
     """
     storage = open_storage(where)
     since = time.monotonic()

@@ -1,4 +1,4 @@
-"""Perform one save on one rank in the background, once all ranks have agreed: write, publish, discard."""
+"""Perform one save on one rank in the background, when all ranks have agreed: write, publish, discard."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ _FRAMEWORKS = ("numpy", "jax", "torch")
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a save holds beside arrays: JSON ``values`` by path, the program's ``extra``, ``metrics``.
+    """What a save holds beside arrays.
 
-    ``rank_values`` are the values that this rank has for itself.
+    ``values``: JSON values by path. ``rank_values``: JSON values that are rank-local.
+    ``extra``, ``metrics``: the arguments of ``save``.
     """
 
     values: Mapping[str, Any]
@@ -42,7 +43,7 @@ class Content:
 
 
 def check_storable(values: Mapping[str, Any], extra: Any, *, rank: int) -> None:
-    """Raise CannotStore if JSON cannot hold a value and give it back."""
+    """Raise CannotStore for a value that JSON cannot hold without a change."""
     for path, value in {**values, "(extra)": extra}.items():
         try:
             json_value.pack(value, what=path)
@@ -54,9 +55,9 @@ def check_storable(values: Mapping[str, Any], extra: Any, *, rank: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SaveOperation:
-    """One save on this rank; ``files`` are the prepared files that it writes.
+    """One save on this rank. ``files``: the prepared files that this rank writes.
 
-    With ``replace``, the manifest of an existing step is replaced.
+    ``replace``: the manifest replaces that of an existing step. ``compresses``: chunks are compressed.
     """
 
     storage: Storage
@@ -76,7 +77,7 @@ class SaveOperation:
 
     @property
     def items(self) -> frozenset[str]:
-        """The keys at the top of the state."""
+        """The keys at the top of the state that is saved."""
         content, prepared = self.content, self.prepared
         arrays = [*(one.path for one in prepared.declared), *prepared.ties]
         return frozenset(map(top_key, (*arrays, *content.values, *content.rank_values)))
@@ -85,7 +86,10 @@ class SaveOperation:
         return paths.shard_file(self.rank, self.size, self.identity.nonce, item, compressed=self.compresses)
 
     def write(self) -> Any:
-        """Write this rank's files; return what rank 0 needs: the files by item, and this rank's own values."""
+        """Write this rank's files. Return, for rank 0, the files by item, and this rank's rank-local values.
+
+        Returns None if there are neither.
+        """
         own = {path: json_value.pack(value, what=path) for path, value in self.content.rank_values.items()}
         try:
             planned = zip(self.prepared.files, self.files, strict=True)
@@ -110,7 +114,7 @@ class SaveOperation:
         }
 
     def publish(self, acks: Sequence[Any]) -> None:
-        """Write the manifest: from then on the checkpoint exists. On rank 0."""
+        """Write the manifest. From then on the checkpoint exists. ``acks``: results of ``write``. On rank 0 only."""
         assert self.prepared.checkpoint_layout is not None
         there = [ack["files"] for ack in acks if ack is not None]
         files = [one[item] for item in self.prepared.items for one in there if item in one]
@@ -142,7 +146,8 @@ class SaveOperation:
     def _check(self, manifest: Manifest, data: bytes) -> None:
         """Raise AllranksError unless a reader can read the manifest back correctly.
 
-        Its text for the leaves is the same at every save of a plan and takes long to read: it is read back once.
+        The manifest's text for the leaves is equal at every save of a plan, and takes long to read. It is read back
+        only once.
         """
         prepared = self.prepared
         assert prepared.checkpoint_layout is not None
@@ -162,7 +167,7 @@ class SaveOperation:
         prepared.read_back.done = True
 
     def is_published(self) -> bool:
-        """Return whether the existing manifest is that of this save."""
+        """Return whether the step has a manifest, and it is that of this save."""
         path = paths.manifest_path(self.identity.step)
         try:
             return manifest_decode.decode(self.storage.get(path), path=path).nonce == self.identity.nonce
@@ -170,7 +175,7 @@ class SaveOperation:
             return False
 
     def discard(self) -> None:
-        """Remove this rank's files of a save that was aborted; ``allranks ckpt gc`` removes what is left."""
+        """Remove this rank's files of a save that was aborted. ``allranks ckpt gc`` removes files that are left."""
         with suppress(StorageError):
             for plan in self.prepared.files:
                 self.storage.delete(f"{self.folder}/{self._name(plan.item)}")
@@ -187,10 +192,12 @@ def open_shard_file(
     blocks: bool,
     check_abort: Callable[[], None],
 ) -> ShardFile:
-    """Return a file of this rank, which keeps its source arrays alive.
+    """Return the content of a file that this rank writes. It keeps its source arrays alive.
 
-    ``pools`` are the blocks for bytes in transit, and those for copies. If the program ``blocks`` until the end,
-    nothing is copied. ``check_abort`` is called before every block, and raises to end the write.
+    ``about``: goes into the header of the file.
+    ``pools``: the blocks for bytes in transit, and the blocks for copies.
+    ``blocks``: the program waits until the end of the save, so that nothing is copied.
+    ``check_abort``: called before every block; it raises to end the write.
     """
     header = planned.file_layout.header({"allranks": json.dumps(about)})
     sources: list[Bytes] = [np.frombuffer(header, np.uint8)]
@@ -212,7 +219,7 @@ def open_shard_file(
 
 
 def blocks_to_copy(tree: OpenTree, planned: PlannedFile) -> int:
-    """Return how many blocks of a file an async save copies: those with bytes that a program can change in place."""
+    """Return how many blocks of a file an asynchronous save copies: those that a program can change in place."""
     changes = [False]  # the header
     for part in planned.plan.parts:
         copies = tree.copies(planned.arrays[part.leaf])

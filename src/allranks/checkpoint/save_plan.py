@@ -1,12 +1,12 @@
-"""Plan which rank writes which bytes: arithmetic on declarations, equal on every rank, fast for 10,000 ranks. Pure.
+"""Plan which rank writes which bytes: arithmetic on declarations, equal on every rank, fast for 10,000 ranks.
 
-A cell that one rank holds is written by that rank. Cells that several ranks hold (replicas) are written once,
-distributed over their holders by bytes. For that, the cells of equally split leaves are laid end to end, and of R
-holders the j-th writes the j-th R-th of that line. A large cell on a border is cut there, between rows. No byte travels
-between ranks.
+A cell that one rank holds is written by that rank. Cells that several ranks hold (replicas) are written once, divided
+among their holders by bytes. For that, the cells of equally split leaves are laid end to end in a line. Of R holders,
+the j-th writes the j-th of R equal parts of that line. A large cell on a border is cut there, between rows. No byte is
+sent between ranks.
 
-A rank's file begins with the leaves with the largest items, so that every part is aligned to its items without gaps.
-Then come leaves with fewer dimensions first, and equally split leaves together.
+A rank's file begins with the leaves with the largest elements, so that every part is aligned to its elements without
+gaps. Among them, leaves with fewer dimensions come first, and equally split leaves are adjacent.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _HEADER_BASE, _ENTRY_BASE = 256, 80
 
 
 class Part(NamedTuple):
-    """A rank writes ``extent`` of leaf number ``leaf`` to its file, from byte ``begin`` on.
+    """A part of a leaf that a rank writes: ``extent`` of leaf number ``leaf``, to its file from byte ``begin`` on.
 
-    These are the ``nbytes`` bytes from ``start`` on of the leaf's ``cell``.
+    The part is the ``nbytes`` bytes from byte ``start`` on of the leaf's cell number ``cell``.
     """
 
     leaf: int
@@ -53,7 +53,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """What one rank writes, in file order: ``bytes`` in total (0: no file), with the data from ``data_begin`` on."""
+    """What one rank writes, in file order.
+
+    ``bytes``: the size of the file; 0: no file. ``data_begin``: the byte at which the data begins, after the header.
+    """
 
     parts: tuple[Part, ...]
     data_begin: int
@@ -62,7 +65,10 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLayout:
-    """All files: the ranks that write one (``writers``), their sizes (``bytes``), and the place of every leaf."""
+    """The layout of all files.
+
+    ``writers``: the ranks that write a file. ``bytes``: the sizes of their files. ``leaves``: where each leaf is.
+    """
 
     writers: tuple[int, ...]
     bytes: tuple[int, ...]
@@ -70,7 +76,7 @@ class CheckpointLayout:
 
 
 class _Batch(NamedTuple):
-    """K parts of arrays with D dimensions, leaf by leaf, each leaf in row-major order."""
+    """K parts of leaves with D dimensions, leaf by leaf; within a leaf, cells are in row-major order."""
 
     leaf: Ints  # [K], as are cell, rank, start and nbytes
     cell: Ints
@@ -82,7 +88,7 @@ class _Batch(NamedTuple):
 
 
 def file_plan(declared: Sequence[Declared], *, rank: int, size: int) -> FilePlan:
-    """Return what ``rank`` of ``size`` ranks writes."""
+    """Return the plan of the file that ``rank`` of ``size`` ranks writes."""
     files = _Files(declared, size)
     parts: list[Part] = []
     for batch, begin in files.batches():
@@ -94,7 +100,7 @@ def file_plan(declared: Sequence[Declared], *, rank: int, size: int) -> FilePlan
 
 
 def checkpoint_layout(declared: Sequence[Declared], *, size: int) -> CheckpointLayout:
-    """Return the place of every leaf, over all files."""
+    """Return which bytes of which files hold each leaf."""
     files = _Files(declared, size)
     runs: dict[int, tuple[Run, ...]] = {}
     for batch, begin in files.batches():
@@ -112,7 +118,7 @@ def checkpoint_layout(declared: Sequence[Declared], *, size: int) -> CheckpointL
 
 
 def join_layouts(layouts: Sequence[CheckpointLayout], order: Iterable[str]) -> CheckpointLayout:
-    """Return several layouts as one: the files of each after those of the one before, the leaves in this order."""
+    """Return several layouts as one: the files of each follow those of the one before; leaves are in ``order``."""
     leaves: dict[str, StoredLeaf] = {}
     before = 0
     for one in layouts:
@@ -136,7 +142,7 @@ def _runs(file: Ints, begin: Ints, offset: Ints, shape: Ints) -> tuple[Run, ...]
 
 
 class _Files:
-    """Where each rank's data begin and end in its file, in bytes; ``number`` is the file's index among all files."""
+    """The positions at which each rank's data begins and ends in its file. ``number``: the file's index in all."""
 
     def __init__(self, declared: Sequence[Declared], size: int) -> None:
         self._declared = declared
@@ -152,7 +158,7 @@ class _Files:
         self.number = np.cumsum(data > 0) - 1
 
     def batches(self) -> Iterator[tuple[_Batch, Ints]]:
-        """Yield all parts, and where each begins in its rank's file."""
+        """Yield all parts in batches, with the position in its rank's file at which each part begins."""
         cursor = self.data_begin.copy()
         for batch in _batches(self._declared):
             order = np.argsort(batch.rank, kind="stable")
@@ -171,7 +177,7 @@ def _sums(rank: Ints, numbers: Ints, size: int) -> Ints:
 
 
 def _batches(declared: Sequence[Declared]) -> Iterator[_Batch]:
-    """Yield all parts with at least one byte, in the order of the files."""
+    """Yield all parts with at least one byte in batches, in the order of the files."""
     groups: dict[tuple[int, int, int], list[int]] = {}
     splits = _split_numbers(declared)
     for number, one in enumerate(declared):
@@ -196,27 +202,31 @@ def _batches(declared: Sequence[Declared]) -> Iterator[_Batch]:
 
 
 def _replicas(split: Split) -> Ints:
-    """Return the ranks that write each cell [cells, replicas]: if cells have more holders than others, the first
-    ones.
+    """Return the ranks that write each cell, of shape [cells, replicas].
+
+    ``replicas`` is the smallest number of holders of a cell; of a cell with more holders, the first ones write.
     """
     fewest = min(map(len, split.holders))
     return np.array([holders[:fewest] for holders in split.holders], np.int64)
 
 
 def _split_numbers(declared: Sequence[Declared]) -> dict[int, int]:
-    """Return a number for each split by the split's id; equal splits have one number. A split may name 10,000 ranks."""
+    """Return a number for each split, by the split's id. Equal splits have one number.
+
+    A split may name 10,000 ranks, so it is hashed only once.
+    """
     objects = {id(one.split): one.split for one in declared}
     numbers: dict[Split, int] = {}
     return {key: numbers.setdefault(split, len(numbers)) for key, split in objects.items()}
 
 
 def _nonempty(batch: _Batch) -> _Batch:
-    """Return the parts with at least one byte."""
+    """Return a batch without parts that have no bytes."""
     return _Batch(*(column[batch.nbytes > 0] for column in batch))
 
 
 def _cells(numbers: Ints, shapes: Ints, split: Split, item: int) -> _Batch:
-    """Return all cells of some leaves; ``rank`` is filled in later."""
+    """Return all cells of some equally split leaves as a batch; ``rank`` is filled in later."""
     many, dims = shapes.shape
     cuts = np.array(split.cuts, np.int64)
     index = np.indices(split.cuts).reshape(dims, -1).T if dims else np.zeros((1, 0), np.int64)
@@ -237,7 +247,7 @@ def _cells(numbers: Ints, shapes: Ints, split: Split, item: int) -> _Batch:
 
 
 def _distribute(cells: _Batch, holders: Ints) -> _Batch:
-    """Distribute cells over their holders [cells, replicas]: each cell's line of leaves by bytes."""
+    """Divide cells among their holders [cells, replicas], by bytes, along the line of each cell over all leaves."""
     count, replicas = holders.shape
     nbytes = cells.nbytes.reshape(-1, count)
     stop = np.cumsum(nbytes, axis=0)
@@ -258,7 +268,7 @@ def _distribute(cells: _Batch, holders: Ints) -> _Batch:
 
 
 def _cut(cells: _Batch, at: int, holders: Ints, start: Ints, total: Ints) -> Iterator[tuple[object, ...]]:
-    """Yield the pieces of cell number ``at``, cut between rows where its holders' shares of the line end."""
+    """Yield the pieces of cell number ``at``, cut between rows at the borders of its holders' parts of the line."""
     leaf, cell, _, _, nbytes, offset, shape = (column[at].tolist() for column in cells)
     axis = next(axis for axis, many in enumerate(shape) if many > 1)
     rows, row, replicas = shape[axis], nbytes // shape[axis], holders.shape[1]
@@ -272,11 +282,11 @@ def _cut(cells: _Batch, at: int, holders: Ints, start: Ints, total: Ints) -> Ite
 
 
 def _entry_bound(one: Declared) -> int:
-    """Return the most bytes that one part of a leaf takes in a header."""
+    """Return the most bytes that the entry of one part of a leaf takes in a header."""
     digits = sum(len(str(many)) for many in one.shape)
     return _ENTRY_BASE + len(json.dumps(one.path)) + 3 * digits + 4 * len(one.shape) + 2 * 16
 
 
 def total_bytes(declared: Iterable[Declared]) -> int:
-    """Return the bytes of all arrays."""
+    """Return the sum of the bytes of all arrays."""
     return sum(math.prod(one.shape) * DTYPES[one.dtype].size for one in declared)

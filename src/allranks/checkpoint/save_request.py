@@ -1,4 +1,4 @@
-"""Define what a call of ``save`` asks for (settings, order, metrics, ``extra``) and returns (the handle)."""
+"""Define the input of ``save`` (settings, order, metrics, ``extra``) and its result (the handle)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from allranks.errors import AllranksError, BadArgument, BarrierTimeout, CannotSt
 class Committed:
     """A save that is durable and complete.
 
-    ``bytes`` are those of all ranks' files. ``seconds`` is the time from the call of ``save`` to the commit, of which
-    ``save`` itself took ``blocked`` on this rank. ``copied`` is the host memory in bytes for this rank's copy, which is
-    kept for the next save.
+    ``bytes``: the size of all ranks' files. ``copied``: the host memory, in bytes, for this rank's copy; it is kept for
+    the next save. ``seconds``: from the call of ``save`` to the commit. ``blocked``: how many of these ``save`` took on
+    this rank.
     """
 
     step: int
@@ -31,9 +31,9 @@ class Committed:
 
 
 class SaveHandle:
-    """The result of ``save``. Waiting is not collective: any rank may wait, at any time, any number of times.
+    """The result of ``save``. ``blocked``: the seconds that ``save`` took to return.
 
-    ``blocked`` is the seconds that ``save`` took to return.
+    Waiting is not collective: any rank may wait, at any time, any number of times.
     """
 
     def __init__(self, step: int) -> None:
@@ -47,7 +47,7 @@ class SaveHandle:
         return self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> Committed:
-        """Wait for the end. Return the commit, or raise the error of the save, the same on every rank.
+        """Wait for the end of the save. Return the commit, or raise the error of the save, the same on every rank.
 
         Raises BarrierTimeout if the save takes longer than ``timeout`` seconds.
         """
@@ -59,7 +59,7 @@ class SaveHandle:
         return self._result
 
     def end(self, result: Committed | BaseException) -> None:
-        """Set the result of the save. For the save itself."""
+        """Set the result of the save. Only the save calls this."""
         self._result = result
         self._ended.set()
 
@@ -68,10 +68,11 @@ class SaveHandle:
 class Settings:
     """How a Checkpointer saves.
 
-    ``integrity`` names the digest. ``memory`` is the most bytes of host memory for copies (None: as much as this rank's
-    part takes). ``timeout`` is the seconds from a save's call to its commit. ``choices`` are for leaves that differ
-    over the ranks. Each of the ``items`` gets files of its own. ``compresses``: chunks are compressed. ``durable``: a
-    save survives its hosts, and is reported as saved.
+    ``integrity``: the name of the digest.
+    ``memory``: the most bytes of host memory for copies; None: as much as this rank's part takes.
+    ``timeout``: the seconds from the call of ``save`` to the commit.
+    ``choices``: for leaves that differ over the ranks. ``items``: each of these items gets its own files.
+    ``compresses``: chunks are compressed. ``durable``: a save survives its hosts, and is reported as saved.
     """
 
     integrity: str = "xxh3-128"
@@ -93,8 +94,8 @@ class Settings:
 class Order:
     """One call of ``save``: the step, what to save beside the state, whether to replace the step, whether to wait.
 
-    ``metrics`` are the program's (None: none), and become numbers. ``refused`` is why this rank cannot save; the other
-    ranks must know.
+    ``metrics``: as the program passed them (None: none), to be converted to numbers.
+    ``refused``: the error if this rank cannot save; the other ranks must be informed of it.
     """
 
     step: int
@@ -106,7 +107,7 @@ class Order:
 
 
 def convert_metrics(order: Order) -> Order:
-    """Return the order with numbers as metrics; if they cannot be numbers, the order is refused."""
+    """Return the order with its metrics converted to numbers. If that fails, ``refused`` is the error."""
     try:
         return replace(order, metrics=as_numbers({} if order.metrics is None else order.metrics))
     except (CannotStore, BadArgument) as error:
@@ -114,9 +115,9 @@ def convert_metrics(order: Order) -> Order:
 
 
 def as_numbers(metrics: Any) -> dict[str, float]:
-    """Return metrics as floats: numbers, and arrays with one element of any framework.
+    """Return metrics as floats, given numbers or arrays with one element, of any framework.
 
-    Raises CannotStore for a value that is not a number, BadArgument if metrics are not a mapping of names.
+    Raises CannotStore for a value that is not a number, BadArgument if ``metrics`` is not a mapping of names.
     """
     fits = isinstance(metrics, Mapping) and all(isinstance(name, str) for name in metrics)
     expect(fits, "metrics", metrics, "numbers by name: {'loss': 0.5}")
@@ -131,15 +132,16 @@ def as_numbers(metrics: Any) -> dict[str, float]:
 
 @runtime_checkable
 class Gatherable(Protocol):
-    """A value of which each rank holds a part."""
+    """A value in ``extra`` of which each rank holds a part."""
 
     def gathered(self) -> Any:
         """Return the complete value as JSON, equal on all ranks. **Every rank must call.**"""
 
 
 def resolve(extra: Any) -> Any:
-    """Return ``extra`` with every Gatherable replaced by its value. **Every rank must call**, with as many
-    Gatherables.
+    """Return ``extra`` with every Gatherable in it replaced by its complete value. **Every rank must call.**
+
+    All ranks must have the same number of Gatherables.
     """
     if isinstance(extra, Gatherable):
         return extra.gathered()

@@ -1,7 +1,8 @@
 """Save into a run on one rank, one save at a time.
 
-In the foreground the ranks compare what they save, and bytes that the program may change are copied. Then a background
-thread writes, without collectives, and the commit protocol has rank 0 write the manifest once all ranks have written.
+First, in the program's thread, the ranks compare what they save, and bytes that the program may change are copied. Then
+a background thread writes, without collectives. When all ranks have written, rank 0 writes the manifest, as the commit
+protocol decides.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _CHECK_INTERVAL = 1.0
 
 
 class CommitHooks(Protocol):
-    """What is called on rank 0 before a manifest is written, and after the commit."""
+    """Functions that rank 0 calls before a manifest is written, and after the commit."""
 
     def before_commit(self) -> None: ...
 
@@ -50,7 +51,7 @@ class CommitHooks(Protocol):
 
 
 class Saver:
-    """One rank's saves into ``storage``. ``nonce`` is that of the run, equal on every rank; rank 0 has ``hooks``."""
+    """One rank's saves into ``storage``. ``nonce``: of the run, equal on every rank. ``hooks``: on rank 0 only."""
 
     def __init__(
         self,
@@ -71,8 +72,9 @@ class Saver:
         self.committed: int | None = None  # the last committed step
 
     def save(self, order: Order, state: object) -> SaveHandle:
-        """Save. **Every rank must call.** Returns once the program may change the state. Raises the error of the last
-        save.
+        """Save, and return when the program may change the state. **Every rank must call.**
+
+        Raises the error of the save before.
         """
         began = time.monotonic()
         self.settle()
@@ -95,7 +97,7 @@ class Saver:
         return handle
 
     def prepare(self, state: object) -> None:
-        """Allocate the memory for copies of a state in the background: the first save would take long to do so."""
+        """Allocate the memory for copies of a state in the background, because that would delay the first save."""
         try:
             tree = open_world_tree(state, self._world, choose=self._settings.choices.among)
             many = sum(blocks_to_copy(tree, planned) for planned in self._planner.prepare(tree).files)
@@ -104,22 +106,22 @@ class Saver:
         threading.Thread(target=self._pools[1].prepare, args=(many,), name="allranks-memory").start()
 
     def end(self) -> None:
-        """Stop allocating memory for copies."""
+        """Stop allocating memory for copies in the background."""
         self._pools[1].end()
 
     def rewind(self, resumed: int) -> None:
-        """Note that the training continued from a step: commits after it belong to another branch."""
+        """Take note that the training continued from step ``resumed``. Commits after it belong to another branch."""
         if self.committed is not None and self.committed > resumed:
             self.committed = None
 
     def settle(self) -> None:
-        """Wait for the running save, if there is one. Raises its error, once."""
+        """Wait for the running save, if there is one. Raises its error, but only once."""
         last, self._last = self._last, None
         if last is not None:
             last.wait()
 
     def _gather_extra(self, order: Order) -> Order:
-        """Let the ranks put ``extra`` together. A rank that will refuse calls it, too: the others wait for its part."""
+        """Replace the Gatherables in ``extra``. Every rank must call, even if it will refuse the save."""
         try:
             return replace(order, extra=resolve(order.extra))
         except AllranksError:  # of the exchange: all ranks have it
@@ -129,7 +131,10 @@ class Saver:
             return replace(order, extra=None, refused=order.refused or refused)
 
     def _agree(self, order: Order, state: object) -> SaveOperation:
-        """Open the state, keep everything alive that is to be written, and check that all ranks save the same."""
+        """Open the state, keep everything to be written alive, and check that all ranks save the same.
+
+        Every rank must call. Raises Mismatch, or the error of the first rank that cannot save.
+        """
         world = self._world
         error: Exception | None = order.refused
         tree = operation = None
@@ -189,7 +194,7 @@ class Saver:
         return SaveOperation(self._storage, identity, rank, size, integrity, prepared, content, files, *how)
 
     def _abort_check(self, identity: SaveId) -> Callable[[], None]:
-        """Return a function that ends the long write of a save that can no longer be committed; for every block."""
+        """Return a function that raises if the save can no longer be committed. It is called before every block."""
         next_check = time.monotonic() + _CHECK_INTERVAL
 
         def check_abort() -> None:
@@ -202,7 +207,7 @@ class Saver:
         return check_abort
 
     def _run(self, operation: SaveOperation, order: Order, handle: SaveHandle, began: float) -> None:
-        """Write and commit: the body of the save's thread."""
+        """Write and commit. The save's background thread runs this."""
 
         def publish(acks: Sequence[Any]) -> None:
             assert self._hooks is not None
@@ -236,12 +241,12 @@ class Saver:
                 agent.load().report("saved", step=order.step)
 
     def _renew_pools(self) -> None:
-        """Begin with new memory: an aborted save has not returned all of its blocks."""
+        """Replace the memory pools by new ones, because an aborted save has not returned all of its blocks."""
         memory = self._settings.memory
         self._pools = BlockPool(), BlockPool(None if memory is None else max(memory // BLOCK, 1))
 
 
 def _describe(prepared: PreparedSave | None, values: Mapping[str, str]) -> dict[str, str]:
-    """Return the descriptions of all leaves and values, by path."""
+    """Return a description of every leaf and value, by path, for the comparison of all ranks."""
     arrays = agree.describe_arrays(prepared.declared, prepared.ties) if prepared else {}
     return {**arrays, **values}

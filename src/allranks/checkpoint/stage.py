@@ -1,7 +1,8 @@
 """Copy arrays into reused blocks of memory, digest them, and pass them to the storage.
 
-Fresh memory is ten times slower than used memory, so a save copies into the blocks of the last one. Bytes that may
-change once the program continues are copied before ``save`` returns. The others are copied when their block is written.
+Fresh memory is ten times slower than used memory, so a save copies into the blocks of the save before. Bytes that may
+change when the program continues are copied before ``save`` returns. Other bytes are copied when their block is
+written.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _HUGE = 2 << 20
 
 
 class BlockPool:
-    """Page-aligned blocks of memory, at most ``limit``. Safe for threads."""
+    """Page-aligned blocks of memory, at most ``limit`` of them (None: any number). Thread-safe."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
@@ -36,7 +37,7 @@ class BlockPool:
 
     @property
     def allocated(self) -> int:
-        """The bytes of all blocks, in use or not."""
+        """The size of all blocks in bytes, in use or not."""
         return self._count * BLOCK
 
     def holds(self, many: int) -> bool:
@@ -44,7 +45,7 @@ class BlockPool:
         return self._limit is None or many <= self._limit
 
     def take(self, given_up: Callable[[], bool] = lambda: False) -> Bytes | None:
-        """Return a block. If all are in use, wait for one to come back, or for ``given_up`` (then return None)."""
+        """Return a block. If all are in use, wait until one is returned, or until ``given_up()`` (then return None)."""
         with self._changed:
             self._changed.wait_for(lambda: self._free or self._may_grow() or given_up())
             if given_up():
@@ -55,13 +56,13 @@ class BlockPool:
         return fresh_block()
 
     def give_back(self, block: Bytes) -> None:
-        """Take a block back."""
+        """Put a block back into the pool."""
         with self._changed:
             self._free.append(block)
             self._changed.notify()
 
     def prepare(self, many: int) -> None:
-        """Allocate and touch this many blocks, as far as the limit allows. For a background thread."""
+        """Allocate and touch blocks until there are ``many``, as far as the limit allows. For a background thread."""
         while True:
             with self._changed:
                 if self._ends or self._count >= many or not self._may_grow():
@@ -76,7 +77,7 @@ class BlockPool:
         self._ends = True
 
     def wake(self) -> None:
-        """Make waiting threads check again whether they should give up."""
+        """Make threads that wait in ``take`` check again whether to give up."""
         with self._changed:
             self._changed.notify_all()
 
@@ -85,7 +86,7 @@ class BlockPool:
 
 
 def fresh_block() -> Bytes:
-    """Return a block of new memory, on huge pages if the system has them: a disk reads those twice as fast."""
+    """Return a block of new memory, on huge pages if the system has them: a disk then reads it twice as fast."""
     memory = mmap.mmap(-1, BLOCK + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a kernel that knows no huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -95,12 +96,15 @@ def fresh_block() -> Bytes:
 
 
 class ShardFile:
-    """The content of one rank's file (a BlockSource). ``sources`` are those of the layout: the header, then every part.
+    """The content of one rank's file (a BlockSource).
 
-    ``digest`` returns a chunk's digest. Blocks with bytes of a ``mutable`` source are copied by ``stage``, into blocks
-    of ``staging``; the others when they are requested. If ``staging`` has room for all of them, no block is handed out
-    before all are copied: writing would only slow down the copies that the program waits for. ``check_abort`` is called
-    before each block, and raises to end the write.
+    ``sources``: the bytes of the header, then of every part in the layout. ``digest``: returns the digest of a chunk.
+    ``mutable``: for each source, whether the program may change its bytes. ``stage`` copies the blocks with such bytes
+    into blocks of ``staging``. Other blocks are copied into blocks of ``bounce`` when they are requested.
+    ``check_abort``: called before each block; it raises to end the write.
+
+    If ``staging`` has room for all copies, no block is returned before all are copied: writing would only slow down the
+    copies for which the program waits.
     """
 
     def __init__(
@@ -137,11 +141,11 @@ class ShardFile:
 
     @property
     def digests(self) -> list[str]:
-        """The chunks' digests, once all blocks were requested."""
+        """The digests of all chunks. They are complete when all blocks were requested."""
         return [digest for block in self._digests for digest in block]
 
     def stage(self, threads: int) -> None:
-        """Copy the bytes that the program may change. Waits for blocks to be written if ``staging`` has too few."""
+        """Copy the bytes that the program may change. If ``staging`` has too few blocks, wait until some are free."""
         numbers, turn = iter(sorted(self._staged)), threading.Lock()
         with ThreadPoolExecutor(threads) as workers:
             for done in [workers.submit(self._stage, numbers, turn) for _ in range(threads)]:
@@ -163,7 +167,7 @@ class ShardFile:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Make all threads that work on this file stop; ``block`` raises the error."""
+        """Stop all threads that work on this file. ``block`` then raises the error."""
         self._failure = error
         self._may_begin.set()
         for staged in list(self._staged.values()):
@@ -211,7 +215,7 @@ class ShardFile:
 
 
 class _Staged:
-    """A block that is copied before the program continues."""
+    """A block that is copied before the program continues. ``ready`` is set when it is copied."""
 
     def __init__(self) -> None:
         self.ready = threading.Event()

@@ -1,4 +1,4 @@
-"""Summarise a manifest for people: sizes, dtypes and how leaves are sharded. Pure."""
+"""Summarise a manifest for people: sizes, dtypes and how leaves are sharded."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from allranks.checkpoint.manifest import Manifest, StoredLeaf, expand
 
 
 def nbytes(leaf: StoredLeaf) -> int:
-    """Return the bytes of a leaf."""
+    """Return the size of a leaf in bytes."""
     return math.prod(leaf.shape) * DTYPES[leaf.dtype].size
 
 
 def total_bytes(manifest: Manifest) -> int:
-    """Return the bytes of all files of a checkpoint."""
+    """Return the size of all files of a checkpoint, in bytes."""
     return sum(file.size for file in manifest.files)
 
 
 def describe_leaf(leaf: StoredLeaf) -> str:
-    """Return ``float32[512, 64]``; for PRNG keys with their kind."""
+    """Describe a leaf as text, e.g. ``float32[512, 64]``. For PRNG keys the text includes their kind."""
     kind = f" {leaf.kind}" if leaf.kind else ""
     return f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]{kind}"
 
 
 def describe_sharding(leaf: StoredLeaf) -> str:
-    """Return how a leaf is sharded: ``4 x 1``, ``whole``, or ``7 parts`` if the shards are not a grid."""
+    """Describe as text how a leaf is sharded: ``4 x 1``, ``whole``, or ``7 parts`` if the shards form no grid."""
     shards = expand(leaf.runs, len(leaf.shape))
     count = len(shards.file)
     if count < 2:
@@ -39,12 +39,12 @@ def describe_sharding(leaf: StoredLeaf) -> str:
 
 
 def files_of(leaf: StoredLeaf) -> int:
-    """Return the number of files with bytes of a leaf."""
+    """Return the number of files that hold bytes of a leaf."""
     return len(np.unique(expand(leaf.runs, len(leaf.shape)).file))
 
 
 def flatten_json(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield path and value of every scalar or empty container in a JSON value."""
+    """Yield the path and the value of every scalar and every empty container in a JSON value."""
     match value:
         case dict() if value:
             for key, item in value.items():

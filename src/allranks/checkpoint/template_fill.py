@@ -1,7 +1,7 @@
 """Fill a template from a checkpoint: leaves that share memory, objects of registered types, no garbage collection.
 
-Two leaves of a template that are one memory fit two leaves of a checkpoint if both hold the same bytes. Objects of
-registered types are made before anything else is filled: where one cannot be made, nothing has changed.
+If two leaves of a template share one memory, two leaves of a checkpoint fit them only if both hold the same bytes.
+Objects of registered types are made before anything else is filled. So if one cannot be made, nothing has changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _REMEDY = "Restore it with the code that saved it, or with a decode that accepts
 
 
 def shared_memory(tree: OpenTree, present: Collection[int]) -> dict[int, int]:
-    """Return the arrays of a template that are one memory with another array: the first that is ``present``."""
+    """Return the arrays of a template that share one memory with another array, with the number of that array.
+
+    It is the first array with this memory that is ``present``.
+    """
     first: dict[object, int] = {}
     found = {}
     for number in [*present, *(number for number in range(len(tree.declared)) if number not in present)]:
@@ -42,10 +45,11 @@ def shared_memory(tree: OpenTree, present: Collection[int]) -> dict[int, int]:
 def conflicting_ties(
     tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int], read: Read, same: Callable[[str, str], bool]
 ) -> dict[int, int]:
-    """Return the pairs of arrays whose saved bytes differ in this rank's part. Changes no array.
+    """Return those pairs of arrays with one memory whose saved bytes differ in this rank's part. Changes no array.
 
-    ``names`` are those in the checkpoint, ``read`` fills targets from it, ``same`` returns whether two names are known
-    to have equal bytes. Raises what ``read`` raises.
+    ``names``: the names of arrays in the checkpoint. ``read``: fills targets from the checkpoint; its errors are
+    raised.
+    ``same``: returns whether two names are known to have equal bytes.
     """
     return {
         number: other
@@ -56,7 +60,7 @@ def conflicting_ties(
 
 
 class _Part(NamedTuple):
-    """Memory of a template that is filled in place, from byte ``begin`` to ``end``: a part of array ``number``."""
+    """Memory of a template that is filled in place: a part of array ``number``, from address ``begin`` to ``end``."""
 
     begin: int
     end: int
@@ -65,10 +69,10 @@ class _Part(NamedTuple):
 
 
 def conflicting_overlaps(tree: OpenTree, names: Mapping[int, str], read: Read) -> dict[int, int]:
-    """Return the arrays of a template that overlap in memory and whose saved values conflict, with the other array.
+    """Return the arrays of a template that overlap in memory, and whose saved values conflict, with the other array.
 
-    Views of one memory overlap. Changes no array. ``names`` are those in the checkpoint, ``read`` fills targets from
-    it. Raises what ``read`` raises.
+    Views of one memory overlap. Changes no array. ``names``: the names of arrays in the checkpoint. ``read``: fills
+    targets from the checkpoint; its errors are raised.
     """
     found: dict[int, int] = {}
     for group in _groups(tree, names):
@@ -85,7 +89,7 @@ def conflicting_overlaps(tree: OpenTree, names: Mapping[int, str], read: Read) -
 
 
 def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_Part]]:
-    """Yield groups of parts whose bytes overlap, except parts that are one memory completely."""
+    """Yield groups of parts whose memories overlap. Parts with exactly the same memory do not count as overlapping."""
     parts = [
         _Part(*_bounds(target.buffer), number, target)
         for number in names
@@ -105,7 +109,7 @@ def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_Part]]:
 
 
 def _distinct_parts(group: Sequence[_Part]) -> Iterator[list[_Part]]:
-    """Yield the group, with each memory once, if it has several."""
+    """Yield the group with one part for each memory, if it has several memories."""
     if len(group) > 1:
         once = list({(part.begin, part.end, part.target.buffer.strides): part for part in reversed(group)}.values())
         yield from [once[::-1]] if len(once) > 1 else ()
@@ -119,7 +123,7 @@ def _bounds(buffer: NDArray[Any]) -> tuple[int, int]:
 
 
 def _view_of(memory: NDArray[np.uint8], part: _Part, begin: int) -> NDArray[Any]:
-    """Return the array of a part in other memory."""
+    """Return an array that is in ``memory`` as a part is in its own memory, which begins at address ``begin``."""
     buffer = part.target.buffer
     first = buffer.__array_interface__["data"][0] - begin
     return np.ndarray(buffer.shape, buffer.dtype, memory, first, buffer.strides)
@@ -136,7 +140,7 @@ def _hold_equal_bytes(targets: Sequence[Target], one: str, other: str, read: Rea
 
 
 def _pieces(extent: Extent, item: int) -> Iterator[Extent]:
-    """Yield an extent in pieces of some rows."""
+    """Yield an extent in pieces of some rows, each of a limited number of bytes."""
     if not extent.shape:
         yield extent
         return
@@ -147,12 +151,13 @@ def _pieces(extent: Extent, item: int) -> Iterator[Extent]:
 
 
 class DecodedObjects:
-    """The objects of registered types in a tree, made from a checkpoint; ``filled`` are the arrays that were read for
+    """The objects of registered types in a tree, made from a checkpoint. ``filled``: the arrays that were read for
     them.
 
-    ``names`` are those of arrays in the checkpoint; ``twins`` maps arrays to another array with the same memory, which
-    is filled; ``read`` fills targets; ``who`` names the caller in errors. Raises DoesNotFit, and what ``read`` raises:
-    then the template's arrays are unchanged.
+    ``names``: the names of arrays in the checkpoint. ``twins``: for arrays that share memory with another array, the
+    other array, which is filled. ``read``: fills targets. ``who``: names the caller in errors.
+
+    Raises DoesNotFit, and the errors of ``read``. The template's arrays are then unchanged.
     """
 
     def __init__(
@@ -182,7 +187,7 @@ class DecodedObjects:
             raise
 
     def undo(self) -> None:
-        """Give the filled arrays of the template their old values back."""
+        """Restore the previous values of the template's arrays that were filled."""
         for buffer, before in self._before:
             buffer[...] = before
 
@@ -191,7 +196,7 @@ class DecodedObjects:
 def pause_gc() -> Iterator[None]:
     """Pause the garbage collector in all threads, if it is on.
 
-    Code that makes and keeps thousands of objects makes it scan the program for nothing.
+    Otherwise code that makes and keeps thousands of objects would cause many scans that free nothing.
     """
     was_on = gc.isenabled()
     gc.disable()

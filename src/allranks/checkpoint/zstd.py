@@ -1,6 +1,4 @@
-"""Compress the chunks of a shard file as frames of Zstandard, one after the other: `zstd -d` restores the plain
-file.
-"""
+"""Compress each chunk of a shard file to a frame of Zstandard. `zstd -d` restores the plain file."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ _LEVEL = 1
 
 
 class Frames:
-    """The content of a compressed file (a BlockSource); ``lengths`` are those of the frames."""
+    """The content of a compressed file (a BlockSource). ``lengths``: the lengths of its frames, in bytes."""
 
     def __init__(self, frames: Sequence[bytes]) -> None:
         self.lengths = [len(frame) for frame in frames]
@@ -32,11 +30,11 @@ class Frames:
         return memoryview(self._memory)[number * BLOCK : min((number + 1) * BLOCK, self.size)]
 
     def done(self, number: int) -> None:
-        """Do nothing: the memory is released with the file."""
+        """Do nothing, because the memory is released with this object."""
 
 
 def packed(source: BlockSource, blocks: Sequence[BlockPlan], *, threads: int = 2) -> Frames:
-    """Return a file with a frame for each chunk of a plain file. The compressed file is in memory as a whole."""
+    """Compress a plain file, one frame for each chunk. The compressed file is in memory as a whole."""
     local = threading.local()
 
     def pack(number: int) -> list[bytes]:
@@ -52,7 +50,7 @@ def packed(source: BlockSource, blocks: Sequence[BlockPlan], *, threads: int = 2
 
 
 def unpacked(frame: memoryview, size: int) -> bytes:
-    """Return the chunk of ``size`` bytes in a frame. Raises ValueError for an invalid frame."""
+    """Decompress a frame; return its chunk of ``size`` bytes. Raises ValueError for an invalid frame."""
     try:
         if zstandard.frame_content_size(frame) != size:
             raise ValueError(f"expected a frame of Zstandard with {size} bytes")

@@ -1,6 +1,6 @@
-"""Keep checkpoints in the hosts' memory: a folder in a tmpfs on each host, served by each rank to the ranks of others.
+"""Keep checkpoints in the hosts' memory: a tmpfs folder on each host, which each rank serves to ranks of other hosts.
 
-A tmpfs outlives the processes of a host, and not the host.
+A tmpfs survives the processes of its host, but not the host.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VARIABLE, _DEFAULT = "ALLRANKS_MEMORY_FOLDER", "/dev/shm"  # noqa: S108
 
 
 class Hosts(Protocol):
-    """The memory of the hosts of a world, as one rank sees it; ``mine`` is that of its own host."""
+    """The memory of the hosts of a world, as one rank sees it. ``mine``: the memory of its own host."""
 
     mine: Storage
 
@@ -34,13 +34,13 @@ class Hosts(Protocol):
         """Return the memory of a host."""
 
     def close(self) -> None:
-        """Stop serving it to other ranks."""
+        """Stop serving this host's memory to other ranks."""
 
 
 class RealHosts:
     """The hosts' memory for the run at ``place``. **Every rank must make one.**
 
-    Raises StorageError on every rank if one of them has no usable memory.
+    Raises StorageError on every rank if one rank has no usable memory.
     """
 
     mine: Storage
@@ -77,10 +77,10 @@ class RealHosts:
         return self._remotes[host]
 
     def _secret_of(self, rank: int) -> bytes:
-        """Return the secret of a rank, which only this job knows.
+        """Return the secret that clients of a rank must know. Only this job knows it.
 
-        Ranks have different secrets, because several hosts may have the same address (loopback), and another rank may
-        answer there.
+        Ranks have different secrets. Several hosts may have the same address (loopback), so that another rank may
+        answer.
         """
         return self._secret + str(rank).encode()
 
@@ -94,7 +94,7 @@ class RealHosts:
 
 
 def open_folder(place: str, host: str, *, environ: Mapping[str, str]) -> LocalStorage:
-    """Return the storage of this host's memory for the run at ``place``; folders are created, for this user alone.
+    """Return the storage for this host's memory of the run at ``place``. Creates the folders, for this user only.
 
     Raises StorageError if this user's folder is a link, or belongs to another user.
     """
@@ -107,9 +107,10 @@ def open_folder(place: str, host: str, *, environ: Mapping[str, str]) -> LocalSt
 
 
 class _HostFolder(LocalStorage):
-    """A folder that only this user can open, also if it was removed meanwhile.
+    """A folder that only this user can open. It is created again if it was removed in the meantime.
 
-    With ``spares``, a quarter of the tmpfs is left to other programs: data loaders pass their batches through /dev/shm.
+    ``spares``: leave a quarter of the tmpfs to other programs, because data loaders pass their batches through
+    /dev/shm.
     """
 
     def __init__(self, folder: Path, *, spares: bool) -> None:

@@ -1,7 +1,7 @@
 """Access the memory of another host: one rank serves it over TCP to the ranks of its own job.
 
-Client and server prove to each other that they know the job's secret, by an HMAC over random numbers of both, before
-any other message. Data is sent as it is: it is verified where it is used.
+Before any other message, client and server prove to each other that they know the job's secret, by an HMAC over random
+numbers of both. Data is not encrypted. It is verified by its reader.
 
     Request     length (4 bytes), JSON: {"do": ..., "path": ...}.
     Answer      length, JSON: {"ok": ...} or {"error": kind, "message": ...}. "read": the bytes follow.
@@ -41,7 +41,7 @@ _KINDS = {kind.__name__: kind for kind in (AlreadyThere, NotThere, Truncated, St
 class Server:
     """Serves ``storage`` to clients that know the ``secret``, in threads of its own, on any free ``port``.
 
-    A client must prove that it knows the secret within ``greeting`` seconds.
+    A client must prove within ``greeting`` seconds that it knows the secret.
     """
 
     def __init__(self, storage: Storage, *, secret: bytes, greeting: float = _GREETING) -> None:
@@ -55,7 +55,7 @@ class Server:
         threading.Thread(target=self._accept, name="allranks-memory", daemon=True).start()
 
     def close(self) -> None:
-        """Stop accepting clients; open connections end with their clients."""
+        """Stop accepting clients. Open connections stay open until their clients close them."""
         self._closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
@@ -89,7 +89,7 @@ class Server:
                 pass
 
     def _answer(self, channel: socket.socket, request: dict[str, Any]) -> bool:
-        """Answer a client's request; return whether the connection can be used again."""
+        """Answer one request of a client; return whether the connection can be used again."""
         try:
             path, do, result = request["path"], request["do"], None
             if do == "write":
@@ -122,7 +122,7 @@ class Server:
 
 
 class _Incoming:
-    """The content of a file (a BlockSource) that arrives over a connection."""
+    """The content of a file (a BlockSource) whose bytes arrive over a connection."""
 
     def __init__(self, channel: socket.socket, size: int, blocks: BlockPool) -> None:
         self.size = size
@@ -159,7 +159,7 @@ class _Incoming:
 
 
 class Memory(Protocol):
-    """The memory of one host, this one or another: the part of a Storage that shard files need."""
+    """The memory of one host, this or another one: the methods of a Storage that shard files need."""
 
     @property
     def url(self) -> str: ...
@@ -176,7 +176,7 @@ class Memory(Protocol):
 
 
 class Remote:
-    """The memory of another host, which its ``rank`` serves at one of ``addresses``. Safe for threads.
+    """The memory of another host, which its ``rank`` serves at one of ``addresses``. Thread-safe.
 
     It connects at the first use. Raises StorageError if the server does not answer.
     """
@@ -230,8 +230,9 @@ class Remote:
         between: Callable[[socket.socket], object] = lambda _: None,
         after: Callable[[socket.socket], object] = lambda _: None,
     ) -> Any:
-        """Send a request and return the answer. ``between`` sends data after the request, ``after`` reads data after
-        the answer.
+        """Send a request, and return the answer.
+
+        ``between``: sends data after the request. ``after``: reads data after the answer.
         """
         with self._lock:
             try:
@@ -252,7 +253,7 @@ class Remote:
                 raise
 
     def close(self) -> None:
-        """Close the connection, if there is one; the next call opens another."""
+        """Close the connection, if there is one. The next call opens a new one."""
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
@@ -286,7 +287,7 @@ class Remote:
 
 
 def addresses_of_this_host(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the addresses at which other hosts may reach this one, the likeliest first. Sends nothing."""
+    """Return the addresses at which other hosts may reach this host, the likeliest first. Sends nothing."""
     coordinators = [environ.get(name, "").rpartition(":")[0] for name in ("JAX_COORDINATOR_ADDRESS",)]
     found = []
     for target in (environ.get("MASTER_ADDR", ""), *coordinators, "192.0.2.1"):  # the last one: the default route

@@ -1,7 +1,7 @@
-"""Decide which host keeps a copy of which rank's part, and which copies a restore reads. Pure.
+"""Decide which host keeps a copy of which rank's part, and which copies a restore reads.
 
-Hosts are in the order of their first ranks. Each rank's part is kept by its own host, and a copy by the next host. So
-the loss of any one host leaves a copy of every part.
+Hosts are in the order of their first ranks. Each rank's part is kept by its own host, and a copy by the next host. So a
+copy of every part is left if any one host is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from allranks.checkpoint import paths
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The hosts with an intact copy of each file (``holders``), the files without one (``missing``), and ``notes`` on
+    """The copies that a restore can read.
+
+    ``holders``: the hosts with an intact copy of each file. ``missing``: the files without one. ``notes``: texts on
     faults.
     """
 
@@ -24,12 +26,12 @@ class Choice:
 
 
 def ranks_of(host: str, hosts: Sequence[str]) -> tuple[int, ...]:
-    """Return the ranks of a host; ``hosts`` has the host of every rank."""
+    """Return the ranks on a host. ``hosts``: the host of every rank."""
     return tuple(rank for rank, other in enumerate(hosts) if other == host)
 
 
 def is_first(rank: int, hosts: Sequence[str]) -> bool:
-    """Return whether a rank is the first of its host."""
+    """Return whether a rank is the first rank on its host. ``hosts``: the host of every rank."""
     return hosts.index(hosts[rank]) == rank
 
 
@@ -41,15 +43,13 @@ def neighbour(host: str, hosts: Sequence[str]) -> str | None:
 
 
 def server(rank: int, host: str, hosts: Sequence[str]) -> int:
-    """Return the rank of ``host`` that serves its memory to ``rank``: the clients are distributed over all ranks
-    there.
-    """
+    """Return the rank of ``host`` that serves its memory to ``rank``. The clients are divided among its ranks."""
     there = ranks_of(host, hosts)
     return there[ranks_of(hosts[rank], hosts).index(rank) % len(there)]
 
 
 def share(files: Iterable[str], rank: int, hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return which of a host's files ``rank`` verifies: every rank of the host has a share."""
+    """Return the files of a host that ``rank`` must verify. The files are divided among the host's ranks."""
     mine = ranks_of(hosts[rank], hosts)
     return tuple(sorted(files)[mine.index(rank) :: len(mine)])
 
@@ -57,8 +57,9 @@ def share(files: Iterable[str], rank: int, hosts: Sequence[str]) -> tuple[str, .
 def choose(
     files: Iterable[str], intact: Mapping[str, Iterable[str]], faults: Mapping[str, Mapping[str, str]]
 ) -> Choice:
-    """Return what to read of a step: ``intact`` has the undamaged files by host, ``faults`` the faults of the
-    others.
+    """Return which copies of a step's files can be read.
+
+    ``intact``: the undamaged files, by host. ``faults``: descriptions of the damaged files, by host and file.
     """
     by_host = {host: {*names} for host, names in intact.items()}
     notes = [f"host {host} has no file of the step" for host in by_host if not by_host[host] and not faults.get(host)]
@@ -77,7 +78,7 @@ def _owner_text(name: str) -> str:
 
 
 def describe_loss(choice: Choice, hosts: Sequence[str]) -> str:
-    """Return the reason why a step cannot be restored from memory."""
+    """Return a text that says why a step cannot be restored from memory."""
     whose = ", ".join(map(_owner_text, choice.missing))
     return "; ".join(
         [f"no host ({', '.join(dict.fromkeys(hosts))}) has an intact copy of the part of {whose}", *choice.notes]

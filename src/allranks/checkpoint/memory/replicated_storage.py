@@ -1,8 +1,8 @@
 """Store steps in memory: shard files in the memory of hosts, the manifest in the run's folder.
 
-A step in memory exists if its manifest does, as every step. The manifest is one small file in the run, ``memory.json``.
-Rank 0 writes it once all ranks have written, and replaces it at the next step. It names its files by a nonce. So files
-of an earlier job, of a given-up branch, or of an incomplete save belong to no step.
+A step in memory exists if its manifest exists, like every step. The manifest is one small file in the run,
+``memory.json``. Rank 0 writes it when all ranks have written, and replaces it at the next step. It names its files by a
+nonce. So files of an earlier job, of a given-up branch, or of an incomplete save belong to no step.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from allranks.storage.base import BLOCK, BlockSource, Entry, Storage
 
 
 class ReplicatedMemory:
-    """One rank's view (a Storage): it writes into ``mine``, its host's memory, and a copy into ``copy``, if there is
-    one.
+    """A Storage for steps in memory, as one rank sees it.
 
-    ``run`` is the run's storage. ``holders`` has by path the memory that a restore reads.
+    ``run``: the run's storage. ``mine``: the memory of this rank's host, into which it writes. ``copy``: another host's
+    memory for a copy, or None. ``holders``: by path, the memory that a restore reads.
     """
 
     def __init__(self, run: Storage, mine: Memory, copy: Memory | None) -> None:
@@ -54,7 +54,7 @@ class ReplicatedMemory:
         return self._holder(path).size(path)
 
     def list(self, folder: str) -> tuple[Entry, ...]:
-        """Return nothing: steps are listed in the run's storage."""
+        """Return (), because steps are listed in the run's storage."""
         del folder
         return ()
 
@@ -69,7 +69,7 @@ class ReplicatedMemory:
             one.remove_folder(folder)
 
     def written(self) -> tuple[str, ...]:
-        """Return the files that this rank has written and not removed."""
+        """Return the paths of files that this rank has written and not removed."""
         return tuple(self._written)
 
     def _holder(self, path: str) -> Memory:
@@ -86,7 +86,7 @@ class ReplicatedMemory:
 
 
 class _StoredFile:
-    """The content of an existing file (a BlockSource)."""
+    """The content of an existing file in a host's memory (a BlockSource)."""
 
     def __init__(self, memory: Memory, path: str, size: int, blocks: BlockPool) -> None:
         self.size = size

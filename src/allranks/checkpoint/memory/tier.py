@@ -1,8 +1,8 @@
 """Save steps into the hosts' memory on one rank, and find what a restore can read there.
 
 A step in memory is saved, committed and read by the same code as every step, on another storage
-(`replicated_storage.py`). Only the newest is kept: the one before is removed when it is complete. A failure here never
-ends a training: it is logged, and the steps on disk are unchanged.
+(`replicated_storage.py`). Only the newest step is kept: the step before is removed when it is complete. A failure in
+memory never ends a training: it is logged, and the steps on disk are unchanged.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _NOT_TAKEN = (
 
 @dataclass(frozen=True, slots=True)
 class MemoryStep:
-    """The step in memory, as the ranks found it: ``storage`` to restore it from, or why that is impossible
-    (``why_lost``).
+    """The step in memory, as all ranks found it.
 
-    ``notes`` say which copies are damaged; ``on_disk``: the step is on disk, too. ``step`` is None if its manifest
-    cannot be read.
+    ``step``: its number; None if its manifest cannot be read. ``storage``: where to restore it from, or None.
+    ``why_lost``: why it cannot be restored. ``notes``: which copies are damaged.
+    ``on_disk``: whether the step is on disk, too.
     """
 
     step: int | None
@@ -59,7 +59,7 @@ class MemoryStep:
 
 
 class Tier(Protocol):
-    """What a Checkpointer needs of the in-memory tier; see ``MemoryTier``."""
+    """The methods of the in-memory tier that a Checkpointer calls; see ``MemoryTier``."""
 
     def is_due(self, step: int, *, before: int | None) -> bool: ...
 
@@ -73,9 +73,9 @@ class Tier(Protocol):
 
 
 def open_tier(run: Storage, world: World, every: Cadence, settings: Settings, *, entry: RunEntry) -> Tier:
-    """Return the tier of a run. **Every rank must call.**
+    """Return the in-memory tier of a run. **Every rank must call.**
 
-    Nothing is kept in memory if no step is due, or if a host has no memory for it, which is logged.
+    Nothing is kept in memory if ``every`` has no steps, or if a host has no usable memory, which is logged.
     """
     if every.every is None:
         return NoMemory(run, world)
@@ -92,7 +92,7 @@ def open_tier(run: Storage, world: World, every: Cadence, settings: Settings, *,
 class MemoryTier:
     """The newest step of a run in the memory of its hosts. **Every rank must call its methods, in the same order.**
 
-    ``every`` says when a step is saved into memory; ``entry`` is that of the run.
+    ``every``: when a step is saved into memory. ``entry``: the entry of the run.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class MemoryTier:
         self._previous_files = self._clear_old_files()
 
     def _clear_old_files(self) -> tuple[str, ...]:
-        """Return this host's files of the step in memory, which are removed after the next one; remove older jobs'
-        files.
+        """Remove older jobs' files from this host's memory; return its files of the current step in memory.
 
-        The first rank of each host does so.
+        The returned files are removed after the next step. Only the first rank of each host does this; others return
+        ().
         """
         about = self._world.on_main(lambda: _about(self._run))
         nonce, found = about["nonce"], list[str]()
@@ -129,13 +129,13 @@ class MemoryTier:
         return tuple(found)
 
     def is_due(self, step: int, *, before: int | None) -> bool:
-        """Return whether a step must be saved into memory; ``before`` as in ``Cadence.due``."""
+        """Return whether a step must be saved into memory. ``before``: as in ``Cadence.due``."""
         return self._cadence.due(step, before=before)
 
     def save(self, order: Order, state: object) -> None:
         """Save into memory. A save that fails, now or later, is logged.
 
-        Raises, on every rank, an error that says that the ranks' states differ or cannot be stored; and Fenced.
+        Raises an error on every rank if the ranks' states differ or cannot be stored. Raises Fenced.
         """
         self.settle()
         self._older = self._memory.written()
@@ -149,7 +149,7 @@ class MemoryTier:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Log a save that failed: of several in a row, the first."""
+        """Log a save that failed in the block; only the first of several failures in a row is logged."""
         try:
             yield
         except SaveFailed as error:
@@ -158,17 +158,17 @@ class MemoryTier:
             self._has_failed = True
 
     def after_commit(self) -> None:
-        """Remove this rank's files of older steps, now that a newer one is complete."""
+        """Remove this rank's files of older steps, because a newer step is complete."""
         self._has_failed = False
         _remove(self._memory, self._older)
         _remove(self._hosts.mine, self._previous_files)
         self._older = self._previous_files = ()
 
     def find(self, step: int | None) -> MemoryStep | None:
-        """Return what is in memory of ``step``, by default of the newest; None if the run has a newer step on disk, or
-        none here.
+        """Return the step in memory, verified, if it is ``step`` or, by default, the newest. Every rank must call.
 
-        Every byte is verified: each rank reads its share of its host's files.
+        Returns None if nothing is in memory, or the run has a newer step on disk. Each rank verifies every byte of its
+        share of the host's files.
         """
         self.settle()
         about = self._world.on_main(lambda: _step_to_restore(self._run, step))
@@ -183,7 +183,9 @@ class MemoryTier:
         return self._choose_copies(manifest, said, on_disk=about["on_disk"])
 
     def _verify_share(self, about: dict[str, Any]) -> tuple[Manifest | None, list[str], dict[str, str]]:
-        """Return the manifest of the step in memory, the intact files of this rank's share, and the faults of the
+        """Verify this rank's share of the files in its host's memory.
+
+        Return the manifest of the step in memory (None if it cannot be read), the intact files, and the faults of the
         others.
         """
         try:
@@ -219,10 +221,10 @@ class MemoryTier:
         return MemoryStep(manifest.step, on_disk, self._memory, notes=choice.notes)
 
     def close(self, *, saved: int | None) -> None:
-        """Stop serving this host's memory.
+        """Stop serving this host's memory, and empty it if its step is not needed.
 
-        It is emptied if the run still belongs to this job, and ``saved``, the newest step that this job has saved to
-        disk (None: none), is at least as new as the step in memory.
+        It is emptied if the run still belongs to this job, and ``saved`` is at least as new as the step in memory.
+        ``saved``: the newest step that this job has saved to disk, or None.
         """
         try:
             self.settle()
@@ -244,7 +246,7 @@ class MemoryTier:
 
 
 class NoMemory:
-    """The tier of a run without steps in memory (a ``Tier``). It reports a step in memory that it cannot restore."""
+    """The tier of a run that keeps no steps in memory (a ``Tier``). It logs a step in memory that it cannot restore."""
 
     def __init__(self, run: Storage, world: World) -> None:
         self._run, self._world = run, world
@@ -258,7 +260,7 @@ class NoMemory:
         raise AssertionError("no step is due")
 
     def settle(self) -> None:
-        """Do nothing: no save is running."""
+        """Do nothing, because no save is running."""
 
     def find(self, step: int | None) -> MemoryStep | None:
         try:
@@ -272,11 +274,11 @@ class NoMemory:
         return None
 
     def close(self, *, saved: int | None) -> None:
-        """Do nothing."""
+        """Do nothing, because nothing is served."""
 
 
 class _MemoryHooks:
-    """The commit hooks of steps in memory: before the commit those of the run; afterwards, older files are removed."""
+    """The commit hooks of steps in memory: the run's hook before a commit; afterwards, older files are removed."""
 
     def __init__(self, of: MemoryTier, run: Retention | None) -> None:
         self._of, self._run = of, run
@@ -291,7 +293,7 @@ class _MemoryHooks:
 
 
 def _remove(memory: Memory, files: Iterable[str]) -> None:
-    """Remove files, and their folders if they are empty then. A file that cannot be removed is logged."""
+    """Remove files, and folders that are empty afterwards. An error is logged."""
     try:
         files = tuple(files)
         for path in files:
@@ -303,9 +305,7 @@ def _remove(memory: Memory, files: Iterable[str]) -> None:
 
 
 def _about(run: Storage) -> dict[str, Any]:
-    """Return the ``step`` (None: none) and ``nonce`` of the run's step in memory, and why it cannot be read
-    (``lost``).
-    """
+    """Return the ``step`` (or None) and ``nonce`` of the run's step in memory; ``lost``: why it is not readable."""
     try:
         manifest = inventory.load_from_memory(run)
         return {"step": manifest.step, "nonce": manifest.nonce, "lost": ""}
@@ -316,7 +316,7 @@ def _about(run: Storage) -> dict[str, Any]:
 
 
 def _step_to_restore(run: Storage, step: int | None) -> dict[str, Any] | None:
-    """Return ``_about`` the step in memory if it must be restored: it is ``step``, or as new as all steps on disk."""
+    """Return ``_about`` the step in memory if a restore must read it: it is ``step``, or as new as any on disk."""
     about, there = _about(run), inventory.steps(run)
     held = about["step"]
     if held is None:
