@@ -45,13 +45,14 @@ class Checkpointer:
     **Every rank must make one, and call its methods, in the same order.** State is any tree of JAX arrays, NumPy
     arrays, torch tensors and JSON values; see docs/checkpoint.md.
 
-    ``every``, ``every_minutes``: ``maybe_save`` saves at multiples of so many steps, and at such intervals on rank 0's
+    ``every``: ``maybe_save`` saves at multiples of so many steps. ``every_minutes``: it saves so often, by rank 0's
     clock.
     ``keep_last``, ``keep_every``, ``keep_best``: keep the last steps (default: all), multiples, and the best by a
     metric, ``("loss", "min", 2)``. ``keep``: one policy or several instead (docs/checkpoint-items.md).
     ``items``: for keys at the top of the state, policies that keep only this part of other steps.
-    ``memory_every``: at multiples, ``maybe_save`` also keeps the state in the hosts' memory, each rank's part on its
-    host and on the next one. ``restore`` uses it if at most one host is lost (docs/checkpoint-memory.md).
+    ``memory_every``: at multiples of so many steps, ``maybe_save`` also keeps the state in the hosts' memory, each
+    rank's part on its host and on the next one. ``restore`` uses it if at most one host is lost
+    (docs/checkpoint-memory.md).
     ``integrity``: ``xxh3-128`` or ``blake3``. ``timeout``: for a complete save, in seconds.
     ``memory``: the most bytes for copies; if a rank's part is larger, ``save`` blocks until some of it is written.
     ``on_sigterm``: after a SIGTERM on any rank, all ranks save at the same next ``maybe_save``, and exit with code 143.
@@ -125,8 +126,7 @@ class Checkpointer:
         allow_unexpected: str | Iterable[str] = (),
         cast: bool = False,
     ) -> Restored[T] | None:
-        """Return ``(state, step)`` of the newest step, or of ``step``; None if nothing is saved. **Every rank must
-        call.**
+        """Return ``(state, step)`` of the newest step, or of ``step``; None if there is none. **Every rank must call.**
 
         ``like`` gives structure, shapes, dtypes, shardings and devices, which may differ from those of the save. torch
         tensors and NumPy arrays are filled in place, JAX arrays are made new. Every byte is verified.
@@ -221,9 +221,12 @@ class Checkpointer:
         """Save now, and return when the program may change or donate the state. **Every rank must call.**
 
         First waits for the save before. The rest happens in the background: the handle's ``wait()`` waits for its end.
-        With ``block``, returns at the end. ``extra``: JSON (a data loader's state), equal on all ranks. A value in it
-        with a method ``gathered()``, which every rank calls, is replaced by the result. ``metrics``: rank 0's are
-        saved. Raises on every rank, and writes nothing: Mismatch if ranks differ in step, tree or bytes that they hold
+        ``block``: return at the end of the save.
+        ``extra``: JSON (a data loader's state), equal on all ranks. A value in it with a method ``gathered()``, which
+        every rank calls, is replaced by the result.
+        ``metrics``: rank 0's are saved.
+
+        Raises on every rank, and writes nothing: Mismatch if ranks differ in step, tree or bytes that they hold
         together; CannotStore; StepExists. Raises SaveFailed if the save before failed; SystemExit after SIGTERM, when
         all is saved.
         """

@@ -14,8 +14,7 @@ from allranks.extent import Extent
 
 @dataclass(frozen=True, slots=True)
 class RankChoices:
-    """The choices of the user for leaves that differ over the ranks: globs of paths, in which ``.`` and ``/`` are
-    equal.
+    """The user's choices for leaves that differ over the ranks: globs of paths, where ``.`` equals ``/``.
 
     ``per_rank``: each rank's leaf is saved. ``from_main``: rank 0's leaf is saved.
     """
@@ -52,8 +51,7 @@ def globs(given: str | Iterable[str], *, name: str) -> tuple[str, ...]:
 
 
 def rows_of(manifest: Manifest, *, rank: int, size: int, choose: Callable[[str], str]) -> Manifest:
-    """Return a manifest as rank ``rank`` of ``size`` reads it: of a leaf that each rank has saved, it has one rank's
-    part.
+    """Return a manifest as one rank reads it: of a leaf that each rank has saved, it has the part of one rank.
 
     If ``choose(path)`` is "main", that is rank 0's part. Otherwise it is the rank's own part, if the number of ranks is
     unchanged. If the number has changed, it is the part of one of the ranks for "dealt"; any other leaf is read as it

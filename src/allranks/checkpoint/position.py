@@ -20,8 +20,8 @@ class Position:
     """The position of a training, equal on every rank. ``last``: its step; None before the first.
 
     ``resumed``: the step from which it last continued; None if it began anew.
-    ``has_branched``: that step was not yet reported to the owner of the run's steps (``report_turn``).
-    ``is_stored``: that step is in the run's storage, not only in memory.
+    ``has_branched``: whether that step must still be reported to the owner of the run's steps (``report_turn``).
+    ``is_stored``: whether that step is in the run's storage, not only in memory.
     """
 
     def __init__(self) -> None:

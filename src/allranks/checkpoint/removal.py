@@ -164,8 +164,7 @@ def leftover_of(found: StepFolder, *, now: float) -> Leftover | None:
 
 
 def split_names(entries: Iterable[Entry], named: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return two tuples of names in a step's folder: those to remove with the step (except the manifest), and all
-    others.
+    """Return the names in a step's folder to remove with the step (except the manifest), and all other names.
 
     ``named``: the files that the manifest names.
     """
@@ -187,7 +186,10 @@ def step_removal(found: StepFolder) -> StepRemoval:
 
 
 def clearance(found: Iterable[StepFolder], *, now: float, older_than: float) -> Clearance:
-    """Return which leftovers to remove: those that have not changed for ``older_than`` seconds. ``now``: since 1970."""
+    """Return which leftovers to remove: those that have not changed for ``older_than`` seconds.
+
+    ``now``: seconds since 1970.
+    """
     left = [one for one in (leftover_of(each, now=now) for each in found) if one is not None]
     old = [one for one in left if one.age is not None and one.age >= older_than]
     return Clearance(tuple(old), tuple(one for one in left if one not in old))

@@ -247,7 +247,10 @@ def _cells(numbers: Ints, shapes: Ints, split: Split, item: int) -> _Batch:
 
 
 def _distribute(cells: _Batch, holders: Ints) -> _Batch:
-    """Divide cells among their holders [cells, replicas], by bytes, along the line of each cell over all leaves."""
+    """Divide cells among their holders [cells, replicas], by bytes.
+
+    For each cell number, the cells of all leaves form one line, which the cell's holders share.
+    """
     count, replicas = holders.shape
     nbytes = cells.nbytes.reshape(-1, count)
     stop = np.cumsum(nbytes, axis=0)

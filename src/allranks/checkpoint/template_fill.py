@@ -123,7 +123,10 @@ def _bounds(buffer: NDArray[Any]) -> tuple[int, int]:
 
 
 def _view_of(memory: NDArray[np.uint8], part: _Part, begin: int) -> NDArray[Any]:
-    """Return an array that is in ``memory`` as a part is in its own memory, which begins at address ``begin``."""
+    """Return a view of ``memory`` with the layout of a part.
+
+    ``begin``: the address, in the part's own memory, to which the first byte of ``memory`` corresponds.
+    """
     buffer = part.target.buffer
     first = buffer.__array_interface__["data"][0] - begin
     return np.ndarray(buffer.shape, buffer.dtype, memory, first, buffer.strides)
@@ -151,8 +154,7 @@ def _pieces(extent: Extent, item: int) -> Iterator[Extent]:
 
 
 class DecodedObjects:
-    """The objects of registered types in a tree, made from a checkpoint. ``filled``: the arrays that were read for
-    them.
+    """The objects of registered types in a tree, made from a checkpoint. ``filled``: the arrays read for them.
 
     ``names``: the names of arrays in the checkpoint. ``twins``: for arrays that share memory with another array, the
     other array, which is filled. ``read``: fills targets. ``who``: names the caller in errors.

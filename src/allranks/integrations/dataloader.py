@@ -43,8 +43,7 @@ class EpochReader:
         return self._epochs.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the number of the epoch of the next iteration. The epoch of a loaded state continues at its saved
-        position.
+        """Set the number of the next iteration's epoch. The epoch of a loaded state continues at its position.
 
         The call is optional: every iteration is followed by the next epoch, except one from which at most one batch was
         taken. In a resumed program, numbers that begin with 0 count from the epoch of the state; other numbers are
@@ -65,8 +64,7 @@ class EpochReader:
         return steps.state(self._epochs.of(step), step)
 
     def hold_back(self, loader: DataLoader[Any], batches: Callable[[], int]) -> None:
-        """Correct the count of batches for an iterator that buffers: the loop has got ``batches()`` fewer than were
-        yielded.
+        """Correct the count of batches for a loop that has got ``batches()`` fewer than ``loader`` has yielded.
 
         A loader with a state of its own is queried for it when the loop has got all of its batches.
         """

@@ -78,8 +78,7 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
         return {"epoch": epoch, "step": step, "workers": 1, "begin": self._epochs.first(epoch)}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue at the position of a ``state_dict``: call it in the same worker, or in the process that made this
-        object.
+        """Continue at the position of a ``state_dict``. Call it in the same worker, or in the process that made this.
 
         Raises DataError if the number of workers has changed.
         """

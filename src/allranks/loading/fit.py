@@ -172,8 +172,7 @@ def fit(
 def fit_values(
     wanted: Mapping[str, Any], values: Mapping[str, Any], stored: Mapping[str, Stored], file_names: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str], list[Difference]]:
-    """Match JSON values. Return the new values by path, the names of scalar arrays that provide values, and
-    differences.
+    """Match JSON values. Return new values by path, names of scalar arrays that provide values, and differences.
 
     A value keeps its type. None fits any type, and may be missing.
     """

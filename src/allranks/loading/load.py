@@ -243,7 +243,7 @@ class _Load:
         ]
 
     def _without_values(self, tree: OpenTree, found: Fit) -> str:
-        """Return a text that names leaves without data in the template that the file lacks, too; "" if none."""
+        """Return a text that names leaves for which neither template nor file has data; "" if there are none."""
         missing = {one.path for one in found.differences if one.kind in ("missing", "reshaped", "unlike", "packed")}
         mine = [
             number
@@ -348,9 +348,7 @@ def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
 
 
 def _reason_for_nothing(report: LoadReport, *, others: bool) -> str:
-    """Return a text that says why nothing is loaded; "" if something is. ``others``: there are values that are no
-    arrays.
-    """
+    """Return a text that says why nothing is loaded; "" if something is. ``others``: there are other values."""
     if report.loaded.leaves or (others and not report.template.leaves):
         return ""
     if not report.file.leaves:

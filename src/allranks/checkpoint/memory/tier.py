@@ -75,7 +75,7 @@ class Tier(Protocol):
 def open_tier(run: Storage, world: World, every: Cadence, settings: Settings, *, entry: RunEntry) -> Tier:
     """Return the in-memory tier of a run. **Every rank must call.**
 
-    Nothing is kept in memory if ``every`` has no steps, or if a host has no usable memory, which is logged.
+    Nothing is kept in memory if ``every`` names no steps, or if a host has no usable memory, which is logged.
     """
     if every.every is None:
         return NoMemory(run, world)
@@ -92,7 +92,7 @@ def open_tier(run: Storage, world: World, every: Cadence, settings: Settings, *,
 class MemoryTier:
     """The newest step of a run in the memory of its hosts. **Every rank must call its methods, in the same order.**
 
-    ``every``: when a step is saved into memory. ``entry``: the entry of the run.
+    ``every``: when a step is saved into memory. ``entry``: this job's right to write into the run.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class MemoryTier:
     def _clear_old_files(self) -> tuple[str, ...]:
         """Remove older jobs' files from this host's memory; return its files of the current step in memory.
 
-        The returned files are removed after the next step. Only the first rank of each host does this; others return
+        The returned files are removed after the next step. The first rank of each host does this; other ranks return
         ().
         """
         about = self._world.on_main(lambda: _about(self._run))
