@@ -45,7 +45,7 @@ def open_tree(
     saved: SavedTree | None = None,
     choose: Callable[[Sequence[str]], Mapping[str, str]] | None = None,
 ) -> OpenTree:
-    """Return a flattened state, to be saved or, if ``for_restore``, to be filled and rebuilt. Every rank must call it.
+    """Return a flattened state, to be saved or, if ``for_restore``, to be filled and rebuilt. Every rank calls it.
 
     Containers, pytrees and objects with ``state_dict()`` and ``load_state_dict()`` are opened. Arrays of JAX, NumPy and
     PyTorch and JSON values are leaves. No data moves. Raises CannotStore, which names every leaf of another type.
