@@ -1,4 +1,4 @@
-"""Define World: the rank and its size, and the collectives of small values."""
+"""Define World: the rank and size of this process, and collectives of small values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ DEFAULT_TIMEOUT = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """``host`` is this rank's host name, ``hosts`` the host of every rank, in rank order."""
+    """The rank, size and hosts of a world, as one rank knows them.
+
+    ``host`` is this rank's host name. ``hosts`` has the host name of every rank, in rank order.
+    """
 
     rank: int
     size: int
@@ -46,14 +49,15 @@ class Identity:
 
 
 class World:
-    """N ranks that run the same program. Made by ``allranks.init()``; every rank has its own object.
+    """N ranks that run the same program, as one rank sees them. ``allranks.init()`` makes this object on every rank.
 
     Every method below that is not a property is collective: **every rank must call it, in the same order**, from one
-    thread. Values are JSON values or bytes (a tuple comes back as a list), meant to be small: they travel through the
-    coordinator's key-value store, not over the accelerators' network, so no device is touched and nothing is compiled.
-    ``timeout`` is in seconds (default: the world's); after it, every rank raises the same BarrierTimeout, which names
-    the missing ranks. Ranks that made different calls all raise Mismatch. Inside ``on_main`` and other code that only
-    one rank runs, these methods raise CollectiveOnOneRank.
+    thread. Values are JSON values or bytes (a tuple is returned as a list). Values should be small: they travel through
+    the coordinator's key-value store, not over the accelerators' network. So no device is used and nothing is compiled.
+
+    ``timeout`` is in seconds (default: the timeout of the world). After this time every rank raises the same
+    BarrierTimeout, which names the missing ranks. If ranks made different calls, all ranks raise Mismatch. Inside
+    ``on_main``, and inside other code that only one rank runs, these methods raise CollectiveOnOneRank.
     """
 
     def __init__(
@@ -114,7 +118,10 @@ class World:
         return self.rank == 0
 
     def line(self, name: str) -> Exchanger:
-        """Return an exchanger with its own count, for another thread; ``name`` is the first word of its keys."""
+        """Return an exchanger that counts its own exchanges, for use in another thread.
+
+        ``name`` is the first word of the exchanger's keys in the store.
+        """
         return Exchanger(
             self.store,
             self.clock,
@@ -127,10 +134,11 @@ class World:
         )
 
     def exchange(self, op: str, name: str, value: Value, *, decide: Decide, timeout: float | None = None) -> Value:
-        """Exchange values with all ranks; return ``decide(values of all ranks)`` of rank 0 on every rank.
+        """Exchange values with all ranks; return, on every rank, what ``decide(values of all ranks)`` returned on rank
+        0.
 
-        The base of all calls below. ``op`` and ``name`` must be the same on every rank (Mismatch otherwise); an
-        exception of ``decide`` is raised on every rank.
+        All collectives below use this method. ``op`` and ``name`` must be the same on every rank (Mismatch otherwise).
+        An exception of ``decide`` is raised on every rank.
         """
         main_rank_section.refuse(f"{op} {name!r}")
         ticket = Ticket(op, name, call_site())
@@ -143,7 +151,7 @@ class World:
             progress.leave(before)
 
     def barrier(self, name: str = "barrier", timeout: float | None = None) -> None:
-        """Wait until every rank has called."""
+        """Wait until every rank has called ``barrier``."""
         self.exchange("barrier", name, None, decide=lambda _: None, timeout=timeout)
 
     def broadcast(
@@ -162,7 +170,7 @@ class World:
         return tuple(self.exchange("all_gather", name, value, decide=list, timeout=timeout))
 
     def gather(self, value: Value, *, name: str = "gather", timeout: float | None = None) -> tuple[Value, ...] | None:
-        """Return every rank's value, in rank order, on rank 0, and None on the others."""
+        """Return every rank's value, in rank order, on rank 0. Return None on all other ranks."""
         kept: list[Value] = []
         self.exchange("gather", name, value, decide=lambda values: kept.extend(values), timeout=timeout)
         return tuple(kept) if self.is_main else None
@@ -184,11 +192,14 @@ class World:
         return cast(float, self.exchange("max", name, value, decide=builtins.max, timeout=timeout))
 
     def agree(self, value: Value, *, name: str = "agree", timeout: float | None = None) -> Value:
-        """Return ``value`` if it is equal on all ranks; otherwise every rank raises Mismatch saying who has what."""
+        """Return ``value`` if it is equal on all ranks.
+
+        Otherwise every rank raises Mismatch, which lists each rank's value.
+        """
         return self.exchange("agree", name, value, decide=_the_one_value, timeout=timeout)
 
     def on_main(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call ``fn(*args, **kwargs)`` on rank 0; every rank returns its result, or raises its exception.
+        """Call ``fn(*args, **kwargs)`` on rank 0. Every rank returns the result of this call, or raises its exception.
 
         The result must be a JSON value or bytes. On ranks > 0 an exception arrives as RemoteError with rank 0's
         traceback. A collective inside ``fn`` raises CollectiveOnOneRank at once.
@@ -198,9 +209,9 @@ class World:
     def run_on_main(
         self, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any], *, timeout: float | None = None
     ) -> T:
-        """Call ``on_main`` with a ``timeout``: how long the other ranks wait for rank 0, in seconds.
+        """Do what ``on_main`` does, with a ``timeout``: how long the other ranks wait for rank 0, in seconds.
 
-        Inside code that only one rank runs, it just calls ``fn``: no other rank waits.
+        Inside code that only one rank runs, call ``fn`` directly: no other rank waits for the result.
         """
         if main_rank_section.current() is not None:
             return fn(*args, **kwargs)
@@ -226,14 +237,14 @@ class World:
 
 
 def _name_of(fn: Callable[..., Any]) -> str:
-    """Return a name that is the same on every rank: not a ``repr`` with an address in it."""
+    """Return a name of a function that is the same on every rank. (A ``repr`` differs: it contains an address.)"""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__qualname__", type(fn).__qualname__)
 
 
 def _the_one_value(values: Sequence[Value]) -> Value:
-    """Return the value that all ranks have. Raises Mismatch saying which ranks have what."""
+    """Return the value if all ranks have the same one. Raises Mismatch, which lists the value of each rank."""
     groups = by_claim((rank, json.dumps(pack(value), sort_keys=True)) for rank, value in enumerate(values))
     if len(groups) == 1:
         return values[0]

@@ -1,4 +1,4 @@
-"""Compare what N ranks claim: tickets of calls, values; who differs, in words, and the ranks in the minority. Pure."""
+"""Compare what N ranks claim (their values, or the tickets of their calls) and find the ranks in the minority."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ T = TypeVar("T", bound=Hashable)
 
 
 def by_claim(claims: Iterable[tuple[int, T]]) -> dict[T, list[int]]:
-    """Return the ranks of each claim, in the order in which claims and ranks come: ``by_claim(enumerate(values))``."""
+    """Group ranks by what they claim, e.g. ``by_claim(enumerate(values))``. Return the ranks of each distinct claim.
+
+    The order of ``claims`` is kept, both for the groups and for the ranks of a group.
+    """
     groups: dict[T, list[int]] = {}
     for rank, claim in claims:
         groups.setdefault(claim, []).append(rank)
@@ -20,27 +23,33 @@ def by_claim(claims: Iterable[tuple[int, T]]) -> dict[T, list[int]]:
 
 
 def describe_groups(groups: Iterable[tuple[str, Iterable[int]]]) -> str:
-    """Return ``ranks 0, 2: this; rank 1: that``, the largest group first."""
+    """Return a text that lists groups of ranks, the largest first: ``ranks 0, 2: this; rank 1: that``."""
     listed = [(words, sorted(ranks)) for words, ranks in groups]
     listed.sort(key=lambda group: (-len(group[1]), group[1]))
     return "; ".join(f"{name_ranks(ranks)}: {words}" for words, ranks in listed)
 
 
 def minority(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
-    """Return the ranks outside the largest group; all ranks where two groups are the largest."""
+    """Return the ranks outside the largest group. If two groups are equally large, return all ranks."""
     listed = sorted((sorted(ranks) for ranks in groups), key=len, reverse=True)
     tied = len(listed) > 1 and len(listed[0]) == len(listed[1])
     return tuple(sorted(rank for group in (listed if tied else listed[1:]) for rank in group))
 
 
 def mismatch(what: str, groups: Mapping[str, Iterable[int]], *, remedy: str = "") -> Mismatch:
-    """Return the error for ranks that differ: ``what`` differs, who has what, and the ranks in the minority."""
+    """Return the Mismatch error for ranks that differ.
+
+    ``what`` says what differs. The message lists the ranks of each group, and the error has the ranks in the minority.
+    """
     return Mismatch(f"{what}: {describe_groups(groups.items())}.", ranks=minority(groups.values()), remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Ticket:
-    """An exchange as one rank enters it: ``barrier 'epoch'``, called from ``where`` (which may differ over ranks)."""
+    """What one rank says about the exchange that it enters, e.g. ``barrier 'epoch'``.
+
+    ``where`` is the line of the call. It may differ between ranks.
+    """
 
     op: str
     name: str
@@ -50,12 +59,14 @@ class Ticket:
         return f"{self.op} {self.name!r}" + (f" ({self.where})" if self.where else "")
 
     def agrees_with(self, other: Ticket) -> bool:
-        """Return whether two ranks mean the same exchange."""
+        """Return whether two tickets are for the same exchange: equal ``op`` and ``name``."""
         return (self.op, self.name) == (other.op, other.name)
 
 
 def difference(tickets: Mapping[Ticket, Iterable[int]]) -> tuple[str, tuple[int, ...]] | None:
-    """Compare the ranks' tickets; return None if all agree, else who is where, and the ranks of the minority.
+    """Compare the ranks' tickets.
+
+    Return None if all agree, else a text with each rank's ticket, and the minority ranks.
 
     >>> difference({Ticket("barrier", "a", ""): [0, 2], Ticket("gather", "b", ""): [1]})
     ("ranks 0, 2: barrier 'a'; rank 1: gather 'b'", (1,))

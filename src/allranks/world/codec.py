@@ -1,6 +1,6 @@
 """Encode values that are sent between ranks: JSON values and bytes, never a pickle.
 
-A value comes back as JSON gives it: a tuple returns as a list; NaN and the infinities are kept. A value that would
+A decoded value is what JSON gives: a tuple returns as a list; NaN and the infinities are kept. A value that JSON would
 change silently (a dict key that is not a string, a NumPy scalar, a set) is refused.
 """
 
@@ -23,7 +23,10 @@ Json = Any
 
 
 def pack(value: Value, *, what: str = "value") -> Json:
-    """Return the value in JSON types, with bytes (at any depth) wrapped. Raises NotJsonable naming the place."""
+    """Return the value in JSON types, with bytes (at any depth) wrapped.
+
+    Raises NotJsonable for any other type, and names where in the value it is. ``what`` names the value in the message.
+    """
     if type(value) is int and value.bit_length() > _LONGEST_INT:
         raise NotJsonable(
             f"{what} is an int of {value.bit_length()} bits: expected at most {_LONGEST_INT}.",
@@ -44,7 +47,7 @@ def pack(value: Value, *, what: str = "value") -> Json:
 
 
 def unpack(value: Json) -> Value:
-    """Return what ``pack`` was given (tuples as lists)."""
+    """Return the value that was given to ``pack``. Tuples are returned as lists."""
     if isinstance(value, list):
         return [unpack(item) for item in value]
     if isinstance(value, dict):
@@ -55,12 +58,12 @@ def unpack(value: Json) -> Value:
 
 
 def dumps(document: Any) -> bytes:
-    """Return a document of JSON types as bytes."""
+    """Encode a document of JSON types as bytes."""
     return json.dumps(document, separators=(",", ":")).encode()
 
 
 def loads(data: bytes) -> Any:
-    """Return the document that ``dumps`` was given."""
+    """Decode the bytes that ``dumps`` returned; return the document."""
     return json.loads(data)
 
 

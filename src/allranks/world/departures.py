@@ -1,4 +1,4 @@
-"""Record which ranks have ended: one key per rank, and one that says whether there are any."""
+"""Record in the store which ranks have ended: one key for each ended rank, and one key that says if any has."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _ONE, _ANY = "gone/", "any_gone"
 
 
 def mark(store: KeyValueStore, rank: int, why: str) -> None:
-    """Record that a rank has ended: from now on, exchanges that wait for it raise RankDied."""
+    """Record that a rank has ended, and why. From now on, exchanges that wait for this rank raise RankDied."""
     store.set(f"{_ONE}{rank}", why.encode())
     store.set(_ANY, b"1")
 
 
 def read(store: KeyValueStore) -> dict[int, str]:
-    """Return why each ended rank has ended. Costs one small read while all ranks live."""
+    """Return the ended ranks, each with the reason why it ended. Costs one small read while all ranks live."""
     if store.get(_ANY) is None:
         return {}
     return {int(key.removeprefix(_ONE)): why.decode() for key, why in sorted(store.list(_ONE).items())}

@@ -1,4 +1,4 @@
-"""Find out the kind of world and join it: the only file that knows all kinds."""
+"""Detect the backend of the world (single, jax or torch) and join it. Only this file knows all backends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _made: World | None = None
 
 
 def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_fast: bool = True) -> World:
-    """Join the other ranks, or be a world of one: ``allranks.init`` (hang/start.py) without its hang watch."""
+    """Join the other ranks, or make a world of one rank; return the world.
+
+    ``allranks.init`` (hang/start.py) calls this function and also starts the hang watch.
+    """
     global _made
     _refuse_in_simulated_world()
     with _lock:
@@ -55,7 +58,7 @@ def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_f
 
 
 def current() -> World:
-    """Return the world that ``init`` made. Raises AllranksError if it was not called yet."""
+    """Return the world that ``init`` made. Raises AllranksError if ``init`` was not called yet."""
     _refuse_in_simulated_world()
     if _made is None:
         raise AllranksError("there is no world yet.", remedy="Call allranks.init() at the start of the program.")
@@ -63,7 +66,7 @@ def current() -> World:
 
 
 def _refuse_in_simulated_world() -> None:
-    """Raise AllranksError in a simulated rank: it would get the world of its process, which is a world of one."""
+    """Raise AllranksError if a simulated rank calls: it would get the world of its process, which is a world of one."""
     simulated = sys.modules.get("allranks.world.simulated")
     if simulated is not None and (rank := simulated.running_rank()) is not None:
         raise AllranksError(
@@ -74,12 +77,12 @@ def _refuse_in_simulated_world() -> None:
 
 
 def believe(backend: str | None = None) -> Decision:
-    """Return what ``init`` would decide for this process, without joining. Raises ContradictingSigns."""
+    """Return the decision that ``init`` would make for this process, without joining. Raises ContradictingSigns."""
     return decide(_launcher_environment(backend))
 
 
 def _launcher_environment(backend: str | None) -> LauncherEnvironment:
-    processes = sys.modules.get("multiprocessing.process")  # a child has it; nobody else need import it
+    processes = sys.modules.get("multiprocessing.process")  # imported in a child process; otherwise not needed
     return LauncherEnvironment(
         environ=os.environ,
         jax=_framework("jax"),
@@ -92,7 +95,7 @@ def _launcher_environment(backend: str | None) -> LauncherEnvironment:
 
 
 def _framework(name: str) -> Framework:
-    """Return the state of a framework; a framework that is not imported is not imported for this."""
+    """Return the state of a framework (``jax`` or ``torch``). Does not import the framework."""
     if name not in sys.modules:
         return Framework(installed=find_spec(name) is not None)
     adapter = _adapter(name)
@@ -105,7 +108,7 @@ def _framework(name: str) -> Framework:
 
 
 def _cluster() -> str | None:
-    """Return the cluster that JAX detects, where the environment gives no answer."""
+    """Return the name of the cluster that JAX detects. Return None if a launcher's variables give the rank."""
     asking_pays = "jax" in sys.modules or (any(name in os.environ for name in _JAX_KNOWS) and find_spec("jax"))
     if not asking_pays or launcher_of(os.environ) is not None:
         return None
@@ -143,7 +146,7 @@ def _join(decision: Decision, arguments: _Arguments) -> World:
 def _exchange_hosts(
     adapter: ModuleType, identity: Identity, decision: Decision, me: ProcessInfo, arguments: _Arguments
 ) -> World:
-    """Exchange the ranks' hosts and processes, and start the sentinel."""
+    """Exchange the hosts and processes of all ranks, start the sentinel, and return the world. Every rank must call."""
     store = adapter.connect()
     sentinel = Sentinel(store, identity.rank, identity.size, me, fail_fast=arguments.fail_fast)
     sentinel.listen()

@@ -1,22 +1,24 @@
-"""Exchange values among all ranks: all send, rank 0 decides, all get the decision; the protocol of every collective.
+"""Exchange values among all ranks. All collectives of the world use this protocol.
+
+Every rank sends its value, rank 0 decides, and every rank gets the decision.
 
 The k-th exchange of every rank is the same exchange: each rank counts for itself, and the number k identifies it. So a
 rank that skipped an exchange, or makes another call, is found at the next exchange by comparing tickets, not by a
 timeout. Keys of exchange k, below ``<line>/<k>/``:
 
-    up/<rank>   a rank has entered, with its value and those of its subtree (tree.py)
-    at/<rank>   a rank that has children in the tree has entered, and waits for them
-    down        the outcome: the result, or the error that every rank raises. Written once (``claim``), so an exchange
-                has exactly one outcome on all ranks, also when the rank that computes it stops
-    judge       the rank that finds out what went wrong; the others wait for its outcome in ``down``
+- ``up/<rank>``: the rank has entered, with its value and the values of its subtree (tree.py).
+- ``at/<rank>``: a rank that has children in the tree has entered, and waits for them.
+- ``down``: the outcome, i.e. the result or the error that every rank raises. It is written once (``claim``), so an
+  exchange has exactly one outcome on all ranks. This holds even if the rank that computes the outcome stops.
+- ``judge``: the rank that finds out what went wrong. The other ranks wait for its outcome in ``down``.
 
-Who writes ``down``: rank 0 when all ranks have entered; or the judge, which is the rank that first reached its deadline
-or learnt that a rank has died. All other ranks read it, also those that enter later. A rank that waits for the judge
-goes on passing values up, so that a rank which the last value reached at the deadline is not taken for the one that
-delayed it: the exchange may still succeed then. Keys of earlier exchanges are deleted once all ranks have entered
-exchange k: by then all have read them.
+Rank 0 writes ``down`` when all ranks have entered. If the exchange fails, the judge writes it: the rank that first
+reached its deadline or learnt that a rank has died. All other ranks read it, also ranks that enter later. A rank that
+waits for the judge still passes values up: so a rank whose last value arrived just at the deadline is not blamed for
+the delay, and the exchange may still succeed. Keys of earlier exchanges are deleted once all ranks have entered
+exchange k: by then all ranks have read them.
 
-A subset of ranks can exchange in the same way (``members``, ``line``): then the first of them has rank 0's role.
+A subset of ranks can exchange in the same way (``members``, ``line``): then the first member has rank 0's role.
 """
 
 from __future__ import annotations
@@ -35,16 +37,16 @@ from allranks.world.codec import Json, Value, dumps, loads, pack
 from allranks.world.store import KeyValueStore
 
 Decide = Callable[[Sequence[Value]], Value]
-# How long a rank waits between two looks at the list of the dead: the first looks are early, later ones are rare.
+# Seconds between two checks for ended ranks: the first check is early, later checks are rare.
 _FIRST_LOOK, _LONGEST_LOOK = 0.5, 8.0
-# How long the judge may take: it asks the missing ranks where they are.
+# How many seconds the judge may take: it queries the missing ranks for where they are.
 _GRACE = 10.0
-# How long a rank that has all the values it waits for may take to pass them on before it is held to stand still.
+# How many seconds a rank that has all values it waits for may take to pass them on; then it counts as stalled.
 _PASSING = 0.5
 
 
 class _Bundle(NamedTuple):
-    """What is passed up the tree: the values of some ranks (where there are any), and the ranks by ticket."""
+    """What a rank passes up the tree: the values of the ranks below it (if they sent any), and the ranks by ticket."""
 
     values: dict[int, Any]
     tickets: dict[Ticket, list[int]]
@@ -52,9 +54,9 @@ class _Bundle(NamedTuple):
 
 @dataclass(slots=True)
 class Exchanger:
-    """One rank's side of all exchanges of one ``line``; each line counts its own exchanges.
+    """One rank's state for all exchanges of one ``line``. Each line counts its own exchanges.
 
-    Not for two threads at once.
+    Two threads must not use one Exchanger at the same time.
     """
 
     store: KeyValueStore
@@ -66,7 +68,7 @@ class Exchanger:
     locate: Callable[[Sequence[int]], Mapping[int, str]]
     # What the keys of its exchanges begin with: the same for all members, another for every exchanger.
     line: str = "x"
-    # Called, in the thread that waits, when nobody has come after the first look of this many seconds.
+    # Called, in the waiting thread, at every check: the first is after ``first_check`` seconds.
     on_wait: Callable[[], None] = lambda: None
     first_check: float = _FIRST_LOOK
     count: int = 0
@@ -74,10 +76,11 @@ class Exchanger:
     _process: int = field(default_factory=os.getpid)
 
     def exchange(self, ticket: Ticket, value: Value, *, decide: Decide, timeout: float) -> Value:
-        """Exchange values with all members; return what ``decide(values of all members)`` returned on the first.
+        """Exchange values with all members; return the result of ``decide(values of all members)`` on the first member.
 
-        Every member must call. Raises, on each of them: Mismatch when the tickets differ, BarrierTimeout, RankDied, or
-        the exception of ``decide`` (as RemoteError except on the first, where it is not one of our errors).
+        Every member must call. Raises, on each member: Mismatch if the tickets differ, BarrierTimeout, RankDied, or the
+        exception of ``decide``. The first member raises that exception itself; the other members raise it as a
+        RemoteError, unless it is a Mismatch.
         """
         self._refuse_child(ticket)
         packed = pack(value, what=f"rank {self.rank}: {ticket}: value")
@@ -91,13 +94,16 @@ class Exchanger:
         return outcome.reveal(agreed, rank=self.rank, ticket=ticket)
 
     def put(self, key: str, document: Json) -> None:
-        """Set a key of the current exchange, or set it again; it is deleted when the next one is complete."""
+        """Set a key of the current exchange. The key is deleted when the next exchange is complete."""
         if key not in self._mine[-1]:
             self._mine[-1].append(key)
         self.store.set(key, dumps(document))
 
     def claim(self, key: str, document: Json) -> Json | None:
-        """Put a key of the current exchange, unless another rank did: then return what that one put."""
+        """Set a key of the current exchange and return None.
+
+        If another rank has set the key, return that rank's document.
+        """
         mine = dumps(document)
         there = self.store.claim(key, mine)
         if there != mine:
@@ -106,7 +112,10 @@ class Exchanger:
         return None
 
     def _refuse_child(self, ticket: Ticket) -> None:
-        """Raise AllranksError in a process that was forked from this rank: it shares the rank's connection."""
+        """Raise AllranksError if this process was forked from the rank.
+
+        A forked child shares the rank's connection to the store.
+        """
         if os.getpid() != self._process and len(self.members) > 1:
             raise AllranksError(
                 f"rank {self.rank}: {ticket}: process {os.getpid()} was forked from process {self._process}, which is "
@@ -123,18 +132,18 @@ class Exchanger:
 
 
 class _OverdueError(Exception):
-    """The deadline of the exchange has passed."""
+    """Raised when the deadline of the exchange has passed."""
 
 
 class _DeathError(Exception):
-    """Ranks are known to be dead; ``reasons`` by rank."""
+    """Raised when ranks are known to have died. ``reasons`` says why, by rank."""
 
     def __init__(self, reasons: dict[int, str]) -> None:
         self.reasons = reasons
 
 
 class _DecidedError(Exception):
-    """Another rank wrote the outcome while this one waited for its children."""
+    """Raised when another rank wrote the outcome while this rank waited for its children."""
 
     def __init__(self, document: bytes) -> None:
         self.document = document
@@ -142,18 +151,18 @@ class _DecidedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One exchange on one rank."""
+    """One exchange, as one rank runs it."""
 
     of: Exchanger
     key: str
     ticket: Ticket
     deadline: float
     timeout: float
-    # The rank that looks into what went wrong, once this one knows it.
+    # The rank that finds out what went wrong, once this rank knows which one that is.
     judge: int | None = None
 
     def run(self, value: Json, decide: Decide) -> outcome.Outcome:
-        """Return the outcome that all ranks share."""
+        """Run the exchange; return the outcome that all ranks share."""
         try:
             return self._attempt(value, decide)
         except _OverdueError:
@@ -168,7 +177,10 @@ class _Call:
             return outcome.Outcome(loads(decided.document))
 
     def _rise(self, value: Json, decide: Decide) -> outcome.Outcome | None:
-        """Pass up the values of this rank's subtree; the first member decides."""
+        """Pass up the values of this rank's subtree and return None.
+
+        On the first member: decide, and return the outcome.
+        """
         me, bundle = self.of, self._collect(value)
         if me.rank == me.members[0]:
             return self._write_down(self._decide(bundle, decide))
@@ -183,7 +195,7 @@ class _Call:
         return f"{self.key}/up/{rank}"
 
     def _collect(self, value: Json) -> _Bundle:
-        """Wait for the children's bundles and add this rank's value and ticket."""
+        """Wait for the children's bundles; return one bundle with their values and this rank's value and ticket."""
         me = self.of
         bundle = _Bundle({} if value is None else {me.rank: value}, {self.ticket: [me.rank]})
         place = me.members.index(me.rank)
@@ -204,9 +216,11 @@ class _Call:
         return outcome.decided({r: bundle.values.get(r) for r in self.of.members}, decide)
 
     def _judged(self, value: Json, decide: Decide, dead: dict[int, str] | None) -> outcome.Outcome:
-        """Compute the outcome of a failed exchange, or wait for that of the rank that was first to do so.
+        """Return the outcome of a failed exchange.
 
-        Values that arrive meanwhile are passed on. If the judging rank dies or stops, that is the outcome.
+        The first rank that calls is the judge and computes it; the others wait for it. ``dead`` has the reasons by rank
+        if ranks have died, and is None after a timeout. Values that arrive meanwhile are passed on. If the judge itself
+        dies or stops, that is the outcome.
         """
         me = self.of
         faster = me.claim(f"{self.key}/judge", me.rank)
@@ -231,7 +245,11 @@ class _Call:
         return proposed if faster is None else outcome.Outcome(faster)
 
     def _overdue(self, value: Json, decide: Decide) -> outcome.Outcome:
-        """Find, as the judge, the ranks that did not enter; where all did, the ranks that did not pass values on."""
+        """Return the outcome of an overdue exchange. Only the judge calls.
+
+        The outcome names the ranks that did not enter. If all ranks entered, it names the ranks that did not pass
+        values on.
+        """
         me = self.of
         while True:
             missing, stalled = self._late()
@@ -252,7 +270,10 @@ class _Call:
                 )
 
     def _late(self) -> tuple[list[int], list[int]]:
-        """Return the ranks that have not entered, and, where all have, those that did not pass on their values."""
+        """Return the ranks that have not entered, and the ranks that did not pass values on.
+
+        The second list is empty unless all ranks have entered.
+        """
         me = self.of
         keys = me.store.list(f"{self.key}/")
         risen = {place for place, rank in enumerate(me.members) if self._up(rank) in keys}
@@ -262,7 +283,11 @@ class _Call:
         return missing, stalled
 
     def _wait(self, key: str, *, look_down: bool) -> bytes:
-        """Wait for a key until the deadline; check for deaths (and for the outcome) now and then."""
+        """Wait for a key and return its value.
+
+        While waiting, check now and then for dead ranks and, if wanted, for the outcome. Raises _OverdueError at the
+        deadline.
+        """
         me, look = self.of, self.of.first_check
         while True:
             left = self.deadline - me.clock.now()

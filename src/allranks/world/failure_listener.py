@@ -1,4 +1,4 @@
-"""Define how a rank learns of the others outside of exchanges: a listener, and a wake-up key in the store."""
+"""Define how a rank learns of events on other ranks outside of exchanges: a listener, and a wake-up key."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from allranks.world.store import KeyValueStore
 
 
 class FailureListener(Protocol):
-    """One rank's listener. Its methods are for any thread; no other rank need call them."""
+    """One rank's listener. Any thread may call its methods; no other rank need call them."""
 
     def locate(self, ranks: Sequence[int]) -> Mapping[int, str]:
-        """Return where ranks are, as far as that is known or they answer in a moment."""
+        """Return where each of these ranks is, if that is known or if the rank answers within about two seconds."""
 
     def wake(self) -> None:
-        """Wake the listening threads of every rank; put the news into the store before."""
+        """Wake the listening threads of every rank. The caller first puts the news into the store."""
 
     def on_wake(self, heard: Callable[[], None]) -> None:
-        """Call ``heard`` now, and after every wake-up: in a thread where it may block, one call at a time."""
+        """Call ``heard`` now and after every wake-up, one call at a time, in a thread in which it may block."""
 
     def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
-        """Call ``finish`` when the program ends in order, before the others see it end; return the undo.
+        """Call ``finish`` when the program ends normally, before the other ranks see it end.
 
-        An exception of it is a failure of this rank.
+        Return a function that undoes this. If ``finish`` raises, that is a failure of this rank.
         """
 
 
 class SingleRankListener:
-    """The listener of a world of one: ``wake`` itself calls the listening functions."""
+    """The listener of a world of one rank: ``wake`` calls the registered functions directly."""
 
     def __init__(self) -> None:
         self._heard: list[Callable[[], None]] = []
@@ -56,21 +56,21 @@ class SingleRankListener:
 
 
 class HearingStore(KeyValueStore, Protocol):
-    """A store in which a thread may wait for a key until the process ends."""
+    """A key-value store in which a thread can wait for a key until the process ends."""
 
     def hear(self, key: str) -> bool:
-        """Wait for a key without a deadline. Returns False once this process has begun to leave the store."""
+        """Wait for a key without a deadline and return True. Return False if this process is leaving the store."""
 
 
 class WakeUp:
-    """One rank's wake-up key. ``hear`` is for one thread, ``wake`` for any."""
+    """One rank's access to the wake-up key. Only one thread may call ``hear``; any thread may call ``wake``."""
 
     def __init__(self, store: HearingStore) -> None:
         self._store = store
         self._heard = 0
 
     def hear(self) -> bool:
-        """Wait for the next wake-up. Returns False when there will be none any more."""
+        """Wait for the next wake-up and return True. Return False if this process is leaving the store."""
         if not self._store.hear(f"bell/{self._heard + 1}"):
             return False
         self._heard += 1

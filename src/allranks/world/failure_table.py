@@ -1,8 +1,9 @@
-"""Share failures, and queries between ranks, in the store; adding one wakes all ranks.
+"""Share failures, and queries between ranks, in the store. Adding a failure or a query wakes all ranks.
 
-failure/<rank>          how a rank failed
+failure/<rank>          how the rank failed
 heard/<rank>            the rank has learnt of a failure
-ask/<query>             the ranks that are queried         answer/<query>/<rank>    their answers
+ask/<query>             the ranks that are queried
+answer/<query>/<rank>   the answer of one rank to a query
 """
 
 from __future__ import annotations
@@ -16,20 +17,23 @@ from allranks.world.failure_listener import HearingStore, WakeUp
 
 
 class SharedStore(HearingStore, Protocol):
-    """A store of several processes, which one of them may serve."""
+    """A store that several processes use. One of these processes may serve it."""
 
     def serves(self) -> bool:
         """Return whether the other ranks lose the store when this process ends."""
 
     def at_end(self, farewell: Callable[[], None]) -> None:
-        """Call ``farewell`` when the process ends in order, at the last moment to call ``leave``."""
+        """Call ``farewell`` when the process ends normally. It is the last moment at which ``leave`` can be called."""
 
     def leave(self, stop: Callable[[], None]) -> None:
-        """Leave the store: wait until nobody needs this process for it, end ``hear``, and call ``stop``."""
+        """Wait until no other rank needs this process for the store, end ``hear``, and call ``stop``."""
 
 
 class FailureTable:
-    """One rank's view. ``wake_up.hear`` is for one thread; the rest for any."""
+    """One rank's access to the failure table.
+
+    Only one thread may call ``wake_up.hear``; any thread may call the rest.
+    """
 
     def __init__(self, store: SharedStore, rank: int) -> None:
         self.wake_up = WakeUp(store)
@@ -39,7 +43,7 @@ class FailureTable:
         self._asked = 0
 
     def post_failure(self, failure: Failure) -> None:
-        """Post how a rank failed, unless that is known, and wake the others."""
+        """Record how a rank failed, unless a failure of this rank is recorded already, and wake the other ranks."""
         self._store.claim(f"failure/{failure.rank}", failure.to_json().encode())
         self.wake_up.wake()
 
@@ -47,7 +51,7 @@ class FailureTable:
         return tuple(Failure.from_json(text.decode()) for text in self._store.list("failure/").values())
 
     def query(self, ranks: Sequence[int]) -> str:
-        """Query ranks for where they are; return the name of the query."""
+        """Send a query to ranks: where are they? Return the name of the query, for ``await_answer`` and ``answers``."""
         self._asked += 1
         question = f"{self._rank}-{self._asked}"
         self._store.set(f"ask/{question}", dumps(list(ranks)))
@@ -55,17 +59,17 @@ class FailureTable:
         return question
 
     def await_answer(self, question: str, rank: int, timeout: float) -> None:
-        """Wait for one rank's answer. Raises KeyTimeout."""
+        """Wait for one rank's answer to a query. Raises KeyTimeout after ``timeout`` seconds."""
         self._store.wait(f"answer/{question}/{rank}", timeout)
 
     def answers(self, question: str) -> dict[int, str]:
-        """Return the answers of ranks so far, by rank, and withdraw the query."""
+        """Return the answers that have arrived for a query, by rank, and delete the query."""
         found = self._store.list(f"answer/{question}/")
         self._store.delete(f"ask/{question}")
         return {int(key.rpartition("/")[2]): text.decode() for key, text in found.items()}
 
     def questions(self) -> tuple[str, ...]:
-        """Return the queries to this rank that it has not answered."""
+        """Return the names of the queries to this rank that it has not answered."""
         asked = {key.removeprefix("ask/"): loads(ranks) for key, ranks in self._store.list("ask/").items()}
         return tuple(q for q, ranks in asked.items() if self._rank in ranks and q not in self._answered)
 
@@ -74,7 +78,7 @@ class FailureTable:
         self._store.set(f"answer/{question}/{self._rank}", where.encode())
 
     def confirm(self) -> None:
-        """Record that this rank has learnt of a failure, and needs the store no more."""
+        """Record that this rank has learnt of a failure, and no longer needs the store."""
         self._store.set(f"heard/{self._rank}", b"1")
 
     def confirmed(self) -> set[int]:

@@ -1,6 +1,6 @@
-"""Define the faults of a rank in a simulated world.
+"""Define the faults that a rank of a simulated world can have.
 
-``at`` counts the rank's store operations from 0: the fault happens when the rank is about to make that one.
+``at`` is the number of one of the rank's store operations, from 0. The fault happens just before this operation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Every operation of the rank from ``at`` on takes ``seconds`` longer."""
+    """From operation ``at`` on, every operation of the rank takes ``seconds`` longer."""
 
     rank: int
     seconds: float
@@ -28,9 +28,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The first ``set`` or ``delete`` at or after ``at`` never reaches the store, and the rank does not learn that.
+    """The first ``set`` or ``delete`` at or after operation ``at`` is lost, and the rank does not notice.
 
-    Other operations need an answer of the store, so they cannot be lost silently.
+    The rank waits for the result of every other operation, so other operations cannot be lost silently.
     """
 
     rank: int

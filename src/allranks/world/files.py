@@ -1,4 +1,4 @@
-"""Implement a key-value store in a folder that all ranks of one machine see: without framework and server."""
+"""Implement a key-value store in a folder that all ranks of one machine see. It needs no framework and no server."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 from allranks.errors import StoreError
 from allranks.world.store import no_key
 
-# Between two looks at a key: a quarter of the time waited so far, and in this range, in seconds.
+# Seconds between two checks for a key: a quarter of the time waited so far, within this range.
 _SHORTEST_NAP, _LONGEST_NAP = 20e-6, 0.05
 _HIDDEN = "."  # files that are no values
 
 
 class FileStore:
-    """A KeyValueStore in which a key is a file, written atomically. Safe for threads and processes of one machine.
+    """A KeyValueStore in which each key is a file, written atomically. Safe for threads and processes of one machine.
 
-    A key may not be the folder of another one: ``hang/1`` and ``hang/1/judge`` exclude each other. Every method raises
+    A key must not be the folder of another key: ``hang/1`` and ``hang/1/judge`` exclude each other. Every method raises
     StoreError once the folder has been removed.
     """
 

@@ -1,4 +1,4 @@
-"""Implement the world over JAX: its coordination service is the store, its cluster detection finds the coordinator.
+"""Implement the world over JAX: the store is its coordination service, and its cluster detection finds the coordinator.
 
 JAX's client is private API (``jax._src.distributed``): it is used in this file only, and checked before use.
 """
@@ -31,7 +31,7 @@ _LONGEST_MS = 2**31 - 1
 
 
 class JaxStore:
-    """A KeyValueStore over JAX's coordination service. Safe for threads: a wait does not block the others."""
+    """A KeyValueStore over JAX's coordination service. Safe for threads: a wait does not block other threads."""
 
     def __init__(self, prefix: str = "allranks/") -> None:
         client = distributed.global_state.client
@@ -82,7 +82,7 @@ class JaxStore:
         return {key.removeprefix(self._prefix): bytes(value) for key, value in found}
 
     def hear(self, key: str) -> bool:
-        """Wait for a key without a deadline. False once JAX's client is being shut down."""
+        """Wait for a key without a deadline and return True. Return False if JAX's client is being shut down."""
         while True:
             try:
                 self.wait(key, _LONGEST_MS / 1000)
@@ -115,7 +115,7 @@ class JaxStore:
         state.shutdown = shutdown
 
     def leave(self, stop: Callable[[], None]) -> None:
-        """Call ``stop``: JAX's shutdown has waited for the others, and has ended ``hear``."""
+        """Call ``stop``. JAX's shutdown has already waited for the other ranks, and has ended ``hear``."""
         stop()
 
     def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
@@ -145,23 +145,23 @@ def _translated(error: Exception, what: str) -> StoreError:
 
 
 def connect() -> JaxStore:
-    """Return the world's store, after ``join``."""
+    """Return the world's store. Call after ``join``."""
     return JaxStore()
 
 
 def initialised() -> tuple[int, int] | None:
-    """Return (rank, size) as jax.distributed knows them, None before its initialize()."""
+    """Return (rank, size) as jax.distributed knows them, or None before ``jax.distributed.initialize()``."""
     state = distributed.global_state
     return None if state.client is None else (state.process_id, state.num_processes)
 
 
 def backend_started() -> bool:
-    """Return whether JAX has already started a backend: from then on it cannot join other ranks."""
+    """Return whether JAX has already started a backend. After that, JAX cannot join other ranks."""
     return bool(xla_bridge.backends_are_initialized())
 
 
 def detected_cluster() -> str | None:
-    """Return the name of the cluster that JAX detects around this process (``k8s``, ``gketpu`` ...), None for none."""
+    """Return the name of the cluster that JAX detects around this process (``k8s``, ``gketpu`` ...), or None."""
     for cluster in clusters.ClusterEnv._cluster_types:
         if not cluster.opt_in_only_method and cluster.is_env_present():
             return cluster.name or cluster.__name__
@@ -169,7 +169,10 @@ def detected_cluster() -> str | None:
 
 
 def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
-    """Initialise jax.distributed if it is not yet; return (rank, size). Every rank must call."""
+    """Initialise jax.distributed if it is not initialised yet; return (rank, size). Every rank must call.
+
+    ``timeout`` is in seconds.
+    """
     there = initialised()
     if there is not None:
         return there

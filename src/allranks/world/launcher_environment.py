@@ -1,4 +1,4 @@
-"""Decide who this process is, from the launcher's variables and the state of the frameworks.
+"""Decide rank, size and backend of this process, from the launcher's variables and the state of the frameworks.
 
 The launchers, the innermost first: a torchrun that srun started decides for its workers, Slurm only for torchrun.
 
@@ -8,7 +8,7 @@ The launchers, the innermost first: a torchrun that srun started decides for its
     PMI         PMI_RANK, PMI_SIZE
 
 An initialised framework overrides all of them: it has joined the other ranks. It may have *more* ranks than the
-launcher started (a script that forks its own), never fewer: the other processes would be lost.
+launcher started (a script that forks ranks itself), never fewer: the other processes would be lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INTERACTIVE_STEP = 0xFFFFFFFA
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """``initialised`` is its (rank, size); ``started`` (JAX): devices were already used, before joining."""
+    """``initialised`` is the framework's (rank, size); ``started`` (JAX): devices were used before the ranks joined."""
 
     installed: bool = False
     imported: bool = False
@@ -40,7 +40,7 @@ class Framework:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """What the variables of one launcher say; rank and size are None where only JAX's own detection knows them."""
+    """The variables of one launcher. Rank and size are None if only JAX's own detection knows them."""
 
     name: str
     rank: int | None
@@ -51,9 +51,9 @@ class Launcher:
 
 @dataclass(frozen=True, slots=True)
 class LauncherEnvironment:
-    """All inputs of the decision. ``backend`` is the argument of ``init``, ``cluster`` the cluster that JAX detects.
+    """All inputs of the decision. ``backend`` is the argument of ``init``; ``cluster`` is the cluster that JAX detects.
 
-    ``is_child``: multiprocessing started this process (``mp.spawn``, a worker of a loader); ``is_importing``: such a
+    ``is_child``: multiprocessing started this process (``mp.spawn``, a worker of a loader). ``is_importing``: this
     child is still importing its parent's main module.
     """
 
@@ -73,8 +73,8 @@ class LauncherEnvironment:
 class Decision:
     """The rank and size of this process, and the backend of its world.
 
-    ``backend`` is ``single``, ``jax`` or ``torch``; ``address`` is the rendezvous, None where the framework finds it
-    itself (or has joined already); ``evidence`` describes the signs that decided.
+    ``backend`` is ``single``, ``jax`` or ``torch``. ``address`` is the rendezvous, or None if the framework finds it
+    itself or has joined already. ``evidence`` describes the variables or the framework state that decided.
     """
 
     backend: str
@@ -87,14 +87,14 @@ class Decision:
     local_devices: int | None = None
 
     def unmet(self, seconds: float, why: str) -> BarrierTimeout:
-        """Return the error of a rank that waited for the others in vain; no store says yet who is missing."""
+        """Return the error of a rank that waited for the others in vain. No store says yet who is missing."""
         return BarrierTimeout(
             f"rank {self.rank}: not all {self.size} ranks joined at {self.address} within {seconds:g} s: {why}",
             remedy=f"Were all started, and can they reach that address? ({self.evidence})",
         )
 
     def port_taken(self) -> StoreError:
-        """Return the error of rank 0 where another process listens at the address of the rendezvous."""
+        """Return the error of rank 0 for another process that already listens at the address of the rendezvous."""
         port = "JAX_COORDINATOR_PORT" if self.backend == "jax" else "MASTER_PORT"
         return StoreError(
             f"rank {self.rank}: cannot listen at {self.address}: another process listens there ({self.evidence}).",
@@ -103,7 +103,7 @@ class Decision:
 
 
 def decide(environment: LauncherEnvironment) -> Decision:
-    """Return the decision. Raises ContradictingSigns, naming both signs and what to do."""
+    """Return the decision for this process. Raises ContradictingSigns, which names both signs and what to do."""
     if environment.backend not in (None, "single", *FRAMEWORKS):
         raise AllranksError(
             f"allranks.init(backend={environment.backend!r}): a backend is None, 'single', 'jax' or 'torch'."
@@ -137,12 +137,12 @@ def decide(environment: LauncherEnvironment) -> Decision:
 
 
 def _imports_only_torch(environment: LauncherEnvironment) -> bool:
-    """Return whether torch would carry a larger world here: then a world of one initialises a process group, too."""
+    """Return whether torch would carry a larger world here. If so, a world of one initialises a process group."""
     return environment.backend is None and environment.torch.imported and not environment.jax.imported
 
 
 def launcher_of(environ: Mapping[str, str], *, cluster: str | None = None) -> Launcher | None:
-    """Return the innermost launcher by its variables; None where no launcher has set any."""
+    """Return the innermost launcher, found by its variables, or None if no launcher has set any."""
     if launchers := launchers_of(environ):
         return launchers[0]
     hosts = environ.get("TPU_WORKER_HOSTNAMES", "")
@@ -152,7 +152,7 @@ def launcher_of(environ: Mapping[str, str], *, cluster: str | None = None) -> La
 
 
 def launchers_of(environ: Mapping[str, str]) -> tuple[Launcher, ...]:
-    """Return what the launchers say that give rank and size, the innermost first."""
+    """Return the launchers whose variables give a rank and a size, the innermost first."""
     plain = (
         ("allranks", "ALLRANKS_RANK", "ALLRANKS_SIZE", "ALLRANKS_LOCAL_RANK"),
         ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
@@ -186,10 +186,10 @@ def _in_slurm_step(environ: Mapping[str, str]) -> bool:
 
 
 def _refuse_lost_processes(inner: Launcher, others: Iterable[Launcher]) -> None:
-    """Raise ContradictingSigns where an outer launcher started more processes than the inner one has ranks.
+    """Raise ContradictingSigns if an outer launcher started more processes than the inner launcher has ranks.
 
-    An inner launcher may start more. Ours removes the variables of outer ones: those that are set come from one that
-    runs inside.
+    An inner launcher may start more. `allranks run` removes the variables of outer launchers, so others were set
+    inside.
     """
     for other in others:
         if inner.name == "allranks" and (inner.rank, inner.size) != (other.rank, other.size):
@@ -206,9 +206,9 @@ def _refuse_lost_processes(inner: Launcher, others: Iterable[Launcher]) -> None:
 
 
 def _refuse_child(launcher: Launcher | None, *, is_importing: bool) -> None:
-    """Raise ContradictingSigns in a child of multiprocessing: a child of a rank is no rank.
+    """Raise ContradictingSigns in a child process of multiprocessing: the child of a rank is not a rank.
 
-    Several children that have no numbers would each run as a single-process world.
+    Several children that have no rank numbers would each run as a single-process world.
     """
     if launcher is not None and launcher.name == "allranks":
         raise ContradictingSigns(
@@ -225,7 +225,7 @@ def _refuse_child(launcher: Launcher | None, *, is_importing: bool) -> None:
 
 
 def _refuse_batch_script(environ: Mapping[str, str]) -> None:
-    """Raise ContradictingSigns in a batch script: it has Slurm's size, but no step, so it is one process."""
+    """Raise ContradictingSigns in a Slurm batch script: it has Slurm's task count, but is one process and no step."""
     tasks = _number(environ, "SLURM_NTASKS", 1)
     if tasks == 1 or "SLURM_PROCID" not in environ or _step(environ) == _INTERACTIVE_STEP:
         return
@@ -237,7 +237,7 @@ def _refuse_batch_script(environ: Mapping[str, str]) -> None:
 
 
 def _initialised(environment: LauncherEnvironment) -> tuple[str, int, int] | None:
-    """Return (framework, rank, size) of the initialised frameworks."""
+    """Return (framework, rank, size) of the initialised framework, or None. Raises ContradictingSigns."""
     said = {name: met for name in FRAMEWORKS if (met := environment.framework(name).initialised) is not None}
     if not said:
         return None
@@ -294,9 +294,9 @@ def _join_launched(environment: LauncherEnvironment, launcher: Launcher, met: tu
 
 
 def _carrier(environment: LauncherEnvironment, launcher: Launcher) -> str:
-    """Return the framework whose store carries the world; rank and size are known already.
+    """Return the framework (``jax`` or ``torch``) whose store carries the world; rank and size are known already.
 
-    The requested one; else the imported one; else (both or none) torch under torchrun; else jax.
+    It is the requested framework; else the only imported one; else torch under torchrun; else jax.
     """
     installed = [name for name in FRAMEWORKS if environment.framework(name).installed]
     wanted = environment.backend or ("jax" if launcher.size is None else None)
@@ -348,7 +348,7 @@ def _number(environ: Mapping[str, str], name: str, default: int = -1) -> int:
 
 
 def _step(environ: Mapping[str, str]) -> int:
-    """Return the number of the Slurm step that this process is in, -1 for none."""
+    """Return the number of the Slurm step that this process is in, or -1 if it is in none."""
     return _number(environ, "SLURM_STEP_ID", -1)
 
 
@@ -358,9 +358,9 @@ _FIRST_PORT, _PORTS = 49152, 8191
 
 
 def rendezvous(environ: Mapping[str, str], launcher: str, size: int | None, *, backend: str) -> str | None:
-    """Return the rendezvous ``host:port``, equal on all ranks; None where it is unknown, or JAX detects it better.
+    """Return the rendezvous ``host:port``, equal on all ranks.
 
-    ``launcher`` and ``backend`` are the names in `Decision`.
+    Return None if it is unknown, or if JAX detects it better. ``launcher`` and ``backend`` are the names in `Decision`.
     """
     if size is None:
         return None

@@ -1,6 +1,6 @@
-"""Define the section of code that only one rank runs: no collective may start in it.
+"""Define the section of code that only one rank runs. No collective may start in it.
 
-The world's own exchanges check it; a framework's collectives are watched by guards (guards/). ``one_rank`` opens a
+The world's own exchanges check for a section; guards (guards/) watch a framework's collectives. ``one_rank`` opens a
 section (guards/detect.py).
 """
 
@@ -17,7 +17,7 @@ from allranks.errors import CollectiveOnOneRank
 
 @dataclass(frozen=True, slots=True)
 class MainRankSection:
-    """``opened`` is the line that opened it, ``rank`` the rank that runs it."""
+    """A section of code that only ``rank`` runs. ``opened`` is the source line that opened the section."""
 
     rank: int
     opened: str
@@ -27,15 +27,15 @@ _current: ContextVar[MainRankSection | None] = ContextVar("allranks_section", de
 
 
 def current() -> MainRankSection | None:
-    """Return the section that this thread is in."""
+    """Return the section that this thread is in, or None."""
     return _current.get()
 
 
 def refuse(collective: str, section: MainRankSection | None = None) -> None:
-    """Raise CollectiveOnOneRank if this thread is in a section; ``collective`` names what was about to start.
+    """Raise CollectiveOnOneRank if this thread is in a section.
 
-    A framework's own thread is in no section: a guard that follows the work there passes the ``section`` that it came
-    from.
+    ``collective`` names the operation that is about to start. A thread that a framework starts is in no section. A
+    guard that follows the work into such a thread passes the ``section`` in which the work started.
     """
     section = section or _current.get()
     if section is None:
@@ -51,7 +51,7 @@ def refuse(collective: str, section: MainRankSection | None = None) -> None:
 
 @contextmanager
 def within(section: MainRankSection) -> Iterator[None]:
-    """Run the block as code of a section, in this thread."""
+    """Run the ``with`` block as code of a section, in this thread."""
     token = _current.set(section)
     try:
         yield

@@ -1,21 +1,21 @@
-"""Let all ranks act at the same call, because of a notice to one rank: SIGTERM, a clock, a request.
+"""Let all ranks act at the same call after one rank got a notice: SIGTERM, a clock, a request.
 
-Theory. Every rank calls ``arrived(k)`` for k = 1, 2, ... at the same places of its program, once a training step, and
-never waits for the others there. A notice may come to any rank at any time, and the main threads may be in a
-collective, each in another step. So the listening threads vote: each freezes its rank's counter (a main thread that
-comes to its next call now waits) and publishes it; rank 0 computes the target, one more than the highest; each thread
-learns the target and releases its main thread. No rank had begun its target-th call when its counter was frozen, and
-all will come to it, so they act at the same call. A main thread in a collective delays no other rank: its counter does
-not change.
+Every rank calls ``arrived(k)`` for k = 1, 2, ... at the same points of its program, once a training step. It never
+waits for the other ranks there. A notice may reach any rank at any time, and the main threads may be in a collective,
+each in another step. So the listening threads vote. Each thread freezes its rank's counter (a main thread that reaches
+its next call now waits) and publishes it. Rank 0 computes the target, one more than the highest counter. Each thread
+reads the target and releases its main thread. No rank had begun its target-th call when its counter was frozen, and all
+ranks will reach that call, so they act at the same call. A main thread in a collective delays no other rank: its
+counter does not change.
 
-Below ``<name>/<n>/``, for the n-th vote:
+Keys below ``<name>/<n>/``, for the n-th vote:
 
-    what        the notice; a second rank with another notice finds it there (``claim``)
-    at/<rank>   the rank's frozen counter
-    target      the call, or the ranks that did not answer; claimed, so there is one outcome for all
+- ``what``: the notice. A second rank with another notice finds it there (``claim``).
+- ``at/<rank>``: the rank's frozen counter.
+- ``target``: the call, or the ranks that did not answer. It is claimed, so there is one outcome for all ranks.
 
-A rank that is to leave has a grace, then it is killed. After half of it rank 0 reports where the ranks are that have
-not come to the call at which all leave (`allranks.world.overdue`).
+A rank that is to leave has a grace period, then it is killed. After half of the grace, rank 0 reports where the ranks
+are that have not reached the call at which all ranks leave (`allranks.world.overdue`).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _WEIGHT: dict[Kind, int] = {"save": 0, "leave": 1}
 # How long the ranks have to answer a vote; the others give rank 0 this much more to say the target.
 PATIENCE = 30.0
 _GRACE = 5.0
-# How long a main thread waits before it looks again whether the vote is over.
+# How many seconds a main thread waits before it checks again whether the vote is over.
 _NAP = 1.0
-# Between two looks at whether a rank that is to answer is gone.
+# Seconds between two checks whether a rank that is to answer has ended.
 _LOOK = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A notice to ``rank``; ``why`` is for a person."""
+    """A notice that reached rank ``rank``: to save, or to leave. ``why`` is the reason, for people."""
 
     kind: Kind
     why: str
@@ -57,15 +57,19 @@ class Notice:
 
 
 def decide(counters: Mapping[int, int]) -> int:
-    """Return the call at which all ranks act: the first that no rank has begun."""
+    """Return the number of the call at which all ranks act: the first call that no rank has begun.
+
+    ``counters`` has, for each rank, the number of the last call that the rank has begun.
+    """
     return max(counters.values()) + 1
 
 
 class Notices:
-    """One rank's side. Every rank must make one, and call ``arrived`` at the same places of its program.
+    """The notices of one rank. Every rank must make one, and call ``arrived`` at the same points of its program.
 
-    ``name`` is that of its votes: those of another name are independent. ``patience`` is in seconds: how long a rank
-    may be silent in a vote, because it is stopped or its machine is gone. ``call`` says what counts as a call.
+    - ``name``: the name of its votes. Votes of different names are independent.
+    - ``patience``: how many seconds a rank may be silent in a vote, because it is stopped or its machine has failed.
+    - ``call``: what a call is, for messages.
     """
 
     def __init__(
@@ -86,14 +90,14 @@ class Notices:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether all ranks are to leave at a call that this rank knows."""
+        """Whether the ranks have agreed on a call at which all of them leave."""
         return self._leaving
 
     def raise_notice(self, kind: Kind, why: str) -> None:
-        """Make all ranks act at one of the next calls; on any rank, from any thread. Does not wait for them.
+        """Make all ranks act at one of their next calls. Any rank and any thread may call; returns at once.
 
-        A notice that comes while a vote on one that covers it is pending becomes part of that; after a notice to leave,
-        there is no other.
+        A notice during a pending vote joins that vote if the pending notice covers it ("leave" covers "save"). After a
+        notice to leave, further notices are ignored.
         """
         if self._leaving:
             return
@@ -106,9 +110,10 @@ class Notices:
         self._world.listener.wake()
 
     def arrived(self, call: int) -> Notice | None:
-        """Record that this rank begins its ``call``-th call (1, 2, ...); return the notice on which all act at it.
+        """Record that this rank begins its ``call``-th call (1, 2, ...). Return the notice for this call, or None.
 
-        Waits only during a vote. Raises BarrierTimeout once, on every rank, after a notice to leave whose vote failed.
+        All ranks act on the notice at this call. Waits only during a vote. If the vote on a notice to leave failed,
+        raises BarrierTimeout once, on every rank.
         """
         notice = self._take(call)
         if notice is not None and notice.kind == "leave":
@@ -135,7 +140,7 @@ class Notices:
         return self._targets.pop(self._count, None)
 
     def _listen(self) -> None:
-        """Answer all votes."""
+        """Answer all open votes of this rank."""
         while (what := self._store.get(f"{self._name}/{self._vote}/what")) is not None:
             self._answer(self._vote, Notice(**loads(what)))
 
@@ -154,7 +159,7 @@ class Notices:
         self._settle(vote, outcome)
 
     def _count_all(self, vote: int, deadline: float) -> Json:
-        """Compute the target on rank 0, or the ranks that did not answer."""
+        """Return the target of a vote, or the ranks that did not answer. Only rank 0 calls."""
         counters: dict[int, int] = {}
         for rank in range(self._world.size):
             answer = self._wait(f"{self._name}/{vote}/at/{rank}", rank, deadline)
@@ -166,7 +171,10 @@ class Notices:
         return {"target": decide(counters)}
 
     def _wait(self, key: str, rank: int, deadline: float) -> bytes | None:
-        """Wait for the counter of a rank; return None where it has ended, or does not answer until the deadline."""
+        """Wait for a key that ``rank`` is to set.
+
+        Return None if the rank has ended, or does not set it before the deadline.
+        """
         clock = self._world.clock
         while True:
             try:
@@ -183,7 +191,7 @@ class Notices:
         return loads(self._store.claim(f"{self._name}/{vote}/target", dumps(outcome)))
 
     def _settle(self, vote: int, outcome: Json) -> None:
-        """Take the vote's outcome, and release the main thread; called by the thread that learns it first."""
+        """Apply the outcome of a vote, and release the main thread. The first thread that learns the outcome calls."""
         notice = Notice(**outcome["notice"])
         with self._lock:
             if vote != self._vote:

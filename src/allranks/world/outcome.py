@@ -25,19 +25,25 @@ _ENDED = "Look at the output of that rank first: its end is the cause."
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``document`` is sent; ``cause`` is the exception itself, only on the rank that raised it."""
+    """The outcome of an exchange.
+
+    ``document`` is sent to all ranks. ``cause`` is the exception itself, only on the rank that raised it.
+    """
 
     document: dict[str, Any]
     cause: Exception | None = None
 
     @property
     def all_entered(self) -> bool:
-        """Whether every rank had entered when this was decided."""
+        """Whether every rank had entered the exchange when this outcome was decided."""
         return self.document.get("error") in (None, "mismatch", "one rank", "raised")
 
 
 def decided(values: Mapping[int, Json], decide: Callable[[Sequence[Value]], Value]) -> Outcome:
-    """Return the outcome of ``decide(values)`` on the first of the ranks; an exception becomes one that all raise."""
+    """Return the outcome of ``decide(values)``: its result, or the exception that all ranks raise.
+
+    Only the first rank of ``values`` calls.
+    """
     try:
         result = decide([unpack(value) for value in values.values()])
         return Outcome({"result": pack(result, what="the result")})
@@ -50,7 +56,7 @@ def decided(values: Mapping[int, Json], decide: Callable[[Sequence[Value]], Valu
 
 
 def raised(error: Exception, *, rank: int) -> dict[str, Any]:
-    """Return an exception of one rank as text, for the others to raise."""
+    """Convert an exception of one rank to a JSON document, so that the other ranks can raise it."""
     return {
         "error": "raised",
         "rank": rank,
@@ -79,9 +85,11 @@ def timed_out(
     places: Mapping[int, str],
     host_of: Callable[[int], str],
 ) -> Outcome:
-    """Return the outcome of a timeout: ``missing`` did not enter; where all did, ``stalled`` delayed the rest.
+    """Return the outcome of a timeout.
 
-    ``places`` says where they are, as far as they answered.
+    - ``missing``: the ranks that did not enter.
+    - ``stalled``: if all ranks entered, the ranks that delayed the exchange.
+    - ``places``: where each of these ranks is, if it answered.
     """
     late = missing or stalled
     told = _few(f"rank {r} (host {host_of(r)}): {places.get(r, 'gave no sign')}" for r in late)
@@ -99,7 +107,7 @@ def unjudged(judge: int, host: str, *, seconds: float) -> Outcome:
 
 
 def reveal(outcome: Outcome, *, rank: int, ticket: Ticket) -> Value:
-    """Return the result, or raise the error, for this rank."""
+    """Return the result of an outcome to the caller on this rank, or raise its error."""
     document = outcome.document
     if "result" in document:
         return unpack(document["result"])
@@ -122,7 +130,10 @@ def _error(document: Mapping[str, Any], message: str, *, rank: int, ticket: Tick
 
 
 def remote_error(document: Mapping[str, Any], *, rank: int, where: str) -> RemoteError:
-    """Return the error that stands for an exception of another rank; its traceback is a note of it."""
+    """Return the RemoteError that this rank raises for an exception of another rank.
+
+    The other rank's traceback is a note of the error.
+    """
     error = RemoteError(
         f"rank {rank}: {where}: rank {document['rank']} raised {document['type']}: {document['message']}",
         rank=document["rank"],

@@ -1,4 +1,4 @@
-"""Report, after half of the grace, where the ranks are that have not come to the call at which all leave."""
+"""After half of the grace period, report the ranks that have not reached the call at which all ranks leave."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ def grace() -> float:
 
 
 def is_known() -> bool:
-    """Return whether our launcher has set the grace."""
+    """Return whether ``allranks run`` has set the grace period."""
     return "ALLRANKS_GRACE" in os.environ
 
 
 def come(world: World) -> None:
-    """Record that this rank has come to a call at which all leave."""
+    """Record that this rank has reached a call at which all ranks leave."""
     world.store.set(f"{_CAME}{world.rank}", b"1")
 
 
 def watch(world: World, name: str, *, why: str, call: str) -> None:
-    """Print, on rank 0 after half of the grace, where the ranks are that have not come. Returns at once.
+    """Start a thread that, after half of the grace, prints where the late ranks are.
 
-    ``call`` is the call to which they have not come. Of several watches, with different ``name``, one prints.
+    Only rank 0 calls; returns at once. A late rank is one that has not reached ``call``. Of several watches with
+    different ``name``, only one prints.
     """
     thread = threading.Thread(target=_watch, args=(world, name, why, call), name="allranks-overdue", daemon=True)
     thread.start()
@@ -62,7 +63,10 @@ def _watch(world: World, name: str, why: str, call: str) -> None:
 def report(
     late: Iterable[int], places: Mapping[int, str], *, why: str, call: str, seconds: float, saved: int | None
 ) -> str:
-    """Return one line: which ranks have not come, where they are, and what to do; ``saved`` is the last saved step."""
+    """Return one line that says which ranks are late, where each of them is, and what to do.
+
+    ``saved`` is the last saved step, or None.
+    """
     since = "" if saved is None else f" since step {saved}"
     groups = by_claim((rank, places.get(rank, "gave no sign")) for rank in sorted(late))
     where = "; ".join(f"{name_ranks(ranks)} {place}" for place, ranks in groups.items())

@@ -1,4 +1,4 @@
-"""Identify the processes of the ranks (host, machine, pid), and watch for the exit of those on this machine."""
+"""Identify the processes of the ranks (host, machine, pid), and watch for the exit of ranks on this machine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from allranks.process import is_ending, wait_code_of
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """A rank's process. ``host`` is shown to people.
+    """The process of a rank. ``host`` is shown to people.
 
-    Processes of one ``machine`` (one kernel, one boot, one PID namespace) can see each other's ``pid``, whatever the
-    names of their hosts.
+    Processes with the same ``machine`` (one kernel, one boot, one PID namespace) can see each other's ``pid``, even if
+    their host names differ.
     """
 
     host: str
@@ -31,7 +31,7 @@ class ProcessInfo:
 
 
 def of_this_process(environ: Mapping[str, str]) -> ProcessInfo:
-    """Return this process; ALLRANKS_HOST overrides the host's name."""
+    """Return the ProcessInfo of this process. ALLRANKS_HOST overrides the host name."""
     return ProcessInfo(environ.get("ALLRANKS_HOST") or socket.gethostname(), os.getpid(), _machine())
 
 
@@ -51,7 +51,7 @@ def is_taken(address: str) -> bool:
 
 
 def _machine() -> str:
-    """Return the machine's name, "" where processes cannot be watched this way (not Linux)."""
+    """Return a name that identifies this machine, or "" if processes cannot be watched here (not Linux)."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -60,9 +60,10 @@ def _machine() -> str:
 
 
 class ExitWatch:
-    """Call ``on_death(rank, wait_code)``, in a thread, for each of ``pids`` (by rank) that ends.
+    """Watch processes from a thread, and call ``on_death(rank, wait_code)`` for each process that ends.
 
-    ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None where the parent collected it first.
+    ``pids`` has the process id of each rank. ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, or None if the
+    parent collected it first.
     """
 
     def __init__(self, pids: Mapping[int, int], on_death: Callable[[int, int | None], None]) -> None:
@@ -80,11 +81,11 @@ class ExitWatch:
         self._thread.start()
 
     def dying(self) -> set[int]:
-        """Return the ranks whose processes are exiting, or have ended, whether or not that was reported yet."""
+        """Return the ranks whose processes are exiting or have ended, whether or not that was reported yet."""
         return {rank for rank, pid in self._pids.items() if is_ending(pid)}
 
     def stop(self) -> None:
-        """End the watch."""
+        """Stop watching, and wait until the watching thread has ended."""
         os.write(self._stop[1], b".")
         self._thread.join()
 

@@ -1,8 +1,9 @@
-"""Make the exchanges of a rank's program, observable by other threads of the rank.
+"""Make the exchanges of a rank's program, and let other threads of the rank observe them.
 
 The training thread is in one exchange at a time, or in a collective that lockstep watches, never in both. So lockstep
-must know in which exchange that thread is, and may enter one for it where it cannot come. Exchanges of other threads,
-and of other lines (``World.line``: queries, heartbeats), do not delay the training thread and are not observed.
+must know in which exchange the training thread is. Lockstep may also enter an exchange for the training thread if that
+thread cannot reach it. Exchanges of other threads, and of other lines (``World.line``: queries, heartbeats), do not
+delay the training thread and are not observed.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from allranks.world.exchange import Decide, Exchanger
 
 
 class ProgramExchanges:
-    """``training_thread`` is the thread that trains, once that is known.
+    """The exchanges of one rank's program.
 
-    ``on_wait`` is called, in that thread, when it has waited in an exchange for a moment, and again after longer ones.
+    ``training_thread`` is the id of the thread that trains, once that is known. ``on_wait`` is called in that thread
+    when it has waited in an exchange for a moment, and again after longer waits.
     """
 
     def __init__(self, exchanger: Exchanger) -> None:
@@ -30,10 +32,10 @@ class ProgramExchanges:
         self._exchanger = exchanger
         exchanger.on_wait = lambda: self.on_wait() if self._is_in else None
         self._is_in = False
-        # The first meeting at which somebody stands in, until the training thread has been told; and what it is told.
+        # The first exchange that ``substitute`` entered, and its error, until the training thread has raised the error.
         self._substituted_at = 0
         self._error: AllranksError | None = None
-        self._lock = threading.RLock()  # a signal's answer may meet, too
+        self._lock = threading.RLock()  # a signal handler may exchange, too
 
     @property
     def count(self) -> int:
@@ -42,31 +44,32 @@ class ProgramExchanges:
 
     @property
     def program_count(self) -> int:
-        """How many exchanges its program has entered itself."""
+        """How many exchanges the program itself has entered. Exchanges that ``substitute`` entered do not count."""
         return min(self.count, self._substituted_at - 1) if self._substituted_at else self.count
 
     @property
     def current(self) -> int:
-        """The number of the exchange that the training thread is in, 1 for the first; 0 for none."""
+        """The number of the exchange that the training thread is in (1 for the first), or 0 if it is in none."""
         return self._exchanger.count if self._is_in else 0
 
     def exchange(self, ticket: Ticket, value: Value, *, decide: Decide, timeout: float) -> Value:
-        """Exchange values with all ranks (exchange.py). Raises, once, the error of ``substitute``."""
+        """Exchange values with all ranks (exchange.py). If ``substitute`` got an error, raise this error, once."""
         return self._exchange(ticket, value, decide, timeout, is_training=threading.get_ident() == self.training_thread)
 
     def join_diverged(self, ticket: Ticket, timeout: float) -> NoReturn:
-        """Enter the next exchange, where others wait, with the ticket of the call that this rank makes instead.
+        """Enter the next exchange, in which other ranks wait, with the ticket of the different call of this rank.
 
-        For the training thread, or one that works for it. Raises, on every rank, the Mismatch of the tickets.
+        Call in the training thread, or in a thread that works for it. Every rank then raises the Mismatch of the
+        tickets.
         """
         self._exchange(ticket, None, _nobody_waits, timeout, is_training=True)
         raise AssertionError("a meeting without a result")
 
     def substitute(self, number: int, ticket: Ticket, timeout: float) -> AllranksError | None:
-        """Enter an exchange for the training thread, which is in the call ``ticket`` and cannot; return the error.
+        """Enter exchange ``number`` in place of the training thread, which is in the call ``ticket``; return the error.
 
-        Returns None, at once, if that thread has entered it meanwhile. For another thread; the training thread raises
-        the error at its next exchange.
+        Return None at once if the training thread has entered the exchange meanwhile. Call in another thread. The
+        training thread raises the error at its next exchange.
         """
         with self._lock:
             if self.count < number:
@@ -79,11 +82,14 @@ class ProgramExchanges:
         return None
 
     def claim(self, key: str, document: Json) -> Json | None:
-        """Put a key of the current exchange, unless another rank did: then return its value (exchange.py)."""
+        """Set a key of the current exchange and return None.
+
+        If another rank has set it, return that value (exchange.py).
+        """
         return self._exchanger.claim(self._key(self.count, key), document)
 
     def read(self, number: int, key: str) -> Json | None:
-        """Return a key of an exchange, None if it has not been put."""
+        """Return the value of a key of exchange ``number``, or None if the key is not set."""
         text = self._exchanger.store.get(self._key(number, key))
         return None if text is None else loads(text)
 

@@ -1,6 +1,6 @@
-"""Record what this rank's training thread is in, since when, and at which step; the hang watch reads it.
+"""Record what this rank's training thread is doing, since when, and at which step. The hang watch reads it.
 
-Only the training thread stamps, so that a stuck thread cannot look alive; any thread may read.
+Only the training thread writes, so that a stuck thread cannot look alive. Any thread may read.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ Mark = tuple[str, str, float]
 class Progress:
     """The progress of this process.
 
-    ``calls`` counts all entered calls, ``waits`` those in which ranks wait for each other, ``waited`` is the seconds
-    spent in these; ``last`` is the call that was left last; ``step`` is the last one that the program reported,
-    ``saved`` the last that a Checkpointer has saved or restored; ``limit`` is the timeout of the last entered exchange,
-    in seconds.
+    - ``calls``: how many calls were entered.
+    - ``waits``: how many of them were calls in which ranks wait for each other.
+    - ``waited``: the seconds spent in those waits.
+    - ``last``: the call that was left last.
+    - ``step``: the last step that the program reported.
+    - ``saved``: the last step that a Checkpointer has saved or restored.
+    - ``limit``: the timeout of the exchange that was entered last, in seconds.
     """
 
     __slots__ = ("calls", "last", "limit", "mark", "saved", "step", "waited", "waits")
@@ -43,7 +46,7 @@ class Progress:
         self.last: Mark = self.mark
 
     def enter(self, phase: str, what: str) -> Mark:
-        """Enter a phase; return the argument of ``leave``."""
+        """Record that the thread enters a phase; return the value to pass to ``leave``."""
         before = self.mark
         self.calls += 1
         if phase in WAITS:
@@ -52,7 +55,7 @@ class Progress:
         return before
 
     def leave(self, before: Mark) -> None:
-        """Leave it: this thread is where it was before, and was not stuck there meanwhile."""
+        """Record that the thread leaves the phase and is again in the phase ``before``, which counts as begun now."""
         ended, now = self.mark, monotonic()
         if ended[0] in WAITS:
             self.waited += now - ended[2]
@@ -60,7 +63,7 @@ class Progress:
         self.mark = (before[0], before[1], now)
 
     def doing(self, what: str, *, step: int | None = None) -> None:
-        """Record what the program does in its own Python code, ``validation``, and its step if that is known."""
+        """Record what the program does in its own Python code (e.g. ``validation``), and its step if that is known."""
         self.calls += 1
         self.mark = (PYTHON, what, monotonic())
         if step is not None:
@@ -68,7 +71,7 @@ class Progress:
 
     @contextmanager
     def inside(self, phase: str, what: str) -> Iterator[None]:
-        """Enter for the length of a ``with``."""
+        """Enter a phase, and leave it at the end of the ``with`` block."""
         before = self.enter(phase, what)
         try:
             yield

@@ -1,15 +1,14 @@
-"""Run each rank's sentinel: the failure of one rank ends all of them at once; a missing rank reports where it is.
+"""Run each rank's sentinel. The failure of one rank ends all ranks at once; a missing rank reports where it is.
 
-How a rank learns that another one has failed:
+How a rank learns that another rank has failed:
+- The failing rank reports it (exception in any thread, non-zero exit, SIGTERM: seen by the agent, before any exit
+  handler can hang) in the failure table. The table's wake-up key wakes a thread in every rank.
+- A killed rank (SIGKILL, out of memory) reports nothing. But every rank of the same machine sees its process end, and
+  reports that. If a rank is the only one on its machine, only its launcher sees its end.
+- When the rank that serves the store ends, the store ends.
 
-- the failing rank reports it (exception in any thread, non-zero exit, SIGTERM: seen by the agent, before any exit
-  handler can hang) in the failure table, whose wake-up key wakes a thread in every rank;
-- a killed rank (SIGKILL, out of memory) reports nothing, but every rank of the same machine sees its process end, and
-  reports that. A rank that is the only one on its machine has only its launcher to see that;
-- when the rank that serves the store ends, the store ends.
-
-Under ``allranks run`` the launcher does all this, and better; the sentinel then only records ranks that have ended, so
-that exchanges raise RankDied, and answers where it is.
+Under ``allranks run`` the launcher does all this, and better. Then the sentinel only records ranks that have ended, so
+that exchanges raise RankDied, and answers queries for where its rank is.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _ANSWER = 2.0
 
 
 class Sentinel:
-    """The sentinel of this process, one of ``size`` ranks. Call ``listen`` first, then ``watch``."""
+    """The sentinel of this process, which is one of ``size`` ranks. Call ``listen`` first, then ``watch``."""
 
     def __init__(self, store: SharedStore, rank: int, size: int, me: ProcessInfo, *, fail_fast: bool) -> None:
         self._store = store
@@ -66,7 +65,7 @@ class Sentinel:
         self._thread = threading.Thread(target=self._listen, name="allranks-sentinel", daemon=True)
 
     def listen(self) -> None:
-        """Listen for failures of the others from now on, and report those of this rank."""
+        """From now on, listen for failures of other ranks, and report failures of this rank."""
         self._thread.start()
         agent.load().listen(self._rank, self._me.host, self._on_report)
         self._store.at_end(self._farewell)
@@ -75,7 +74,10 @@ class Sentinel:
             sigterm.on_sigterm(self._terminated, doomed=self._is_doomed)
 
     def watch(self, everybody: Sequence[ProcessInfo]) -> None:
-        """Watch the ranks of this machine; ``everybody`` has the processes of all ranks, in rank order."""
+        """Watch the processes of the other ranks on this machine.
+
+        ``everybody`` has the processes of all ranks, in rank order.
+        """
         self._hosts = {rank: one.host for rank, one in enumerate(everybody)}
         here = self._me.machine
         self.near = {r: one.pid for r, one in enumerate(everybody) if here == one.machine != "" and r != self._rank}
@@ -87,7 +89,10 @@ class Sentinel:
         self._failure_table.wake_up.wake()
 
     def on_wake(self, heard: Callable[[], None]) -> None:
-        """Call ``heard`` now and after every wake-up, in a thread of its own: this one must not miss a failure."""
+        """Call ``heard`` now and after every wake-up, in a separate thread.
+
+        The sentinel's own thread must not be blocked: it would miss a failure.
+        """
         self._listeners.append(_Listener(heard))
 
     def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
@@ -103,11 +108,11 @@ class Sentinel:
         self._failure_table.post_failure(failure)
 
     def at_end(self, farewell: Callable[[], None]) -> None:
-        """Call ``farewell`` when the process ends in order, before this thread leaves the store."""
+        """Call ``farewell`` when the process ends normally, before the sentinel's thread leaves the store."""
         self._store.at_end(farewell)
 
     def locate(self, missing: Sequence[int]) -> Mapping[int, str]:
-        """Return where ranks are: those that are known to have ended, or that answer in about two seconds."""
+        """Return where each missing rank is, if it is known to have ended or answers within about two seconds."""
         places = {rank: why for rank, why in departures.read(self._store).items() if rank in missing}
         asked = [rank for rank in missing if rank not in places and rank != self._rank]
         if not asked:
@@ -121,7 +126,7 @@ class Sentinel:
         return {**places, **self._failure_table.answers(question)}
 
     def _listen(self) -> None:
-        """Run the thread: answer queries, and end this process when a rank has failed."""
+        """Run the listening thread: answer queries, and end this process when a rank has failed."""
         try:
             while self._failure_table.wake_up.hear():
                 for question in self._failure_table.questions():
@@ -136,7 +141,7 @@ class Sentinel:
                 self._handle_store_loss(error)
 
     def _on_report(self, kind: str, **fields: Any) -> None:
-        """Act on a message of this rank's agent, in the thread where the event happened."""
+        """Handle a message of this rank's agent, in the thread where the event happened."""
         try:
             if kind == "failed" or (kind == "leaving" and fields["failure"] is not None):
                 self._fail(Failure(**fields["failure"]))
@@ -154,7 +159,7 @@ class Sentinel:
             departures.mark(self._store, self._rank, f"has left (exit code {exit_code})")
 
     def _report_exit(self, failure: Mapping[str, Any] | None) -> None:
-        """Report an os._exit to the others, in a thread: its caller does not expect to wait."""
+        """Report an ``os._exit`` to the other ranks, in a thread: the caller of ``os._exit`` does not expect a wait."""
 
         def report() -> None:
             with contextlib.suppress(StoreError):
@@ -177,14 +182,17 @@ class Sentinel:
         self._exit(failure.exit_code)
 
     def _is_doomed(self) -> bool:
-        """Return whether SIGTERM may have come because another rank has failed: torchrun sends it to the survivors."""
+        """Return whether SIGTERM may be a consequence of another rank's failure.
+
+        (torchrun sends SIGTERM to the surviving ranks.)
+        """
         try:
             return self._heard.wait(self._settling(departures.read(self._store)))
         except StoreError:
             return True
 
     def _died(self, rank: int, wait_code: int | None) -> None:
-        """Report a rank of this machine that has ended, if it has not done so itself."""
+        """Report that a rank of this machine has ended, unless that rank has reported it."""
         self._dead.add(rank)
         if self._heard.is_set():
             return
@@ -202,7 +210,10 @@ class Sentinel:
                 self._end(failure)
 
     def _handle_store_loss(self, error: StoreError) -> None:
-        """Handle the loss of the store: its rank has died (a rank on its machine knows better), or the network."""
+        """Handle the loss of the store: the rank that serves it has died, or the network has failed.
+
+        If that rank has died, another rank on its machine reports a better reason.
+        """
         time.sleep(_SETTLE)
         failure = self._failure(0, f"the store that it serves is gone ({error})", 1)
         if self._ends_all:
@@ -210,7 +221,7 @@ class Sentinel:
         self._write_stderr(f"has lost its world: {failure.headline()}")
 
     def _fail(self, failure: Failure) -> None:
-        """Report a failure to all ranks, unless it is this rank's and only the consequence of another."""
+        """Report a failure to all ranks, unless it is this rank's failure and only a consequence of another one."""
         own, weight = failure.rank == self._rank, weight_of(failure)
         if own and self._ends_all and self._hears_of_another(weight):
             threading.Event().wait()  # the listening thread ends this process
@@ -230,7 +241,10 @@ class Sentinel:
             self._serve()
 
     def _hears_of_another(self, weight: Weight) -> bool:
-        """Wait for another rank's failure; return whether one is reported. A failure that is no cause waits longer."""
+        """Wait for another rank's failure; return whether one is reported.
+
+        Wait longer if this rank's failure is not a cause.
+        """
         if self._heard.wait(self._settling(departures.read(self._store))):
             return True
         deadline = time.monotonic() + _SEARCH[weight]
@@ -244,9 +258,10 @@ class Sentinel:
         return _SETTLE_LONG if dying else _SETTLE
 
     def _cause_of(self, failure: Failure, weight: Weight, before: Mapping[int, str]) -> Failure:
-        """Return the failure of another rank of which this rank's must be a consequence; itself if none is found.
+        """Return the failure of another rank that must have caused this rank's failure.
 
-        A rank has left too early; or one of another machine does not answer: its failure cannot be seen here.
+        Return ``failure`` if none is found. The cause is a rank that has left too early; or a rank of another machine
+        that does not answer, because its failure cannot be seen from here.
         """
         left = [rank for rank, why in before.items() if why.startswith("has left")]
         if left and weight is not Weight.UNCLEAR:
@@ -265,7 +280,7 @@ class Sentinel:
         return [rank for rank in far if rank not in places]
 
     def _end(self, first: Failure) -> NoReturn:
-        """End this process because of the first failure, its own or another rank's."""
+        """End this process because of the job's first failure, which may be this rank's or another rank's."""
         if first.rank == self._rank:
             time.sleep(_LAST_WORDS)
         else:
@@ -277,7 +292,10 @@ class Sentinel:
         self._exit(first.exit_code)
 
     def _serve(self) -> None:
-        """Serve the store until all ranks have learnt of the failure."""
+        """Keep the store open until all ranks have learnt of the failure.
+
+        Does nothing on ranks that do not serve the store.
+        """
         others = set(range(self._size)) - {self._rank}
         deadline = time.monotonic() + _SERVE
         while (
@@ -298,7 +316,10 @@ class Sentinel:
         leave(code)
 
     def _farewell(self) -> None:
-        """Leave in order: the agent ends a failed rank, which must not wait for others."""
+        """Leave the store normally.
+
+        A failed rank does not leave: the agent ends it, and it must not wait for other ranks.
+        """
         if not self._left:
             return
         self._store.leave(self._stop)
@@ -315,12 +336,12 @@ class Sentinel:
         return Failure(rank, self._hosts.get(rank, "?"), what, time.time(), where=where, exit_code=exit_code)
 
     def _write_stderr(self, text: str) -> None:
-        """Write to stderr, not through Python's stream, whose lock the main thread may hold."""
+        """Write a line to file descriptor 2. (The main thread may hold the lock of Python's ``sys.stderr``.)"""
         os.write(2, f"allranks: rank {self._rank} {text}\n".encode())
 
 
 class _Listener:
-    """Call ``heard``, in a thread, when woken, as often as there was news since its last call."""
+    """Call ``heard`` in a thread whenever ``wake`` was called since the last call of ``heard``."""
 
     def __init__(self, heard: Callable[[], None]) -> None:
         self._heard = heard

@@ -1,14 +1,14 @@
-"""End a rank at SIGTERM, or let one part of allranks act on it (jax.distributed would ignore the signal).
+"""End a rank at SIGTERM, or let one part of allranks act on it. (jax.distributed would ignore the signal.)
 
-A part that wants to act on it (save the same step on all ranks, and leave) takes it over with ``instead``, and ends
-with ``leave``. But where SIGTERM comes because another rank has failed, no rank is left to act with, and this one ends
-at once. It also ends where the action needs a store that no rank serves any more.
+A part that wants to act on SIGTERM (save the same step on all ranks, and leave) registers with ``instead``, and ends
+with ``leave``. But if SIGTERM was sent because another rank has failed, the ranks cannot act together any more, and
+this rank ends at once. It also ends if the action needs a store that no rank serves any more.
 
-Exit code 143 says that nothing is lost: a save was committed, or the program has nothing that saves. Where a SIGTERM
-comes before the program has made its Checkpointer, the code is 1.
+Exit code 143 says that nothing is lost: a save was committed, or the program has nothing that saves. If SIGTERM arrives
+before the program has made its Checkpointer, the exit code is 1.
 
 A program that handles SIGTERM itself (JAX's preemption sync point, which Orbax uses) calls ``leave_to_program()``
-before ``allranks.init()``, or has its handler installed by then. Under ``allranks run`` the first call of JAX's
+before ``allranks.init()``, or installs its handler before. Under ``allranks run`` the first call of JAX's
 ``reached_preemption_sync_point`` is enough (`allranks.agent.allranks_agent_preemption`).
 """
 
@@ -35,7 +35,7 @@ UNREACHABLE = 10
 
 
 def _is_marked_failed() -> bool:
-    """Return whether ``allranks run`` has marked that a rank has failed."""
+    """Return whether ``allranks run`` has recorded that a rank has failed."""
     control = os.environ.get("ALLRANKS_CONTROL")
     return control is not None and os.path.exists(f"{control}.failed")
 
@@ -44,7 +44,8 @@ def _is_marked_failed() -> bool:
 class _Answer:
     """What this process does at SIGTERM.
 
-    ``is_early``: nothing that could save has been made. ``came``: it has come, and ``instead`` acts on it.
+    ``is_early``: nothing that could save has been made yet. ``came``: set when SIGTERM has arrived and ``instead``
+    acts.
     """
 
     left_alone: bool = False
@@ -56,7 +57,7 @@ class _Answer:
     came: threading.Event = field(default_factory=threading.Event)
 
     def give(self) -> None:
-        """Act, or end this process where that takes too long."""
+        """Act on SIGTERM, or end this process if the action takes more than ``UNREACHABLE`` seconds."""
         actions = [action for _, action in self.instead]
         if self.is_leaving:
             return
@@ -86,20 +87,21 @@ def leave_to_program() -> None:
 
 
 def on_sigterm(end: Callable[[], object], *, doomed: Callable[[], bool]) -> None:
-    """Call ``end``, in a thread, at SIGTERM: wherever the main thread is, in C too.
+    """Call ``end``, in a thread, at SIGTERM, even while the main thread is in C code.
 
-    ``doomed`` returns whether a failure of another rank is known: then ``end`` is called even where ``instead`` is in
-    force. Does nothing where SIGTERM has another handler, or outside the main thread, which alone may set handlers.
+    ``doomed`` returns whether a failure of another rank is known: then ``end`` is called even if an action was
+    registered with ``instead``. Does nothing if SIGTERM has another handler, or outside the main thread, which alone
+    may set handlers.
     """
     _answer.end, _answer.doomed = end, doomed
     _listen()
 
 
 def instead(action: Callable[[], object], *, who: str) -> Callable[[], None]:
-    """Call ``action``, in a thread, at SIGTERM, instead of ending the rank; return a function that undoes that.
+    """Call ``action``, in a thread, at SIGTERM, instead of ending the rank. Return a function that undoes this.
 
-    Call in the main thread. Does nothing where SIGTERM has another handler. ``who`` is for a person: see ``refuse``.
-    Several actions of one ``who`` are all called.
+    Call in the main thread. Does nothing if SIGTERM has another handler. ``who`` names the caller for people: see
+    ``refuse``. If one ``who`` registers several actions, all of them are called.
     """
     refuse(who)
     _listen()
@@ -119,7 +121,7 @@ def instead(action: Callable[[], object], *, who: str) -> Callable[[], None]:
 
 
 def _warn_of_other_handler(who: str) -> None:
-    """Warn that a SIGTERM will not lead to a save where the program has a handler of its own."""
+    """Warn that SIGTERM will not lead to a save if the program has set its own handler."""
     handler = signal.getsignal(signal.SIGTERM)
     if callable(handler) and handler is not _handle and not _answer.left_alone and _in_main_thread():
         name = getattr(handler, "__qualname__", type(handler).__qualname__)
@@ -131,7 +133,7 @@ def _warn_of_other_handler(who: str) -> None:
 
 
 def _publish_answer() -> None:
-    """Tell the workers of this rank, and the launcher, whether SIGTERM leads to a save."""
+    """Report to this rank's workers, and to the launcher, whether SIGTERM leads to a save."""
     _answer.is_early = False
     answers = bool(_answer.instead) and signal.getsignal(signal.SIGTERM) is _handle
     workers.prepare()
@@ -140,7 +142,10 @@ def _publish_answer() -> None:
 
 
 def refuse(who: str) -> None:
-    """Raise if another part than ``who`` acts on SIGTERM: each would make all ranks leave at a call of its own."""
+    """Raise AllranksError if a part other than ``who`` acts on SIGTERM.
+
+    Two parts would make all ranks leave at different calls.
+    """
     others = [other for other, _ in _answer.instead if other != who]
     if others:
         either = f"{who} or {others[-1]}".replace("=True", "=False")
@@ -151,23 +156,26 @@ def refuse(who: str) -> None:
 
 
 def note_saver() -> None:
-    """Record that the program has made a Checkpointer, though that may leave SIGTERM alone (``is_too_early``)."""
+    """Record that the program has made a Checkpointer, for ``is_too_early``.
+
+    Call it even if that Checkpointer does not act on SIGTERM.
+    """
     if _answer.is_early:
         _publish_answer()
 
 
 def is_too_early() -> bool:
-    """Return whether a SIGTERM now is too early: the program is to make a Checkpointer, and has not yet."""
+    """Return whether a SIGTERM now is too early: the program will make a Checkpointer, but has not made it yet."""
     return _answer.is_early and program.main_makes_saver()
 
 
 def has_come() -> bool:
-    """Return whether SIGTERM has come to this rank, and ``instead`` acts on it."""
+    """Return whether SIGTERM has reached this rank and an action registered with ``instead`` acts on it."""
     return _answer.came.is_set()
 
 
 def take_back() -> Callable[[], None]:
-    """Take SIGTERM back from a handler that a framework has set over ours; return a function that undoes that.
+    """Replace the handler that a framework has set over ours by ours again. Return a function that undoes this.
 
     Call in the main thread. Does nothing after ``leave_to_program()``.
     """
@@ -185,17 +193,17 @@ def _give_to(theirs: Any) -> None:
 
 
 def leave(world: World, done: str, *, because: str) -> NoReturn:
-    """End this rank in order, after a SIGTERM: with exit code 143, which is no failure. **Every rank must call.**
+    """End this rank normally after SIGTERM: with exit code 143, which is no failure. **Every rank must call.**
 
-    ``done`` and ``because`` are for the person who reads how the job ended: "saved step 7 and left", "SIGTERM on rank
-    2". Without our launcher rank 0 prints them. Raises SystemExit.
+    ``done`` and ``because`` are for the person who reads how the job ended, e.g. "saved step 7 and left" and "SIGTERM
+    on rank 2". Without ``allranks run``, rank 0 prints them. Raises SystemExit.
     """
     expect_end(world, done, because=because)
     raise SystemExit(EXIT_CODE)
 
 
 def expect_end(world: World, done: str, *, because: str) -> None:
-    """Record that this rank is about to end with exit code 143, in order; from now on it ignores SIGTERM."""
+    """Record that this rank is about to end normally, with exit code 143. From now on it ignores SIGTERM."""
     _answer.is_leaving = True
     workers.answer(True)
     agent.load().leave_in_order(EXIT_CODE, done, because)
@@ -204,7 +212,10 @@ def expect_end(world: World, done: str, *, because: str) -> None:
 
 
 def _handle(_: int, __: FrameType | None) -> None:
-    """Handle SIGTERM in Python, when its main thread next can; the byte in the pipe comes at once."""
+    """Handle SIGTERM in Python.
+
+    This runs when the main thread next can; the wake-up byte in the pipe is written at once.
+    """
     if _answer.instead:
         _answer.came.set()
     os.write(_pipe[1], bytes([signal.SIGTERM]))
@@ -244,7 +255,7 @@ def _wait(readable: int) -> None:
 
 
 def _in_child() -> None:
-    """Detach a forked child from this pipe: it dies of its SIGTERM, unless it is a worker (`workers`)."""
+    """Detach a forked child from this pipe. The child then dies of its SIGTERM, unless it is a worker (`workers`)."""
     global _pipe
     ours, _pipe = _pipe, _NO_PIPE
     if (fd := signal.set_wakeup_fd(-1)) != ours[1]:

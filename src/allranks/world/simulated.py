@@ -1,8 +1,8 @@
 """Simulate N ranks in one process on a manual clock: runs of 10,000 ranks, and runs with faults.
 
-Each rank is a greenlet that runs until it uses the store; every store operation takes a seeded random time on the
+Each rank is a greenlet that runs until it uses the store. Every store operation takes a seeded random time on the
 manual clock, and the scheduler resumes the next rank. So a run is a function of (program, size, seed, faults): equal
-runs are equal to the last operation.
+inputs give runs that are equal to the last operation.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ _LATENCY = (20e-6, 400e-6)
 class Outcome(Generic[T]):
     """The result of ``SimulatedWorld.run``.
 
-    ``results`` and ``errors`` by rank, in the order in which they ended (a crashed rank is in neither, but in
-    ``crashed``); ``seconds`` on the manual clock until the last rank had ended; ``operations`` counts the store
-    operations by name; ``busiest`` is the most that one rank did.
+    - ``results``, ``errors``: by rank, in the order in which the ranks ended. A crashed rank is in neither.
+    - ``crashed``: the ranks that crashed.
+    - ``seconds``: the time on the manual clock when the last rank had ended.
+    - ``operations``: the number of store operations, by name.
+    - ``busiest``: the most store operations of one rank.
     """
 
     results: dict[int, T]
@@ -54,7 +56,7 @@ class Outcome(Generic[T]):
     busiest: int
 
     def values(self) -> tuple[T, ...]:
-        """Return all ranks' results in rank order. Where ranks failed, raise the error that caused the others.
+        """Return all ranks' results in rank order. If ranks failed, raise the error that caused the other errors.
 
         An error that would end the caller silently (SystemExit) is raised as an AllranksError.
         """
@@ -71,11 +73,12 @@ class Outcome(Generic[T]):
 
 
 class SimulatedWorld:
-    """N simulated ranks. ``run(program)`` calls ``program(world)`` on each of them and returns all results.
+    """N simulated ranks. ``run(program)`` calls ``program(world)`` on each rank and returns all results.
 
-    A rank that makes more than ``max_operations`` store operations fails: it loops for ever. The program communicates
-    through its world only: all ranks share one thread, so a rank that blocks in any other way (a lock that another rank
-    holds, a loop) blocks all, which is reported on stderr after a while. Deterministic from ``seed``.
+    A rank that makes more than ``max_operations`` store operations fails: it loops for ever. The program must
+    communicate only through its world, because all ranks share one thread. A rank that blocks in any other way (a lock
+    that another rank holds, a loop) blocks all ranks, which is reported on stderr after a while. Deterministic from
+    ``seed``.
 
         Examples:
             >>> SimulatedWorld(4).run(lambda world: world.max(world.rank)).values()
@@ -106,12 +109,12 @@ class SimulatedWorld:
         self.max_operations = max_operations
 
     def run(self, program: Callable[[World], T]) -> Outcome[T]:
-        """Run the program on every rank until all have ended."""
+        """Run the program on every rank until all ranks have ended; return their results and errors."""
         return _Run(self, program).finish()
 
 
 class _Run(Generic[T]):
-    """One run: the scheduler, and the state that the ranks share."""
+    """One run of a simulated world: the scheduler, and the state that the ranks share."""
 
     def __init__(self, of: SimulatedWorld, program: Callable[[World], T]) -> None:
         self.clock = ManualClock()
@@ -142,11 +145,11 @@ class _Run(Generic[T]):
             self.later(0.0, rank.resume)
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Put an action on the agenda; actions of one moment come in random order."""
+        """Schedule an action in ``seconds`` on the manual clock. Actions of the same moment run in random order."""
         heapq.heappush(self._agenda, (self.clock.now() + seconds, self.random.random(), action))
 
     def spawn(self, target: Callable[[], None]) -> None:
-        """Start another greenlet, which may outlive the one that starts it; it ends with the run."""
+        """Start another greenlet. It may outlive the greenlet that starts it, and ends with the run."""
         self._others.append(greenlet.greenlet(target, parent=self._hub))
         self.later(0.0, self._others[-1].switch)
 
@@ -160,7 +163,7 @@ class _Run(Generic[T]):
                 self.clock.advance_to(moment)
                 progress.turns += 1
                 action()
-        for other in self._others:  # one that stands still for ever keeps all that it sees in memory
+        for other in self._others:  # a greenlet that never ends keeps its objects in memory
             other.throw()
         self.over = True
         return Outcome(
@@ -192,7 +195,7 @@ class _Run(Generic[T]):
 
 
 def running_rank() -> int | None:
-    """Return the number of the simulated rank whose program calls this; None outside of one."""
+    """Return the number of the simulated rank whose program calls this, or None outside of a simulated rank."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code is _Run._live.__code__:
@@ -203,11 +206,11 @@ def running_rank() -> int | None:
 
 
 class _CrashedError(BaseException):
-    """Ends a simulated rank; no program catches it."""
+    """Raised to end a simulated rank. It is a BaseException, so that the program does not catch it."""
 
 
 def _is_raised(error: KeyboardInterrupt) -> bool:
-    """Return whether the program has a ``raise`` where the exception comes from: Ctrl-C comes between instructions."""
+    """Return whether a ``raise`` of the program raised this exception. (Ctrl-C interrupts between instructions.)"""
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         step = step.tb_next
@@ -215,7 +218,7 @@ def _is_raised(error: KeyboardInterrupt) -> bool:
 
 
 class _Sleeper:
-    """A greenlet of a rank that waits: the first of a key and the time wakes it, once."""
+    """A waiting greenlet of a rank. It is resumed once: by the key that it waits for, or by the clock."""
 
     def __init__(self, run: _Run[T]) -> None:
         self._run = run
@@ -227,7 +230,7 @@ class _Sleeper:
         self._run.switch_to_hub()
 
     def wake(self) -> None:
-        """Resume one store operation later than now."""
+        """Resume the greenlet, after the time of one store operation."""
         self._run.later(self._run.latency(), self._resume)
 
     def _resume(self) -> None:
@@ -281,7 +284,7 @@ class _Rank:
         return value
 
     def hear(self, key: str) -> bool:
-        """Wait for a key without a deadline."""
+        """Wait for a key without a deadline, and return True."""
         self._operate("hear")
         while self._run.state.get(key) is None:
             self._await(key, None)
@@ -345,7 +348,7 @@ class _Rank:
 
 
 class _Ear:
-    """The failure listener of a simulated rank: a second greenlet listens, as a thread does in a real one."""
+    """The failure listener of a simulated rank. A second greenlet listens; in a real rank a thread does."""
 
     def __init__(self, run: _Run[T], rank: _Rank) -> None:
         self._run = run
@@ -359,7 +362,7 @@ class _Ear:
         self._bell.wake()
 
     def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
-        """Do nothing: a simulated rank ends when all that it started has ended."""
+        """Do nothing: a simulated rank ends only when all greenlets that it started have ended."""
         del finish
         return lambda: None
 

@@ -1,4 +1,4 @@
-"""Report a simulated rank that blocks: all ranks of a simulated world share one thread, so it blocks them all."""
+"""Report a simulated rank that blocks. All ranks of a simulated world share one thread, so it blocks all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOOKS = 5  # in that time
 
 @dataclass(slots=True)
 class Progress:
-    """A run counts its turns; ``thread`` is the one in which it runs."""
+    """The progress of a run: ``turns`` counts how often a rank was resumed, ``thread`` is the thread of the run."""
 
     thread: int
     turns: int = 0
@@ -30,7 +30,10 @@ _monitor: threading.Thread | None = None
 
 @contextmanager
 def watched() -> Iterator[Progress]:
-    """Watch a run while it counts its turns: a turn of more than ``STALL_SECONDS`` is reported on stderr, once."""
+    """Watch a run for the ``with`` block. If one turn takes more than ``STALL_SECONDS``, report it once on stderr.
+
+    The run must count its turns in the yielded object.
+    """
     global _monitor
     if _monitor is None or not _monitor.is_alive():  # a forked child has none
         _monitor = threading.Thread(target=_watch, name="allranks-simulated", daemon=True)
@@ -57,7 +60,7 @@ def _watch() -> None:
 
 
 def report(thread: int) -> str:
-    """Return the report of the rank that runs in a thread just now, with its line."""
+    """Return the text that says which rank runs in a thread now, and at which line."""
     frame = sys._current_frames().get(thread)
     steps = [] if frame is None else list(traceback.walk_stack(frame))
     lines = [

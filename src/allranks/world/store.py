@@ -1,4 +1,4 @@
-"""Define the key-value store, the only thing that a backend must provide: all ranks see it."""
+"""Define the key-value store that all ranks see. It is the only thing that a backend must provide."""
 
 from __future__ import annotations
 
@@ -9,32 +9,38 @@ from allranks.errors import KeyTimeout
 
 
 class KeyValueStore(Protocol):
-    """Keys are ``/``-separated words, values are bytes. Every method may raise StoreError when the store has ended."""
+    """A store that all ranks see. Keys are ``/``-separated words, values are bytes.
+
+    Every method may raise StoreError if the store has ended.
+    """
 
     def set(self, key: str, value: bytes) -> None:
-        """Put the value, whatever was there before."""
+        """Set the value of a key, whether or not it had a value."""
 
     def get(self, key: str) -> bytes | None:
-        """Return the value now, or None."""
+        """Return the value that the key has now, or None if it has none."""
 
     def wait(self, key: str, timeout: float) -> bytes:
-        """Return the value as soon as there is one. Raises KeyTimeout after ``timeout`` seconds."""
+        """Wait until the key has a value, and return the value. Raises KeyTimeout after ``timeout`` seconds."""
 
     def claim(self, key: str, value: bytes) -> bytes:
-        """Put the value if there is none yet; return the one that is there now. Atomic over all ranks."""
+        """Set the value if the key has none; return the value that the key has then. Atomic over all ranks."""
 
     def add(self, key: str, amount: int) -> int:
-        """Add to a counter that starts at 0, atomically over all ranks, and return its new value."""
+        """Add ``amount`` to a counter that starts at 0, atomically over all ranks; return its new value."""
 
     def delete(self, key: str) -> None:
         """Remove the key if it is there."""
 
     def list(self, prefix: str) -> dict[str, bytes]:
-        """Return all keys that start with ``prefix`` (which ends in ``/``); counters may be missing."""
+        """Return the keys that start with ``prefix`` (which ends in ``/``), with their values.
+
+        Counters may be missing.
+        """
 
 
 class LocalStore:
-    """A store inside one process, safe for threads: the world of one, and the state behind the simulated world."""
+    """A store inside one process, safe for threads: for a world of one rank, and for the state of a simulated world."""
 
     def __init__(self) -> None:
         # By first word, so that the short lists that every waiting rank reads do not walk all keys of 10,000 ranks.
@@ -80,7 +86,7 @@ class LocalStore:
 
 
 def no_key(key: str, seconds: float) -> KeyTimeout:
-    """Return the error of ``wait`` for a key that no rank has set."""
+    """Return the error that ``wait`` raises for a key that no rank has set within ``seconds``."""
     return KeyTimeout(
         f"key-value store: no rank set the key {key!r} within {seconds:g} s.",
         remedy="Look at the rank that sets it: that rank has failed, or is still at work.",

@@ -1,12 +1,12 @@
 """Implement ``Together``: decisions of a training loop that all ranks take together, without waiting.
 
-Theory. A rank that skips a step, or ends its loop, by itself diverges: from then on its collectives pair with those of
-other steps. So what one rank sees becomes a query to all (``any``, ``all``, ``main``), and ``steps`` ends a loop on all
-ranks where the first rank has no more data. A query is sent as soon as it can be (the loss is there, before the
-backward pass), and its answer is used where it matters (before the optimizer's step): in between a thread exchanges it
-with the other ranks, so that the round trip costs the training thread nothing. Queries are numbered and named like all
-exchanges: ranks whose loops have diverged send different queries, and all of them get a Mismatch that says who is
-where.
+If one rank alone skips a step, or ends its loop, it diverges: from then on its collectives pair with collectives of
+other steps. So what one rank sees becomes a query to all ranks (``any``, ``all``, ``main``), and ``steps`` ends a loop
+on all ranks when the first rank has no more data. A query is sent as early as possible (when the loss is known, before
+the backward pass), and its answer is used later (before the optimizer's step). In between, a thread exchanges it with
+the other ranks, so that the round trip costs the training thread nothing. Queries are numbered and named like all
+exchanges. If loops have diverged, ranks send different queries, and all ranks get a Mismatch that says which rank sent
+which query.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ _END = object()
 
 
 class Answer(Generic[A]):
-    """The answer on which all ranks will agree. ``result()`` waits for it; equal on every rank."""
+    """The answer to a query, equal on every rank. ``result()`` waits for it."""
 
     def __init__(self, future: Future[Value]) -> None:
         self._future = future
 
     def result(self) -> A:
-        """Return the answer. Raises Mismatch, BarrierTimeout or RankDied, on every rank, where there is none."""
+        """Wait for the answer and return it.
+
+        If there is none, every rank raises Mismatch, BarrierTimeout or RankDied.
+        """
         found: A = self._future.result()
         return found
 
@@ -43,26 +46,29 @@ class Answer(Generic[A]):
 class Together:
     """Queries to all ranks. **Every rank must make one, and send the same queries in the same order.**
 
-            together = Together(world)
-            for batch in together.steps(loader):                # ends on all ranks with the shortest data
-                loss = forward(batch)
-                bad = together.any(not math.isfinite(loss))     # sent now,
-                loss.backward()
-                if bad.result():                                # used here: skipped on all ranks, or on none
-                    optimizer.zero_grad()
-                    continue
-                optimizer.step()
-                if together.main(patience_is_over).result():    # rank 0 decides for all
-                    break
+    ```python
+    together = Together(world)
+    for batch in together.steps(loader):                # ends on all ranks with the shortest data
+        loss = forward(batch)
+        bad = together.any(not math.isfinite(loss))     # sent now,
+        loss.backward()
+        if bad.result():                                # used here: skipped on all ranks, or on none
+            optimizer.zero_grad()
+            continue
+        optimizer.step()
+        if together.main(patience_is_over).result():    # rank 0 decides for all
+            break
+    ```
 
-    One for a world and ``name``. ``close()`` it, or use it in a ``with``; it need not be closed where the program ends.
+    Make one for each world and ``name``. Call ``close()``, or use it in a ``with``. It need not be closed if the
+    program ends.
     """
 
     def __init__(self, world: World, name: str = "together", *, timeout: float | None = None) -> None:
         self._world = world
         self._timeout = world.timeout if timeout is None else timeout
         self._exchanger = world.line(f"x-{name}")
-        # A simulated rank is no thread, and one rank has nobody to meet: these ask when they are told to.
+        # A simulated rank is no thread, and a single rank has no other rank: both query without a thread.
         inline = world.backend == "simulated" or world.size == 1
         self._thread = None if inline else ThreadPoolExecutor(1, f"allranks-{name}")
 
@@ -73,21 +79,21 @@ class Together:
         self.close()
 
     def any(self, flag: bool, name: str = "any") -> Answer[bool]:
-        """Query whether ``flag`` is true on any rank."""
+        """Query all ranks: the answer is whether ``flag`` is true on any rank."""
         return Answer(self._query("any", name, bool(flag), builtins.any))
 
     def all(self, flag: bool, name: str = "all") -> Answer[bool]:
-        """Query whether ``flag`` is true on all ranks."""
+        """Query all ranks: the answer is whether ``flag`` is true on all ranks."""
         return Answer(self._query("all", name, bool(flag), builtins.all))
 
     def main(self, value: Value = None, name: str = "main") -> Answer[Value]:
-        """Query rank 0's ``value``, a small JSON value; the other ranks' values are ignored."""
+        """Query all ranks: the answer is rank 0's ``value``, a small JSON value. Values of other ranks are ignored."""
         return Answer(self._query("main", name, value if self._world.is_main else None, lambda values: values[0]))
 
     def steps(self, data: Iterable[T], name: str = "steps") -> Iterator[T]:
-        """Yield this rank's items until the first rank has no more; the others drop the rest of theirs.
+        """Yield this rank's items until the first rank has no more items. The other ranks drop the rest of their items.
 
-        Whether all ranks have a next item is queried one item ahead, while the loop works on this one.
+        Whether all ranks have a next item is queried one item ahead, while the loop works on the current item.
         """
         items = iter(data)
         number = 0
@@ -98,12 +104,15 @@ class Together:
             yield now
 
     def close(self) -> None:
-        """Wait for the sent queries, and end the thread."""
+        """Wait for the answers to all sent queries, and end the thread."""
         if self._thread is not None:
             self._thread.shutdown()
 
     def _next_item(self, items: Iterator[T], name: str) -> tuple[T, Future[Value]]:
-        """Take the next item, if there is one, and query whether all ranks have one."""
+        """Take the next item, if there is one, and query whether all ranks have one.
+
+        Return the item and the pending answer.
+        """
         item = next(items, _END)
         return cast(T, item), self._query("steps", name, item is not _END, builtins.all)
 

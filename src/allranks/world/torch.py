@@ -1,4 +1,4 @@
-"""Implement the world over torch.distributed: its default Store is the store."""
+"""Implement the world over torch.distributed. Its default Store is the world's key-value store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from allranks.world.store import no_key
 
 T = TypeVar("T")
 _METHODS = ("clone", "check", "compare_set", "list_keys", "delete_key")
-# Between two looks at a key: a quarter of the time waited so far, and in this range, in seconds.
+# Seconds between two checks for a key: a quarter of the time waited so far, within this range.
 _SHORTEST_NAP, _LONGEST_NAP = 20e-6, 0.05
 _LISTEN_NAP = 0.2
 # How long the rank that serves the store waits, at its end, for the others to end, in seconds: as long as JAX's does.
@@ -38,10 +38,10 @@ _EMPTY = "all_out"
 
 
 class TorchStore:
-    """A KeyValueStore over torch's default Store, on its own connection. Safe for threads.
+    """A KeyValueStore over torch's default Store, on a separate connection. Safe for threads.
 
-    A wait polls instead of blocking in the Store: a blocked wait would block this connection's other threads, each
-    timeout is two lines of C++ log on stderr, and a wait that is woken while Python ends aborts the process.
+    A wait polls instead of blocking in the Store. A blocked wait would block other threads that use this connection,
+    each timeout prints two lines of C++ log on stderr, and a wait that is woken while Python ends aborts the process.
     """
 
     def __init__(self, prefix: str = "allranks") -> None:
@@ -71,7 +71,7 @@ class TorchStore:
         self._delete(before)
 
     def get(self, key: str) -> bytes | None:
-        """Return the value now, or None."""
+        """Return the value that the key has now, or None."""
         while True:
             head = self._read(key)
             if head is None or not head.startswith(_IN_PARTS):
@@ -112,7 +112,7 @@ class TorchStore:
         return {key: value for key, value in found.items() if value is not None}
 
     def hear(self, key: str) -> bool:
-        """Wait for a key without a deadline. False once ``leave`` was called."""
+        """Wait for a key without a deadline and return True. Return False once ``leave`` was called."""
         while not self._leaving.is_set():
             if self._do("hear", key, lambda: self._store.check([key])):
                 return True
@@ -120,14 +120,14 @@ class TorchStore:
         return False
 
     def serves(self) -> bool:
-        """Return whether this rank serves the store: rank 0 does, except under torchrun, whose agent does."""
+        """Return whether this rank serves the store. Rank 0 does, except under torchrun, whose agent serves it."""
         return self._serves
 
     def at_end(self, farewell: Callable[[], None]) -> None:
         atexit.register(farewell)
 
     def leave(self, stop: Callable[[], None]) -> None:
-        """End ``hear`` and call ``stop``; the rank that serves the store first waits until all others have done so."""
+        """End ``hear`` and call ``stop``. The rank that serves the store first waits until all others have left."""
         if self._serves:
             with contextlib.suppress(KeyTimeout):
                 self.wait(_EMPTY, _LINGER)
@@ -140,7 +140,7 @@ class TorchStore:
         return self._do("get", key, lambda: bytes(self._store.get(key)) if self._store.check([key]) else None)
 
     def _head(self, key: str, value: bytes) -> bytes:
-        """Return the value to put at the key: the value itself, or where its parts are, once they are in the store."""
+        """Return the bytes to set for the key: the value, or, for a long value, a reference to its stored parts."""
         if len(value) <= _LONGEST:
             return value
         name = f"parts/{self._rank}-{next(self._numbers)}"
@@ -162,22 +162,22 @@ class TorchStore:
 
 
 def initialised() -> tuple[int, int] | None:
-    """Return (rank, size) as torch.distributed knows them, None before init_process_group()."""
+    """Return (rank, size) as torch.distributed knows them, or None before ``init_process_group()``."""
     if not (dist.is_available() and dist.is_initialized()):
         return None
     return dist.get_rank(), dist.get_world_size()
 
 
 def connect() -> TorchStore:
-    """Return the world's store, after ``join``."""
+    """Return the world's store. Call after ``join``."""
     return TorchStore()
 
 
 def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
-    """Initialise torch.distributed if it is not yet; return (rank, size). Every rank must call.
+    """Initialise torch.distributed if it is not initialised yet; return (rank, size). Every rank must call.
 
-    The backend is torch's default (gloo for CPU tensors, nccl for CUDA ones). ``timeout`` limits the rendezvous; the
-    collectives keep torch's default timeout.
+    The backend is torch's default (gloo for CPU tensors, nccl for CUDA tensors). ``timeout`` is in seconds and limits
+    the rendezvous; the collectives keep torch's default timeout.
     """
     there = initialised()
     if there is not None:
@@ -205,5 +205,5 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
 
 
 def _is_store_in_launcher() -> bool:
-    """Return whether torchrun's process listens at MASTER_PORT, so that rank 0 need not."""
+    """Return whether torchrun's own process listens at MASTER_PORT, so that rank 0 need not serve the store."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)

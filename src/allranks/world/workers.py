@@ -2,14 +2,14 @@
 
 Slurm, systemd and torchrun send SIGTERM to every process of a job. A DataLoader's workers would die of it, and the
 training loop with them, before the rank has saved. So each process that a rank starts by multiprocessing (a
-DataLoader's workers, a Pool, those of Hugging Face datasets and grain), by fork, spawn or forkserver, gets our handler
-for SIGTERM. It reads a page of memory that it shares with the rank:
+DataLoader's workers, a Pool, workers of Hugging Face datasets and grain), by fork, spawn or forkserver, gets our
+handler for SIGTERM. The handler reads a page of memory that the worker shares with the rank:
 
-- the rank does not answer SIGTERM by a save: the worker dies of it, as without us;
-- the rank itself has called ``terminate()`` for this worker: it dies of it;
-- else it goes on, and a thread of it waits from then on for the end of the rank, to end the worker.
+- If the rank does not answer SIGTERM by a save, the worker dies of the signal, as it would without us.
+- If the rank itself has called ``terminate()`` for this worker, the worker dies of the signal.
+- Otherwise the worker continues. From then on one of its threads waits for the end of the rank, to end the worker.
 
-A program that a worker execs has no handler of ours.
+A program that a worker execs does not have our handler.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from typing import Any
 
 from allranks import agent
 
-# What forks worker processes; the second is that of Hugging Face datasets.
+# The libraries that fork worker processes; Hugging Face datasets uses the second.
 LIBRARIES = ("multiprocessing", "multiprocess")
 _SIGNALS = "torch.utils.data._utils.signal_handling"
 # The page, in ints: whether the rank answers; by a pid's place, who was terminated, and who has our handler.
 _PLACES = 1023
 _SIZE = 4 * (1 + 2 * _PLACES)
-# How long a worker that is terminated may take to come out of C code, in seconds.
+# How many seconds a terminated worker may take to return from C code.
 PATIENCE = 5.0
 
 
 class _Page:
-    """A page of memory that a rank shares with its workers; ``path`` is how a worker opens it."""
+    """A page of memory that a rank shares with its workers. A worker opens it by its ``path``."""
 
     def __init__(self, rank: int, path: str = "") -> None:
         self.rank = rank
@@ -69,7 +69,7 @@ class _Page:
         return self._ints[1 + pid % _PLACES] == pid
 
     def enter(self, pid: int) -> None:
-        """Record a new worker."""
+        """Record that process ``pid`` is a worker."""
         self._ints[1 + pid % _PLACES] = 0
         self._ints[1 + _PLACES + pid % _PLACES] = pid
 
@@ -84,7 +84,10 @@ _is_loader = False  # a worker of torch's DataLoader
 
 
 def prepare() -> None:
-    """Give the workers that this rank starts from now on our handler. Call once a rank, or again."""
+    """Give our SIGTERM handler to the workers that this rank starts from now on.
+
+    Call once for each rank, or more often.
+    """
     global _page, _hooked
     if _page is None or _page.rank != os.getpid():
         _page = _Page(os.getpid())
@@ -100,22 +103,22 @@ def prepare() -> None:
 
 
 def answer(answers: bool) -> None:
-    """Set whether this rank answers SIGTERM by a save; after ``prepare``."""
+    """Record whether this rank answers SIGTERM by a save. Call after ``prepare``."""
     if _page is not None:
         _page.answers = answers
 
 
 def attach(rank: int, path: str) -> None:
-    """Attach this process, a spawned worker of process ``rank``, to the page at ``path``."""
+    """Attach this process, which is a spawned worker of process ``rank``, to the page at ``path``."""
     global _page, _hooked
-    with contextlib.suppress(OSError):  # the rank has gone
+    with contextlib.suppress(OSError):  # the rank has ended
         _page, _hooked = _Page(rank, path), True
         _become_worker()
         agent.load("allranks_agent_imports").after_import(_SIGNALS, _watch_torch)
 
 
 def _in_child() -> None:
-    """Set up a forked child: a worker, if multiprocessing made it."""
+    """Set up a forked child as a worker, if multiprocessing forked it."""
     launcher = sys._getframe(1).f_globals.get("__name__", "")
     if launcher in {f"{library}.popen_fork" for library in LIBRARIES}:
         _become_worker()
@@ -131,7 +134,7 @@ def _become_worker() -> None:
 
 
 def handler(_: int, __: FrameType | None) -> None:
-    """Answer a SIGTERM in a worker."""
+    """Handle SIGTERM in a worker: die, or continue until the rank ends."""
     assert _page is not None
     if _page.is_terminated(os.getpid()):
         os._exit(0) if _is_loader else _die()  # of a loader, the rank would take any other code for a failure
@@ -147,7 +150,7 @@ def _die() -> None:
 
 
 def _watch_rank(rank: int) -> None:
-    """End this worker with its rank. No lock is taken here: a signal may come while one is held."""
+    """End this worker when its rank ends. Takes no lock: a signal may arrive while the thread holds one."""
     global _watches
     if not _watches:
         _watches = True
@@ -161,7 +164,7 @@ def _end_with(rank: int) -> None:
 
 
 class _Attend:
-    """An object that is sent to a spawned worker with its work, and attaches it when it is unpickled there."""
+    """An object that is pickled to a spawned worker. Unpickling it there attaches the worker to the page."""
 
     def __reduce__(self) -> tuple[Callable[..., None], tuple[int, str]]:
         assert _page is not None
@@ -193,7 +196,7 @@ def _watch_terminate(popen: ModuleType) -> None:
 
 
 def _kill_later(popen: Any) -> None:
-    """Kill a terminated worker that stays in C code, where no handler of Python's is called."""
+    """Kill a terminated worker after ``PATIENCE`` seconds: in C code, Python calls no signal handler."""
 
     def kill() -> None:
         time.sleep(PATIENCE)
@@ -207,7 +210,7 @@ def _kill_later(popen: Any) -> None:
 
 
 def _watch_forkserver(forkserver: ModuleType) -> None:
-    """Let the server that forks workers ignore SIGTERM, by a mask that it inherits: it ends with its rank anyway."""
+    """Make the fork server block SIGTERM, by a mask that it inherits. It ends with its rank anyway."""
     ensure = forkserver.ForkServer.ensure_running
 
     @functools.wraps(ensure)
@@ -222,7 +225,7 @@ def _watch_forkserver(forkserver: ModuleType) -> None:
 
 
 def _watch_torch(signals: ModuleType) -> None:
-    """Set our handler in a DataLoader's worker over those of torch, which let it die of a SIGTERM."""
+    """Set our handler in a DataLoader's worker after torch has set its own, which lets the worker die of SIGTERM."""
     theirs = signals._set_worker_signal_handlers
 
     @functools.wraps(theirs)

@@ -15,7 +15,7 @@ from allranks.world.main_rank_section import MainRankSection, within
 
 @contextmanager
 def framework_guards(section: MainRankSection) -> Iterator[None]:
-    """Guard the collectives of the imported frameworks for the length of a section."""
+    """Guard the collectives of the imported frameworks while the ``with`` block runs."""
     with ExitStack() as stack:
         if "jax" in sys.modules:
             import allranks.world.guards.jax as jax_guard
@@ -30,7 +30,7 @@ def framework_guards(section: MainRankSection) -> Iterator[None]:
 
 @contextmanager
 def one_rank(rank: int) -> Iterator[None]:
-    """Open a section in this thread: inside, collectives raise CollectiveOnOneRank."""
+    """Run the ``with`` block as code of one rank: in this thread, collectives raise CollectiveOnOneRank."""
     section = MainRankSection(rank, call_site())
     with within(section), framework_guards(section):
         yield

@@ -1,24 +1,24 @@
 """See computations of JAX across processes before they run, through JAX's internals.
 
-The guard: inside the section, a computation on arrays of several processes raises before it runs.
+The guard: inside a section that only one rank runs, a computation on arrays of several processes raises before it runs.
 
 JAX keeps compiled programs in a C++ cache that never returns to Python. But the key of that cache includes JAX's
-thread-local settings, and ours is one of them: inside the section every program passes Python once
-(``ExecuteReplicated``), without being traced or compiled again, and there its devices are checked. A program of this
-process' devices goes into the cache under the new key and is as fast as before; a program that needs other processes is
-refused.
+thread-local settings, and we add a setting of our own. So inside a section every program passes through Python once
+(``ExecuteReplicated``), without being traced or compiled again, and there its devices are checked. A program that uses
+only devices of this process goes into the cache under the new key and is as fast as before. A program that needs other
+processes is refused.
 
-Lockstep uses the same place, at the first run of every program (``on_programs``), and makes the programs of a function
-pass Python once more by the same setting (``new_cache``). XLA's text of a compiled program leaves large constants out,
-and depends on trials on a GPU; so what a program was compiled from (StableHLO with its constants) is digested where JAX
-compiles it.
+Lockstep uses the same hook at the first run of every program (``on_programs``). With the same setting it makes the
+programs of a function pass through Python once more (``new_cache``). XLA's text of a compiled program leaves large
+constants out, and depends on trials on a GPU. So where JAX compiles a program, we compute a digest of its input:
+StableHLO with its constants.
 
-``multihost_utils`` ends in such programs. Besides, a section refuses the coordination service's barriers, the start of
-the backend (which waits for all processes), and reads of a value that other processes hold.
+``multihost_utils`` ends in such programs. A section also refuses the coordination service's barriers, the start of the
+backend (which waits for all processes), and reads of a value that other processes hold.
 
-All this is private API of JAX: ``_self_test`` checks it in the running version. Where it fails, a warning says so, and
-only the functions of ``multihost_utils`` are refused (lockstep has its own fall-back). Not seen: threads that the user
-starts, and the experimental ``device_put`` between hosts (one sends, one receives).
+All this is private API of JAX: ``_self_test`` checks it in the running version. If the test fails, a warning says so,
+and only the functions of ``multihost_utils`` are refused (lockstep has its own fall-back). Not seen: threads that the
+user starts, and the experimental ``device_put`` between hosts (one process sends, one receives).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _hlo: Any = getattr(_jax.lib, "hlo", None) or getattr(_jax.lib, "_jax", None)
 _PMAP = getattr(getattr(_jax, "pmap", None), "__file__", "")
 # Those below are equal to False and True, which mark sections.
 _numbers = itertools.count(2)
-# JAX's settings, global and of this thread, that count among what programs are told apart by.
+# Returns JAX's settings, global and of this thread, by which JAX distinguishes programs.
 settings: Callable[[], Any] = getattr(_jax.config, "trace_context", tuple)
 # The program of the self-test.
 _tried: list[Any] = []
@@ -64,7 +64,7 @@ _SHOWN_ELEMENTS = 16
 
 @contextmanager
 def guard(section: MainRankSection) -> Iterator[None]:
-    """Make computations across processes raise CollectiveOnOneRank for the length of a section, in this thread."""
+    """Make computations across processes raise CollectiveOnOneRank in this thread, while the ``with`` block runs."""
     del section
     setting = _setting() if _spans_processes() else None
     if setting is None:
@@ -78,7 +78,7 @@ def guard(section: MainRankSection) -> Iterator[None]:
 
 
 def _spans_processes() -> bool:
-    """Return whether this process is one of several, without starting a backend."""
+    """Return whether this process is one of several processes of JAX. Does not start a backend."""
     return jax.distributed.is_initialized() or (_backend_is_up() and jax.process_count() > 1)
 
 
@@ -87,7 +87,7 @@ def _backend_is_up() -> bool:
 
 
 def _setting() -> Any | None:
-    """Return the thread-local setting that marks a section; None, with the fall-back in place, if it has no effect."""
+    """Return the thread-local setting that marks a section. If it has no effect, install the fall-back; return None."""
     hooked = _hooked()
     # Before the backend is up nothing can be tried, and nothing is cached that could pass us by.
     if hooked is not None and (not _backend_is_up() or _self_test(*hooked)):
@@ -98,7 +98,10 @@ def _setting() -> Any | None:
 
 @functools.cache
 def _hooked() -> tuple[Any, ExitStack] | None:
-    """Hook JAX, once for this process; return our setting and the undo, or None where private names have moved."""
+    """Hook JAX, once in this process; return our setting and an undo stack.
+
+    Return None if JAX's private names have moved.
+    """
     with ExitStack() as undo, suppress(AttributeError, TypeError):
         setting = _jax.config.config_ext.Config("allranks_one_rank", None, include_in_jit_key=True)
         client = _jax.distributed._jax.DistributedRuntimeClient
@@ -112,7 +115,10 @@ def _hooked() -> tuple[Any, ExitStack] | None:
 
 
 def _ahead_of(undo: ExitStack, owner: Any, name: str, callback: Callable[..., object]) -> None:
-    """Call ``look`` with a function's positional arguments before it, until ``undo`` is closed."""
+    """Call ``callback`` before each call of a function, with its positional arguments, until ``undo`` is closed.
+
+    The function is the attribute ``name`` of ``owner``.
+    """
     original: Callable[..., Any] = getattr(owner, name)
 
     @functools.wraps(original)
@@ -125,7 +131,7 @@ def _ahead_of(undo: ExitStack, owner: Any, name: str, callback: Callable[..., ob
 
 
 def _ahead_of_value(undo: ExitStack, array_type: Any) -> None:
-    """Refuse to read an array of which this process holds a part; JAX's own error would advise a collective."""
+    """Refuse to read an array of which this process holds only a part. (JAX's own error would advise a collective.)"""
     original = array_type._value
     read = original.fget
 
@@ -139,7 +145,7 @@ def _ahead_of_value(undo: ExitStack, array_type: Any) -> None:
 
 
 def _is_local(program: Any) -> bool:
-    """Return whether a compiled program (an ``ExecuteReplicated``) runs on this process' devices only."""
+    """Return whether a compiled program (an ``ExecuteReplicated``) runs on devices of this process only."""
     shardings = (*program.in_handler.in_shardings, *program.out_handler.out_shardings)
     return all(sharding.is_fully_addressable for sharding in shardings)
 
@@ -156,9 +162,9 @@ def _refuse_start() -> None:
 
 @functools.cache
 def _self_test(setting: Any, hooks: ExitStack) -> bool:
-    """Return whether a program in the C++ cache passes Python under the setting, and can be checked there.
+    """Return whether a program in the C++ cache passes through Python under the setting, and can be checked there.
 
-    If not, the hooks are removed again.
+    If not, remove the hooks.
     """
     seen: list[Any] = []
     works = False
@@ -185,7 +191,7 @@ def _run_cached(setting: Any, undo: ExitStack, seen: list[Any]) -> None:
 
 @functools.cache
 def _fall_back() -> None:
-    """Refuse what can be refused through the public API, and warn that this is all."""
+    """Refuse the public functions of ``multihost_utils``, and warn that nothing else is refused."""
     warnings.warn(
         f"allranks does not know the internals of jax {jax.__version__}: in code that one rank runs, only "
         f"{', '.join(_PUBLIC)} of multihost_utils are refused; a jit on arrays of several processes may hang.",
@@ -197,7 +203,7 @@ def _fall_back() -> None:
 
 
 class Source:
-    """What a program was compiled from: its StableHLO, without source lines.
+    """The input that a program was compiled from: its StableHLO, without source lines.
 
     ``digest`` covers constants of any size; ``lines()`` is the text for people.
     """
@@ -212,7 +218,10 @@ class Source:
         self.digest = state.hexdigest()
 
     def lines(self) -> tuple[str, ...]:
-        """Return the text, a line for each operation; large constants are left out. Empty where JAX has dropped it."""
+        """Return the text of the program, one line for each operation, without large constants.
+
+        Empty if JAX has dropped it.
+        """
         module = self._module()
         if module is None:
             return ()
@@ -220,18 +229,18 @@ class Source:
         return tuple(line.strip() for line in text.splitlines())
 
 
-# By program (an ``ExecuteReplicated``): those across processes that were compiled after ``_note_sources``.
+# The sources by program (an ``ExecuteReplicated``): for programs across processes compiled after ``_note_sources``.
 _sources: weakref.WeakKeyDictionary[Any, Source] = weakref.WeakKeyDictionary()
 
 
 def source_of(program: Any) -> Source | None:
-    """Return the source of a compiled program; None if it was compiled before ``on_programs``."""
+    """Return the source of a compiled program, or None if the program was compiled before ``on_programs``."""
     return _sources.get(program)
 
 
 @functools.cache
 def _note_sources() -> bool:
-    """Keep the source of each program that is compiled for several processes from now on; return whether that works."""
+    """From now on, keep the source of each program compiled for several processes. Return whether that works."""
     with suppress(AttributeError, TypeError, ValueError):
         compilers = _jax.interpreters.pxla.UnloadedMeshExecutable
         compile_it, is_tried = compilers.from_hlo, True
@@ -258,10 +267,10 @@ def _noted(build: Callable[[], Any], source: Source) -> Any:
 
 
 def on_programs(callback: Callable[..., None]) -> bool:
-    """Call ``callback(program, *arguments)`` before every run that passes Python: at least its first run.
+    """Call ``callback(program, *arguments)`` before every run that passes through Python.
 
-    Returns False, and does nothing, in a JAX where this, or a function below, does not work. Starts the backend, for
-    which all processes are needed.
+    At least each program's first run does. Return False, and do nothing, if this JAX version does not support this
+    function or the functions below. Starts the backend, so all processes must call.
     """
     jax.process_count()
     hooked = _hooked()
@@ -272,18 +281,18 @@ def on_programs(callback: Callable[..., None]) -> bool:
 
 
 def before_programs(callback: Callable[..., None]) -> None:
-    """Have ``callback(program, *arguments)`` called ahead of every run of a program across processes.
+    """Call ``callback(program, *arguments)`` before every run of a program across processes, from now on.
 
-    Starts no backend. Raises AttributeError in a JAX whose inside is another.
+    Starts no backend. Raises AttributeError if the internals of this JAX version are different.
     """
     pass_python_always()
     _ahead_of(ExitStack(), _jax.interpreters.pxla.ExecuteReplicated, "__call__", callback)
 
 
 def pass_python_always() -> None:
-    """Make every run of a program across processes pass Python from now on, not only the first; after ``on_programs``.
+    """Make every run of a program across processes pass through Python from now on, not only the first run.
 
-    Such a call then costs what JAX's own Python does, 30 microseconds and more.
+    Call after ``on_programs``. Each such run then costs what JAX's own Python costs, 30 microseconds and more.
     """
     pjit = _jax.pjit
     cached: Callable[..., Any] = pjit._get_fastpath_data
@@ -316,7 +325,7 @@ def _devices_of(program: Any) -> Sequence[Any]:
 def text_of(program: Any) -> str:
     """Return XLA's text of a compiled program, without names and source lines, which do not change its results.
 
-    Small constants are in it. ``HloPrintOptions.fingerprint`` would leave out all except zero.
+    The text has small constants. (``HloPrintOptions.fingerprint`` would leave out all constants except zero.)
     """
     options = _hlo.HloPrintOptions.canonical()
     for name in ("print_metadata", "print_ids", "print_percent"):
@@ -326,9 +335,10 @@ def text_of(program: Any) -> str:
 
 
 def form_of(program: Any, text: str) -> str:
-    """Return what must be equal on all processes beside arguments and collectives, as text.
+    """Return the properties of a program that must be equal on all processes, as text.
 
-    These are the devices, the results, the source and, where equal programs have equal texts, the text.
+    These are the devices, the results, the source and, on platforms where equal programs have equal texts, the text.
+    Arguments and collectives are compared elsewhere.
     """
     source = source_of(program)
     exact = program.xla_executable.client.platform in _DETERMINISTIC
@@ -338,7 +348,7 @@ def form_of(program: Any, text: str) -> str:
 
 
 def static_arguments(fn: Any) -> tuple[int | str, ...] | None:
-    """Return the positions and names of a jitted function's static arguments; None where they are unknown (a pmap)."""
+    """Return the positions and names of a jitted function's static arguments, or None if they are unknown (a pmap)."""
     info = getattr(fn, "_jit_info", None)
     try:
         return (*info.static_argnums, *info.static_argnames)  # type: ignore[union-attr]
@@ -347,14 +357,14 @@ def static_arguments(fn: Any) -> tuple[int | str, ...] | None:
 
 
 def new_cache() -> int:
-    """Return the number of an empty cache of JAX's C++: the first run of a program with it passes Python."""
+    """Return the number of a new, empty C++ cache of JAX. A program's first run with it passes through Python."""
     return next(_numbers)
 
 
 def cache_switch() -> Callable[[Any], Any]:
-    """Return a function that makes this thread use a numbered C++ cache of JAX, and returns the one before.
+    """Return a function that makes this thread use a numbered C++ cache of JAX, and returns the previous cache.
 
-    None stands for JAX's own cache. Call after ``on_programs`` has returned True. In a section, the cache before is
+    None means JAX's own cache. Call only after ``on_programs`` has returned True. In a section, the previous cache is
     True, and must stay in use.
     """
     hooked = _hooked()
@@ -364,7 +374,7 @@ def cache_switch() -> Callable[[Any], Any]:
 
 
 def is_in_compiled_code(thread: int, caller: CodeType) -> bool:
-    """Return whether a thread is in a compiled function that ``caller`` called: it neither traces nor compiles."""
+    """Return whether a thread is inside a compiled function that ``caller`` called, so neither traces nor compiles."""
     frame = sys._current_frames().get(thread)
     while frame is not None and frame.f_code.co_filename == _PMAP:
         frame = frame.f_back

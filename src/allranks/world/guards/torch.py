@@ -1,9 +1,9 @@
-"""Guard torch.distributed: inside a section, whatever needs other ranks of a group raises before it starts.
+"""Guard torch.distributed: inside a section, an operation that needs other ranks of a group raises before it starts.
 
 All collectives (``torch.distributed``, functional, DTensor, FSDP, DDP's C++ reducer) end as dispatcher operations that
-take a process group; a dispatch mode, active in the section only, sees them all. The creation of a group is no
-operation: the function that all creators call first is wrapped, once. Point-to-point calls pass: one sender and one
-receiver may be intended. So does a group whose only rank is this one.
+take a process group. A dispatch mode, active only in the section, sees all these operations. The creation of a group is
+not an operation, so the function that all creators call first is wrapped, once. Point-to-point calls are allowed: one
+sender and one receiver may be intended. Collectives of a group whose only rank is this one are allowed, too.
 
 The mode follows the backward pass into autograd's threads, but not into threads that the user starts. It costs some
 microseconds for each operation on a tensor.
@@ -31,7 +31,7 @@ _POINT_TO_POINT = {"send", "recv_", "recv_any_source_", "isend", "irecv", "batch
 
 @contextmanager
 def guard(section: MainRankSection) -> Iterator[None]:
-    """Make collectives of torch.distributed raise CollectiveOnOneRank for the length of a section, in this thread."""
+    """Make collectives of torch.distributed raise CollectiveOnOneRank in this thread, while the ``with`` block runs."""
     if not dist.is_available():
         yield
         return
@@ -41,7 +41,7 @@ def guard(section: MainRankSection) -> Iterator[None]:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A dispatch mode that sees every operation on tensors, those of compiled code and of autograd's threads too."""
+    """A dispatch mode that sees every operation on tensors, also in compiled code and in autograd's threads."""
 
     supports_higher_order_operators = True
 
@@ -87,9 +87,10 @@ def _size(group: Any) -> int:
 
 @functools.cache
 def _wrap_group_making() -> None:
-    """Make ``new_group``, ``split_group``, ``init_device_mesh``, ... refuse in a section.
+    """Make ``new_group``, ``split_group``, ``init_device_mesh``, ... raise in a section.
 
-    All of them first take the next group's name, and a name that only one rank takes would make its names differ.
+    All of them first take the next group's name. If only one rank took a name, its later names would differ from the
+    other ranks' names.
     """
     original: Callable[..., Any] | None = getattr(_c10d, "_process_group_name", None)
     if original is None:
