@@ -1,4 +1,4 @@
-"""Show the output of N ranks: merged lines, one live row per progress bar, messages of the launcher in between."""
+"""Show the output of N ranks: merged lines, one live line per progress bar, and the launcher's own messages."""
 
 from __future__ import annotations
 
@@ -23,22 +23,25 @@ REDRAW = 0.1  # seconds between two pictures of the live area
 SNAPSHOT = 30.0  # seconds between two lines about a bar where there is no live area
 MOST_LIVE = 8  # rows
 TAIL = 200  # lines kept for each rank
-RECENT = 60  # lines shown last: what stands there need not be said again
+RECENT = 60  # lines shown last: the summary does not repeat them
 
 
 class Console:
     """The output of a job of ``size`` ranks.
 
-    ``out`` gets what ranks write to stdout, ``err`` all else (None: ``out``; neither is ever blocked, see ``is_full``).
-    ``color`` and ``live`` come from ``choose_style``; ``live`` needs both to be one terminal. ``width`` is its columns
-    (set it again when they change), ``names`` stand for single ranks in place of their numbers, ``log_dir`` keeps one
-    raw file per rank (see ``RankLogs``). ``quiet`` leaves out what ``note`` is given.
+    - ``out``: gets what ranks write to stdout. ``err``: gets all other output (None: it goes to ``out``). The console
+      never blocks on them, see ``is_full``.
+    - ``color``, ``live``: from ``choose_style``. ``live`` requires that both outputs are the same terminal.
+    - ``width``: the number of columns of the terminal. Set it again when it changes.
+    - ``names``: shown for single ranks instead of their numbers.
+    - ``log_dir``: the folder for one raw log file per rank (see ``RankLogs``).
+    - ``quiet``: do not print the texts given to ``note``.
 
     One thread calls it, with times in seconds that never run backwards. ``feed``, ``flush_due``, ``print_line`` and
-    ``close`` may raise OutputClosed, once; nothing that was fed is missing from the log files and from ``tail`` for
-    that. Noise of libraries (`filters`) is kept in the log files only, and so are most lines that ranks print after
-    another has failed (`limit_peers`). A message that is known (``known.py``) is explained below it, once. A job of one
-    rank is shown as it is: no prefix, no delay; on a terminal byte for byte.
+    ``close`` may raise OutputClosed, once. Even then, everything that was fed is in the log files and in ``tail``.
+    Noise of libraries (`filters`) is kept in the log files only, and so are most lines that ranks print after another
+    rank has failed (`limit_peers`). A known message (``known.py``) is explained below it, once. The output of a job of
+    one rank is shown unchanged: no prefix, no delay, and on a terminal byte for byte.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Console:
         if self._outputs.shared:
             self._ready["out"] = self._ready["err"]
         self._shown: tuple[bytes, ...] = ()
-        self._stale = False  # something unfinished has come since it was last shown
+        self._stale = False  # unfinished text has arrived since it was last shown
         self._next_look = 0.0  # when unfinished text is shown again
         self._logs = RankLogs(log_dir, size) if log_dir else None
         if self._logs and self._logs.moved_to:
@@ -83,16 +86,16 @@ class Console:
 
     @property
     def is_full(self) -> bool:
-        """True while the output accepts too little: stop reading from the ranks."""
+        """True while the output accepts too few bytes: the caller must stop reading from the ranks."""
         return self._outputs.is_full
 
     @property
     def full_descriptors(self) -> frozenset[int]:
-        """The descriptors that are full: call ``flush_due`` when one is writable again."""
+        """The output descriptors that are full: call ``flush_due`` when one of them is writable again."""
         return self._outputs.full_descriptors
 
     def feed(self, rank: int, stream: Stream, data: bytes, now: float) -> None:
-        """Take a raw chunk that a rank wrote, cut anywhere."""
+        """Process a raw chunk of bytes that a rank wrote. The chunk may end anywhere in a line."""
         if self._logs:
             self._log(self._logs, rank, data)
         reader = self._readers[rank, stream]
@@ -118,7 +121,7 @@ class Console:
         self._show(now)
 
     def flush_due(self, now: float) -> float | None:
-        """Show what is due; return the latest time at which to call again, None if nothing waits."""
+        """Show the lines that are due. Return the latest time for the next call, or None if nothing waits."""
         if self._on_screen:
             self._settle(now)
         self._queue(self._merger.due(now))
@@ -133,7 +136,7 @@ class Console:
         return min((moment for moment in self._deadlines() if moment is not None), default=None)
 
     def print_line(self, text: str) -> None:
-        """Print a line of the launcher, after all lines that ranks have finished before."""
+        """Print a line of the launcher, after all lines that ranks have finished before it."""
         line = text.encode(errors="backslashreplace") + b"\n"
         if not self._at_line_start:
             self._ready["err"].append(b"\n")
@@ -148,33 +151,36 @@ class Console:
             self.print_line(text)
 
     def limit_peers(self, cause: int) -> None:
-        """From now on show only a few lines of the ranks other than ``cause``, which has failed and ends them too."""
+        """From now on, show only a few lines of all ranks except ``cause``, the rank that has failed."""
         self._peer_limit.start(cause)
 
     def lift_limit(self) -> None:
-        """Show all lines of the ranks again: the job is started once more."""
+        """Show all lines of the ranks again: the job is restarted."""
         self._peer_limit = PeerLimit()
 
     def report_hidden_lines(self) -> None:
-        """Print how many lines were not shown, and where they are."""
+        """Print how many lines were hidden, and where to find them."""
         if count := self._peer_limit.count():
             self.note(f"allranks: {count}: {'in the log files' if self._logs else '--log-dir keeps them'}")
 
     def tail(self, rank: int, lines: int = 20) -> tuple[str, ...]:
-        """Return the last lines of a rank (``TAIL`` at most) of both streams, without colours; unfinished ones last."""
+        """Return the last lines (at most ``TAIL``) of both streams of a rank, without colours.
+
+        Unfinished lines are last.
+        """
         last = [*self._tails[rank]]
         for stream in ("out", "err"):
             last += self._readers[rank, stream].unfinished()
         return tuple(clean(line, color=False).decode(errors="replace") for line in last[-lines:])
 
     def recent(self) -> list[str]:
-        """Show all waiting lines; return the last shown lines of ranks and explanations, without prefix."""
+        """Show all waiting lines. Return the last shown lines of ranks, and explanations, without prefix."""
         self._queue(self._merger.flush())
         lines = list(self._recent) if self._size > 1 else without_rank(0, list(self._recent))
         return [line.decode(errors="replace") for line in lines]
 
     def end(self, rank: int, stream: Stream, now: float) -> None:
-        """Take the end of a stream: its unfinished text becomes a line (the bar of an ended rank is removed)."""
+        """Process the end of a stream: show its unfinished text as a line, and remove the progress bars of the rank."""
         reader = self._readers[rank, stream]
         lines = reader.finish()
         self._on_screen.discard(reader)
@@ -184,7 +190,7 @@ class Console:
             self._merger.add(rank, stream, lines, now)
 
     def close(self) -> None:
-        """Show everything, unfinished lines too, wait until the reader has taken it, and close the log files."""
+        """Show everything, including unfinished lines, wait until the reader has taken it, and close the log files."""
         for rank, stream in self._readers:
             self.end(rank, stream, 0.0)
         if self._logs:
@@ -229,11 +235,14 @@ class Console:
         return merge_equal((rank, stream, row) for (rank, stream), reader in readers for row in reader.unfinished(now))
 
     def _show(self, now: float) -> None:
-        """Write the ready lines; under a live area only together with a redraw, so that nothing flickers."""
+        """Write the ready lines.
+
+        Below them, if there is a live area, write only together with a redraw, to avoid flicker.
+        """
         rows = self._shown
         if self._live and (self._stale or rows) and now >= self._next_look:
             if self._outputs.full_descriptors and not self._has_lines():
-                return  # a stopped terminal: pictures that nobody sees must not pile up
+                return  # a stopped terminal: unseen redraws must not pile up
             states = self._states(now)
             rows = live_rows(states, self._prefixes, width=self.width - 1, most=MOST_LIVE)
             self._next_look = now + REDRAW
@@ -247,12 +256,12 @@ class Console:
         return any(self._ready.values())
 
     def _too_young(self, now: float) -> bool:
-        """Return whether an unfinished line began so recently that it is not shown yet."""
+        """Return whether an unfinished line exists that began so recently that it is not shown yet."""
         readers = self._readers.values()
         return any(reader.pending and reader.unfinished() and not reader.unfinished(now) for reader in readers)
 
     def _put(self, rows: tuple[bytes, ...]) -> None:
-        """Replace the live area by the ready lines and ``rows``, in one write where there is one file."""
+        """Replace the live area by the ready lines and ``rows``. Use one write if both outputs are one file."""
         picture = erase(len(self._shown)) + b"".join(self._ready["err"]) + b"\n".join(rows)
         out = b"" if self._outputs.shared else b"".join(self._ready["out"])
         for lines in self._ready.values():

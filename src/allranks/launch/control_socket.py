@@ -1,4 +1,4 @@
-"""Receive the reports of the ranks' agents, on a datagram socket in a directory that only this user can open."""
+"""Receive the reports of the ranks' agents, on a datagram socket in a folder that only this user can open."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ AgentReport = Joining | Joined | SaveReport | RankFailing | RankFailed | RankLef
 
 @dataclass(frozen=True, slots=True)
 class AgentStarted:
-    """The Python process ``pid`` reports for the rank."""
+    """A report that process ``pid``, which runs Python, sends the reports of the rank."""
 
     rank: int
     pid: int
 
 
 class ControlSocket:
-    """The control socket of one job. ``path`` is what the ranks get; ``close`` removes it."""
+    """The control socket of one job. The ranks send to ``path``; ``close`` removes it."""
 
     def __init__(self) -> None:
         usual = tempfile.gettempdir()
@@ -41,11 +41,14 @@ class ControlSocket:
         self.agents: dict[int, int] = {}  # rank -> the pid of the Python that reports for it
 
     def fileno(self) -> int:
-        """Return the descriptor, readable when reports wait; for a selector."""
+        """Return the socket's descriptor, for a selector. It is readable when reports wait."""
         return self._sock.fileno()
 
     def reports(self) -> list[AgentReport]:
-        """Return the reports since the last call, without waiting. Raises ValueError for a datagram that is none."""
+        """Return the reports since the last call, without waiting.
+
+        Raises ValueError for a datagram that is not a report.
+        """
         found: list[AgentReport] = []
         while True:
             try:
@@ -59,14 +62,14 @@ class ControlSocket:
                 found.append(report)
 
     def notify(self, rank: int) -> None:
-        """Notify a rank that another has left; a rank that does not listen does not need it."""
+        """Notify a rank that another rank has left. A rank that does not listen does not need this."""
         try:
             self._sock.sendto(b"left", f"{self.path}.{rank}")
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             return
 
     def mark_failed(self) -> None:
-        """Write the file that marks that a rank has failed; a rank looks for it at a SIGTERM (``world.sigterm``)."""
+        """Create the file that says that a rank has failed. Each rank checks for it at SIGTERM (``world.sigterm``)."""
         with open(f"{self.path}.failed", "wb"):
             pass
 
@@ -84,7 +87,7 @@ class ControlSocket:
 
 
 def read(data: bytes) -> AgentReport | AgentStarted | None:
-    """Return the report in a datagram, None for an unknown kind."""
+    """Decode the report in a datagram. Return None for an unknown kind. Raises ValueError for invalid data."""
     try:
         fields = json.loads(data)
         rank, kind = int(fields["rank"]), fields["kind"]

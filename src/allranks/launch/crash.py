@@ -1,4 +1,4 @@
-"""Read from the last lines of a rank that a signal ended why a library aborted, and where Python was.
+"""Find out, from the last lines of a rank that a signal ended, why a library aborted and where Python was.
 
 ``faulthandler``, which the agent enables, prints the stacks of all threads; C++ and absl print a reason.
 """
@@ -19,15 +19,15 @@ _NOT_THE_USERS = re.compile(r"<frozen |.*/(site|dist)-packages/|.*/lib/python3\.
 
 
 def reason(lines: Sequence[str]) -> str:
-    """Return the last reason for an abort in the lines, "" for none."""
+    """Return the last reason for an abort that is printed in the lines, or "" if there is none."""
     found = [match[1].strip() for line in lines for pattern in _REASONS if (match := pattern.match(line))]
     return found[-1] if found else ""
 
 
 def place(lines: Sequence[str], *, cwd: str) -> str:
-    """Return "train.py:88", the innermost line of the user's code at the end, "" where no stack was printed.
+    """Return the innermost line of the user's code, e.g. "train.py:88", or "" if no stack was printed.
 
-    A thread of a library has no Python stack: then the line of the main thread, which is printed last.
+    A thread of a library has no Python stack. In this case return the line of the main thread, which is printed last.
     """
     stacks: list[tuple[bool, list[str]]] = []
     for line in lines:

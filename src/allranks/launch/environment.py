@@ -1,7 +1,7 @@
 """Build the environment of one rank: the variables that torchrun, Slurm or Open MPI would set, and those of our agent.
 
-A rank inherits the environment of `allranks run`, without the variables of an outer launcher about its own ranks:
-inside a Slurm allocation SLURM_PROCID would contradict ours.
+A rank inherits the environment of `allranks run`, except the variables in which an outer launcher describes its own
+ranks: inside a Slurm allocation, SLURM_PROCID would contradict ours.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ LAUNCHER_VARIABLES = frozenset(
         *("JAX_COORDINATOR_BIND_ADDRESS", "JAX_PROCESS_COUNT", "JAX_PROCESS_INDEX", "JAX_LOCAL_DEVICE_IDS"),
     ]
 )
-# What the user himself asks of the ranks.
+# Settings of the user for the ranks.
 USER_SETTINGS = ("ALLRANKS_HANG_AFTER", "ALLRANKS_MEMORY_FOLDER", "ALLRANKS_ON_HANG")
 LAUNCHER_PREFIXES = ("ALLRANKS_", "TORCHELASTIC_", "SLURM_STEP_", "OMPI_", "PMIX_", "PMI_")
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a job runs; the same for each of its ranks.
+    """The properties of a job's location; the same for all ranks.
 
-    ``job_id`` is unique among jobs; ``host`` is shown to people; the two ports are free ones on loopback, for JAX's
-    coordinator and for torch's store; ``cores`` is how many the whole job may use; ``control_path`` is the launcher's
-    datagram socket; ``agent_dir`` the folder of our sitecustomize; ``base`` the environment to start from.
+    - ``job_id``: unique among jobs.
+    - ``host``: the host name that is shown to people.
+    - ``coordinator_port``, ``master_port``: free ports on loopback, for JAX's coordinator and for torch's store.
+    - ``cores``: how many CPU cores the whole job may use.
+    - ``control_path``: the launcher's datagram socket.
+    - ``agent_dir``: the folder of our sitecustomize.
+    - ``base``: the environment to start from.
     """
 
     job_id: str
@@ -48,7 +52,7 @@ class Site:
 
 
 def rendezvous_flags(seconds: float) -> tuple[str, ...]:
-    """Return XLA's flags that end a wait for other devices or ranks after so many seconds, with a warning before."""
+    """Return the XLA flags that end a wait for other devices or ranks after ``seconds``, with a warning before."""
     whole = max(2, math.ceil(seconds))
     warning = min(20, whole // 2)
     waits = {
@@ -65,7 +69,7 @@ def rendezvous_flags(seconds: float) -> tuple[str, ...]:
 
 
 def for_rank(job: Job, rank: int, site: Site) -> dict[str, str]:
-    """Return the whole environment of one rank."""
+    """Return the complete environment of one rank."""
     inherited = {
         name: value
         for name, value in site.base.items()
@@ -86,10 +90,10 @@ def for_rank(job: Job, rank: int, site: Site) -> dict[str, str]:
 
 
 def _performance(job: Job, cores: int) -> dict[str, str]:
-    """Return thread counts; a setting of the user overrides each of them.
+    """Return the variables that set thread counts. The user's own setting overrides each of them.
 
-    NPROC sizes XLA's CPU thread pool. An un-awaited step blocks a pool thread per device while the next step waits for
-    the other device, so with fewer than two threads a device they can deadlock.
+    NPROC sizes XLA's CPU thread pool. A step that is not awaited blocks one pool thread per device while the next step
+    waits for the other device. So with fewer than two threads a device, these steps can deadlock.
     """
     share = max(1, cores // job.ranks)
     threads = dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], str(share))
@@ -97,7 +101,7 @@ def _performance(job: Job, cores: int) -> dict[str, str]:
 
 
 def _rendezvous(job: Job, own_flags: str) -> dict[str, str]:
-    """Return the variables with the timeouts of collectives. Of two equal flags XLA takes the last: the user's."""
+    """Return the variables that set the timeouts of collectives. XLA uses the last of equal flags: the user's."""
     if job.rendezvous_timeout is None:
         return {}
     flags = " ".join(filter(None, [*job.xla_flags, own_flags]))
@@ -126,7 +130,7 @@ def _agent(job: Job, rank: int, site: Site) -> dict[str, str]:
 
 
 def _guard(job: Job) -> str:
-    """Return what is compared: a rehearsal's probe compares values itself."""
+    """Return what the guard compares. In a rehearsal it compares calls only, since the probe compares values itself."""
     return "calls" if job.probe else "any-line" if job.guard_any_line else "1"
 
 
@@ -143,7 +147,7 @@ def _torch(job: Job, rank: int, site: Site) -> dict[str, str]:
 
 
 def _default(job: Job, rank: int, site: Site) -> dict[str, str]:
-    """Return torch's variables, and those that the cluster environment of our agent gives JAX."""
+    """Return torch's variables, and the variables from which our agent's cluster environment configures JAX."""
     return {
         **_torch(job, rank, site),
         "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{site.coordinator_port}",
@@ -153,7 +157,7 @@ def _default(job: Job, rank: int, site: Site) -> dict[str, str]:
 
 
 def _torchrun(job: Job, rank: int, site: Site) -> dict[str, str]:
-    """Return all variables that torchrun of torch 2.x sets, with torch itself (not an agent) serving the store."""
+    """Return all variables that torchrun of torch 2.x sets. Torch itself serves the store, not torchrun's agent."""
     return {
         **_torch(job, rank, site),
         "ROLE_RANK": str(rank),
@@ -169,7 +173,10 @@ def _torchrun(job: Job, rank: int, site: Site) -> dict[str, str]:
 
 
 def _slurm(job: Job, rank: int, site: Site) -> dict[str, str]:
-    """Return the variables of one job step on one node, localhost: JAX waits 300 s for a name that does not resolve."""
+    """Return the variables of one job step on one node.
+
+    The node is localhost: JAX waits 300 s for a name that does not resolve.
+    """
     node = "localhost"
     return {
         "SLURM_JOB_ID": site.base.get("SLURM_JOB_ID", str(site.master_port)),
@@ -198,7 +205,10 @@ def _slurm(job: Job, rank: int, site: Site) -> dict[str, str]:
 
 
 def _ompi(job: Job, rank: int, site: Site) -> dict[str, str]:
-    """Return Open MPI 4's variables; JAX takes the coordinator's host from the URI, on whose port nobody listens."""
+    """Return the variables of Open MPI 4.
+
+    JAX takes the coordinator's host from the URI; nobody listens on the URI's port.
+    """
     return {
         "OMPI_COMM_WORLD_SIZE": str(job.ranks),
         "OMPI_COMM_WORLD_RANK": str(rank),

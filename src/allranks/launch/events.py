@@ -1,7 +1,7 @@
 """Define what can happen to a job (``Event``) and what the supervisor can do about it (``Action``).
 
-``when`` is Unix time in seconds on the rank's host; ``wait_code`` is that of ``os.waitstatus_to_exitcode``; ``lines``
-are the last lines that the rank had printed by then.
+Fields of several classes: ``when`` is Unix time in seconds on the rank's host. ``wait_code`` is the code that
+``os.waitstatus_to_exitcode`` returns. ``lines`` are the last lines that the rank had printed by then.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ from allranks.failure import Failure
 
 @dataclass(frozen=True, slots=True)
 class RankStarted:
-    """The rank's process exists."""
+    """The rank's process has started."""
 
     rank: int
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """The rank is about to wait for the others (``jax.distributed.initialize``, ``init_process_group``)."""
+    """The rank is about to wait for the other ranks (``jax.distributed.initialize``, ``init_process_group``)."""
 
     rank: int
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The rank has joined the others."""
+    """The rank has joined the other ranks."""
 
     rank: int
 
 
 @dataclass(frozen=True, slots=True)
 class RankFailing:
-    """The rank is about to fail or to end: `RankFailed` or `RankExited` follows, perhaps after those of its peers.
+    """The rank is about to fail or to end.
 
-    ``explains``: this failure is the cause of those that the rank has reported, and replaces them.
+    `RankFailed` or `RankExited` follows, perhaps after the failures of other ranks. ``explains``: this failure is the
+    cause of the failures that the rank has reported, and replaces them.
     """
 
     failure: Failure
@@ -48,7 +49,11 @@ class RankFailing:
 
 @dataclass(frozen=True, slots=True)
 class RankFailed:
-    """The rank has reported a failure. It ``waits`` to be released, or goes on: only a thread failed, or it hangs."""
+    """The rank has reported a failure.
+
+    ``waits``: the rank waits until the launcher releases it. Otherwise the rank continues: only a thread failed, or it
+    hangs.
+    """
 
     failure: Failure
     lines: tuple[str, ...] = ()
@@ -57,13 +62,14 @@ class RankFailed:
 
 @dataclass(frozen=True, slots=True)
 class RankLeft:
-    """The rank has left the others in order: its main thread has ended, or it has left the world.
+    """The rank has left the other ranks normally: its main thread has ended, or it has left the world.
 
-    ``failure`` is an exception that was being raised then; it counts only if the job fails later. ``where`` is the line
-    of its sys.exit() or os._exit(), if any. ``exit_code`` and ``why`` are those of ranks that all leave before the
-    program's end, in order (after a SIGTERM); ``origin`` is what made them leave ("SIGTERM on rank 2"). ``has_ended``:
-    the main thread has ended. ``unjoined`` is the framework of a program that has not joined another rank, "" where it
-    has, or is no training.
+    - ``failure``: an exception that was being raised then. It counts only if the job fails later.
+    - ``where``: the line of its sys.exit() or os._exit(), if any.
+    - ``exit_code``, ``why``: for ranks that all leave before the program's end, normally (after a SIGTERM).
+    - ``origin``: what made them leave ("SIGTERM on rank 2").
+    - ``has_ended``: the main thread has ended.
+    - ``unjoined``: the framework of a program that has not joined any other rank; "" if it has, or does not train.
     """
 
     rank: int
@@ -80,9 +86,9 @@ class RankLeft:
 
 @dataclass(frozen=True, slots=True)
 class SaveReport:
-    """What the rank reports of its saves; a field is None where it reports nothing.
+    """What the rank reports about its saves. A field is None if the report says nothing about it.
 
-    ``saves_on_sigterm``: SIGTERM leads to a save from now on. ``step`` is saved, by all ranks.
+    ``saves_on_sigterm``: whether SIGTERM leads to a save from now on. ``step``: the step that all ranks have saved.
     """
 
     rank: int
@@ -92,7 +98,7 @@ class SaveReport:
 
 @dataclass(frozen=True, slots=True)
 class RankExited:
-    """The rank's process has ended; ``wait_code`` as ``os.waitstatus_to_exitcode`` gives it."""
+    """The rank's process has ended. ``wait_code`` is as ``os.waitstatus_to_exitcode`` returns it."""
 
     rank: int
     wait_code: int
@@ -102,19 +108,19 @@ class RankExited:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A person pressed Ctrl-C."""
+    """The user pressed Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """The launcher got a signal to end (SIGTERM, SIGHUP)."""
+    """The launcher received a signal to end (SIGTERM, SIGHUP)."""
 
     signum: int = signal.SIGTERM
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: a deadline may be over. ``dying`` are the ranks whose processes are exiting."""
+    """Time has passed: a deadline may have been reached. ``dying`` are the ranks whose processes are exiting."""
 
     dying: frozenset[int] = frozenset()
 
@@ -151,7 +157,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """Print a line for the user; a ``notice`` is left out under --quiet."""
+    """Print a line for the user. With ``notice``, --quiet suppresses the line."""
 
     text: str
     notice: bool = False
@@ -159,29 +165,31 @@ class Print:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End the job: kill what may be left, and return this exit code."""
+    """End the job: kill the processes that are left, and return this exit code."""
 
     exit_code: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyPeers:
-    """Notify these ranks that another has left: they may wait in a collective that it will never join."""
+    """Notify these ranks that another rank has left: they may wait in a collective that it will never join."""
 
     ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MarkFailed:
-    """Mark that a rank has failed: ranks that handle SIGTERM (save, and leave) then end at once instead."""
+    """Record that a rank has failed. Ranks that would save and leave at SIGTERM then end at once instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocateRanks:
     """Find out where the ranks are, and print that.
 
-    ``reason``: the job's ``time`` is over; ``waiting`` ranks wait for others to ``join``; or all main threads have
-    ended, and processes do not ``exit``. ``seconds``: for how long. ``ended`` are the ranks whose processes have ended.
+    - ``reason``: "time": the job's time limit was reached. "join": the ``waiting`` ranks wait for others to join.
+      "exit": all main threads have ended, and some processes do not exit.
+    - ``seconds``: how long this has lasted; for "time", the time limit.
+    - ``ended``: the ranks whose processes have ended.
     """
 
     reason: Literal["time", "join", "exit"]

@@ -1,4 +1,4 @@
-"""Explain known messages: as text for logs, and inline, below a message in the output of a running job."""
+"""Explain known messages: as text for logs, or inline, below a message in the output of a running job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ BURST, RATE = 1 << 20, 1 << 19
 
 
 def explanation_text(known: Known, *, about: str, facts: str = "") -> str:
-    """Return an explanation as lines: what the message means, what to do, which timeout governs it."""
+    """Return an explanation as lines of text: what the message means, what to do, and which timeout governs it.
+
+    ``about`` says which message is explained; ``facts`` are values from the message.
+    """
     parts = {"said": facts, "means": known.means, "to do": known.do, "timeout": known.timeout}
     lines = [f"{about}: {known.title} [{known.name}]"]
     for word, text in parts.items():
@@ -29,7 +32,7 @@ def explanation_text(known: Known, *, about: str, facts: str = "") -> str:
 
 
 def facts_text(known: Known, line: bytes) -> str:
-    """Return ``seconds 20, expected 2``: the values in a line that matter."""
+    """Return the values in a line that matter, as text: ``seconds 20, expected 2``."""
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.facts_in(line).items())
 
 
@@ -42,9 +45,10 @@ class _Seen:
 
 
 class InlineExplainer:
-    """Explain each kind of message once a job, a moment after its first line, with all ranks that print it.
+    """Explain each kind of message once per job, a moment after its first line.
 
-    Consequences are left to the end of the job, which names the first failure; harmless messages are not explained.
+    The text names all ranks that printed it. Messages that are consequences are not explained here: the end of the job
+    names the first failure. Harmless messages are not explained.
     """
 
     def __init__(self) -> None:
@@ -55,7 +59,7 @@ class InlineExplainer:
         self._allowance, self._since = float(BURST), 0.0
 
     def feed(self, rank: int, lines: Sequence[bytes], now: float) -> None:
-        """Take finished lines of a rank; ``now`` in seconds, never running backwards."""
+        """Search finished lines of a rank for known messages. ``now`` is in seconds and never runs backwards."""
         self._allowance = min(BURST, self._allowance + (now - self._since) * RATE)
         self._since = now
         if self._allowance <= 0:
@@ -72,7 +76,7 @@ class InlineExplainer:
 
     @property
     def deadline(self) -> float | None:
-        """When ``due`` has something, or None."""
+        """The time at which ``due`` has something to yield, or None."""
         return self._waiting[0].due if self._waiting else None
 
     def due(self, now: float) -> Iterator[str]:

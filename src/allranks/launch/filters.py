@@ -1,6 +1,7 @@
-"""Filter the lines of ranks that are shown: library noise, the rank's number, lines of the peers of a failed rank.
+"""Filter the lines of ranks before they are shown.
 
-The log files of ``--log-dir`` keep every line.
+Removed are: noise of libraries, the rank's own number, and most lines of other ranks after a rank has failed. The log
+files of ``--log-dir`` keep every line.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _patterns: dict[int, re.Pattern[bytes]] = {}
 
 
 def without_noise(lines: list[bytes]) -> list[bytes]:
-    """Return the lines without those that a library prints on every rank and that no setting turns off."""
+    """Remove the lines that a library prints on every rank and that no setting turns off. Return the other lines."""
     return [line for line in lines if not _NOISE.fullmatch(line)]
 
 
 def without_rank(rank: int, lines: list[bytes]) -> list[bytes]:
-    """Return the lines of a rank without its number, where torch or an error of ours has put that at the front.
+    """Remove the rank's number from the start of its lines, if torch or an allranks error has put it there.
 
-    The console's prefix names the rank, and lines that are equal without the number can be merged.
+    The console's prefix names the rank already. Lines that are equal without the number can be merged.
     """
     if rank not in _patterns:
         _patterns[rank] = re.compile(rb"(?:%b)?(?:%b)?" % (_TORCH % rank, _OURS % rank))
@@ -45,14 +46,15 @@ def without_rank(rank: int, lines: list[bytes]) -> list[bytes]:
 
 
 def text_without_rank(rank: int, line: str) -> str:
-    """Return ``without_rank`` of one line of text."""
+    """Remove the rank's number from one line of text, as ``without_rank`` does."""
     return without_rank(rank, [line.encode(errors="backslashreplace")])[0].decode(errors="replace")
 
 
 class PeerLimit:
-    """Show only a few lines of the other ranks after one rank has failed: they may print stacks of every thread.
+    """Limit how many lines of the other ranks are shown after one rank has failed.
 
-    Nothing is limited before ``start``; the rank that failed first is never limited.
+    The other ranks may print stacks of every thread. Nothing is limited before ``start``. The rank that failed first is
+    never limited.
     """
 
     def __init__(self) -> None:
@@ -61,7 +63,7 @@ class PeerLimit:
         self._hidden: Counter[int] = Counter()
 
     def start(self, cause: int) -> None:
-        """Limit the ranks other than ``cause`` from now on. A later call may name a better cause."""
+        """From now on, limit all ranks except ``cause``. A later call may name a better cause."""
         self._cause = cause
 
     def is_unlimited(self, rank: int) -> bool:
@@ -69,7 +71,10 @@ class PeerLimit:
         return self._cause is None or rank == self._cause
 
     def visible(self, rank: int, lines: list[bytes], waiting: Container[bytes] = ()) -> list[bytes]:
-        """Return which of a rank's next lines to show; a line in ``waiting`` (of another rank) is always shown."""
+        """Return the lines that are to be shown, of the next lines of a rank.
+
+        A line that is also in ``waiting`` (lines of other ranks that wait to be merged) is always shown.
+        """
         if self.is_unlimited(rank):
             return lines
         shown = []
@@ -83,7 +88,7 @@ class PeerLimit:
         return shown
 
     def count(self) -> str:
-        """Return how many lines of which ranks were not shown, as text; "" where all were."""
+        """Return, as text, how many lines of which ranks were hidden; "" if none were."""
         ranks = [rank for rank, lines in self._hidden.items() if lines]
         if not ranks:
             return ""

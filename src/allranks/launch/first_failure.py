@@ -1,24 +1,26 @@
-"""Find the first failure of a job: the end of one rank that caused the ends of the others.
+"""Find the first failure of a job: the end of one rank that caused the other ranks to end.
 
-Theory. When one rank ends, its peers fail too, a moment later: their sockets to it break. So the first failure by time
-is the cause, and the rest are consequences. But times are imprecise: a rank that is killed, or that C++ aborts, reports
-nothing (a *silent* end), and a busy machine shows its end to the launcher long after its peers reported their errors.
-So each end is weighed first (`allranks.evidence`: cause, unclear, waiting, consequence). Time decides among equals:
+When one rank ends, other ranks fail too, a moment later: their sockets to it break. So the first failure by time is the
+cause, and the rest are consequences. But times are imprecise. A rank that is killed, or that C++ aborts, reports
+nothing (a *silent* end). And a busy machine shows its end to the launcher long after other ranks reported their errors.
+So each end first gets a weight (`allranks.evidence`: cause, unclear, waiting, consequence). Time decides among equal
+weights:
 
 | end | weight | time |
 |---|---|---|
-| a failure that the rank reported | by its text and that of the exceptions before it | as reported |
+| a failure that the rank reported | by its text and the text of the exceptions before it | as reported |
 | SIGKILL | cause | ``DELAY`` before it was seen |
 | a crash (SIGSEGV, ...), an exit code | by the last lines that it printed; cause without any | the same |
 | SIGTERM, SIGINT, SIGHUP, not ours | cause: schedulers send them *after* a failure | when it was seen |
-| SIGABRT: C++ gave up, perhaps for a *peer* | by the reason that it printed; unclear without one | when it was seen |
-| left in order, printed no consequence | cause, if nothing else is and others needed it | reported, or as SIGKILL |
+| SIGABRT: C++ gave up, perhaps because of *another rank* | by the printed reason; unclear without one | when seen |
+| left normally, printed no consequence | cause, if nothing else is and others needed it | reported, or as SIGKILL |
 
-A rank that left early has no failure itself; only its peers fail. It is the cause where there is no other cause, and it
-left before the first of these failures. The order in time does not matter where they all are consequences.
+A rank that left early has no failure itself; only other ranks fail. It is the cause if there is no other cause, and if
+it left before the first of these failures. The order in time does not matter if they all are consequences.
 
-What the launcher ended (after the first failure, a Ctrl-C, a time limit) is never a cause, except a death by a signal
-that the launcher did not send and that is not SIGABRT: a rank killed from outside may be seen late.
+An end that the launcher caused (after the first failure, a Ctrl-C, a time limit) is never a cause. There is one
+exception: a death by a signal that the launcher did not send and that is not SIGABRT. A rank that was killed from
+outside may be seen late.
 """
 
 from __future__ import annotations
@@ -40,9 +42,12 @@ ENDED_BY_SIGNAL = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP})
 
 @dataclass(frozen=True, slots=True)
 class RankExit:
-    """The end of a rank's process: ``wait_code`` as ``os.waitstatus_to_exitcode`` gives it, ``when`` in Unix seconds.
+    """The end of a rank's process.
 
-    ``sent_signals`` are those that the launcher had sent to the rank before; ``lines`` are the last that it printed.
+    - ``wait_code``: as ``os.waitstatus_to_exitcode`` returns it.
+    - ``when``: in Unix seconds.
+    - ``sent_signals``: the signals that the launcher had sent to the rank before.
+    - ``lines``: the last lines that the rank printed.
     """
 
     rank: int
@@ -61,7 +66,7 @@ class RankExit:
 
     @property
     def weight(self) -> Weight:
-        """The weight of a silent end."""
+        """The weight of this end, for a rank that reported no failure."""
         if self.wait_code == -signal.SIGABRT:
             known = weight_of_text(crash.reason(self.lines))
             return Weight.UNCLEAR if known is None else known
@@ -71,16 +76,17 @@ class RankExit:
 
     @property
     def earliest(self) -> float:
-        """The earliest time at which it can have happened."""
+        """The earliest time at which this end can have happened."""
         seen_at_once = self.wait_code in ENDED_BY_SIGNAL or self.wait_code == -signal.SIGABRT
         return self.when if seen_at_once else self.when - DELAY
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A rank left the others at ``when``, in order; ``failure`` is an exception that was being raised then, if any.
+    """A rank left the other ranks at ``when``, normally.
 
-    ``where`` is the line at which it left, if known; ``lines`` are the last that it printed before.
+    ``failure`` is an exception that was being raised then, if any. ``where`` is the line at which it left, if known;
+    ``lines`` are the last lines that it printed before.
     """
 
     when: float
@@ -91,7 +97,7 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class FailureReport:
-    """A failure that a rank reported, and the last lines that it had printed."""
+    """A failure that a rank reported, and the last lines that the rank had printed."""
 
     failure: Failure
     lines: tuple[str, ...] = ()
@@ -102,7 +108,7 @@ class FailureReport:
 
 
 class Candidate(NamedTuple):
-    """A failure that may be the first; where ``weight`` is not CAUSE, another rank should have failed before."""
+    """A failure that may be the first. If ``weight`` is not CAUSE, another rank should have failed before."""
 
     weight: Weight
     when: float
@@ -118,9 +124,9 @@ def find_first_failure(
     host: str,
     cwd: str = "",
 ) -> Candidate | None:
-    """Return the failure that caused the others, or None where no rank failed.
+    """Return the failure that caused the other failures, or None if no rank failed.
 
-    ``departures`` are the ranks that ended, or left the world, in order. Paths below ``cwd``, where the job was
+    ``departures`` are the ranks that ended, or left the world, normally. File paths below ``cwd``, where the job was
     started, are shown relative to it.
     """
     found = list(_candidates(reports, exits, host=host, cwd=cwd))
@@ -152,7 +158,7 @@ def _candidates(
 def _early_exit(
     found: Iterable[Candidate], exits: Mapping[int, RankExit], reported: Mapping[int, Departure], *, host: str
 ) -> Candidate | None:
-    """Return the failure of the rank that left before the others failed, None where no rank did."""
+    """Return the failure of the rank that left before the other ranks failed, or None if no rank did."""
     silent = {rank: end for rank, end in exits.items() if end.wait_code == 0 and rank not in reported}
     departures = {rank: Departure(end.earliest, lines=end.lines) for rank, end in silent.items()} | dict(reported)
     lost = {one.rank for one in found if one.weight is Weight.CONSEQUENCE}
@@ -172,7 +178,7 @@ def _early_exit(
     when, rank = min(leavers)
     others = {one.rank for one in needing} | (
         exits.keys() - departures.keys()
-    )  # those that we stopped needed it as well
+    )  # the ranks that the launcher stopped needed it as well
     needed = f"{name_ranks(others)} still needed it"
     failure = departures[rank].failure or early_exit(
         rank, when, host=host, while_doing=needed, where=departures[rank].where
@@ -181,7 +187,7 @@ def _early_exit(
 
 
 def silent_failure(end: RankExit, host: str, *, cwd: str = "") -> Failure:
-    """Return the failure of a rank that ended without reporting one."""
+    """Return a failure that describes the end of a rank that reported none."""
     what = f"ended without a Python error: {describe_exit(end.wait_code)}"
     if end.wait_code < 0 and (why := crash.reason(end.lines)):
         what = f"{what}: {why}"
@@ -190,10 +196,13 @@ def silent_failure(end: RankExit, host: str, *, cwd: str = "") -> Failure:
 
 
 def early_exit(rank: int, when: float, *, host: str, while_doing: str, where: str = "") -> Failure:
-    """Return the failure of a rank that ended in order, but too early; ``while_doing`` says what the others did."""
+    """Return the failure of a rank that ended normally, but too early.
+
+    ``while_doing`` says what the other ranks did.
+    """
     return Failure(rank, host, f"{LEFT_EARLY} (exit code 0) while {while_doing}", when, where=where, exit_code=1)
 
 
 def with_exit_code(failure: Failure) -> Failure:
-    """Return the failure with exit code 1 where it has exit code 0."""
+    """Return the failure, with exit code 1 if its exit code is 0."""
     return failure if failure.exit_code else replace(failure, exit_code=1)

@@ -16,7 +16,7 @@ from allranks.errors import AllranksError
 from allranks.launch import fork_server_messages as messages
 from allranks.launch.job import Call, Target, to_json
 
-# The ranks' sys.path is that of a fresh interpreter; the fork server's own must also hold the directory that holds us.
+# The ranks' sys.path is as in a fresh interpreter; the fork server's sys.path also has the folder of allranks.
 BOOT = """\
 import sys
 path = [entry for entry in sys.path if entry]
@@ -30,12 +30,12 @@ CLOSE_PATIENCE = 6.0
 
 
 class ForkServer:
-    """The launcher's handle of one fork server, for one job or for several in turn.
+    """The launcher's access to one fork server, for one job or for several jobs one after the other.
 
-    After a ``preload``, Python targets run in forks of that process, into which the frameworks are imported; without
-    one, each rank starts its own interpreter. ``env`` is the environment in which the frameworks are imported.
-    ``stdin``: its rank (there should be one) gets our standard input; else ranks have none. ``close`` (or the end of a
-    ``with``) kills all processes below it.
+    After ``preload``, Python targets run in forks of the server process, into which the frameworks are imported.
+    Without ``preload``, each rank starts its own interpreter. ``env`` is the environment in which the frameworks are
+    imported. With ``stdin``, the rank (there should be only one) gets our standard input; otherwise ranks have none.
+    ``close`` (or the end of a ``with``) kills all processes below the server.
     """
 
     def __init__(self, env: Mapping[str, str], *, stdin: bool = False) -> None:
@@ -62,15 +62,21 @@ class ForkServer:
         return self._process.pid
 
     def fileno(self) -> int:
-        """Return the descriptor, readable when reports wait; for a selector."""
+        """Return the descriptor of the connection, for a selector. It is readable when reports wait."""
         return self._sock.fileno()
 
     def preload(self, target: Target, *, cwd: str) -> None:
-        """Import the frameworks that a target uses, as far as its text shows. The answer is ``Ready``."""
+        """Tell the server to import the frameworks that the target's source imports.
+
+        The server answers with ``Ready``.
+        """
         messages.send(self._sock, messages.Preload(target=to_json(target), cwd=cwd))
 
     def prepare(self, call: Call) -> messages.Ready:
-        """Call a function in the fork server that imports what ranks will share, and wait until it has returned."""
+        """Call a function in the fork server that imports what ranks will share.
+
+        Wait for its end and return the answer. Raises AllranksError if the fork server ends instead.
+        """
         messages.send(self._sock, messages.Preload(call=to_json(call)))
         got = messages.receive(self._sock)
         if got is None or not isinstance(got[0], messages.Ready):
@@ -78,16 +84,19 @@ class ForkServer:
         return got[0]
 
     def spawn(self, spawn: messages.Spawn, *, out: int, err: int) -> None:
-        """Start a rank with these descriptors as its stdout and stderr; the caller still closes its copies."""
+        """Start a rank with these descriptors as its stdout and stderr. The caller must still close its own copies."""
         self._has_ranks = True
         messages.send(self._sock, spawn, (out, err))
 
     def order(self, message: messages.Kill | messages.Sweep) -> None:
-        """Send a message. Raises BrokenPipeError where the fork server has ended."""
+        """Send a message to the server. Raises BrokenPipeError if the fork server has ended."""
         messages.send(self._sock, message)
 
     def reports(self) -> list[messages.Message | None]:
-        """Return the reports of the fork server since the last call, without waiting; None, last, for its end."""
+        """Return the server's reports since the last call, without waiting.
+
+        If the server has ended, the last item is None.
+        """
         found: list[messages.Message | None] = []
         while True:
             try:

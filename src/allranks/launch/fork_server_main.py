@@ -3,15 +3,15 @@
 Why a separate process:
 - It is single-threaded and imports next to nothing, so it can fork a rank at any time: with the frameworks already
   imported (a *zygote*), or to exec a command.
-- It is a subreaper: whatever a rank starts and leaves behind becomes the fork server's child, so it can always be
+- It is a subreaper: a process that a rank starts and leaves behind becomes the fork server's child, so it can always be
   found.
 - When the launcher ends, even by SIGKILL, the fork server sees the end of their socket and kills everything. When the
   fork server itself is killed, the kernel kills the ranks (PR_SET_PDEATHSIG).
 - It ignores SIGTERM, SIGINT and SIGHUP: a scheduler sends them to every process of a job (Slurm, systemd), and the
   ranks still have to save.
 
-It runs until its socket ends. A forked rank returns from ``serve`` with what it is to run, and uses nothing of the
-server's state.
+It runs until its socket ends. In a forked rank, ``serve`` returns the target that the rank is to run. The rank uses
+nothing of the server's state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # because a process that the launcher forked may hold the other end of the socket open.
 PARENT_CHECK_SECONDS = 1.0
 STUCK_AFTER = 5.0
-# What most ranks ask of us, each of which is imported when it is first asked for.
+# The names that most ranks use; each is imported at its first use.
 PRELOADED = ("init", "current", "main_rank", "global_batch", "describe")
 
 
@@ -68,7 +68,10 @@ def _prctl(option: int, value: int) -> None:
 
 
 class _ForkServer:
-    """The server; ``handlers`` are those of the signals that it ignores, which its ranks get."""
+    """The server.
+
+    ``handlers`` are the original handlers of the signals that it ignores; its ranks get these handlers.
+    """
 
     def __init__(self, sock: socket.socket, handlers: Mapping[int, Any]) -> None:
         self._sock = sock
@@ -82,7 +85,10 @@ class _ForkServer:
         signal.set_wakeup_fd(self._wakened, warn_on_full_buffer=False)
 
     def serve(self) -> messages.Spawn | None:
-        """Follow messages until the launcher ends. Returns None then, and in a forked rank what it is to run."""
+        """Follow messages until the launcher ends, then return None.
+
+        In a forked rank, return the target that it is to run.
+        """
         while os.getppid() == self._launcher:
             readable = select.select([self._sock.fileno(), self._waker], [], [], PARENT_CHECK_SECONDS)[0]
             self._reap()
@@ -111,7 +117,10 @@ class _ForkServer:
             self._report(messages.Swept(self._sweep()))
 
     def _signal(self, kill: messages.Kill) -> None:
-        """Signal ranks, the last first: the other ranks of a JAX world print many errors when rank 0 has ended."""
+        """Send a signal to ranks, the last rank first.
+
+        After rank 0 of a JAX world has ended, the other ranks would print many errors.
+        """
         living = [(rank, agent) for rank, agent in zip(kill.ranks, kill.agents, strict=True) if rank in self._pids]
         for rank, agent in reversed(living):
             pid = self._pids[rank]
@@ -125,7 +134,7 @@ class _ForkServer:
                 signal_group(pid, signal.SIGTERM)
 
     def _spawn(self, spawn: messages.Spawn, out: int, err: int) -> bool:
-        """Start a rank. Returns True in the rank, where it is to run Python code."""
+        """Start a rank. Returns True in the rank if it is to run Python code in this process."""
         fork_server = os.getpid()
         if isinstance(from_json(spawn.target), Command):
             self._commands.add(spawn.rank)
@@ -145,7 +154,7 @@ class _ForkServer:
         return False
 
     def _become_rank(self, spawn: messages.Spawn, fork_server: int, out: int, err: int) -> bool:
-        """Set up a forked child as a rank. Returns only where its target is Python code that runs in this process."""
+        """Set up a forked child as a rank. Returns only if its target is Python code that runs in this process."""
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != fork_server:  # it died before the kernel knew our wish
@@ -188,7 +197,10 @@ class _ForkServer:
         self._report(messages.Exited(rank, code, time.time(), usage.ru_maxrss * 1024))
 
     def _sweep(self) -> tuple[int, ...]:
-        """Kill every descendant and wait for their ends. Returns those that still live after ``STUCK_AFTER``."""
+        """Kill every descendant and wait for their ends.
+
+        Return the pids that still live after ``STUCK_AFTER`` seconds.
+        """
         deadline = time.monotonic() + STUCK_AFTER
         living: list[int] = []
         while has_children():
@@ -205,7 +217,7 @@ class _ForkServer:
         try:
             messages.send(self._sock, message)
         except (BrokenPipeError, ConnectionResetError):
-            return  # the launcher is gone: the next look at the socket ends the loop
+            return  # the launcher has ended: the next read of the socket ends the loop
 
 
 def _wait(options: int) -> tuple[int, int, resource.struct_rusage] | None:
@@ -217,7 +229,7 @@ def _wait(options: int) -> tuple[int, int, resource.struct_rusage] | None:
 
 
 def signal_group(pid: int, signum: int) -> None:
-    """Signal the process group of a rank that is not yet reaped."""
+    """Send a signal to the process group of a rank that is not yet reaped."""
     try:
         os.killpg(pid, signum)
     except ProcessLookupError:  # forked a moment ago: its own group does not exist yet
@@ -225,13 +237,13 @@ def signal_group(pid: int, signum: int) -> None:
 
 
 def _send(pid: int, signum: int) -> None:
-    """Signal a process, unless it has ended and was reaped."""
+    """Send a signal to a process, unless the process has ended and was reaped."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signum)
 
 
 def descendants(root: int) -> list[int]:
-    """Return the pids of all processes below ``root``, zombies too, from /proc."""
+    """Return the pids of all processes below the process ``root``, zombies included, from /proc."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -251,7 +263,10 @@ def descendants(root: int) -> list[int]:
 
 
 def prepare(message: messages.Preload) -> tuple[tuple[str, ...], str]:
-    """Import what the ranks will share. Returns the modules, and why the process must not be forked, or ""."""
+    """Import what the ranks will share.
+
+    Return the modules, and the reason why the process must not be forked, or "".
+    """
     if message.call:
         call = from_json(message.call)
         assert isinstance(call, Call)
@@ -264,7 +279,7 @@ def prepare(message: messages.Preload) -> tuple[tuple[str, ...], str]:
 
 
 def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
-    """Import the modules of the plan. Returns them, and why the process must not be forked, or ""."""
+    """Import the modules of the plan. Return the modules, and the reason why the process must not be forked, or ""."""
     if plan.obstacle:
         return (), plan.obstacle
     loaded: list[str] = []
@@ -294,7 +309,7 @@ def _freeze() -> str:
 
 
 def obstacle() -> str:
-    """Return what was started that a fork would lose ("starts 2 threads"), "" where ranks may be forked."""
+    """Return why ranks must not be forked from this process ("starts 2 threads"), or "" if they may."""
     if len(tasks := os.listdir("/proc/self/task")) > 1:
         return f"starts {len(tasks) - 1} thread{'s' if len(tasks) > 2 else ''}"
     bridge = sys.modules.get("jax._src.xla_bridge")

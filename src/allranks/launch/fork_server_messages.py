@@ -1,7 +1,7 @@
-"""The messages between launcher and fork server: frozen records over a pair of SOCK_SEQPACKET sockets.
+"""Define the messages between launcher and fork server: frozen records over a pair of SOCK_SEQPACKET sockets.
 
-A message is one packet of JSON. An environment may be longer than a packet, so a ``Spawn`` travels in an anonymous file
-(memfd) whose descriptor goes with the packet, next to those of the rank's stdout and stderr.
+A message is one packet of JSON. An environment may be longer than a packet, so a ``Spawn`` is sent in an anonymous file
+(memfd). The packet carries the file's descriptor and the descriptors of the rank's stdout and stderr.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FD = struct.Struct("i")
 
 @dataclass(frozen=True, slots=True)
 class Preload:
-    """Import what the target will import, or make a `Call`; both are JSON. Answer: ``Ready``."""
+    """Import what the target will import, or make a `Call`. Both are in JSON. The answer is ``Ready``."""
 
     target: str = ""
     cwd: str = ""
@@ -32,7 +32,7 @@ class Preload:
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Start a rank. The answer is ``Started``, and later ``Exited``; or only ``Exited`` where it cannot be started."""
+    """Start a rank. The answer is ``Started``, and later ``Exited``; or only ``Exited`` if it cannot be started."""
 
     rank: int
     target: str
@@ -44,7 +44,7 @@ class Spawn:
 class Kill:
     """Send a signal to these ranks: SIGTERM to their processes, any other signal to their process groups.
 
-    ``agents`` are the pids of the Python processes that report for the ranks, in the same order; 0 where unknown.
+    ``agents`` are the pids of the Python processes that report for the ranks, in the same order; 0 if unknown.
     """
 
     ranks: tuple[int, ...]
@@ -54,13 +54,14 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Kill all processes of ranks and of their descendants. The answer is ``Swept``."""
+    """Kill the processes of all ranks, and all their descendants. The answer is ``Swept``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """``loaded`` modules are imported; ``obstacle`` says why ranks must start their own interpreter, "" if they need
-    not.
+    """The ``loaded`` modules are imported.
+
+    ``obstacle`` says why each rank must start its own interpreter; "" if this is not necessary.
     """
 
     loaded: tuple[str, ...]
@@ -69,7 +70,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The rank's process exists since ``when`` (Unix seconds)."""
+    """The rank's process has started, at ``when`` (Unix seconds)."""
 
     rank: int
     pid: int
@@ -78,7 +79,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The rank's process has ended at ``when``; ``peak_bytes`` is its peak resident memory."""
+    """The rank's process has ended, at ``when``. ``peak_bytes`` is its peak resident memory in bytes."""
 
     rank: int
     wait_code: int
@@ -88,7 +89,7 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """No process of a rank lives, except ``stuck`` ones, which could not be killed."""
+    """No process of a rank lives, except the pids in ``stuck``, which could not be killed."""
 
     stuck: tuple[int, ...]
 
@@ -98,12 +99,12 @@ KINDS: dict[str, Callable[..., Message]] = {kind.__name__: kind for kind in get_
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Return the two ends: the launcher's and the fork server's."""
+    """Return two connected sockets: the launcher's and the fork server's."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one message. Raises BrokenPipeError where the other end has closed."""
+    """Send one message, with file descriptors if it is a Spawn. Raises BrokenPipeError if the other end has closed."""
     data = json.dumps({"message": type(message).__name__, **asdict(message)}).encode()
     if not isinstance(message, Spawn):
         sock.send(data)
@@ -118,7 +119,10 @@ def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None
 
 
 def receive(sock: socket.socket, flags: int = 0) -> tuple[Message, list[int]] | None:
-    """Return the next message with its descriptors, None at the end. Raises BlockingIOError where none waits."""
+    """Return the next message with its descriptors, or None if the other end has closed.
+
+    Raises BlockingIOError if ``flags`` forbid to wait and no message waits.
+    """
     # Not socket.recv_fds: in Python 3.11 it drops the flags.
     data, control, _, _ = sock.recvmsg(PACKET, socket.CMSG_SPACE(3 * _FD.size), flags | socket.MSG_CMSG_CLOEXEC)
     fds = [fd for _level, kind, part in control if kind == socket.SCM_RIGHTS for (fd,) in _FD.iter_unpack(part)]

@@ -1,7 +1,7 @@
 """Turn a forked process into a rank, as if ``python train.py`` had started it, and run its target.
 
-Differences that remain: the frameworks in ``sys.modules`` are already imported, all ranks share the seed of
-``hash(str)``, and the agent holds a descriptor (far above the others) into which CPython may write stacks.
+Three differences remain. The frameworks in ``sys.modules`` are already imported. All ranks share the seed of
+``hash(str)``. The agent holds a descriptor (far above the others) into which CPython may write stacks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _kept_alive: list[object] = []  # the fork server's __main__: its last frame sti
 def run_as_rank(target: Target, *, env: Mapping[str, str], path: Sequence[str]) -> None:
     """Turn a freshly forked process into a rank, and run its target to the end.
 
-    Returns, or raises SystemExit, at the end of the target's main thread: the interpreter's shutdown must follow.
+    Returns, or raises SystemExit, when the target's main thread ends. The caller must then let the interpreter shut
+    down.
     """
     sys.path[:] = path
     agent = load()  # what the ``sitecustomize`` of a fresh interpreter does
@@ -42,7 +43,7 @@ def run_as_rank(target: Target, *, env: Mapping[str, str], path: Sequence[str]) 
 
 
 def _stream(fd: int, name: str, *, like: object) -> io.TextIOWrapper:
-    """Return a standard stream as ``python -u`` opens it: what is printed is written at once."""
+    """Return a standard stream as ``python -u`` opens it: printed text is written at once."""
     raw = io.FileIO(fd, "wb", closefd=False)
     raw.name = name
     encoding, errors = getattr(like, "encoding", "utf-8"), getattr(like, "errors", "backslashreplace")
@@ -52,9 +53,10 @@ def _stream(fd: int, name: str, *, like: object) -> io.TextIOWrapper:
 
 
 def reseed() -> None:
-    """Reseed the random generators, or a script that forgets to seed would seem to work: all ranks would share them.
+    """Reseed the random generators of this process, so that the ranks do not share their state after the fork.
 
-    Python's ``random`` reseeds itself after a fork; NumPy's and torch's global generators do not.
+    Otherwise a script that forgets to seed would seem to work. Python's ``random`` reseeds itself after a fork; NumPy's
+    and torch's global generators do not.
     """
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()
@@ -63,7 +65,7 @@ def reseed() -> None:
 
 
 def run(target: Target, agent: Any) -> None:
-    """Run a target as the main program. Its exceptions are shown and reported as in a fresh interpreter."""
+    """Run a target as the main program. Show and report its exceptions as a fresh interpreter would."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     _kept_alive.append(sys.modules["__main__"])
@@ -89,7 +91,7 @@ def run(target: Target, agent: Any) -> None:
 
 
 def _without_our_frames(error: BaseException) -> BaseException:
-    """Remove our frames from an exception's traceback; return the exception."""
+    """Remove the frames of this file from an exception's traceback; return the exception."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == _without_our_frames.__code__.co_filename:
         trace = trace.tb_next
@@ -97,7 +99,10 @@ def _without_our_frames(error: BaseException) -> BaseException:
 
 
 def _set_line(argv: Sequence[str], first: str) -> None:
-    """Set the command line that a program sees; ``first`` is the directory from which it imports its own modules."""
+    """Set the command line that a program sees.
+
+    ``first`` is the folder from which the program imports its own modules.
+    """
     sys.argv[:] = argv
     if not sys.flags.safe_path:
         sys.path.insert(0, first)
@@ -125,9 +130,9 @@ def call(target: Call) -> None:
 
 
 def plan_for(target: Target, *, cwd: str) -> Plan:
-    """Return what to import before the ranks are forked, from the text of the target and of its modules.
+    """Return the plan of what to import before the ranks are forked, from the source of the target and of its modules.
 
-    The target of a command is the first Python file in its words.
+    For a command, the target is the first Python file in its words.
     """
     if isinstance(target, Command):
         files = [word for word in " ".join(target.arguments).replace(";", " ").split() if word.endswith(".py")]
@@ -148,9 +153,9 @@ def plan_for(target: Target, *, cwd: str) -> Plan:
 
 
 def _find(module: str, roots: Sequence[str]) -> str | None:
-    """Return the text of a module below one of these directories; None for any other module, and for ours."""
+    """Return the source of a module below one of these folders. Return None for any other module, and for ours."""
     if module.split(".")[0] == "allranks":
-        return None  # it imports a framework only where the script has done so
+        return None  # it imports a framework only if the script has done so
     base = module.replace(".", "/")
     files = (os.path.join(root, base + end) for root in roots for end in (".py", "/__init__.py"))
     return next((text for file in files if (text := _read(file)) is not None), None)

@@ -1,4 +1,4 @@
-"""Describe what `allranks run` was asked to launch: a target (script, module, function, command) and its options."""
+"""Describe what `allranks run` is to launch: a target (script, module, function, command) and its options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STYLES: tuple[str, ...] = get_args(Style)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """``python path arguments...``"""
+    """The target ``python path arguments...``."""
 
     path: str
     arguments: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """``python -m name arguments...``"""
+    """The target ``python -m name arguments...``."""
 
     name: str
     arguments: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The function ``"package.module:name"``, called with the arguments in a JSON list. Its result is dropped."""
+    """A call of the function ``"package.module:name"`` with the arguments in a JSON list. The result is dropped."""
 
     function: str
     arguments: str = "[]"
@@ -46,7 +46,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Any command; its first word is looked up in PATH."""
+    """Any command. Its first word is searched for in PATH."""
 
     arguments: tuple[str, ...]
 
@@ -64,22 +64,23 @@ getattr(importlib.import_module(module), name)(*json.loads(sys.argv[2]))
 
 
 def to_json(target: Target) -> str:
-    """Return a target as one line of JSON."""
+    """Encode a target as one line of JSON."""
     return json.dumps({"kind": type(target).__name__, **asdict(target)})
 
 
 def from_json(text: str) -> Target:
-    """Return the target that ``to_json`` wrote."""
+    """Decode the target that ``to_json`` encoded."""
     fields: dict[str, Any] = json.loads(text)
     kind = KINDS[fields.pop("kind")]
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
 
 
 def target_of(arguments: Sequence[str], *, pythons: Sequence[str]) -> Target:
-    """Parse a command line: ``train.py ...`` and ``python train.py ...`` are scripts, ``python -m x`` is a module.
+    """Parse a command line into a target.
 
-    ``pythons`` are the names of the interpreter that runs us. A command with options for the interpreter itself
-    (``python -O train.py``) stays a plain command.
+    ``train.py ...`` and ``python train.py ...`` are scripts, ``python -m x`` is a module. ``pythons`` are the names of
+    the interpreter that runs us. A command with options for the interpreter itself (``python -O train.py``) stays a
+    command.
     """
     first, *rest = arguments
     if first.endswith(".py"):
@@ -95,16 +96,20 @@ def target_of(arguments: Sequence[str], *, pythons: Sequence[str]) -> Target:
 class Job:
     """A program to run as ``ranks`` processes on this machine.
 
-    ``devices`` is the number of virtual CPU devices per rank (None: as JAX finds them); ``timeout`` and ``grace`` are
-    seconds (the whole job may take ``timeout``; ranks have ``grace`` to end after Ctrl-C or SIGTERM); ``style`` is the
-    launcher whose variables the ranks see; ``zygote`` allows ranks to be forked from a process that has imported the
-    frameworks. ``rendezvous_timeout`` is how many seconds ranks wait for each other in a collective (None: the
-    libraries' defaults), ``xla_flags`` are the flags that set it in XLA. ``guard``: the program is guarded though it
-    does not import allranks; with ``guard_any_line``, ranks may start one collective from different lines.
-    ``hang_after`` (seconds, 0 for never) and ``on_hang`` override the program's settings (None: they do not).
-    ``probe`` is what a rehearsal tells the probe in each rank ("": no probe).
-    ``restart`` counts the starts before this one, of which ``restarts`` are allowed; ``reason`` is why the job was
-    started again.
+    - ``devices``: the number of virtual CPU devices per rank (None: as JAX finds them).
+    - ``timeout``: how many seconds the whole job may take.
+    - ``grace``: how many seconds ranks have to end after Ctrl-C or SIGTERM.
+    - ``style``: the launcher whose variables the ranks see.
+    - ``zygote``: whether ranks may be forked from a process that has imported the frameworks.
+    - ``rendezvous_timeout``: how many seconds ranks wait for each other in a collective (None: the libraries'
+      defaults).
+    - ``xla_flags``: the flags that set this timeout in XLA.
+    - ``guard``: guard the program even if it does not import allranks.
+    - ``guard_any_line``: ranks may start one collective from different lines.
+    - ``hang_after`` (seconds, 0 for never), ``on_hang``: override the program's settings (None: do not).
+    - ``probe``: what a rehearsal sends to the probe in each rank ("": no probe).
+    - ``restart``: the number of starts before this one. ``restarts``: how many are allowed.
+    - ``reason``: why the job was started again.
     """
 
     target: Target

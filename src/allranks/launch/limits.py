@@ -9,7 +9,7 @@ from allranks.evidence import Weight
 
 
 class Phase(enum.Enum):
-    """The phase of a job."""
+    """The phase of a job. `allranks.launch.supervise` explains each phase."""
 
     RUNNING = "running"
     SETTLING = "settling"
@@ -20,12 +20,13 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds. ``grace`` after a Ctrl-C or SIGTERM, ``crash_grace`` after a failure; ``timeout`` of the whole job.
+    """Time limits of a job, in seconds.
 
-    How long to wait for the cause of a failure: ``settle`` where one is known, ``doubt`` where the known failure may be
-    a consequence, ``search`` where it can only be one. Within ``repeat`` seconds a second SIGTERM counts as the same
-    one: `timeout` signals its child, then the whole group. ``hang_after``: how long ranks may wait for others to join
-    or to end until that is reported (0: never).
+    - ``grace``: after a Ctrl-C or SIGTERM. ``crash_grace``: after a failure. ``timeout``: of the whole job.
+    - ``settle``: how long to wait for the cause of a failure if a cause is known. ``doubt``: if the known failure may
+      be a consequence. ``search``: if it can only be a consequence.
+    - ``repeat``: within this time a second SIGTERM counts as the same one: `timeout` signals its child, then the group.
+    - ``hang_after``: how long ranks may wait for others to join or to end until that is reported (0: never).
     """
 
     grace: float = 30.0
@@ -40,9 +41,10 @@ class Limits:
     hang_after: float = 0.0
 
     def patience(self, weight: Weight, *, dying: bool) -> float:
-        """Return how long after the first failure the job waits for its cause; ``weight`` is the best that is known.
+        """Return how many seconds after the first failure the job waits for the cause of the failure.
 
-        ``dying``: a process is exiting just now, which may have been first.
+        ``weight`` is the weight of the best candidate so far. ``dying``: a process is exiting now, and may have failed
+        first.
         """
         if dying or weight is Weight.CONSEQUENCE:
             return self.search

@@ -1,12 +1,12 @@
-"""The bytes of one stream of one rank as lines, with progress bars kept apart from them.
+"""Split the bytes of one stream of one rank into lines, and keep progress bars apart from them.
 
-A plain stream is split at newlines and no more. A bar rewrites its line (``\\r``) and, where it has company, walks
-down to its own line and back up (tqdm: ``\\n``, ``\\r``, text, ``ESC [A``). So once a ``\\r`` is seen the stream is
-read as a terminal would: rows, and a cursor that moves up and down. A row is finished when the cursor has left it
-downward and does not come back within ``SETTLE`` seconds; its last state is then a line like any other. Until then it
-is *unfinished*, as is any line whose newline has not come yet.
+A plain stream is only split at newlines. A progress bar rewrites its line (``\\r``). If there are several bars, a bar
+moves the cursor down to its own line and back up (tqdm: ``\\n``, ``\\r``, text, ``ESC [A``). So once a ``\\r`` is seen,
+the stream is read as a terminal would read it: rows, and a cursor that moves up and down. A row is finished when the
+cursor has left it downward and does not return within ``SETTLE`` seconds; its last state is then a normal line. Until
+then the row is *unfinished*, as is any line whose newline has not arrived yet.
 
-Bytes stay bytes: invalid UTF-8 goes through untouched.
+Bytes are not decoded: invalid UTF-8 is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ RESET = b"\x1b[0m"
 
 
 def clean(text: bytes, *, color: bool) -> bytes:
-    """Return ``text`` without codes that move the cursor, ring or set a title; ``color`` keeps and ends colours."""
+    """Remove codes that move the cursor, make a sound or set a title. Return the text.
+
+    With ``color``, colours are kept, and ended at the end of the text. Otherwise they are removed too.
+    """
     if b"\x1b" not in text and b"\r" not in text and b"\x08" not in text and b"\x07" not in text:
         return text
     if not color:
@@ -39,7 +42,7 @@ def clean(text: bytes, *, color: bool) -> bytes:
 
 
 def cut(line: bytes) -> Iterator[bytes]:
-    """Yield ``line`` in pieces of at most ``LONGEST_LINE`` bytes, none of which ends inside a UTF-8 character."""
+    """Yield ``line`` in pieces of at most ``LONGEST_LINE`` bytes. No piece ends inside a UTF-8 character."""
     start = 0
     while len(line) - start > LONGEST_LINE:
         end = start + LONGEST_LINE
@@ -50,7 +53,7 @@ def cut(line: bytes) -> Iterator[bytes]:
 
 
 class _Row:
-    """A line on the screen of a rank: ``bar`` when it was rewritten, ``left`` when the cursor last went below it."""
+    """A line on the screen of a rank. ``bar``: it was rewritten. ``left``: when the cursor last moved below it."""
 
     __slots__ = ("at_start", "bar", "left", "text")
 
@@ -72,7 +75,7 @@ class _Row:
 
 
 class LineReader:
-    """Turn one stream of one rank, in chunks of any size, into finished lines (without newline, cleaned)."""
+    """Convert one stream of one rank, in chunks of any size, into finished lines (without newline, cleaned)."""
 
     def __init__(self, *, color: bool) -> None:
         self._color = color
@@ -82,7 +85,7 @@ class LineReader:
         self._at = 0
 
     def feed(self, data: bytes, now: float) -> list[bytes]:
-        """Take a chunk that arrived at ``now`` (seconds) and return the lines that it finished."""
+        """Process a chunk that arrived at ``now`` (seconds). Return the lines that the chunk finished."""
         text = self._open + data if self._open else data
         if self._rows or b"\r" in text:
             return self._follow(text, now)
@@ -100,7 +103,7 @@ class LineReader:
         return lines
 
     def settle(self, now: float) -> list[bytes]:
-        """Return the bars that are finished by ``now``, because nothing went back up to them."""
+        """Return the progress bars that are finished at ``now``, because the cursor did not return to them."""
         count = 0
         while count < self._at and now >= self._rows[count].left + SETTLE:
             count += 1
@@ -109,7 +112,7 @@ class LineReader:
         return lines
 
     def finish(self) -> list[bytes]:
-        """Return what is unfinished as lines: the stream has ended."""
+        """Return the unfinished text as lines. Call when the stream has ended."""
         lines = self._take(len(self._rows)) if self._rows else [clean(self._open, color=self._color)]
         self._open, self._rows, self._at = b"", [], 0
         return [line for line in lines if line]
@@ -124,10 +127,10 @@ class LineReader:
         return bool(self._open or self._rows)
 
     def unfinished(self, now: float | None = None) -> tuple[bytes, ...]:
-        """Return the unfinished rows that hold something, oldest first.
+        """Return the unfinished rows that are not blank, the oldest first.
 
-        A plain line counts only ``SETTLE`` seconds after it began: a younger one is mostly a line that a chunk cut.
-        Without ``now`` every row counts.
+        A plain line is included only ``SETTLE`` seconds after it began: a younger one is mostly a line that a chunk
+        cut. Without ``now``, every row is included.
         """
         if self._rows:
             return tuple(clean(row.text, color=self._color).rstrip(b" ") for row in self._rows if not row.blank)
@@ -136,7 +139,7 @@ class LineReader:
         return ()
 
     def _follow(self, data: bytes, now: float) -> list[bytes]:
-        """Interpret ``data`` as a terminal does."""
+        """Interpret ``data`` as a terminal does; return the lines that it finished."""
         broken = _BROKEN_OFF.search(data)
         self._open = broken[0] if broken else b""
         if not self._rows:
@@ -158,7 +161,10 @@ class LineReader:
         return lines + [clean(piece, color=self._color) for piece in pieces]
 
     def _down(self, now: float) -> list[bytes]:
-        """Go to the next row. Plain text at the bottom ends the display: nothing will go back above it."""
+        """Move to the next row; return the lines that this finished.
+
+        Plain text in the bottom row ends the display: the cursor will not return above it.
+        """
         row = self._rows[self._at]
         row.left = now
         self._at += 1
@@ -175,7 +181,7 @@ class LineReader:
         return self._take(1) if len(self._rows) > MOST_ROWS else []
 
     def _obey(self, code: bytes) -> None:
-        """Act on an escape code: colour, up, and in a row that is being rewritten start of line and erase."""
+        """Apply an escape code: colour, cursor up, and, in a row that is being rewritten, start of line and erase."""
         row = self._rows[self._at]
         if _SGR.fullmatch(code):
             row.write(code)
@@ -187,13 +193,13 @@ class LineReader:
             row.text = b""
 
     def _take(self, count: int) -> list[bytes]:
-        """Finish the first ``count`` rows; a bar that erased itself leaves no line."""
+        """Finish the first ``count`` rows and return their lines. A bar that erased itself gives no line."""
         taken, self._rows = self._rows[:count], self._rows[count:]
         self._at -= count
         return [line for row in taken if not (row.bar and row.blank) for line in self._finished(row)]
 
     def _finished(self, row: _Row) -> list[bytes]:
-        """Return the lines of a row; a traceback that begins in the line of an interrupted bar gets its own line."""
+        """Return the lines of a row. If a traceback begins in the line of an interrupted bar, it gets its own line."""
         text = clean(row.text, color=self._color)
         if not row.bar:
             return [text]
@@ -201,7 +207,7 @@ class LineReader:
         return [bar.rstrip(b" "), traceback + more] if bar and traceback else [text.rstrip(b" ")]
 
     def _leave_screen(self) -> None:
-        """Go back to plain reading once nothing is left that could be rewritten."""
+        """Return to reading a plain stream if no row is left that could be rewritten."""
         if len(self._rows) == 1 and not self._rows[0].bar and not self._rows[0].at_start:
             self._open = self._rows[0].text + self._open
             self._rows, self._at = [], 0

@@ -1,4 +1,4 @@
-"""Scan logs for known messages: each kind once, with its first line and how often it came; causes first. Pure."""
+"""Scan logs for known messages. Each kind is listed once, with its first line and its count; causes are first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _ORDER = tuple(KINDS)
 
 @dataclass(slots=True)
 class LogMatch:
-    """A known message: ``log`` and ``number`` (from 1) of its first line, how often it came, which ranks print it."""
+    """A known message that was found.
+
+    ``log`` and ``number`` (from 1) give its first line, ``count`` how often it was found. ``ranks`` are the ranks that
+    printed it.
+    """
 
     known: Known
     log: str
@@ -31,7 +35,7 @@ class LogMatch:
     ranks: tuple[int, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Return the match as JSON values."""
+        """Return the match as a dict of JSON values."""
         known = self.known
         said = {"log": self.log, "line": self.number, "text": self.line, "facts": self.facts}
         meant = {"title": known.title, "means": known.means, "to_do": known.do, "timeout": known.timeout}
@@ -39,13 +43,13 @@ class LogMatch:
 
 
 class LogScanner:
-    """Scan logs, in blocks of whole lines."""
+    """Scan logs for known messages, in blocks of whole lines."""
 
     def __init__(self) -> None:
         self._found: dict[str, LogMatch] = {}
 
     def read(self, log: str, first: int, block: bytes) -> None:
-        """Scan lines of ``log``; the first has the number ``first``."""
+        """Scan a block of lines of ``log``. Its first line has the number ``first``."""
         for number, line, known in BOOK.matches(block):
             found = self._found.get(known.name)
             if found is None:
@@ -58,12 +62,12 @@ class LogScanner:
                 found.ranks = tuple(sorted({*found.ranks, rank}))
 
     def found(self) -> list[LogMatch]:
-        """Return the matches: causes, then waiting, consequences, harmless; each in the order of the logs."""
+        """Return the matches: causes, then waiting, consequences, harmless. Each group is in the order of the logs."""
         return sorted(self._found.values(), key=lambda found: _ORDER.index(found.known.kind))
 
 
 def describe(found: LogMatch, *, name_log: bool) -> str:
-    """Return the match as text."""
+    """Return a text for people that describes a match. With ``name_log``, it names the log file."""
     place = f"{found.log}:{found.number}" if name_log else f"line {found.number}"
     often = f", {found.count} times" if found.count > 1 else ""
     ranks = f", {name_ranks(found.ranks)}" if found.ranks else ""

@@ -1,4 +1,4 @@
-"""Write ``--log-dir``: the output of each rank, byte for byte, in one file per rank."""
+"""Write the files of ``--log-dir``: the output of each rank, byte for byte, in one file per rank."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from allranks.errors import AllranksError
 
 
 class LogDirUnusable(AllranksError):
-    """The folder for the log files cannot be made or written."""
+    """Raised when the folder for the log files cannot be made or written."""
 
 
 class RankLogs:
-    """One file per rank in ``folder`` (created if missing): ``rank-0.log``, with 16 ranks ``rank-00.log``.
+    """One log file per rank in ``folder`` (created if missing): ``rank-0.log``, or with 16 ranks ``rank-00.log``.
 
-    It holds both streams of a rank, in order of arrival. The names are the same in every run, so that ``tail -f`` and
-    scripts know them. Nothing is overwritten: the files of an earlier run move to ``folder/earlier-<time of its last
-    line>/`` (``moved_to``), all of them, so that files of two runs are never mixed.
+    A file has both streams of a rank, in order of arrival. The names are the same in every run, so that ``tail -f`` and
+    scripts know them. Nothing is overwritten: all files of an earlier run move to ``folder/earlier-<time of its last
+    line>/`` (``moved_to``), so that files of two runs are never mixed.
     """
 
     def __init__(self, folder: Path, size: int) -> None:
@@ -39,7 +39,10 @@ class RankLogs:
             ) from error
 
     def write(self, rank: int, data: bytes) -> None:
-        """Append ``data``. Raises OSError once per rank: its file ends there, and the other files go on."""
+        """Append ``data`` to the rank's file.
+
+        Raises OSError once per rank: then its file ends, and the other files continue.
+        """
         file = self._files.get(rank)
         rest = memoryview(data)
         try:
@@ -56,7 +59,10 @@ class RankLogs:
 
 
 def _set_aside(folder: Path) -> Path | None:
-    """Move the rank files in ``folder`` into a new folder, and return that; None if there are none."""
+    """Move the log files in ``folder`` into a new folder, and return its path.
+
+    Return None if there are no log files.
+    """
     old = sorted(path for path in folder.glob("rank-*.log") if path.stem.removeprefix("rank-").isdigit())
     if not old:
         return None

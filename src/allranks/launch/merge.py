@@ -1,10 +1,9 @@
-"""Merge the lines of N ranks into one stream: a line that several ranks print appears once, with all of them.
+"""Merge the lines of N ranks into one stream: a line that several ranks print appears once, with all these ranks.
 
-Every entry has a place in one queue, and a rank only moves forward in it: its next line either joins an equal line
-behind all its lines so far, or becomes a new entry at the end. So the lines of a rank keep their order. Entries leave
-at the front as soon as every rank has printed the line, else ``window`` seconds after it came.
-
-Sets of ranks are bit masks (rank 3 is ``1 << 3``): this is the hot path.
+All entries form one queue, and a rank only moves forward in it. The rank's next line joins an equal line that is behind
+all its lines so far; if there is none, the line becomes a new entry at the end. So the lines of a rank keep their
+order. An entry leaves at the front as soon as every rank has printed the line, or ``window`` seconds after it arrived.
+Sets of ranks are bit masks (rank 3 is ``1 << 3``), because this code must be fast.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Stream = Literal["out", "err"]
 
 
 class Entry(NamedTuple):
-    """A line and the ranks that printed it; ``ranks`` is a bit mask, ``text`` has no newline."""
+    """A line and the ranks that printed it. ``ranks`` is a bit mask; ``text`` has no newline."""
 
     ranks: int
     stream: Stream
@@ -34,14 +33,14 @@ class Entry(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def ranks_of(mask: int) -> tuple[int, ...]:
-    """Return the ranks in a bit mask, ascending."""
+    """Return the ranks in a bit mask, in ascending order."""
     return tuple(rank for rank in range(mask.bit_length()) if mask >> rank & 1)
 
 
 def merge_equal(states: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
     """Merge what ranks show at one moment (the states of their bars): one entry per text, in order of first appearance.
 
-    Bars that differ only in tqdm's clock (``00:01<00:03, 9.8it/s``) are merged, with the clock of the first.
+    Bars that differ only in tqdm's clock (``00:01<00:03, 9.8it/s``) are merged, with the clock of the first bar.
     """
     merged: dict[tuple[Stream, bytes], tuple[int, bytes]] = {}
     for rank, stream, text in states:
@@ -52,10 +51,11 @@ def merge_equal(states: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
 
 
 def group_blocks(entries: list[Entry]) -> list[Entry]:
-    """Return ``entries`` with each rank's indented lines next to the line above them; every rank keeps its order.
+    """Reorder ``entries`` so that each rank's indented lines follow the line above them.
 
-    Tracebacks of several ranks arrive mixed, line by line. A line that starts with a blank continues what the same
-    ranks said before, and so does the line after it (the ``ValueError: ...`` that ends a traceback).
+    The order of each rank is kept. Tracebacks of several ranks arrive mixed, line by line. A line that starts with a
+    blank continues what the same ranks printed before. So does the line after it (the ``ValueError: ...`` that ends a
+    traceback).
     """
     if not any(text[:1] in b" \t" for _, _, text in entries) or len({ranks for ranks, _, _ in entries}) == 1:
         return entries
@@ -75,7 +75,10 @@ def group_blocks(entries: list[Entry]) -> list[Entry]:
 
 
 def _continuation(entries: list[Entry], place: int, turns: dict[int, deque[int]]) -> int:
-    """Remove ``place`` from its ranks' turns; return the entry that continues it, or ``place`` itself for none."""
+    """Remove ``place`` from its ranks' queues.
+
+    Return the index of the entry that continues it, or ``place`` if none does.
+    """
     above = entries[place]
     heads = set()
     for rank in ranks_of(above.ranks):
@@ -90,7 +93,10 @@ def _continuation(entries: list[Entry], place: int, turns: dict[int, deque[int]]
 
 
 class Merger:
-    """The queue: ``add`` lines of ranks, take those that are ``due``, or all with ``flush``."""
+    """The queue of lines.
+
+    ``add`` lines of ranks, and take the entries that are ``due``, or all entries with ``flush``.
+    """
 
     def __init__(self, size: int, *, window: float = WINDOW) -> None:
         self._full = (1 << size) - 1
@@ -101,10 +107,10 @@ class Merger:
         self._texts: list[bytes] = []
         self._next = [0] * size  # by rank: the number of the first entry that it may still join
         self._places: dict[Stream, dict[bytes, list[int]]] = {"out": {}, "err": {}}
-        self._arrivals: deque[tuple[float, int]] = deque()  # (when, number of the entry after the last that came then)
+        self._arrivals: deque[tuple[float, int]] = deque()  # (time, number of the entry after the last one of then)
 
     def add(self, rank: int, stream: Stream, lines: Sequence[bytes], now: float) -> None:
-        """Queue finished lines of a rank that came at ``now`` (seconds, never running backwards)."""
+        """Queue finished lines of a rank that arrived at ``now`` (seconds, never running backwards)."""
         bit, gone = 1 << rank, self._gone
         masks, texts, places = self._masks, self._texts, self._places[stream]
         begin = max(self._next[rank], gone)
@@ -129,11 +135,11 @@ class Merger:
             self._arrivals.append((now, end))
 
     def waiting(self, stream: Stream) -> Mapping[bytes, object]:
-        """Return the entries that wait, by text: an equal line of another rank will join them."""
+        """Return the entries that wait, by text. An equal line of another rank will join the entry."""
         return self._places[stream]
 
     def due(self, now: float) -> list[Entry]:
-        """Take from the front the entries that every rank has printed, or that have waited for the window."""
+        """Remove and return, from the front, entries that every rank has printed or that waited ``window`` seconds."""
         end, arrivals = self._gone, self._arrivals
         while arrivals and now >= arrivals[0][0] + self._window:
             end = arrivals.popleft()[1]
@@ -145,12 +151,12 @@ class Merger:
         return self._take(count)
 
     def flush(self) -> list[Entry]:
-        """Take all entries."""
+        """Remove and return all entries."""
         return self._take(len(self._texts))
 
     @property
     def deadline(self) -> float | None:
-        """The latest time at which ``due`` will return something, None while nothing waits."""
+        """The latest time at which ``due`` will return something, or None if nothing waits."""
         return self._arrivals[0][0] + self._window if self._arrivals else None
 
     def _take(self, count: int) -> list[Entry]:
@@ -165,7 +171,7 @@ class Merger:
         return group_blocks(entries)
 
     def _forget(self, entries: list[Entry]) -> None:
-        """Drop from the index the texts that no longer wait."""
+        """Remove from the index the texts of entries that no longer wait."""
         if not self._texts:
             for places in self._places.values():
                 places.clear()

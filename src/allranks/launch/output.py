@@ -1,7 +1,7 @@
 """Write bytes to a terminal, a pipe or a file without ever waiting for its reader.
 
-A pager that nobody scrolls and a terminal stopped with Ctrl-S accept no bytes. A launcher that waits for them cannot
-see that a rank has died, so the bytes wait here instead, and ``is_full`` tells the caller to stop writing.
+A pager that nobody scrolls, and a terminal stopped with Ctrl-S, accept no bytes. A launcher that waits for them cannot
+see that a rank has died. So the bytes are queued here instead, and ``is_full`` tells the caller to stop writing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ _ALL = 1 << 20
 
 
 class OutputClosed(AllranksError):
-    """The reader of the launcher's output has closed it (``| head``, a closed terminal), or its disk is full.
+    """Raised when nobody reads the launcher's output any more (``| head``, a closed terminal), or its disk is full.
 
     Raised once. Later output is dropped here and still kept in the log files.
     """
 
 
 class OutputQueue:
-    """A queue of bytes for a file descriptor or, where ``out`` has none (it is in memory), for ``out`` itself."""
+    """A queue of bytes for a file descriptor.
+
+    If ``out`` has no descriptor (it is in memory), they go to ``out`` itself.
+    """
 
     def __init__(self, out: BinaryIO | TextIO) -> None:
         out.flush()
@@ -48,7 +51,7 @@ class OutputQueue:
 
     @property
     def full_descriptors(self) -> int | None:
-        """The descriptor that must become writable before ``pump`` can send more; None while nothing waits."""
+        """The descriptor that must become writable before ``pump`` can send more, or None if nothing is queued."""
         return self._fd if self._waiting else None
 
     @property
@@ -56,7 +59,7 @@ class OutputQueue:
         return self._size > FULL
 
     def write(self, data: bytes) -> None:
-        """Queue ``data`` and send what can be sent at once. Raises OutputClosed."""
+        """Queue ``data``, and send the bytes that can be sent at once. Raises OutputClosed."""
         if self.closed or not data:
             return
         self._waiting.append(memoryview(data))
@@ -64,11 +67,11 @@ class OutputQueue:
         self.pump()
 
     def pump(self) -> None:
-        """Send what can be sent at once. Raises OutputClosed."""
+        """Send the queued bytes that can be sent at once. Raises OutputClosed."""
         self._send(patience_ms=0)
 
     def drain(self) -> None:
-        """Send everything, waiting for the reader as long as it takes. Raises OutputClosed."""
+        """Send all queued bytes, and wait for the reader as long as necessary. Raises OutputClosed."""
         self._send(patience_ms=None)
 
     def _send(self, *, patience_ms: int | None) -> None:
@@ -87,7 +90,7 @@ class OutputQueue:
 
 
 class Outputs:
-    """The two outputs of a job: stdout of ranks goes to ``out``, all else to ``err``.
+    """The two outputs of a job: the ranks' stdout goes to ``out``, all other output to ``err``.
 
     ``shared``: both are the same file (a terminal, ``2>&1``), or ``err`` is None. Then one queue keeps the order.
     """
@@ -108,22 +111,22 @@ class Outputs:
         return any(one.is_full for one in self._all)
 
     def write(self, stream: Stream, data: bytes) -> None:
-        """Queue ``data`` and send what can be sent at once. Raises OutputClosed."""
+        """Queue ``data`` for a stream, and send the bytes that can be sent at once. Raises OutputClosed."""
         self._of[stream].write(data)
 
     def pump(self) -> None:
-        """Send what can be sent at once. Raises OutputClosed."""
+        """Send the queued bytes of both outputs that can be sent at once. Raises OutputClosed."""
         for one in self._all:
             one.pump()
 
     def drain(self) -> None:
-        """Send everything, waiting for the readers as long as it takes. Raises OutputClosed."""
+        """Send all queued bytes, and wait for the readers as long as necessary. Raises OutputClosed."""
         for one in self._all:
             one.drain()
 
 
 def is_same_file(out: BinaryIO | TextIO, err: BinaryIO | TextIO) -> bool:
-    """Return whether both write to one file, pipe or terminal; an object in memory is only the same as itself."""
+    """Return whether both objects write to the same file, pipe or terminal. An object in memory equals only itself."""
     try:
         return os.path.sameopenfile(out.fileno(), err.fileno())
     except OSError:

@@ -1,8 +1,8 @@
 """Reserve the ports of a job, from before its ranks start until it has ended.
 
-Each port is bound here, but nobody listens on it. On Linux that keeps it from every process that asks for a free port,
-while a rank can bind it and listen, because both sides set SO_REUSEADDR (torch's store) or SO_REUSEPORT (gRPC in JAX's
-coordination service). So the port is never free, and no rank finds it taken.
+Each port is bound here, but nobody listens on it. On Linux, a process that looks for a free port then does not get this
+one. But a rank can bind it and listen, because both sides set SO_REUSEADDR (torch's store) or SO_REUSEPORT (gRPC in
+JAX's coordination service). So the port is never free, and no rank finds it taken.
 """
 
 from __future__ import annotations

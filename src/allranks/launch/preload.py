@@ -1,4 +1,4 @@
-"""Read from the text of a script which modules it imports, and what forbids to import them before it runs.
+"""Find out, from the source of a script, which modules to import before the ranks are forked, and what forbids that.
 
 Only frameworks that are known to survive a fork right after their import are preloaded. The script's own modules are
 read but never imported: they must run in each rank.
@@ -45,9 +45,10 @@ _COMPUTED = "environment variables by names that its text does not show"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``modules`` to import, dotted, in the order of the text; ``obstacle`` says why none may be, "" if they may.
+    """What to import before the ranks are forked.
 
-    ``makes_saver``: the text makes an object that saves at SIGTERM (`allranks.program`).
+    ``modules`` are dotted names in the order of the source. ``obstacle`` says why nothing may be imported, "" if it
+    may. ``makes_saver``: the source makes an object that saves at SIGTERM (`allranks.program`).
     """
 
     modules: tuple[str, ...]
@@ -56,10 +57,11 @@ class Plan:
 
 
 def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapping[str, str]) -> Plan:
-    """Read a script and those of its own modules that it imports; return the plan.
+    """Read a script and the modules of the user that it imports; return the plan.
 
-    ``name`` is the script's dotted name ("__main__", "pkg.train"); ``find`` returns the text of one of its own modules
-    by dotted name, None for any other. ``env`` is the environment that the ranks will have.
+    - ``source``, ``name``: the script's source and its dotted name ("__main__", "pkg.train").
+    - ``find``: returns the source of a module of the user by its dotted name, or None for any other module.
+    - ``env``: the environment that the ranks will have.
     """
     wanted: dict[str, None] = {}
     obstacles: list[str] = []
@@ -91,7 +93,7 @@ def _named(module: str) -> str:
 
 
 def _imports(tree: ast.AST, *, package: str) -> Iterator[str]:
-    """Yield every module that the text may import: of ``from a import b`` both ``a`` and ``a.b``."""
+    """Yield every module that the source may import: for ``from a import b`` both ``a`` and ``a.b``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -109,7 +111,7 @@ def _with_parents(module: str) -> Iterator[str]:
 
 
 def _sets(tree: ast.AST, env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the variables read at import that the text changes through ``os.environ``, described for a person."""
+    """Yield a description of each change that the source makes in ``os.environ`` to a variable read at import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:

@@ -1,4 +1,4 @@
-"""Decide whether a job is started again after a failure; the program goes on from its last save. No process here."""
+"""Decide whether a job is restarted after a failure. The program then continues from its last save."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _REASON = 1000  # characters of a failure that travel in the environment
 
 
 def again(job: Job, result: JobResult) -> Job | None:
-    """Return the job to start next after an end, None where this was the last.
+    """Return the job to start next after a job has ended, or None if it is not restarted.
 
-    A failure of a rank leads to another start; success, Ctrl-C, SIGTERM and the time limit do not. The time limit holds
-    for all starts together.
+    A failure of a rank leads to another start; success, Ctrl-C, SIGTERM and the time limit do not. The time limit
+    applies to all starts together.
     """
     failed = result.first_failure
     left = None if job.timeout is None else job.timeout - result.seconds
@@ -25,7 +25,10 @@ def again(job: Job, result: JobResult) -> Job | None:
 
 
 def run(job: Job, start: Callable[[Job], JobResult], *, report: Callable[[str], None]) -> JobResult:
-    """Run a job, and again as often as its ``restarts`` allow; return its last result."""
+    """Run a job with ``start``, and again as often as its ``restarts`` allow; return its last result.
+
+    ``report`` is called with a line of text before each restart.
+    """
     result, following = start(job), job
     while (next_one := again(following, result)) is not None:
         failed = result.first_failure

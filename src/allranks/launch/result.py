@@ -11,9 +11,12 @@ from allranks.failure import Failure
 class RankResult:
     """The end of one rank.
 
-    ``devices`` is how many were requested; ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None for a rank
-    that was never started (or whose end was not seen); ``reported`` is the failure that it reported itself;
-    ``stopped``: the launcher ended it; ``seconds`` is its wall time; ``tail`` are its last lines of output.
+    - ``devices``: how many were requested.
+    - ``wait_code``: as ``os.waitstatus_to_exitcode`` returns it. None if the rank never started or its end was not
+      seen.
+    - ``stopped``: the launcher ended the rank.
+    - ``reported``: the failure that the rank reported itself.
+    - ``seconds``: its wall time. ``tail``: its last lines of output.
     """
 
     rank: int
@@ -29,10 +32,10 @@ class RankResult:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The end of a job: ``first_failure`` where a rank caused it, else ``cause`` where the launcher had to stop it.
+    """The end of a job. ``first_failure`` if a rank caused it; otherwise ``cause`` if the launcher had to stop the job.
 
-    ``restarts`` are the failures after which it was started again, before this end. ``unjoined`` is the framework of
-    ranks that all ended in order and never joined each other; "" where they did.
+    ``restarts`` are the failures after which the job was started again, before this end. ``unjoined`` is the framework
+    of ranks that all ended normally and never joined each other; "" if they joined.
     """
 
     exit_code: int

@@ -13,18 +13,20 @@ from allranks.launch.events import RankLeft, SaveReport
 from allranks.launch.first_failure import RankExit
 from allranks.program import NOT_YET, NOTHING_SAVED
 
-# The exit code of a job that was told to end, and did: nothing is lost.
+# The exit code of a job that ended because of SIGTERM, and lost nothing.
 EXIT_SIGTERM = 128 + signal.SIGTERM
 
 
 @dataclass(slots=True)
 class Saves:
-    """``saving_ranks`` answer SIGTERM by a save; ``step`` is the last that was saved (None: none).
+    """What the launcher knows about the saves of a job.
 
-    ``makes_saver`` returns whether the program is to make a Checkpointer; ``is_made``: it has. ``terminated_at`` is
-    when the launcher got the signal to end, in seconds of the supervisor's clock (None: it did not), and ``failures``
-    are those after that. ``killed`` says when the launcher has killed ranks. ``exit_codes`` are those of ranks that
-    leave in order; ``why`` says what they did before.
+    - ``makes_saver``: returns whether the program will make a Checkpointer. ``is_made``: it has made one.
+    - ``saving_ranks``: the ranks that answer SIGTERM by a save. ``step``: the last saved step, or None.
+    - ``terminated_at``: when the launcher received the signal to end, on the supervisor's clock in seconds, or None.
+    - ``failures``: the failures after that signal.
+    - ``killed``: why the launcher killed ranks, as text ("when the grace was over").
+    - ``exit_codes``: the exit code of each rank that leaves normally. ``why``: what these ranks did before.
     """
 
     makes_saver: Callable[[], bool] = lambda: False
@@ -38,7 +40,7 @@ class Saves:
     why: str = ""
 
     def note(self, event: SaveReport) -> None:
-        """Record a report of a rank."""
+        """Record a rank's report about its saves."""
         if event.step is not None:
             self.step = event.step
         if event.saves_on_sigterm is not None:
@@ -46,34 +48,40 @@ class Saves:
             (self.saving_ranks.add if event.saves_on_sigterm else self.saving_ranks.discard)(event.rank)
 
     def leave(self, event: RankLeft) -> None:
-        """Record that a rank is about to leave, in order, with all others."""
+        """Record that a rank is about to leave normally, together with all other ranks."""
         self.exit_codes[event.rank] = event.exit_code
         self.why = event.why if self.terminated_at is not None or not event.origin else f"{event.why} ({event.origin})"
 
     def is_repeated(self, now: float, seconds: float) -> bool:
-        """Return whether the launcher got its first signal to end less than so many seconds ago."""
+        """Return whether the launcher received its first signal to end less than ``seconds`` ago."""
         return self.terminated_at is not None and now < self.terminated_at + seconds
 
     def expected_save(self, ranks: Sequence[int], grace: float) -> str:
-        """Return what the ranks are to do, where the launcher got a signal to end and they save; else ""."""
+        """Return a text that says that the ranks are to save and leave.
+
+        Return "" if the launcher received no signal to end, or if no rank saves.
+        """
         if self.terminated_at is None or not self.saving_ranks.intersection(ranks):
             return ""
         return f"{name_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} to save and leave within {grace:g} s"
 
     def with_save_outcome(self, failure: Failure) -> Failure:
-        """Return a failure as it ends the job: with another exit code where SIGTERM came before the Checkpointer."""
+        """Return the failure that ends the job.
+
+        Its exit code changes if SIGTERM arrived before the Checkpointer was made.
+        """
         if failure.exit_code != EXIT_SIGTERM or not self.is_before_saver():
             return failure
         return replace(failure, what=f"{failure.what}; {NOT_YET}", exit_code=NOTHING_SAVED)
 
     def is_before_saver(self) -> bool:
-        """Return whether the program is to make a Checkpointer, and no rank has made one yet."""
+        """Return whether the program will make a Checkpointer, and no rank has made one yet."""
         return not self.is_made and self.makes_saver()
 
     def outcome(self, exits: Mapping[int, RankExit], code: int | None) -> tuple[str, int]:
         """Return what was saved or lost, as text, and the exit code of a job in which no rank has failed.
 
-        ``code`` is the launcher's exit code, None where the ranks decide it.
+        ``code`` is the launcher's exit code, or None if the ranks decide it.
         """
         if not self.exit_codes and (lost := self._loss(exits)):
             return lost

@@ -1,4 +1,4 @@
-"""Turn the signals that a person or a scheduler sends to the launcher into events for a selector."""
+"""Convert the signals that a person or a scheduler sends to the launcher into events for a selector."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 class Signals:
-    """While it is open, Ctrl-C, SIGTERM and SIGHUP do nothing but wake ``fileno``.
+    """While this object is open, Ctrl-C, SIGTERM and SIGHUP only make ``fileno`` readable.
 
-    Python delivers signals to the main thread only: opened in another thread, it watches nothing. A signal that was
+    Python delivers signals to the main thread only: if opened in another thread, it watches nothing. A signal that was
     ignored (``nohup``) stays ignored.
     """
 
@@ -35,7 +35,7 @@ class Signals:
         return self._reader
 
     def events(self) -> list[Interrupted | Terminated]:
-        """Return the signals that came since the last call, without waiting."""
+        """Return an event for each signal since the last call, without waiting."""
         try:
             numbers = os.read(self._reader, 4096)
         except BlockingIOError:
@@ -43,7 +43,7 @@ class Signals:
         return [Interrupted() if n == signal.SIGINT else Terminated(n) for n in numbers if n in self._old]
 
     def close(self) -> None:
-        """Restore the handlers and the descriptor of before."""
+        """Restore the previous signal handlers and the previous wake-up descriptor."""
         if self._old_fd is not None:
             signal.set_wakeup_fd(self._old_fd)
         for signum, handler in self._old.items():

@@ -1,4 +1,4 @@
-"""Summarise a job that has ended: the first failure, its consequences, a table. Values in, lines of text out."""
+"""Summarise a job that has ended: the first failure, its consequences, a table. Returns lines of text; does no I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from allranks.messages.book import BOOK
 from allranks.report import table
 
 MOST_LINES = 20
-LONGEST_LINE = 2_000  # characters: a message of megabytes stands in the log files
+LONGEST_LINE = 2_000  # characters: the log files have a message of megabytes in full
 _FILE = '  File "'
 _OURS = "allranks:"
 _JOINS = {"jax": "jax.distributed.initialize()", "torch": "torch.distributed.init_process_group()"}
@@ -24,9 +24,9 @@ _NUMBER = re.compile(r"\d+")
 
 
 def summary(result: JobResult, *, recent: Collection[str] = (), quiet: bool = False) -> list[str]:
-    """Return the lines that end a job; the cause first, the table last. ``quiet``: only the cause.
+    """Return the lines to print at the end of a job: the cause first, the table last. ``quiet``: only the cause.
 
-    ``recent`` are lines of ranks that were shown just now, without the rank's number: they are not shown again.
+    ``recent`` are lines of ranks that were shown just now, without the rank's number. They are not shown again.
     """
     lines: list[str] = []
     first = result.first_failure
@@ -57,7 +57,10 @@ def _failure(first: Failure, result: JobResult, recent: Collection[str]) -> Iter
 
 
 def _is_shown(lines: Sequence[str], recent: Collection[str]) -> bool:
-    """Return whether all lines were shown; Python may have added a suggestion to the last ("Did you mean: ...")."""
+    """Return whether all lines are in ``recent``.
+
+    Python may have added a suggestion to the last ("Did you mean: ...").
+    """
     return all(line in recent for line in lines[:-1] if line.strip()) and any(
         line.startswith(lines[-1]) for line in recent
     )
@@ -77,8 +80,8 @@ def _unjoined(result: JobResult) -> str:
 
 
 def _last_lines(tail: Sequence[str], trace: Sequence[str]) -> list[str]:
-    """Return the last lines of a rank before its traceback, which is printed completely anyway."""
-    lines = [line for line in tail if not line.startswith(_OURS)]  # what we have said stands above already
+    """Return the last lines of a rank before its traceback. (The traceback is printed completely anyway.)"""
+    lines = [line for line in tail if not line.startswith(_OURS)]  # the messages of allranks are above already
     said = {line for line in trace if line.startswith((_FILE, *trace[:1]))}
     beginnings = [number for number, line in enumerate(lines) if line in said]
     if beginnings:  # of a deep one, somewhere in its middle
@@ -89,7 +92,7 @@ def _last_lines(tail: Sequence[str], trace: Sequence[str]) -> list[str]:
 
 
 def _consequences(first: Failure, result: JobResult, recent: Collection[str]) -> Iterator[str]:
-    """Yield one line for all ranks that ended in the same way, apart from numbers (ports, addresses)."""
+    """Yield one line for each group of ranks that ended in the same way, apart from numbers (ports, addresses)."""
     same = _how(result.ranks[first.rank])
     groups: dict[str, list[RankResult]] = {}
     for rank in result.ranks:
@@ -102,7 +105,10 @@ def _consequences(first: Failure, result: JobResult, recent: Collection[str]) ->
 
 
 def _how(rank: RankResult, recent: Collection[str] = ()) -> str:
-    """Return how a rank ended; for an error whose text is in ``recent``, only its type."""
+    """Return a text that says how a rank ended.
+
+    If the text of its error is in ``recent``, give only the error's type.
+    """
     if rank.reported is not None:
         what = text_without_rank(rank.rank, rank.reported.what)
         if what in recent:

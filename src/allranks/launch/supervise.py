@@ -1,6 +1,6 @@
-"""When a job goes on, when it is stopped, and when it has ended: a table of phases and events, with nothing but values.
+"""Decide when a job continues, when it is stopped, and when it has ended: a table of phases and events, without I/O.
 
-Theory. A job is N ranks that need each other, so the end of one (other than an orderly end of all) is the end of all.
+A job is N ranks that need each other, so the end of one (other than a normal end of all) is the end of all.
 
 ```
              a failure                  settled                  grace over                 all exited
@@ -11,21 +11,20 @@ Theory. A job is N ranks that need each other, so the end of one (other than an 
 ```
 
 - RUNNING: nothing is wrong. Ranks start, join, leave, exit with 0.
-- SETTLING: one failure is known, but perhaps not yet the one that caused it (`allranks.launch.first_failure`); for
-  ``settle`` seconds, or until all have failed or ended, the others may report theirs, so that the same exception on
-  every rank is shown as such. Where what is known can only be a consequence, or a process is seen ending, the cause has
-  ``search`` seconds to show. Nothing is signalled.
-- STOPPING: the living ranks were sent a signal (TERM; INT after a Ctrl-C) and have a grace to end in order, a short
-  one after a crash. Ranks that have reported a failure wait with open sockets until the others have ended, lest these
-  report no more than broken connections; then a TERM releases them.
+- SETTLING: one failure is known, but perhaps not yet the one that caused it (`allranks.launch.first_failure`). For
+  ``settle`` seconds, or until all have failed or ended, other ranks may report failures, so that the same exception on
+  every rank is shown as such. If the known failure can only be a consequence, or a process is seen ending, the job
+  waits ``search`` seconds for the cause. Nothing is signalled.
+- STOPPING: the living ranks were sent a signal (TERM; INT after a Ctrl-C) and have a grace to end normally, a short one
+  after a crash. Ranks that have reported a failure wait with open sockets until the others have ended; otherwise the
+  others would report only broken connections. Then a TERM releases them.
 - KILLING: SIGKILL was sent to every rank's process group.
-- ENDED: every rank has exited, or could not be killed in ``kill_patience`` seconds. What comes later is ignored.
+- ENDED: every rank has exited, or could not be killed in ``kill_patience`` seconds. Later events are ignored.
 
-Every phase but RUNNING has a deadline, so a stopped job ends whatever the ranks do. In each phase the answer to each
-event stands in ``TABLE``; an event without an entry is a KeyError, and a test walks all pairs.
-
-One more way to fail needs the clock: a rank that exited with 0 without having joined the world, while another has
-waited ``join_patience`` seconds to join. Nobody will ever answer that one.
+Every phase but RUNNING has a deadline, so a stopped job ends whatever the ranks do. ``TABLE`` has the answer to each
+event in each phase. An event without an entry is a KeyError; a test checks all pairs. One more way to fail needs the
+clock: a rank that exited with 0 without having joined the world, while another has waited ``join_patience`` seconds to
+join. Nobody will ever answer the waiting rank.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ from allranks.launch.stall import StallDetector
 
 
 class Supervisor:
-    """The state of one job. ``on`` takes an event and the time, and returns what to do.
+    """The state of one job. ``on`` takes an event and the time, and returns the actions to carry out.
 
     ``now`` is any clock that runs forward, in seconds; ``deadline`` is the time on it at which a ``Tick`` is due.
     """
@@ -102,16 +101,16 @@ class Supervisor:
         self._failed: set[int] = set()  # these wait to be released
         self._released: set[int] = set()
         self._saves = saves or Saves()
-        self._exit_code: int | None = None  # where the launcher, and not a rank, decides it
+        self._exit_code: int | None = None  # if the launcher, and not a rank, decides it
 
     def on(self, event: Event, now: float) -> list[Action]:
-        """Take one event that is known since ``now``; return the actions, in order."""
+        """Process one event that is known since ``now``; return the actions to carry out, in order."""
         self._now = max(self._now, now)
         return TABLE[self.phase, type(event)](self, event)
 
     @property
     def deadline(self) -> float | None:
-        """When a ``Tick`` is due, or None."""
+        """The time at which a ``Tick`` is due, or None."""
         due = [self._phase_deadline, self._stranded_at()]
         if self.phase is Phase.RUNNING:
             due.append(self.stalls.due)
@@ -121,7 +120,7 @@ class Supervisor:
 
     @property
     def first_failure(self) -> Failure | None:
-        """The failure that caused the end, as far as it is known now; None where the launcher had to stop the job."""
+        """The failure that caused the end, as far as it is known now; None if the launcher had to stop the job."""
         found = self._best_candidate()
         return None if self.cause or found is None else self._saves.with_save_outcome(with_exit_code(found.failure))
 
@@ -149,7 +148,7 @@ class Supervisor:
     def _note_departure(self, event: RankLeft) -> list[Action]:
         if event.exit_code:
             self._saves.leave(event)
-            self.reports = [one for one in self.reports if one.failure.rank != event.rank]  # it came of a SIGTERM
+            self.reports = [one for one in self.reports if one.failure.rank != event.rank]  # caused by a SIGTERM
         return []
 
     def _note_left(self, event: RankLeft) -> list[Action]:
@@ -304,7 +303,7 @@ class Supervisor:
         return [Print(f"{why}: {what}", notice=True), self._signal(ranks, signum)]
 
     def _release(self) -> list[Action]:
-        """Release the failed ranks when only they are left; the lowest last, for it may serve the others' store."""
+        """Release the failed ranks if only they are left; the lowest last, since it may serve the others' store."""
         if not self.alive <= self._failed:
             return []
         *others, lowest = sorted(self.alive, reverse=True)

@@ -11,7 +11,7 @@ from allranks.launch.lines import RESET
 from allranks.launch.merge import Entry, Stream, ranks_of
 from allranks.report import character_width
 
-# Okabe and Ito's colours, told apart with every kind of colour vision, as the nearest of the 256 that are readable on
+# Okabe and Ito's colours, distinct with every kind of colour vision, as the nearest of the 256 that are readable on
 # dark and on light ground; red is left to errors.
 PALETTE = (74, 172, 36, 175, 32, 142, 166)
 LONGEST_SET = 12  # characters
@@ -20,7 +20,10 @@ _PIECE = re.compile(r"\x1b\[[0-9;:]*m|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """``color``: colours may be sent; ``live``: lines at the bottom may be redrawn (else each is written once)."""
+    """How to write to an output.
+
+    ``color``: colours may be sent. ``live``: lines at the bottom may be redrawn (otherwise each line is written once).
+    """
 
     color: bool
     live: bool
@@ -29,7 +32,7 @@ class Style:
 def choose_style(isatty: bool, environ: Mapping[str, str]) -> Style:
     """Return how to write to an output: a terminal gets colours and live bars; a pipe, CI and a dumb terminal do not.
 
-    NO_COLOR (not empty) removes the colours and leaves the rest; FORCE_COLOR gives colours anywhere; NO_COLOR wins.
+    NO_COLOR (not empty) removes the colours and leaves the rest. FORCE_COLOR gives colours anywhere. NO_COLOR wins.
     """
     capable = isatty and environ.get("TERM") != "dumb" and not _is_on(environ.get("CI"))
     if environ.get("NO_COLOR"):
@@ -42,7 +45,10 @@ def _is_on(value: str | None) -> bool:
 
 
 def short_rank_list(ranks: Sequence[int]) -> str:
-    """Return ``rank_list(ranks)``; a long one is cut to its first runs and the count of the rest: ``0-15, 20, +3``."""
+    """Return ``rank_list(ranks)``.
+
+    A long list is cut to its first ranges and the count of the rest: ``0-15, 20, +3``.
+    """
     whole = rank_list(ranks)
     if len(whole) <= LONGEST_SET:
         return whole
@@ -63,7 +69,7 @@ def _count(run: str) -> int:
 class Prefixes(dict[tuple[int, Stream], bytes]):
     """The prefix of a line, by (bit mask of ranks, stream): ``[0-3] `` for stdout, ``(0-3) `` for stderr.
 
-    Each rank has its colour, a set of several is dim. A job of one rank has no prefix.
+    Each rank has its own colour; the prefix of several ranks is dim. A job of one rank has no prefix.
     """
 
     def __init__(self, size: int, *, color: bool, names: Sequence[str] = ()) -> None:
@@ -86,7 +92,10 @@ class Prefixes(dict[tuple[int, Stream], bytes]):
 
 
 def fit(text: bytes, width: int) -> bytes:
-    """Return ``text`` cut to ``width`` columns of a terminal; colours take none. Invalid UTF-8 shows as U+FFFD."""
+    """Return ``text`` cut to ``width`` columns of a terminal.
+
+    Colour codes take no column. Invalid UTF-8 shows as U+FFFD.
+    """
     if len(text) <= width and text.isascii() and text.decode().isprintable():
         return text
     whole, used = text.decode(errors="replace").replace("\t", " "), 0
@@ -101,14 +110,17 @@ def fit(text: bytes, width: int) -> bytes:
 
 
 def erase(rows: int) -> bytes:
-    """Return the codes that erase the last ``rows`` lines; the cursor is in the last of them."""
+    """Return the terminal codes that erase the last ``rows`` lines. The cursor must be in the last of them."""
     if not rows:
         return b""
     return (b"\r\x1b[%dA\x1b[J" % (rows - 1)) if rows > 1 else b"\r\x1b[J"
 
 
 def live_rows(states: Sequence[Entry], prefixes: Prefixes, *, width: int, most: int) -> tuple[bytes, ...]:
-    """Return the rows of the live area: one a state, cut to ``width`` columns; at most ``most``, then with a count."""
+    """Return the lines of the live area: one for each state, cut to ``width`` columns.
+
+    There are at most ``most`` lines; if there are more states, the last line says how many more.
+    """
     shown = states if len(states) <= most else states[: most - 1]
     rows = [fit(prefixes[ranks, stream] + text, width) for ranks, stream, text in shown]
     if len(shown) < len(states):

@@ -1,4 +1,4 @@
-"""Run N ranks on this machine: one loop waits for all events, `supervise` decides, this file acts."""
+"""Run N ranks on this machine. One loop waits for all events, `supervise` decides, and this file carries it out."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def run(
     fork_server: ForkServer | None = None,
     show: RankLocator | None = None,
 ) -> JobResult:
-    """Run a job to its end, and return its result. Then nothing of it is left: no process, no port, no file.
+    """Run a job to its end, and return its result. Afterwards no process, port or file of the job is left.
 
-    The ranks start in ``cwd`` (default: the current one) with ``base`` (default: our environment) and what a rank
-    needs. Where a fork of imported frameworks is unsafe, the console says so and each rank starts its own interpreter.
-    A ``fork_server`` (ready, and of the same environment) is used and left open; without one the job starts its own.
-    ``show`` locates the ranks that hold up the job, where the launcher has to report that. In the main thread, it
-    handles Ctrl-C, SIGTERM and SIGHUP. Raises OutputClosed where nobody reads the console any more; the ranks have
-    ended then too.
+    The ranks start in ``cwd`` (default: the current folder) with the environment ``base`` (default: ours) and a rank's
+    variables. If a fork of imported frameworks is unsafe, the console says so, and each rank starts its own
+    interpreter. A ``fork_server`` (ready, and of the same environment) is used and left open. Without one, the job
+    starts its own. ``show`` finds out where the ranks are that hold up the job, when the launcher has to report that.
+    In the main thread, this function handles Ctrl-C, SIGTERM and SIGHUP. Raises OutputClosed if nobody reads the
+    console any more; the ranks have ended then too.
     """
     cwd = os.getcwd() if cwd is None else cwd
     host = socket.gethostname()
@@ -105,7 +105,7 @@ def run(
 
 
 def common(envs: list[dict[str, str]]) -> dict[str, str]:
-    """Return the variables that all ranks share: in that environment the fork server imports the frameworks."""
+    """Return the variables that all ranks share. The fork server imports the frameworks in this environment."""
     first, *others = envs
     return {
         name: value
@@ -116,7 +116,7 @@ def common(envs: list[dict[str, str]]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Rank:
-    """The state of one rank."""
+    """The state of one rank's process: its start time, pid, end, and open pipes."""
 
     started: float = 0.0
     pid: int | None = None
@@ -125,7 +125,7 @@ class _Rank:
 
 
 class _Loop:
-    """The event loop of one job, between its event sources and the supervisor."""
+    """The event loop of one job. It passes events from their sources to the supervisor."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class _Loop:
                 os.close(err[1])
 
     def run(self) -> JobResult:
-        """Handle events until the job has ended and none of its processes lives."""
+        """Handle events until the job has ended and none of its processes lives. Return the job's result."""
         while self._exit_code is None:
             self._turn(self._timeout())
         if self._has_ranks:  # else the fork server may be deep in an import, and has nothing to sweep
@@ -201,14 +201,14 @@ class _Loop:
             self._turn(left)
 
     def _timeout(self) -> float | None:
-        """Return the seconds until the supervisor or the console is due."""
+        """Return the seconds until the supervisor or the console is due, or None if neither is."""
         now = time.monotonic()
         due = [self._console.flush_due(now), self._supervisor.deadline, now if self._shown else None]
         moments = [moment for moment in due if moment is not None]
         return max(0.0, min(moments) - now) if moments else None
 
     def _turn(self, timeout: float | None) -> None:
-        """Wait, then take all events: reports of agents before those of the fork server, which come later."""
+        """Wait for events and handle them. Reports of agents are first: reports of the fork server happened later."""
         self._listen(not self._console.is_full)
         self._watch_output()
         ready = [(key.fileobj, key.data) for key, _ in self._selector.select(timeout)]
@@ -246,7 +246,7 @@ class _Loop:
             self._console.print_line(f"allranks: {error}")
 
     def _last_lines(self, rank: int) -> tuple[str, ...]:
-        """Return the last lines that a rank has printed by now; its pipes are read first."""
+        """Read the pipes of a rank, and return the last lines that the rank has printed by now."""
         for fd, stream in [*self._ranks[rank].pipes.items()] if self._reading else []:
             for _ in range(MOST_CHUNKS):
                 if fd not in self._ranks[rank].pipes or not select.select([fd], [], [], 0)[0]:
@@ -255,14 +255,14 @@ class _Loop:
         return self._console.tail(rank, WORDS)
 
     def _dying(self) -> frozenset[int]:
-        """Return the ranks whose processes are exiting: their peers may have noticed before the fork server has."""
+        """Return the ranks whose processes are exiting. Other ranks may notice the exit before the fork server does."""
         if self._supervisor.phase is not Phase.SETTLING:
             return frozenset()
         living = [(number, rank.pid) for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended]
         return frozenset(number for number, pid in living if is_ending(pid))
 
     def _news(self, reports: list[messages.Message | None]) -> Iterator[Event]:
-        """Take reports of the fork server; yield the events for the supervisor."""
+        """Process reports of the fork server; yield the events for the supervisor."""
         for report in reports:
             if isinstance(report, messages.Started):
                 rank = self._ranks[report.rank]
@@ -324,7 +324,7 @@ class _Loop:
             return  # its end is in the socket too, and will be read as KeeperLost
 
     def _kill_groups(self) -> None:
-        """Kill the process groups of the ranks, whose children may live after the kernel has killed them."""
+        """Kill the process groups of the ranks. If the kernel has killed the ranks, their children may still live."""
         for rank in self._ranks:
             if rank.pid is not None and rank.ended is None:
                 try:
@@ -350,7 +350,10 @@ class _Loop:
         return any(rank.pipes for rank in self._ranks)
 
     def _watch_output(self) -> None:
-        """Watch a full output until it accepts bytes again, and only then: it is writable nearly always."""
+        """Register full outputs with the selector until they accept bytes again.
+
+        Other outputs are nearly always writable.
+        """
         full = self._console.full_descriptors
         for fd in self._full - full:
             self._selector.unregister(fd)
@@ -359,7 +362,7 @@ class _Loop:
         self._full = full
 
     def _listen(self, reading: bool) -> None:
-        """Stop or resume reading what the ranks write: they wait while nobody takes our output."""
+        """Stop or resume reading the ranks' output. The ranks wait while nobody reads our output."""
         if reading is self._reading:
             return
         self._reading = reading
