@@ -8,28 +8,28 @@ calls, in the forked child (the second ends it; SystemExit(0) must pass through 
     allranks_agent.activate(environ)        # environ: what `environment.for_rank` made; os.environ becomes it
     allranks_agent.run(main)                # main: no arguments, runs the user's program as __main__
 
-`run` is these two, for a caller that has to do something in between:
+`run` consists of these two calls, for a caller that has to do something in between:
 
     code = allranks_agent.report_failure(error)     # an exception that ended the main thread; 0 for SystemExit(0)
     allranks_agent.finish(code)                     # ends the process, by SystemExit(0) if the code is 0
 
-The messages to the launcher (one JSON object a datagram, each with kind, rank, pid and time):
-    started; joining (backend); joined (backend, size: how many ranks have joined);
-    failed (failure, waits): the rank waits to be released, unless only a thread of it has failed, or it hangs;
-    failing (failure, explains: the cause of those before), exiting (failure, or null and where, with exit code 0): an
-    exception is shown, or the process ends (os._exit, os.abort). The launcher acts on the end itself;
-    left (exit_code, why, origin, where, unjoined): the main thread has ended, in order; the first three are 0 and "",
-    or those of `leave_in_order`; where is the line of sys.exit(); unjoined: frameworks, if no other rank was joined;
-    sigterm (saves): whether SIGTERM leads to a save from now on; saved (step): all ranks have saved this step;
-    leaving (failure or null): the program called jax.distributed.shutdown, perhaps while the exception `failure` was
-    being raised. It is no failure yet, but if the job fails from here on, it came first.
+The messages to the launcher (one JSON object per datagram, each with kind, rank, pid and time):
+- started; joining (backend); joined (backend, size: how many ranks have joined).
+- failed (failure, waits): the rank waits to be released, unless only a thread of it has failed, or it hangs.
+- failing (failure, explains: it is the cause of the failures before), exiting (failure; or null and where, with exit
+  code 0): an exception is shown, or the process ends (os._exit, os.abort). The launcher acts on the end itself.
+- left (exit_code, why, origin, where, unjoined): the main thread has ended normally. The first three are from
+  `leave_in_order`, else 0 and ""; where is the line of sys.exit(). `unjoined`: frameworks, if no rank was joined.
+- sigterm (saves): whether SIGTERM leads to a save from now on. `saved` (step): all ranks have saved this step.
+- leaving (failure or null): the program called jax.distributed.shutdown, perhaps while the exception `failure` was
+  being raised. It is no failure yet, but if the job fails from here on, it came first.
 
-A failed rank must not wait in JAX's shutdown barrier (300 s): once its traceback is printed and reported, it runs its
-other atexit functions and ends by os._exit. Before that it waits for the launcher to stop the others and to release it
-by a SIGTERM: a peer that sees its sockets close before would fail as well, and print errors that are consequences.
+A failed rank must not wait in JAX's shutdown barrier (300 s). Once its traceback is printed and reported, it runs its
+other atexit functions and ends by os._exit. Before that it waits until the launcher has stopped the others and sends it
+a SIGTERM: a rank that sees its sockets close before would fail as well, and print errors that are consequences.
 
-A rank that ends in order does wait in that barrier, as JAX wants, but first leaves the collectives, so that a peer that
-still needs it gets an error at once (see allranks_agent_jax).
+A rank that ends normally does wait in that barrier, as JAX wants. But first it leaves the collectives, so that a rank
+that still needs it gets an error at once (see allranks_agent_jax).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Listener = Callable[..., None]
 
 
 class _Rank:
-    """The state of the agent in this process; `pid` is None until it is active."""
+    """The state of the agent in this process. `pid` is None until the agent is active."""
 
     pid: int | None = None
     listeners: tuple[Listener, ...] = ()
@@ -86,9 +86,9 @@ class _Rank:
 
 
 def activate_at_start() -> None:
-    """Activate in a Python that has just started, and tie its life to its parent's: no rank outlives its launcher.
+    """Activate the agent in a new Python process, and make the kernel kill this process when its parent ends.
 
-    The kernel sends the signal when the parent's *thread* ends: spawn ranks from one that lasts.
+    The kernel sends the signal when the parent's *thread* ends: spawn ranks from a thread that lasts.
     """
     activate(os.environ)
     if sys.platform == "linux":
@@ -96,7 +96,7 @@ def activate_at_start() -> None:
 
 
 def activate(environ: Mapping[str, str]) -> None:
-    """Make this process report for the rank that `environ` describes. Call it in the main thread, once a process."""
+    """Make this process report for the rank that `environ` describes. Call in the main thread, once per process."""
     if environ is not os.environ:
         os.environ.clear()
         os.environ.update(environ)
@@ -112,9 +112,9 @@ def activate(environ: Mapping[str, str]) -> None:
 
 
 def listen(rank: int, host: str, listener: Listener) -> None:
-    """Call `listener(kind, **fields)` with every message, also without a launcher of ours.
+    """Call `listener(kind, **fields)` with every message, also if `allranks run` did not start this rank.
 
-    It is called in the thread where the event happens, after the launcher got the message. `allranks.init()` does this.
+    The call is made in the thread of the event, after the launcher got the message. `allranks.init()` uses this.
     """
     if is_active():
         _Rank.listeners += (listener,)
@@ -134,7 +134,7 @@ def _watch(rank: int, host: str, listener: Listener) -> None:
 
 
 def is_active() -> bool:
-    """Return whether this process reports for its rank: forked children (DataLoader workers) do not."""
+    """Return whether this process reports for its rank. Forked children (DataLoader workers) do not."""
     return _Rank.pid == os.getpid()
 
 
@@ -145,7 +145,7 @@ def report(kind: str, **fields: object) -> None:
 
 
 def _send_to_launcher(kind: str, **fields: object) -> None:
-    """Send one datagram to the launcher; where that fails, print a line on stderr, and let the program go on."""
+    """Send one datagram to the launcher. If that fails, print a line on stderr, and let the program continue."""
     rank = int(os.environ["ALLRANKS_RANK"])
     message = {"kind": kind, "rank": rank, "pid": os.getpid(), "time": time.time(), **fields}
     try:
@@ -157,9 +157,9 @@ def _send_to_launcher(kind: str, **fields: object) -> None:
 
 
 def before_end(finish: Callable[[], object]) -> Callable[[], None]:
-    """Call `finish` when the main thread ends in order, while this rank is still there for the others.
+    """Call `finish` when the main thread ends normally, while this rank still serves the others.
 
-    An exception of it is a failure of this rank. Returns a function that undoes this.
+    If `finish` raises, that is a failure of this rank. Return a function that undoes this.
     """
     _Rank.unfinished.append(finish)
     return functools.partial(_Rank.unfinished.remove, finish)
@@ -168,20 +168,20 @@ def before_end(finish: Callable[[], object]) -> Callable[[], None]:
 def set_rescue(rescue: Callable[[BaseException], bool]) -> None:
     """Call `rescue(error)` with the exception that ends the main thread, before it counts as a failure.
 
-    If it returns True, after `leave_in_order`, this rank ends in order.
+    If `rescue` calls `leave_in_order` and returns True, this rank ends normally.
     """
     _Rank.rescue = staticmethod(rescue)
 
 
 def report_peer_failure(failure: Mapping[str, object]) -> None:
-    """Report the failure of any rank to the launcher, for a rank that cannot: it hangs, or is stopped."""
+    """Report to the launcher the failure of any rank that cannot report it itself: it hangs, or is stopped."""
     _send_to_launcher("failed", failure=failure, waits=False)
 
 
 def leave_in_order(code: int, why: str, origin: str) -> None:
-    """Record that this rank is about to leave in order by SystemExit(code), with all others: that is no failure.
+    """Record that this rank is about to leave by SystemExit(code), together with all others. This is not a failure.
 
-    `why` says what they have done, `origin` what made them leave.
+    `why` says what the ranks have done, `origin` what made them leave.
     """
     _Rank.departure = code, why, origin
 
@@ -191,7 +191,7 @@ def _is_departure(error: BaseException) -> bool:
 
 
 def has_failed() -> bool:
-    """Return whether this rank has reported a failure of itself."""
+    """Return whether this rank has reported its own failure."""
     return bool(_Rank.failed_with)
 
 
@@ -214,7 +214,7 @@ def _is_rescued(error: BaseException) -> bool:
 
 
 def show(error: BaseException) -> None:
-    """Report an uncaught exception, then show it as Python does: a hook may end the process."""
+    """Report an uncaught exception, then show it as Python does. (A hook that shows it may end the process.)"""
     if is_active() and _Rank.failing is None and not _Rank.failed_with:
         _Rank.failing = error, failures.of(error)
         report("failing", failure=_Rank.failing[1])
@@ -222,13 +222,13 @@ def show(error: BaseException) -> None:
 
 
 def explain(error: BaseException, cause: BaseException) -> None:
-    """Report `cause` in place of `error`, which ends the main thread, at the line where `error` was raised."""
+    """Report `cause` in place of `error`, which ends the main thread, with the line where `error` was raised."""
     _Rank.failing = error, {**failures.of(cause), "where": failures.of(error)["where"]}
     report("failing", failure=_Rank.failing[1], explains=True)
 
 
 def run(main: Callable[[], object]) -> NoReturn:
-    """Run a program's main function, show what it raises as Python does, and `finish`."""
+    """Run a program's main function, show its exceptions as Python does, and end with `finish`."""
     code = 0
     try:
         main()
@@ -243,7 +243,7 @@ def run(main: Callable[[], object]) -> NoReturn:
 
 
 def finish(code: int) -> NoReturn:
-    """End the process: at once if it failed, else by a SystemExit that must reach the top, so that Python ends it."""
+    """End the process: at once if it failed, otherwise by a SystemExit that the caller must not catch."""
     if code and not _is_departure(SystemExit(code)):
         _end_now(code)
     raise SystemExit(code)
@@ -260,7 +260,7 @@ def _report(failure: failures.Failure) -> None:
 
 
 def _expect_release() -> None:
-    """Treat SIGTERM as the launcher's release of this failed rank."""
+    """From now on, treat SIGTERM as the launcher's permission for this failed rank to end."""
     if _send_to_launcher in _Rank.listeners:
         signal.signal(signal.SIGTERM, lambda *_: _Rank.released.set())
     else:
@@ -273,7 +273,7 @@ def _fail_late(error: BaseException) -> NoReturn:
 
 
 def _end_now(code: int) -> NoReturn:
-    """Run the atexit functions, flush what Python would flush, wait for the launcher's release only, and end."""
+    """Run the atexit functions, flush what Python would flush, wait only for the launcher's release, and end."""
     try:
         _expect_release()
         jax.forget_shutdown()
@@ -289,10 +289,10 @@ _join_threads = threading._shutdown  # type: ignore[attr-defined]
 
 
 def _watch_main_thread() -> None:
-    """Notice the end of the main thread, before Python joins threads and runs atexit functions.
+    """Detect the end of the main thread, before Python joins threads and runs atexit functions.
 
-    Python then calls threading._shutdown, after sys.excepthook, whoever replaced that: so the program's hook is not
-    called late, and cannot hide a failure from us.
+    Python then calls threading._shutdown, after sys.excepthook, even if the program has replaced that hook. So the
+    program's hook is not called late, and cannot hide a failure from us.
     """
     threading._shutdown = _main_thread_ended  # type: ignore[attr-defined]
     sys.exit = _exit
@@ -326,9 +326,9 @@ def _main_thread_ended() -> None:
 
 
 class _ExitProbe:
-    """An attribute of a SystemExit that sys.exit raised: it notices when that exception is freed.
+    """An attribute of a SystemExit that sys.exit raised. It detects when that exception is freed.
 
-    A SystemExit that ends the program is freed with no Python frame below; one that was caught is freed in a frame.
+    A SystemExit that ends the program is freed with no Python frame below; a caught SystemExit is freed in a frame.
     There is no hook for SystemExit, and the interpreter does not report its code before JAX's shutdown barrier.
     """
 
@@ -351,7 +351,7 @@ def _caller() -> FrameType | None:
 
 
 def _exit(code: Any = None) -> NoReturn:
-    """Replace sys.exit."""
+    """The replacement of sys.exit: raise SystemExit, and attach an _ExitProbe to it."""
     error = SystemExit() if code is None else SystemExit(code)
     if is_active() and threading.current_thread() is threading.main_thread():
         failure = failures.of(error, frame=sys._getframe(1), handling=sys.exc_info()[1])
@@ -364,7 +364,7 @@ def _exit(code: Any = None) -> NoReturn:
 
 
 def _watch_other_threads() -> None:
-    """Report an exception that ended a thread; no hook of the program can replace ours, and Python prints as usual."""
+    """Report an exception that ended a thread. No hook of the program can replace ours, and Python prints as usual."""
     make = threading._make_invoke_excepthook  # type: ignore[attr-defined]
     if getattr(make, "__name__", "") == "_make_hook":
         return
@@ -384,7 +384,7 @@ def _watch_other_threads() -> None:
 
 
 def _report_exit(error: SystemExit, frame: FrameType, what: str = "") -> None:
-    """Report the end of this process, which follows at once, unless a failure was reported, which is the reason."""
+    """Report that this process is about to end, unless a failure was reported, which is then the reason."""
     if not is_active() or _Rank.failing is not None or _Rank.failed_with or _is_departure(error):
         return
     handling = sys.exc_info()[1] or failures.that_ended_main()

@@ -1,7 +1,7 @@
-"""Report os._exit and os.abort, which end the process at once, past every handler of Python.
+"""Report os._exit and os.abort, which end the process at once, without any handler of Python.
 
-A rank that ends so reports nothing by itself, and its peers fail before its process is gone: the message that is sent
-here, before the sockets close, is how the launcher knows which rank was first.
+Such a rank reports nothing by itself, and other ranks fail before its process has ended. The message sent here, before
+the sockets close, tells the launcher which rank was first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def finish_as_python() -> None:
 
 
 class _Listener:
-    """Who gets the report; nobody before `attach`."""
+    """The function that gets the report. It does nothing before `attach`."""
 
     exits: Callable[[SystemExit, FrameType, str], None] = staticmethod(lambda *_: None)
 
@@ -47,7 +47,7 @@ def attach(exits: Callable[[SystemExit, FrameType, str], None]) -> None:
 
 
 def _leave_at_once(status: int) -> NoReturn:
-    """Replace os._exit."""
+    """The replacement of os._exit: report, then end the process."""
     try:
         _Listener.exits(SystemExit(status), sys._getframe(1), "")
     finally:
@@ -55,7 +55,7 @@ def _leave_at_once(status: int) -> NoReturn:
 
 
 def _abort_at_once() -> NoReturn:
-    """Replace os.abort."""
+    """The replacement of os.abort: report, then abort the process."""
     try:
         _Listener.exits(SystemExit(128 + signal.SIGABRT), sys._getframe(1), "killed by SIGABRT: os.abort() was called")
     finally:

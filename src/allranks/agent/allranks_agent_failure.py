@@ -1,7 +1,7 @@
-"""Turn an exception into the fields of `allranks.failure.Failure`.
+"""Convert an exception into the fields of `allranks.failure.Failure`.
 
-The only place where an exception of the program becomes text: its `__str__` may raise, its message may have three
-million characters, or lone surrogates (of a file name), which no stream and no store accepts.
+Only here does an exception of the program become text. Its `__str__` may raise. Its message may have three million
+characters, or lone surrogates (of a file name), which no stream and no store accepts.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Failure(TypedDict):
 def of(
     error: BaseException, *, thread: str = "", frame: FrameType | None = None, handling: BaseException | None = None
 ) -> Failure:
-    """Return an exception as a failure. Never raises, whatever the program's exception does.
+    """Return the failure that describes an exception. Never raises, whatever the program's exception does.
 
-    `frame` is where the exception is about to be raised, if it has not been yet; `handling` is the exception that is
-    handled there.
+    `frame` is where the exception is about to be raised, if it has not been raised yet. `handling` is the exception
+    that is being handled there.
     """
     chain = _chain(error, handling)
     # A program that catches an error and leaves by sys.exit(1) has failed where the error was raised.
@@ -85,7 +85,7 @@ def text_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an exception, all its lines, as printable text of bounded length. Never raises."""
+    """Return the message of an exception, with all its lines, as printable text of bounded length. Never raises."""
     return _bounded(_guarded(lambda: str.__str__(str(error)), "(its __str__ raises)"))
 
 
@@ -123,7 +123,7 @@ def _message_line(error: BaseException) -> str:
 
 
 def _guarded(make: Callable[[], T], otherwise: T) -> T:
-    """Return `make()`, or `otherwise` where it raises: it may run the program's code (an exception's `__str__`)."""
+    """Return `make()`, or `otherwise` if it raises. `make` may run the program's code (an exception's `__str__`)."""
     try:
         return make()
     except BaseException:
@@ -131,12 +131,15 @@ def _guarded(make: Callable[[], T], otherwise: T) -> T:
 
 
 def _leaf(error: BaseException) -> BaseException:
-    """Return the first exception in a group (of groups), or the exception itself."""
+    """Return the first exception in a group (also in nested groups), or the exception itself if it is no group."""
     return _leaf(error.exceptions[0]) if isinstance(error, GROUP) else error
 
 
 def _chain(error: BaseException, handling: BaseException | None) -> list[BaseException]:
-    """Return the exceptions because of which, or while handling which, this one was raised; the nearest first."""
+    """Return the exceptions that led to this one: causes, and exceptions being handled when it was raised.
+
+    The nearest is first.
+    """
     chain: list[BaseException] = []
     following = _raised_during(error) or handling
     while following is not None and following is not error and len(chain) < MOST_BEFORE:
@@ -170,10 +173,10 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def that_ended_main() -> BaseException | None:
-    """Return the exception that Python has just shown because it ended the program, if one did.
+    """Return the exception that ended the program and that Python has just shown, or None.
 
-    Python keeps the last exception it showed. It has ended the program, and not merely been shown by some C code in a
-    callback, if it came out of the main module.
+    Python keeps the last exception it showed. If that exception came out of the main module, it has ended the program.
+    Otherwise some C code may only have shown it, in a callback.
     """
     error: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if error is None or error.__traceback__ is None:
@@ -192,7 +195,7 @@ def _what(error: BaseException) -> str:
 
 
 def _raised_through(error: BaseException) -> Iterator[tuple[CodeType, int]]:
-    """Yield the code and line of each frame an exception came through, innermost first."""
+    """Yield the code and line of each frame through which an exception passed, the innermost first."""
     steps: list[TracebackType] = []
     step = error.__traceback__
     while step is not None:
@@ -208,7 +211,7 @@ def _called_from(frame: FrameType | None) -> Iterator[tuple[CodeType, int]]:
 
 
 def _where(error: BaseException, steps: list[tuple[CodeType, int]]) -> str:
-    """Return the innermost line of the user's code, or of any code but ours where there is none."""
+    """Return the innermost line of the user's code. If there is none, return a line of any other code but ours."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
     places = [(code.co_filename, line) for code, line in steps if not code.co_filename.startswith(frames.OURS)]

@@ -1,8 +1,8 @@
 """Show tracebacks without the frames of allranks, which do not help the user.
 
-Under `allranks run` they also lack another rank's traceback, which that rank itself shows. Our frames stay where they
-may be at fault: an exception that is not ours, raised in our code or in a library that it called.
-ALLRANKS_FULL_TRACEBACK=1 keeps all.
+Under `allranks run` another rank's traceback is left out, too: that rank shows it itself. Our frames are kept if they
+may be at fault: for an exception that is not ours, raised in our code or in a library that our code called.
+ALLRANKS_FULL_TRACEBACK=1 keeps all frames.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GROUP = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.11
 
 
 def is_users(filename: str) -> bool:
-    """Return whether a file of code is the user's: neither of the standard library nor installed."""
+    """Return whether a source file is the user's: neither in the standard library nor installed."""
     installed = f"{os.sep}site-packages{os.sep}" in filename or f"{os.sep}dist-packages{os.sep}" in filename
     return not (installed or filename.startswith(("<frozen ", STANDARD_LIBRARY)))
 
@@ -33,7 +33,7 @@ class RemoteTraceback(str):
 
 @contextlib.contextmanager
 def hidden(error: BaseException) -> Iterator[None]:
-    """Hide our frames in the tracebacks of an exception and of those before it, within a ``with``."""
+    """Hide our frames in the tracebacks of an exception and of its causes, while the ``with`` block runs."""
     kept = [(one, one.__traceback__, getattr(one, "__notes__", None)) for one in _family(error)]
     try:
         if not os.environ.get("ALLRANKS_FULL_TRACEBACK"):
@@ -61,7 +61,7 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 
 def _family(error: BaseException) -> list[BaseException]:
-    """Return an exception, those of its group, and those because of which they were raised."""
+    """Return an exception, the exceptions in its group, and the exceptions that led to them."""
     found: list[BaseException] = []
     queue: list[BaseException | None] = [error]
     while queue:

@@ -1,4 +1,4 @@
-"""Start what watches a program: the probe of `allranks rehearse`, and once it has joined the guard of `--guard`."""
+"""Start the probe of `allranks rehearse` at once, and the guard of `--guard` once the program has joined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_wanted() -> bool:
 
 
 def on_report(kind: str, **fields: Any) -> None:
-    """Take a message of the agent; start the probe at once, the guard once this rank has joined all others."""
+    """Handle a message of the agent: start the probe at once, and the guard once this rank has joined all others."""
     global _has_begun
     if kind == "started" and "ALLRANKS_PROBE" in os.environ:
         hang.package("allranks.rehearse.probe.start").begin()

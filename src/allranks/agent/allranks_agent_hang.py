@@ -1,7 +1,7 @@
 """Start the hang watch in a program that joins the other ranks and does not import allranks.
 
-The watch is a part of the package allranks, which is imported in a thread, a moment after the program has joined, so
-that its start is not delayed. Where the rank's Python does not have the package, the one around this file is used.
+The watch is a part of the package allranks. It is imported in a thread, a moment after the program has joined, so that
+the program's start is not delayed. If the rank's Python does not have the package, the one around this file is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _has_begun = False
 
 
 def on_report(kind: str, **fields: Any) -> None:
-    """Take a message of the agent; start the watch once this rank has joined all others."""
+    """Handle a message of the agent: start the watch once this rank has joined all others."""
     global _has_begun
     if kind in ("left", "failed"):
         _OVER.set()
@@ -31,12 +31,15 @@ def on_report(kind: str, **fields: Any) -> None:
 
 
 def is_wanted() -> bool:
-    """Return whether the launcher wants a watch; the watch itself refuses a value that is no number."""
+    """Return whether the launcher wants a hang watch. (The watch itself refuses a value that is no number.)"""
     return os.environ.get("ALLRANKS_HANG_AFTER", "").strip() not in ("0", "0.0")
 
 
 def _publish_pid() -> None:
-    """Write this process' id for the other ranks' watches, which may have to judge this rank before its own starts."""
+    """Write this process' id to a file.
+
+    Other ranks' watches may have to check this rank before its own watch starts.
+    """
     folder = f"{os.environ['ALLRANKS_CONTROL']}.watch/pid"
     os.makedirs(folder, exist_ok=True)
     with open(f"{folder}/{os.environ['ALLRANKS_RANK']}", "w") as file:
@@ -44,7 +47,7 @@ def _publish_pid() -> None:
 
 
 def _begin(backend: str) -> None:
-    """Run the thread that starts the watch; an error in it must not end the program."""
+    """Start the watch, in a thread. An error in it must not end the program."""
     try:
         if not _OVER.wait(START_SECONDS):
             watch = package("allranks.hang.launched")
@@ -60,7 +63,7 @@ def _begin(backend: str) -> None:
 
 
 def package(name: str) -> Any:
-    """Import a module of allranks."""
+    """Import a module of allranks by its name; return it."""
     if importlib.util.find_spec("allranks") is None:
         place = f"{PACKAGE}/__init__.py"
         spec = importlib.util.spec_from_file_location("allranks", place, submodule_search_locations=[PACKAGE])

@@ -1,4 +1,4 @@
-"""Call a function on a module when it is imported, or now if it has been."""
+"""Call a function with a module when that module is imported, or now if it is imported already."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from types import ModuleType
 
 
 class _Finder:
-    """The first entry of sys.meta_path; it finds nothing itself, and adds our action to what the others find."""
+    """The first entry of sys.meta_path.
+
+    It finds no module itself, and adds our actions to the modules that others find.
+    """
 
     def __init__(self) -> None:
         self.actions: dict[str, list[Callable[[ModuleType], None]]] = {}
@@ -39,7 +42,7 @@ def _follow(spec: ModuleSpec, actions: Sequence[Callable[[ModuleType], None]]) -
 
 
 def _act(action: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Run an action; where it fails (it uses private parts of a library), print a line and let the program run."""
+    """Run an action. If it fails (it uses private parts of a library), print a line and let the program continue."""
     try:
         action(module)
     except Exception as error:
@@ -54,7 +57,7 @@ _FINDER = _Finder()
 
 
 def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
-    """Call `action(module)` once the module has been executed, before its importer goes on."""
+    """Call `action(module)` once the module has been executed, before its importer continues."""
     _FINDER.actions.setdefault(name, []).append(action)
     if name in sys.modules:
         _act(action, sys.modules[name])

@@ -1,19 +1,17 @@
-"""Let jax.distributed.initialize() join without arguments, and let a rank leave so that no peer waits for it.
+"""Let jax.distributed.initialize() join without arguments, and let a rank leave so that no other rank waits for it.
 
-A JAX rank that ends early waits in JAX's shutdown barrier with its connections open, so its peers wait too: for 300 s,
-or for ever. When the program is over, and the computations that it dispatched have run, this rank takes part in no
-collective any more. It tells XLA's CPU backend of its peers so:
+A JAX rank that ends early waits in JAX's shutdown barrier with its connections open, so other ranks wait too: for 300
+s, or for ever. When the program is over, and the computations that it dispatched have run, this rank takes part in no
+collective any more. The rank then tells the XLA CPU backends of the other ranks so:
+- It half-closes its gloo connections (they are known from the addresses that gloo publishes in JAX's key-value store).
+  Data that was sent still arrives, and a rank blocked on us gets "connection closed by peer".
+- A clique is a set of devices with connections of its own. For a clique that other ranks are still setting up, or set
+  up later, it publishes an empty address, which they refuse at once.
+- Before there is a backend at all, it publishes an empty description of its devices.
 
-- it half-closes its gloo connections (they are known from the addresses that gloo publishes in JAX's key-value store);
-  what was sent still arrives, and a peer blocked on us gets "connection closed by peer";
-- for a clique (a set of devices with connections of its own) that the peers are still setting up, or set up later, it
-  publishes an empty address, which they refuse at once;
-- before there is a backend at all, it publishes an empty description of its devices.
-
-That leaves the connections between the devices of one peer: one device fails, and the next one waits for it for ever.
-So the launcher tells the peers that a rank has left, and a peer that is stuck from then on half-closes its ends too.
-
-A rank that computes without the others is not affected, and still waits in the barrier.
+That leaves the connections between the devices of one other rank: one device fails, and the next waits for it for ever.
+So the launcher tells the other ranks that a rank has left. If one of them is stuck from then on, it also half-closes
+its ends. A rank that computes without the others is not affected, and still waits in the barrier.
 """
 
 from __future__ import annotations
@@ -51,10 +49,10 @@ Endpoint = tuple[bytes, int]
 def attach(
     report: Callable[..., None], is_active: Callable[[], bool], *, fail: Callable[[BaseException], object]
 ) -> None:
-    """Report when JAX joins and leaves, for a JAX that is imported already or later.
+    """Report when JAX joins and leaves, whether JAX is imported already or later.
 
-    `fail` is called with the error of a computation that the program dispatched, never awaited, and that failed after
-    the program's end: JAX would drop it, and the program end as if all were well.
+    `fail` is called with the error of a computation that failed after the program's end, and that the program
+    dispatched and never awaited. JAX would drop this error, and the program would end as if all were well.
     """
     if os.environ.get("ALLRANKS_STYLE") == "default":
         after_import("jax._src.clusters", _offer_cluster)
@@ -65,7 +63,7 @@ def attach(
 
 
 def forget_shutdown() -> None:
-    """Take JAX's shutdown barrier, its wait for pending effects, and our way there off the atexit functions."""
+    """Remove three atexit functions: JAX's shutdown barrier, its wait for pending effects, and our leaving."""
     atexit.unregister(_leave_at_exit)
     for module, name in (("jax._src.api", "clean_up"), ("jax._src.dispatch", "wait_for_tokens")):
         if module in sys.modules:
@@ -82,7 +80,7 @@ def _leave_at_exit(is_active: Callable[[], bool], fail: Callable[[BaseException]
 
 
 def _offer_cluster(clusters: ModuleType) -> None:
-    """Put our cluster first in JAX's list, before one that leftover variables of a login node would select."""
+    """Put our cluster first in JAX's list, before a cluster that leftover variables of a login node would select."""
     base: Any = clusters.ClusterEnv
 
     class AllranksCluster(base):  # type: ignore[misc]
@@ -143,9 +141,9 @@ def _watch(state: type[Any], report: Callable[..., None], is_active: Callable[[]
 
 
 def await_coordinator(address: str, seconds: float = COORDINATOR_SECONDS) -> bool:
-    """Wait until rank 0 listens; return whether it does.
+    """Wait until rank 0 listens at the address; return whether it does.
 
-    A gRPC client that dials too early sleeps for a second before it tries again.
+    A gRPC client that connects too early sleeps for a second before it tries again.
     """
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + seconds
@@ -160,7 +158,7 @@ def await_coordinator(address: str, seconds: float = COORDINATOR_SECONDS) -> boo
 
 
 class _Departure:
-    """This rank leaves the collectives: once, and then until JAX's barrier releases it."""
+    """How this rank leaves the collectives: once, and then until JAX's barrier releases it."""
 
     def __init__(self) -> None:
         self._begin()
@@ -173,13 +171,13 @@ class _Departure:
         self._over = threading.Event()
 
     def prepare(self) -> None:
-        """Start the watcher, when this world begins: Python 3.12 starts no thread while it ends."""
+        """Start the watcher thread when this world begins. (Python 3.12 starts no thread while it ends.)"""
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, args=(self._work, self._over), daemon=True)
             self._watcher.start()
 
     def leave(self) -> None:
-        """Finish the dispatched computations, then make the waits of peers for us fail, now and until `over`.
+        """Finish the dispatched computations, then make other ranks' waits for us fail, now and until `over`.
 
         Raises the JaxRuntimeError of a computation that was still pending, and failed.
         """
@@ -193,7 +191,7 @@ class _Departure:
             array.block_until_ready()
 
     def over(self) -> None:
-        """Record that this world has ended; there may be another."""
+        """Record that this world has ended. The process may join another world later."""
         if self._watcher is not None:
             self._over.set()
             self._work.put(None)
@@ -216,7 +214,10 @@ class _Departure:
 
     @staticmethod
     def _watch(work: queue.SimpleQueue[tuple[Any, list[int]] | None], over: threading.Event) -> None:
-        """Refuse cliques that peers set up while we wait in the barrier; the store has no event for a new key."""
+        """Refuse cliques that other ranks set up while we wait in the barrier.
+
+        Polls, since the store has no event for new keys.
+        """
         found = work.get()
         if found is None:
             return
@@ -232,7 +233,10 @@ _DEPARTURE = _Departure()
 
 
 def _listen() -> None:
-    """Wait in a thread for the launcher's message that a rank has left, at the socket ALLRANKS_CONTROL.<rank>."""
+    """Start a thread that waits for the launcher's message that a rank has left.
+
+    The message arrives at the socket ALLRANKS_CONTROL.<rank>.
+    """
     path = f"{os.environ['ALLRANKS_CONTROL']}.{os.environ['ALLRANKS_RANK']}"
     if os.path.exists(path):
         return  # an earlier world of this process
@@ -242,7 +246,10 @@ def _listen() -> None:
 
 
 def _free_ourselves(channel: socket.socket) -> None:
-    """Once a rank has left, make the collective fail in which this rank is stuck: that rank will never join it."""
+    """Wait until a rank has left, then make the collective fail in which this rank is stuck.
+
+    The rank that has left will never join that collective.
+    """
     channel.recv(1)
     world, bridge = sys.modules["jax._src.distributed"].global_state, sys.modules["jax._src.xla_bridge"]
     while True:
@@ -264,7 +271,7 @@ def _pending(bridge: Any) -> set[int]:
 
 
 def _finish_dispatched(devices: list[Any]) -> None:
-    """Run an empty computation on all our devices: XLA:CPU starts it when everything dispatched before has ended."""
+    """Run an empty computation on all our devices. XLA:CPU starts it when everything dispatched before has ended."""
     jax = sys.modules["jax"]
     sharding = jax.sharding.NamedSharding(jax.sharding.Mesh(devices, "d"), jax.sharding.PartitionSpec("d"))
     jax.jit(lambda: jax.numpy.zeros(len(devices)), out_shardings=sharding)().block_until_ready()
@@ -277,7 +284,7 @@ def _publish_no_devices(client: Any, process_id: int) -> None:
 
 
 def _publish_no_address(client: Any, devices: Iterable[int]) -> None:
-    """Publish no address for our devices in each clique that waits for them: cpu:gloo/<device ids>/<index>."""
+    """In each clique that waits for our devices, publish an empty address for them: cpu:gloo/<device ids>/<index>."""
     published = {key for key, _ in client.key_value_dir_get_bytes(GLOO)}
     for clique in {key.rpartition("/")[0] for key in published}:
         members = [int(device) for device in clique.removeprefix(GLOO).split(",")]
@@ -292,7 +299,7 @@ def _gloo_endpoints(client: Any) -> set[Endpoint]:
 
 
 def _gloo_endpoint(value: bytes) -> Endpoint:
-    """Return the address that gloo publishes: a length and a host name, a length and a sockaddr_storage, and more."""
+    """Decode an address that gloo publishes: a length and a host name, a length and a sockaddr_storage, and more."""
     start = 8 + int.from_bytes(value[:8], "little") + 8
     family, port = int.from_bytes(value[start : start + 2], "little"), value[start + 2 : start + 4]
     ip = value[start + 4 : start + 8] if family == socket.AF_INET else value[start + 8 : start + 24]
@@ -302,8 +309,8 @@ def _gloo_endpoint(value: bytes) -> Endpoint:
 def _half_close(listeners: set[Endpoint]) -> None:
     """Shut down sending on each connection of this process that has one of these listeners as an end.
 
-    Gloo's threads close connections meanwhile. A descriptor that they close needs nothing more; its number may belong
-    to no file, or to another one, by the time we duplicate it.
+    Gloo's threads close connections meanwhile. If they close a descriptor, nothing remains to be done for it. By the
+    time we duplicate the descriptor, its number may belong to no file, or to another one.
     """
     wanted = {inode for inode, *ends in _connections() if not listeners.isdisjoint(ends)}
     for descriptor in os.listdir("/proc/self/fd"):
@@ -345,7 +352,7 @@ def _connections() -> Iterator[tuple[str, Endpoint, Endpoint]]:
 
 
 def _endpoint(text: str) -> Endpoint:
-    """Return the endpoint in "0100007F:1F90": words of the address in the machine's byte order, the port in hex."""
+    """Decode an endpoint such as "0100007F:1F90": the address in words of the machine's byte order, the port in hex."""
     words, _, port = text.partition(":")
     raw = bytes.fromhex(words)
     ip = b"".join(raw[at : at + 4][:: -1 if sys.byteorder == "little" else 1] for at in range(0, len(raw), 4))

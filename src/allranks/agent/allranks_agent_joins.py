@@ -1,6 +1,6 @@
 """Detect whether this process has joined other ranks by any means.
 
-A program that has not may be one of N copies that each run as a single process.
+A program that has not joined may be one of N copies that each run as a single process.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ _sizes: set[int] = set()
 
 
 def on_report(kind: str, **fields: Any) -> None:
-    """Take a message of the agent."""
+    """Handle a message of the agent: record how many ranks have joined."""
     if kind == "joined":
         _sizes.add(int(fields["size"]))
 
 
 def unjoined_frameworks() -> str:
-    """Return the frameworks of a program that has joined no rank, "jax, torch"; "" if it has, or is no training."""
+    """Return the frameworks of a program that has joined no rank, e.g. "jax, torch".
+
+    Return "" if the program has joined a rank, or is no training.
+    """
     frameworks = [name for name in FRAMEWORKS if name in sys.modules]
     if not frameworks or max(_sizes, default=1) > 1 or any(name in sys.modules for name in OTHERS):
         return ""
@@ -43,7 +46,7 @@ def unjoined_frameworks() -> str:
 
 
 def _is_connected() -> bool:
-    """Return whether this process has a connection to a port of the rendezvous (rpc, a store of the program)."""
+    """Return whether this process has a connection to a port of the rendezvous (rpc, or a store of the program)."""
     wanted = {int(port) for port in _ports() if port.isdecimal()}
     inodes = {inode for inode, *ends in _connections() if not wanted.isdisjoint(ends)}
     return bool(inodes) and any(_inode(number) in inodes for number in os.listdir("/proc/self/fd"))

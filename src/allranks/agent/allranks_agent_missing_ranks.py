@@ -1,4 +1,4 @@
-"""Raise MissingRanks where a program under `allranks run` waits for more ranks than the job has."""
+"""Raise MissingRanks if a program under `allranks run` would wait for more ranks than the job has."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 
 
 class MissingRanks(RuntimeError):
-    """The program asks for more processes than the job has, and has started none itself."""
+    """Raised when the program needs more processes than the job has, and has started none itself."""
 
     __module__ = "allranks"
 
 
 def refuse(operation: str, wanted: int, *, hint: str = "") -> None:
-    """Raise MissingRanks if `wanted` processes are more than the job has and this one has started none itself."""
+    """Raise MissingRanks if `wanted` is more processes than the job has, and this process has started none itself."""
     size = int(os.environ.get("ALLRANKS_SIZE", wanted))
     if wanted <= size or has_children():
         return
@@ -24,7 +24,7 @@ def refuse(operation: str, wanted: int, *, hint: str = "") -> None:
 
 
 def has_children() -> bool:
-    """Return whether this process has children that it has not waited for."""
+    """Return whether this process has children that it has not waited for (reaped)."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -1,8 +1,9 @@
 """Keep JAX from ignoring SIGTERM, unless the program queries JAX whether to save.
 
-jax.distributed.initialize() sets a C handler for SIGTERM that only records it, for programs that query
-`multihost_utils.reached_preemption_sync_point` at each step whether to save (Orbax does). Any other program would live
-on until it is killed. So SIGTERM does after initialize() what it did before, until the program first queries.
+jax.distributed.initialize() sets a C handler for SIGTERM that only records the signal. It is for programs that call
+`multihost_utils.reached_preemption_sync_point` at each step to learn whether to save (Orbax does). Any other program
+would continue until it is killed. So after initialize(), SIGTERM has the same effect as before, until the program's
+first query.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 class _State:
-    """`jax` is JAX's action for SIGTERM, saved; `before` is the action that is in force instead."""
+    """The saved actions for SIGTERM: `jax` is JAX's action, `before` is the action that is used instead."""
 
     is_queried: bool = False
     jax: bytes | None = None
@@ -35,7 +36,7 @@ def leave_to_jax() -> None:
 
 
 def watch(state: type[Any], is_active: Callable[[], bool]) -> None:
-    """Save JAX's handler and restore the one before, when JAX joins its processes, in a process of a rank."""
+    """When JAX joins its processes in a process of a rank, save JAX's handler and restore the handler from before."""
     begin = state.initialize_preemption_sync_manager
 
     @functools.wraps(begin)
@@ -50,7 +51,7 @@ def watch(state: type[Any], is_active: Callable[[], bool]) -> None:
 
 
 def watch_queries(utils: ModuleType) -> None:
-    """Let JAX handle SIGTERM from the first time on that the program queries JAX whether to save."""
+    """Let JAX handle SIGTERM from the program's first query on (the query asks JAX whether to save)."""
     ask = utils.reached_preemption_sync_point
 
     @functools.wraps(ask)

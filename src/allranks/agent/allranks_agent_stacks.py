@@ -1,9 +1,9 @@
 """Let other processes of this machine read the Python stacks of this one, also while its Python cannot run.
 
-`register` makes CPython write the stacks of all threads on SIGURG, from within the signal handler: a call in C that
-holds the GIL, an exit handler or a destructor does not prevent it. The stacks go to an anonymous file in memory, which
-a process that may read this process' descriptors finds (`read`). A process without one is not signalled; SIGURG is
-ignored by default.
+`register` makes CPython write the stacks of all threads on SIGURG, from within the signal handler. So a call in C that
+holds the GIL, an exit handler or a destructor does not prevent it. The stacks go to an anonymous file in memory. A
+process that may read this process' descriptors finds it (`read`). A process without such a file is not signalled;
+SIGURG is ignored by default.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _descriptor: int | None = None
 
 
 def register() -> None:
-    """Make this process write its stacks on SIGURG. May be called again; does nothing but on Linux."""
+    """Make this process write its stacks on SIGURG. May be called again. Does nothing on systems other than Linux."""
     global _descriptor
     if _descriptor is None and hasattr(os, "memfd_create"):
         file = os.memfd_create(NAME)
@@ -35,7 +35,10 @@ def register() -> None:
 
 
 def read(pids: Iterable[int], seconds: float = 1.0) -> dict[int, str]:
-    """Return the output of `faulthandler` by pid, of processes that have registered and answer within `seconds`."""
+    """Return the stacks of processes by pid, as `faulthandler` writes them.
+
+    A process is left out if it has not registered, or does not answer within `seconds`.
+    """
     readable = {pid: place for pid in pids if (place := file_of(pid))}
     before = {pid: _text(place) for pid, place in readable.items()}
     for pid in readable:
@@ -52,12 +55,12 @@ def read(pids: Iterable[int], seconds: float = 1.0) -> dict[int, str]:
 
 
 def has_registered(pid: int) -> bool:
-    """Return whether the stacks of a process can be read."""
+    """Return whether the stacks of process `pid` can be read."""
     return bool(file_of(pid))
 
 
 def file_of(pid: int) -> str:
-    """Return the path by which the stacks of a process can be read; "" where it has not registered."""
+    """Return the path of the file with the stacks of process `pid`, or "" if it has not registered."""
     folder = f"/proc/{pid}/fd"
     return next((path for path in _listed(folder) if _target(path) == _LINK), "")
 

@@ -1,4 +1,4 @@
-"""Raise NoStandardInput where a rank reads standard input that it does not have: several ranks cannot share one."""
+"""Raise NoStandardInput if a rank without standard input reads it: several ranks cannot share one input."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import NoReturn
 
 
 class NoStandardInput(io.UnsupportedOperation):
-    """Standard input was read by a rank that has none."""
+    """Raised when a rank that has no standard input reads it."""
 
     __module__ = "allranks"
 
 
 class _NoInput(io.RawIOBase):
-    """An input that raises: /dev/null would be an empty input, or end `breakpoint()`, without a reason."""
+    """An input that raises when it is read.
+
+    (/dev/null would be an empty input, or end `breakpoint()`, without a reason.)
+    """
 
     name = "<stdin>"
 
@@ -34,7 +37,7 @@ class _NoInput(io.RawIOBase):
 
 
 def attach(rank: int, host: str, size: int) -> None:
-    """Make reads of `sys.stdin` and `breakpoint()` raise, where several ranks were given /dev/null."""
+    """Make reads of `sys.stdin` and `breakpoint()` raise, if the job has several ranks and their input is /dev/null."""
     if size == 1 or sys.stdin is None or not _is_null(0):
         return
     why = (

@@ -1,6 +1,6 @@
 """Report when torch.distributed joins; set its timeout of collectives to the launcher's.
 
-The end of a rank needs no care here: its sockets close with the process.
+The end of a rank needs no action here: its sockets close with the process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ARGUMENTS_TO_TIMEOUT = 3
 
 
 def attach(report: Callable[..., None], is_active: Callable[[], bool]) -> None:
-    """Wrap init_process_group, of a torch that is imported already or later."""
+    """Wrap torch's init_process_group, whether torch is imported already or later."""
 
     def watch_joining(c10d: ModuleType) -> None:
         join = c10d.init_process_group
@@ -47,7 +47,7 @@ def attach(report: Callable[..., None], is_active: Callable[[], bool]) -> None:
 
 
 def _requested_size(arguments: Mapping[str, Any]) -> int:
-    """Return how many processes init_process_group would wait for; 0 where they need not be of this job."""
+    """Return how many processes init_process_group would wait for; 0 if they need not all belong to this job."""
     if arguments.get("store") is not None or arguments.get("init_method") not in (None, "env://"):
         return 0
     size = arguments.get("world_size", -1)

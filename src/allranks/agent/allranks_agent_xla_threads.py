@@ -1,8 +1,8 @@
 """Give XLA's CPU client enough threads that steps which are not awaited cannot deadlock.
 
-The launch of a step waits, on a thread of XLA's pool, for its turn on each device; a running step needs a thread for
+The launch of a step waits, on a thread of XLA's pool, for its turn on each device. A running step needs a thread for
 each device, for the rendezvous of its collectives. With fewer than two threads a device, a run of un-awaited steps can
-leave no thread for the step for which all others wait: XLA prints its "rendezvous" message, though the program is
+leave no thread for the step for which all others wait. XLA then prints its "rendezvous" message, though the program is
 correct. The pool has PJRT_NPROC or NPROC threads, else one per core.
 """
 
@@ -24,18 +24,18 @@ _VIRTUAL_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 
 def attach() -> None:
-    """Enlarge the pool of each CPU client that JAX makes from now on, where it is too small."""
+    """Enlarge the thread pool of each CPU client that JAX makes from now on, if it is too small."""
     after_import("jaxlib.xla_client", _watch)
 
 
 def virtual_devices(requested: int | None) -> int:
-    """Return how many devices a CPU client will have, where JAX ``requested`` a number of them, or None."""
+    """Return how many devices a CPU client will have. ``requested`` is the number that JAX requested, or None."""
     found = _VIRTUAL_DEVICES.findall(os.environ.get("XLA_FLAGS", ""))
     return requested or (int(found[-1]) if found else 1)
 
 
 def threads() -> int:
-    """Return how many threads XLA would give its pool."""
+    """Return how many threads XLA would give its pool, by the environment variables or the number of cores."""
     setting = next((os.environ[name] for name in VARIABLES if name in os.environ), "")
     return int(setting) if setting.isdecimal() and int(setting) else len(os.sched_getaffinity(0))
 
@@ -55,7 +55,10 @@ def _watch(xla_client: ModuleType) -> None:
 
 @contextmanager
 def _at_least(wanted: int) -> Iterator[None]:
-    """Set the variables to a larger number, where XLA's would be too small, and restore them afterwards."""
+    """While the ``with`` block runs, set the variables to ``wanted`` threads if XLA would use fewer.
+
+    Restore them afterwards.
+    """
     if threads() >= wanted:
         yield
         return

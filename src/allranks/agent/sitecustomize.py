@@ -1,4 +1,4 @@
-"""Activate the agent at the start of every Python of a rank, after the sitecustomize that would be imported else.
+"""Activate the agent at the start of every Python of a rank, after the sitecustomize that would otherwise be imported.
 
 Python imports one `sitecustomize`, the first on its path, and the launcher puts this folder first. An exception in the
 other one is shown as Python would show it, after the agent is active.
