@@ -1,8 +1,8 @@
-"""Which events of a run are ordered: happens-before over all ranks (vector clocks). Pure.
+"""Compute which events of a run are ordered: happens-before over all ranks (vector clocks).
 
-An event of one rank happens before one of another where something forces it to. That is a synchronisation that blocks
-the host (a barrier, a collective), a lock that passes from one to the other, or a file for which the second has waited.
-That it was earlier by the clock orders nothing. Between a rank's own events, their order in its trace counts.
+An event of one rank happens before an event of another rank if something forces this order. This is: a synchronisation
+that blocks the host (a barrier, a collective), a lock that passes from one rank to the other, or a file for which the
+second rank has waited. An earlier time on the clock orders nothing. The events of one rank have the order of its trace.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _WAITS_FOR_ALL, _WAITS_FOR_ROOT = ("all", "to"), "from"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """``before(a, b)``: whether something forces event a to happen before event b."""
+    """The order of a trace's events.
+
+    ``before(a, b)`` returns whether something forces event a to happen before event b.
+    """
 
     index: dict[int, int]
     starts: tuple[tuple[int, ...], ...]
@@ -39,7 +42,7 @@ class Order:
 
 
 def order_of(trace: Trace) -> Order:
-    """Return the order of a trace's events."""
+    """Compute which events of a trace are ordered (happens-before)."""
     rows: list[list[Event]] = [[] for _ in range(trace.ranks)]
     for event in trace.events:
         rows[event.rank].append(event)
@@ -52,7 +55,7 @@ def order_of(trace: Trace) -> Order:
 
 
 def _edges(rows: Sequence[Sequence[Event]], index: dict[int, int]) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Return, by (rank, index) of an event, the events that must be before it: (rank, index) of each."""
+    """Return, for each event, the events that must be before it. Every event is given as (rank, index)."""
     edges: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for earlier, later in (*_synchronisations(rows), *_locks(rows), *_awaited_files(rows)):
         edges[later.rank, index[id(later)]].append((earlier.rank, index[id(earlier)]))
@@ -84,7 +87,10 @@ def _waits(leaving: Event, other: Event) -> bool:
 
 
 def _locks(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Event]]:
-    """A lock that was taken after another rank had left it: in the order of time, which the lock enforces."""
+    """Yield pairs (unlock, lock): a rank took a lock after another rank had released it.
+
+    The lock enforces this order.
+    """
     by_path: dict[str, list[Event]] = defaultdict(list)
     for row in rows:
         for event in row:
@@ -100,7 +106,7 @@ def _locks(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Event]]:
 
 
 def _awaited_files(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Event]]:
-    """A rank asks for a file from one line until it is there: the other's creation of it is before that answer."""
+    """Yield pairs (creation, check): a rank checked for a file at one line until another rank had created it."""
     made: dict[str, list[Event]] = defaultdict(list)
     for row in rows:
         for event in row:
@@ -127,10 +133,11 @@ _MAKES = ("create", "write", "exclusive", "append", "mkdir", "rename", "link")
 def _clocks(
     rows: Sequence[Sequence[Event]], edges: dict[tuple[int, int], list[tuple[int, int]]]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[Clock, ...], ...]]:
-    """Return, by rank, the indices from which a new clock holds, and these clocks.
+    """Return, for each rank, the indices from which a new vector clock is valid, and these clocks.
 
-    A clock says, for each rank, up to which index its events are before. Ranks are followed in turn, each as far as
-    the events that it waits for are known; a cycle cannot be (a trace is of one run), but what is missing may.
+    A clock has, for each rank, the index up to which that rank's events are before. Ranks are processed in turn, each
+    as far as the events that it waits for are known. A cycle is impossible (a trace is of one run), but events may be
+    missing.
     """
     size = len(rows)
     starts: list[list[int]] = [[0] for _ in rows]

@@ -1,4 +1,4 @@
-"""A rehearsal: the runs one after another, and what is wrong in all of them."""
+"""Run a rehearsal: several runs one after another, and the findings in all of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HANGS_AFTER = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to rehearse, and how. ``budget`` is in seconds: no run starts that would end behind it."""
+    """What to rehearse, and how. ``budget`` is in seconds: no run starts that would probably exceed it."""
 
     target: Target
     ranks: int
@@ -44,7 +44,10 @@ class Plan:
 
 @dataclass(slots=True)
 class Rehearsal:
-    """What came of it. ``skipped`` are scenarios that did not run, and why; ``unseen`` what could not be judged."""
+    """The result of a rehearsal.
+
+    ``skipped`` has the scenarios that did not run, and why. ``unseen`` says, by scenario, why it was not judged.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     runs: list[tuple[Scenario, Run, float]] = field(default_factory=list)
@@ -54,7 +57,7 @@ class Rehearsal:
     output: str = ""
 
     def skip(self, scenario: Scenario, why: str) -> None:
-        """Take note that a scenario does not run."""
+        """Record that a scenario does not run, and why."""
         self.skipped.append((scenario, why))
         self.unseen.setdefault(scenario.name, why)
 
@@ -67,7 +70,10 @@ Progress = Callable[[str], None]
 
 
 def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
-    """Run the scenarios of a plan, as many as its budget allows, and judge them; ``progress`` gets a line of each."""
+    """Run as many scenarios of a plan as its budget allows, and judge them.
+
+    ``progress`` gets a line of text for each.
+    """
     rehearsal = Rehearsal()
     started = time.monotonic()
     todo = [one for one in scenarios(plan.names, seeds=plan.seeds, first_seed=plan.seed) if one.name in _DONE]
@@ -106,7 +112,10 @@ _DONE: tuple[Name, ...] = ("quiet", "perturbed", "hosts", "resume")
 def _one(
     plan: Plan, scenario: Scenario, baseline: Trace | None, known: Sequence[Finding]
 ) -> tuple[Run, list[Finding], str]:
-    """Make the runs of a scenario; return the last one, the findings, and why it was not judged ("" if it was)."""
+    """Run a scenario, which may need several runs.
+
+    Return the last run, the findings, and why the scenario was not judged ("" if it was).
+    """
     if scenario.name == "resume":
         return _resume(plan, scenario, baseline)
     delays = Delays(plan.ranks, scenario.seed) if scenario.name == "perturbed" else None
@@ -130,7 +139,10 @@ def _shared_folders(trace: Trace) -> str:
 
 
 def _again(plan: Plan, scenario: Scenario, failed: JobResult) -> list[Finding]:
-    """Run once more with the failed rank late; return what is wrong if it does not fail so: it was too early."""
+    """Run once more with the failed rank late.
+
+    If the run does not fail then, the rank was too early: return the findings.
+    """
     first = failed.first_failure
     if first is None or plan.ranks == 1:
         return []
@@ -155,7 +167,10 @@ def _run(plan: Plan, scenario: Scenario, delays: Delays | None) -> Run:
 
 
 def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run, list[Finding], str]:
-    """Kill all ranks after a checkpoint, twice, and let the third start run to its end."""
+    """Kill all ranks after a checkpoint, twice, and let the third start run to its end.
+
+    Return the last run, the findings, and why the scenario was not judged ("" if it was).
+    """
     settings = probe_settings(scenario, steps=plan.steps)
     runs: list[Run] = []
     with _undone() as journal:
@@ -189,7 +204,7 @@ def _was_killed(run: Run) -> bool:
 
 @contextmanager
 def _undone() -> Iterator[Journal]:
-    """Put all files back at the end of a block."""
+    """Restore all files at the end of the ``with`` block."""
     with tempfile.TemporaryDirectory(prefix="allranks-undo-") as folder:
         journal = Journal(folder)
         try:
@@ -199,7 +214,7 @@ def _undone() -> Iterator[Journal]:
 
 
 def _is_explained(result: JobResult, findings: Sequence[Finding]) -> bool:
-    """Say whether a finding is at the line at which the run failed, or is about what ended it."""
+    """Return whether a finding is at the line at which the run failed, or is about the reason why it ended."""
     failed = result.first_failure
     frame = failures.frame_of(failed) if failed else None
     if failed is not None and failures.kind_of(failed) and findings:
@@ -213,7 +228,7 @@ def _noted(finding: Finding) -> list[Place]:
 
 
 def _relative(finding: Finding) -> Finding:
-    """Return a finding with paths from the working directory."""
+    """Return a finding with paths relative to the working directory."""
     notes = tuple(replace(note, place=_moved(note.place)) for note in finding.notes)
     place = _moved(finding.place)
     assert place is not None
@@ -229,7 +244,10 @@ def _moved(place: Place | None) -> Place | None:
 
 
 def _merge(known: list[Finding], found: Iterable[Finding]) -> int:
-    """Add what is new, and to what is known how it was seen again; return how many are new."""
+    """Add new findings to ``known``; return how many are new.
+
+    If a finding is known already, add a note to it that says how it was seen again.
+    """
     new = 0
     for one in found:
         same = next((i for i, other in enumerate(known) if _is_same(other, one)), None)

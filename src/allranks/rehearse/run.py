@@ -1,4 +1,4 @@
-"""Run a program once under the watch, and return what its ranks did."""
+"""Run a program once under the watcher, and return what its ranks did."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from allranks.rehearse.watch.undo import Journal
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of all ranks: how it ended, what was recorded, what the ranks printed."""
+    """One run of all ranks: how it ended, the recorded trace, and what the ranks printed."""
 
     result: JobResult
     trace: Trace
@@ -43,11 +43,14 @@ def run_once(
     treat: Treat | None = None,
     on_effect: Callable[[Server, Effect], None] | None = None,
 ) -> Run:
-    """Run a job under the watch. ``settings`` are what the probe in each rank reads; ``treat`` delays or fails calls;
-    ``on_effect`` is called with each of them, in the watcher's thread.
+    """Run a job under the watcher; return its result and its trace.
 
-    ``journal`` notes all changes of files, for the caller to undo them. Raises what the watcher raised, if it failed: a
-    trace with holes is no trace.
+    - ``settings``: what the probe in each rank reads.
+    - ``journal``: notes all changes of files, so that the caller can undo them.
+    - ``treat``: delays or fails file calls.
+    - ``on_effect``: is called with each file call, in the watcher's thread.
+
+    If the watcher failed, raises its exception: a trace with holes cannot be judged.
     """
     with tempfile.TemporaryDirectory(prefix="allranks-rehearse-") as folder:
         place = os.path.join(folder, "watch")
@@ -77,7 +80,7 @@ def _is_the_programs(path: str) -> bool:
 
 
 def _real_path(settings: Mapping[str, Any], ranks: int) -> Callable[[int, str], str] | None:
-    """Return what says where a rank's file really is; None where all ranks share all folders."""
+    """Return a function that gives the real path of a rank's file, or None if all ranks share all folders."""
     count = settings.get("hosts")
     if not count:
         return None

@@ -1,6 +1,6 @@
-"""Which runs a rehearsal is made of, and what is other in each than in a quiet one. Pure.
+"""Define the runs of a rehearsal, and how each one differs from a quiet run.
 
-All that is by chance in a scenario comes from its seed, so that the same seed does the same again.
+Every random choice in a scenario comes from its seed, so that the same seed gives the same run again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHANGES = ("write", "create", "append", "exclusive", "truncate", "mkdir", "rena
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run. ``seed`` counts for what is perturbed; 0 in a run that is not."""
+    """One run of a rehearsal. ``seed`` selects what is perturbed; it is 0 in a run without perturbation."""
 
     name: Name
     seed: int = 0
@@ -33,12 +33,12 @@ class Scenario:
 
     @property
     def seen(self) -> str:
-        """Return the words for how a finding was seen."""
+        """Return the text that says in which run a finding was seen."""
         return f"seen in the rehearsal {self.title!r}"
 
 
 def scenarios(names: Sequence[Name], *, seeds: int, first_seed: int) -> list[Scenario]:
-    """Return the runs of a rehearsal in their order."""
+    """Return the runs of a rehearsal, in order."""
     runs = []
     for name in names:
         if name == "perturbed":
@@ -50,10 +50,10 @@ def scenarios(names: Sequence[Name], *, seeds: int, first_seed: int) -> list[Sce
 
 @dataclass(slots=True)
 class Delays:
-    """Which file calls wait, and how long, by the seed: what a loaded file system or a slow host does.
+    """Which file calls wait, and how long. The seed decides; this is what a loaded file system or a slow host does.
 
-    The seeds take turns. First, rank 0 is late in what it changes. Second, all ranks are, so that they check before any
-    of them acts. Third, one other rank is late in all that it does.
+    Successive seeds use three variants in turn. First, rank 0 is late with its changes. Second, all ranks are late, so
+    that they check before any of them acts. Third, one other rank is late with all its file calls.
     """
 
     ranks: int
@@ -63,7 +63,10 @@ class Delays:
     _waited: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def seconds(self, rank: int, operation: str, line: object) -> float:
-        """Return how long this call waits. ``line`` is the place that makes it: of each, the first calls wait."""
+        """Return how many seconds this call waits.
+
+        ``line`` is where the call is made: only the first calls of a line wait.
+        """
         self._calls[rank, line] += 1
         if self._calls[rank, line] > _CALLS or self._waited[rank] >= _MOST:
             return 0.0
@@ -80,7 +83,7 @@ class Delays:
 
     @property
     def description(self) -> str:
-        """Return what was done, in words."""
+        """Return a text that says which calls were delayed."""
         turn = self._turn
         if turn == 0:
             return "with the file changes of rank 0 300 ms late"
@@ -90,7 +93,7 @@ class Delays:
 
     @property
     def has_rank_local_hashes(self) -> bool:
-        """Whether each rank has its own secret of ``hash(str)``, for which it must start an interpreter of its own."""
+        """Whether each rank has its own seed of ``hash(str)``, so that each rank must start a new interpreter."""
         return self._turn == 1
 
     @property
@@ -105,7 +108,7 @@ class Delays:
 
 
 def _chance(key: str) -> float:
-    """Return a number from 0 up to 1 that is the same for the same key."""
+    """Return a number from 0 up to 1 (exclusive) that depends only on the key."""
     return zlib.crc32(key.encode()) / 2**32
 
 
@@ -114,7 +117,7 @@ MakeDelay: TypeAlias = Callable[[int, str, object], float]
 
 
 def probe_settings(scenario: Scenario, *, steps: int, hosts: int = 2, private: Sequence[str] = ()) -> Probe:
-    """Return what the probe in each rank does in a scenario."""
+    """Return the settings for the probe of each rank in a scenario."""
     settings: Probe = {"steps": steps}
     if scenario.name == "perturbed":
         settings["seed"] = scenario.seed

@@ -1,8 +1,8 @@
-"""What the ranks did, as values: events, each of one rank at one place. Pure.
+"""Define the trace of a run as values: events, each of one rank at one line.
 
-The order of a rank's events is that of ``position``: how many records of synchronisations the rank had written before.
-A barrier, or a collective that blocks the host, has two: its enter and its leave. ``time`` is the machine's monotonic
-clock, seconds; it orders the events of one rank between two such records.
+The order of a rank's events is given by ``position``: how many records of synchronisations the rank had written before.
+A barrier, or a collective that blocks the host, has two records: enter and leave. ``time`` is the machine's monotonic
+clock, in seconds; it orders the events of one rank between two such records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 class Frame(NamedTuple):
-    """A line of the program on the way to an event; ``path`` is absolute."""
+    """A line of the program in the call stack of an event. ``path`` is absolute."""
 
     path: str
     line: int
@@ -23,9 +23,9 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that a rank did. ``place`` are the user's frames, the innermost first; empty where nobody knows.
+    """One action of a rank. ``place`` has the user's frames, the innermost first; it is empty if they are not known.
 
-    ``kind`` says which ``data`` there are (the table is in docs/rehearse.md). ``process`` and ``thread`` are the
+    ``kind`` determines the fields of ``data`` (the table is in docs/rehearse.md). ``process`` and ``thread`` are the
     kernel's numbers; a child of the rank has another process.
     """
 
@@ -41,24 +41,24 @@ class Event:
 
     @property
     def where(self) -> Frame | None:
-        """The user's line that did it."""
+        """The user's line that caused the event, or None if it is not known."""
         return self.place[0] if self.place else None
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The events of one run of all ranks, by rank in their order."""
+    """The events of one run of all ranks, in the order of time."""
 
     ranks: int
     events: tuple[Event, ...]
     notes: tuple[str, ...] = ()
 
     def of(self, *kinds: str) -> Iterator[Event]:
-        """Yield the events of some kinds, in the order of time."""
+        """Yield the events of these kinds, in the order of time."""
         return (event for event in self.events if event.kind in kinds)
 
     def by_rank(self, *kinds: str) -> dict[int, list[Event]]:
-        """Return the events of some kinds for each rank, an empty list for one that has none."""
+        """Return the events of these kinds for each rank; an empty list for a rank that has none."""
         found: dict[int, list[Event]] = {rank: [] for rank in range(self.ranks)}
         for event in self.of(*kinds):
             found[event.rank].append(event)
@@ -66,7 +66,10 @@ class Trace:
 
 
 def read_lines(lines: Iterable[str], rank: int) -> Iterator[Event]:
-    """Yield the events of one file of a rank; the last line of a killed process may be cut, and is left out."""
+    """Yield the events in one file of a rank.
+
+    If the process was killed, the last line may be incomplete; it is skipped.
+    """
     places: dict[int, tuple[Frame, ...]] = {0: ()}
     for line in lines:
         if not line.endswith("\n"):
@@ -90,5 +93,5 @@ def read_lines(lines: Iterable[str], rank: int) -> Iterator[Event]:
 
 
 def merged(ranks: int, events: Iterable[Event], notes: Iterable[str] = ()) -> Trace:
-    """Return the trace of all ranks, in the order of time."""
+    """Return the trace of all ranks, with the events in the order of time."""
     return Trace(ranks, tuple(sorted(events, key=lambda event: (event.time, event.rank))), tuple(notes))

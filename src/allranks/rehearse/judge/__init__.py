@@ -1,4 +1,4 @@
-"""The judges: what is wrong in the trace of one run. Pure."""
+"""Find out what is wrong in the trace of one run. Each judge looks for one kind of fault; none does I/O."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ JUDGES: tuple[Judge, ...] = (
     trackers.judge,
 )
 
-# The faults that only a rehearsal can see; the others are those of rules of ``allranks check``.
+# The faults that only a rehearsal can see; all other faults have rules of ``allranks check``.
 KINDS: tuple[Kind, ...] = (replicas.NO_GRADIENT, replicas.DIVERGED, resume.BEGINS_ANEW, resume.STATE)
 
 
 def all_findings(case: Case) -> Iterator[Finding]:
-    """Yield what all judges find."""
+    """Yield the findings of all judges for a case."""
     for judge in JUDGES:
         yield from judge(case)

@@ -1,4 +1,4 @@
-"""Global arrays of JAX whose parts do not belong together, and host arrays that a program of all takes as one. Pure."""
+"""Find global arrays of JAX whose parts do not belong together, and host arrays wrongly used as global values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FEWEST = 2
 
 
 def judge(case: Case) -> Iterator[Finding]:
-    """Yield what is wrong with arrays that the processes made, once for each line."""
+    """Yield a finding for each line that makes or passes a wrong array."""
     if case.trace.ranks == 1:
         return
     yield from _made(case)
@@ -54,7 +54,7 @@ def _made(case: Case) -> Iterator[Finding]:
 
 
 def _same(by_rank: Mapping[int, Sequence[Event]]) -> Finding | None:
-    """Two processes that hold other parts of global arrays, with the same rows in them, time after time."""
+    """Return a finding if two processes repeatedly put the same rows into different parts of global arrays, or None."""
     for a, b in combinations(sorted(by_rank), 2):
         pairs = [
             (one, other)
@@ -80,7 +80,7 @@ def _few(digests: Sequence[str]) -> str:
 
 
 def _replicas(by_rank: Mapping[int, Sequence[Event]]) -> Finding | None:
-    """A replicated array whose processes give other values."""
+    """Return a finding if the processes give different values for a replicated array, or None."""
     for those in zip(*(by_rank[rank] for rank in sorted(by_rank)), strict=False):
         if all(e.data["replicated"] for e in those) and len({tuple(e.data["samples"]) for e in those}) > 1:
             text = "the ranks make a replicated array of other values: " + ", ".join(

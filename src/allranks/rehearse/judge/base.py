@@ -1,4 +1,4 @@
-"""What all judges share: what they look at, and how events become findings. Pure."""
+"""Define what all judges share: their input, and how events become findings."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ OF_HOST = re.compile(r".*/allranks-rehearse-[^/]*/host(\d+)/\d+/(.*)")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A fault that a rehearsal can see. ``code`` and ``name`` are those of the rule of ``allranks check``, where the
-    fault is the same; ``cluster`` says what happens there, ``advice`` what to do."""
+    """A kind of fault that a rehearsal can see.
+
+    ``code`` and ``name`` are from the rule of ``allranks check`` for the same fault, if there is one. ``cluster`` says
+    what happens on a cluster, ``advice`` what to do.
+    """
 
     code: str
     name: str
@@ -29,7 +32,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What judges look at: the trace of one run, and its order. ``seen`` says in which scenario that was."""
+    """The input of judges: the trace of one run, and the order of its events.
+
+    ``seen`` says in which scenario the run was. ``root`` is the program's folder.
+    """
 
     trace: Trace
     order: Order
@@ -37,7 +43,7 @@ class Case:
     root: str = ""
 
     def name(self, path: str) -> str:
-        """Return a path as a person in the program's folder would write it."""
+        """Return a path as a user in the program's folder would write it."""
         found = OF_HOST.fullmatch(path)
         return f"{found[2]} (of host {found[1]})" if found else path.removeprefix(self.root + "/")
 
@@ -53,7 +59,10 @@ def finding(
     *,
     confidence: Confidence = "high",
 ) -> Finding | None:
-    """Return the finding at a place, with its evidence; None where no line of the program is known for any of it."""
+    """Return a finding at the line of ``at``, with its evidence.
+
+    Return None if no line of the program is known for ``at`` or for any evidence.
+    """
     notes = tuple(Note(text, place_of(_frame(one))) for text, one in evidence)
     frame = _frame(at) or next((frame for _, one in evidence if (frame := _frame(one))), None)
     if frame is None:
@@ -77,15 +86,15 @@ def _frame(one: Event | Frame | None) -> Frame | None:
 
 
 def place_of(frame: Frame | None) -> Place | None:
-    """Return a line as a place; columns are not known."""
+    """Convert a line to a Place, or None to None. The columns are not known."""
     return None if frame is None else Place(frame.path, frame.line, 1, frame.line, 1)
 
 
 def who(events: Sequence[Event]) -> str:
-    """Return ``rank 0`` or ``ranks 1-3`` for the ranks of some events."""
+    """Return the ranks of some events as text, e.g. ``rank 0`` or ``ranks 1-3``."""
     return name_ranks(sorted({event.rank for event in events}))
 
 
 def moment(event: Event) -> str:
-    """Return ``step 3``: where in the run an event was."""
+    """Return the step of an event as text, e.g. ``step 3``."""
     return f"step {event.step}"

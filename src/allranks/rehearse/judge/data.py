@@ -1,6 +1,6 @@
-"""Does each rank get its own part of the data, each epoch in another order, in as many batches as the others? Pure.
+"""Check the data: each rank gets its own part, each epoch has another order, and all ranks have equally many batches.
 
-From digests of samples: of the rows of what loaders yield, and of what the outermost module is called with.
+The evidence is digests of samples: of the rows that loaders yield, and of the outermost module's inputs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OVERLAP = 0.2
 
 
 def judge(case: Case) -> Iterator[Finding]:
-    """Yield what is wrong with the data, once for each loader."""
+    """Yield a finding for what is wrong with the data, once for each loader."""
     if case.trace.ranks == 1:
         return
     loaders = sorted({event.data["loader"] for event in case.trace.of("epoch")})
@@ -87,9 +87,9 @@ def _by_rank(case: Case, kind: str, loader: int) -> Mapping[int, list[Event]]:
 
 
 def _replicas(case: Case) -> list[tuple[int, int]]:
-    """Return the pairs of ranks that train one model: equal weights at their first step, or weights that are not known.
+    """Return the pairs of ranks that train one model: with equal weights at their first step, or with unknown weights.
 
-    Ranks with other weights are parts of one model, and may well get the same batch.
+    Ranks with different weights hold parts of one model, and may correctly get the same batch.
     """
     pairs = list(combinations(range(case.trace.ranks), 2))
     tables = tables_of(case)
@@ -101,7 +101,7 @@ def _replicas(case: Case) -> list[tuple[int, int]]:
 
 
 def _are_replicas(a: Sequence[Row], b: Sequence[Row]) -> bool:
-    """Say whether two ranks train one model: shards of fully sharded data parallelism count, other shards do not."""
+    """Return whether two ranks train one model. Shards of fully sharded data parallelism count; other shards do not."""
     if any(row.layout for row in a):
         return all(row.layout.startswith(FULLY_SHARDED) for row in a if row.layout)
     same = [row.value for row in a] == [row.value for row in b]
@@ -111,7 +111,7 @@ def _are_replicas(a: Sequence[Row], b: Sequence[Row]) -> bool:
 def _same(
     case: Case, events: Mapping[int, Sequence[Event]], replicas: Sequence[tuple[int, int]], at: Event
 ) -> Finding | None:
-    """Two replicas that get the same batches, as far as they go."""
+    """Return a finding if two replicas get the same batches, as far as both have batches. Otherwise return None."""
     del case
     for a, b in replicas:
         pairs = [
@@ -140,7 +140,10 @@ def _same(
 
 
 def _varies(events: Sequence[Event]) -> bool:
-    """Say whether batches differ from one another: those of a program that feeds one constant batch say nothing."""
+    """Return whether batches differ from each other.
+
+    If a program always feeds one constant batch, they prove nothing.
+    """
     return len({tuple(event.data["samples"]) for event in events}) > 1
 
 
@@ -154,7 +157,7 @@ def _overlap(
     epochs: Mapping[int, Sequence[Event]],
     at: Event,
 ) -> Finding | None:
-    """Two replicas that go through the same samples in other orders."""
+    """Return a finding if two replicas read the same samples in different orders, or None."""
     for a, b in replicas:
         mine, theirs = _samples(events[a]), _samples(events[b])
         if not epochs.get(a) or not epochs.get(b) or epochs[a][0].data["replacement"]:
@@ -220,7 +223,7 @@ def _uneven(case: Case, loader: int) -> Finding | None:
 
 
 def _inputs(case: Case) -> Iterator[Finding]:
-    """The same for programs that read by hand: what the outermost module is called with in training."""
+    """Yield the same finding for programs that use no loader, from the inputs of the outermost module in training."""
     events = case.trace.by_rank("input")
     if all(events.values()):
         one = _same(case, events, _replicas(case), events[0][0])

@@ -1,4 +1,4 @@
-"""What ended a run: a rank that failed, or collectives that did not match. Pure."""
+"""Find out what ended a run: a rank that failed, or collectives that did not match."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ _FILE_ERRORS = (
 
 
 def kind_of(failure: Failure) -> Kind | None:
-    """Return which fault between ranks a failure is a sign of; None for one of the program alone."""
+    """Return the kind of fault between ranks that a failure indicates, or None for a fault of the program alone."""
     return next((kind for words, kind in _SIGNS if words in failure.what), None)
 
 
 def collectives(result: JobResult, trace: Trace) -> Iterator[Finding]:
-    """Yield the finding of a run that ended because the ranks did not do the same."""
+    """Yield a finding if the run ended because the ranks made different calls."""
     failed = result.first_failure
     if failed is None or (kind := kind_of(failed)) is None:
         return
@@ -84,7 +84,7 @@ def collectives(result: JobResult, trace: Trace) -> Iterator[Finding]:
 
 
 def _waiting(trace: Trace) -> list[Event]:
-    """Return, for each rank that waits for others at its end, what it waits in."""
+    """Return, for each rank that waited for others when the run ended, the event at which it began to wait."""
     found = []
     for events in trace.by_rank("enter", "leave").values():
         last = events[-1] if events else None
@@ -94,7 +94,7 @@ def _waiting(trace: Trace) -> list[Event]:
 
 
 def race(result: JobResult, trace: Trace, how: str) -> Iterator[Finding]:
-    """Yield the finding of a perturbed run that failed where the quiet one did not."""
+    """Yield a finding if a perturbed run failed, though the quiet run did not. ``how`` says what was perturbed."""
     failed = result.first_failure
     if failed is None:
         return
@@ -108,6 +108,6 @@ def race(result: JobResult, trace: Trace, how: str) -> Iterator[Finding]:
 
 
 def frame_of(failure: Failure) -> Frame | None:
-    """Return the line at which a rank failed."""
+    """Return the line at which a rank failed, or None if it is not known."""
     found = _PLACE.fullmatch(failure.where.split(" ")[0]) if failure.where else None
     return Frame(found[1], int(found[2]), "<module>") if found else None

@@ -1,7 +1,7 @@
-"""Two ranks at one path, and nothing orders them. Pure.
+"""Find paths that two ranks use without any order between them.
 
-A path is judged by all that the ranks did to it: what makes it, changes it, needs it, checks for it. One fault is
-reported once, where most of it is: two writes before a write and a read, a check before what follows from it.
+For each path, everything that the ranks did to it is checked: calls that make, change, need, or look for it. A fault is
+reported once, under its main cause: two writes before a write and a read; a check before its consequences.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ BARRIER = Kind(
 
 @dataclass(slots=True)
 class _Path:
-    """What was done to one path, by what it was."""
+    """The events at one path, by kind."""
 
     path: str
     makes: list[Event] = field(default_factory=list)
@@ -91,7 +91,7 @@ class _Path:
 
 
 def judge(case: Case) -> Iterator[Finding]:
-    """Yield a finding for each fault of the files, one for all paths that share its lines."""
+    """Yield a finding for each fault with files. Paths with a fault at the same lines give one finding."""
     found: dict[tuple[object, ...], list[tuple[str, Finding]]] = defaultdict(list)
     paths = _paths(case)
     for path in sorted(paths):
@@ -123,7 +123,7 @@ def _paths(case: Case) -> dict[str, _Path]:
 
 
 def _of_path(case: Case, path: _Path) -> Iterator[Finding]:
-    """Yield the faults of one path; the graver one hides what follows from it."""
+    """Yield the faults of one path. A serious fault hides the faults that follow from it."""
     order = case.order
     if pair := _unordered(order, path.writes, path.writes):
         yield from _writes(case, path, *pair)
@@ -143,7 +143,7 @@ def _of_path(case: Case, path: _Path) -> Iterator[Finding]:
 
 
 def _unordered(order: Order, some: Sequence[Event], others: Sequence[Event]) -> tuple[Event, Event] | None:
-    """Return two events of different ranks that nothing orders, the first one from ``some``."""
+    """Return two events of different ranks that nothing orders, or None. The first event is from ``some``."""
     for a in some:
         for b in others:
             if a.rank != b.rank and not _share_a_lock(a, b) and not order.is_ordered(a, b):
@@ -171,7 +171,7 @@ def _writes(case: Case, path: _Path, a: Event, b: Event) -> Iterator[Finding]:
 
 
 def _overwritten(case: Case, path: _Path) -> Iterator[Finding]:
-    """A checkpoint that a rank writes again where the only good one is."""
+    """Yield a finding if a rank overwrites its only complete checkpoint."""
     if not path.path.endswith(_CHECKPOINTS):
         return
     again = [one for one in path.writes if one.data["existed"] and one.data["operation"] == "create"]
@@ -185,7 +185,10 @@ def _overwritten(case: Case, path: _Path) -> Iterator[Finding]:
 
 
 def _check_then_act(case: Case, path: _Path) -> Finding | None:
-    """Two ranks ask for a path at one line, and one of them makes it after that, by what may happen once only."""
+    """Return a finding if two ranks check for a path at one line and one of them then makes it, or None.
+
+    Calls that make the path and may happen twice are ignored.
+    """
     for made in [*path.makes, *path.moves]:
         if made.data["operation"] == "mkdir" and (made.data["existed"] or _tolerates(case, made)):
             continue
@@ -199,7 +202,7 @@ def _check_then_act(case: Case, path: _Path) -> Finding | None:
 
 
 def _tolerates(case: Case, made: Event) -> bool:
-    """Say whether a folder was made by a call that may find it there (exist_ok=True)."""
+    """Return whether the call that made a folder accepts an existing folder (exist_ok=True)."""
     return any(
         one.rank == made.rank and one.data["path"] == made.data["paths"][-1] and one.data["exist_ok"]
         for one in case.trace.of("mkdir")
@@ -222,7 +225,10 @@ def _read(case: Case, path: _Path, made: Event, read: Event) -> Iterator[Finding
 
 
 def _directory_used(case: Case, path: _Path) -> Finding | None:
-    """A folder that one rank makes, and in which another makes files without having made sure of it itself."""
+    """Return a finding if a rank makes files in a folder that another rank makes, or None.
+
+    A rank that has checked for the folder, or made it itself, is ignored.
+    """
     made = [one for one in path.makes if one.data["operation"] == "mkdir" and not one.data["existed"]]
     if not made:
         return None
@@ -244,7 +250,7 @@ def _directory_used(case: Case, path: _Path) -> Finding | None:
 
 
 def _evidence(case: Case, *events: Event) -> list[tuple[str, Event]]:
-    """Return the two events in the order in which they were, and how it was seen."""
+    """Return the two events in order of time, each with a text; the second text says how this was seen."""
     first, second = sorted(events, key=lambda event: event.time)
     gap = 1000 * (second.time - first.time)
     return [

@@ -1,4 +1,7 @@
-"""A folder of each rank's own where one was meant for all: named by a clock, a random number or a process. Pure."""
+"""Find folders that each rank makes for itself although all ranks should share one.
+
+Their names contain a time, a random number or a process id.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ DIVERGENT = Kind(
 
 
 def judge(case: Case) -> Iterator[Finding]:
-    """Yield a finding for each line at which all ranks make a folder, each of another name."""
+    """Yield a finding for each line at which all ranks make a folder, each with a different name."""
     if case.trace.ranks == 1:
         return
     lines: dict[object, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
@@ -42,7 +45,7 @@ def judge(case: Case) -> Iterator[Finding]:
 
 
 def _is_by_rank(names: Mapping[int, str]) -> bool:
-    """Say whether names differ by the number of the rank alone: each rank is meant to have its own."""
+    """Return whether the names differ only by the rank's number: then each rank is meant to have its own folder."""
     return len({_without(rank, name) for rank, name in names.items()}) == 1
 
 

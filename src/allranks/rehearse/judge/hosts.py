@@ -1,4 +1,4 @@
-"""What is wrong where ranks are on several hosts: local ranks taken for global ones, local disks for shared. Pure."""
+"""Find faults with ranks on several hosts: local ranks used as global ranks, local disks used as shared disks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ _BY_CODE = {"AR101": GATE, "AR102": GATE, "AR108": GATE, "AR109": GATE, "AR110":
 
 
 def recoded(found: Iterable[Finding], known: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the findings of a run on several hosts, as faults of hosts where a run on one host did not have them."""
+    """Yield the findings of a run on several hosts.
+
+    A finding that a run on one host did not have becomes a fault of hosts.
+    """
     lines = {(one.code, one.place.path, one.place.line) for one in known}
     for one in found:
         kind = _BY_CODE.get(one.code)
@@ -47,7 +50,7 @@ def recoded(found: Iterable[Finding], known: Iterable[Finding]) -> Iterator[Find
 
 
 def judge(case: Case) -> Iterator[Finding]:
-    """Yield a finding for each line that looks on its host's own disk for what another host has written on its own."""
+    """Yield a finding for each line that looks for a file on its local disk, though another host wrote the file."""
     made: dict[str, list[tuple[str, Event]]] = {}
     for event in case.trace.of("file"):
         if event.data["operation"] not in ("read", "exists", "list", "remove", "rmdir"):

@@ -1,4 +1,4 @@
-"""Weights of a file that went nowhere. Pure."""
+"""Find weights in a file that were loaded into nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTIAL = Kind(
 
 
 def judge(case: Case) -> Iterator[Finding]:
-    """Yield a finding for each line that loads a part of what it was given, though all of it has a place."""
+    """Yield a finding for each line that drops arrays of a file, while parameters of the model get no value."""
     reported: set[object] = set()
     for event in case.trace.of("load"):
         lost, unset, keys = event.data["lost"], event.data["unset"], event.data["keys"]

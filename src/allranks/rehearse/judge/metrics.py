@@ -1,4 +1,4 @@
-"""A value that one rank logs, taken from its own part of the data and never reduced over the ranks. Pure."""
+"""Find a value that one rank logs, computed from its own part of the data and never reduced over the ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_REDUCED = Kind(
 
 
 def judge(case: Case) -> Iterator[Finding]:
-    """Yield a finding for each line that logs such a value."""
+    """Yield a finding for each line that logs a value of one rank's part of the data, which was not reduced."""
     values: dict[tuple[int, float], list[Event]] = {}
     same_line: dict[tuple[object, int], dict[int, float]] = {}
     for event in case.trace.of("value"):

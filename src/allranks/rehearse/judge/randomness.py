@@ -1,6 +1,6 @@
-"""Random numbers that are equal on ranks where each needs its own. From the state of torch's generator at the steps.
+"""Find random numbers that are equal on all ranks although each rank needs its own.
 
-This module does no I/O.
+The evidence is the state of torch's random generator at the steps. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def judge(case: Case) -> Iterator[Finding]:
 
 
 def is_of_rank_0(before: Trace, after: Trace, step: int) -> bool:
-    """Return whether ranks had random states of their own before ``step``, and have one after the resume at it."""
+    """Return whether all ranks have one random state after a resume at ``step``, though their states
+    differed before.
+    """
     before_it = {e.data["random"] for e in before.of("weights") if e.data["number"] == step and "random" in e.data}
     now = [e.data["random"] for e in after.of("weights") if e.data["number"] == 0 and "random" in e.data]
     return len(before_it) == before.ranks > 1 and len(now) == before.ranks and len(set(now)) == 1

@@ -1,9 +1,8 @@
-"""Do the ranks train one model? From digests of weights and gradients at the steps of each optimizer. Pure.
+"""Check that the ranks train one model, from digests of weights and gradients at the steps of each optimizer.
 
-Replicas begin with equal weights and get equal gradients, since these were reduced over the ranks. Equal weights with
-gradients that differ, and weights that differ after the step: nobody reduces them. Weights that differ with equal
-gradients: nobody has made the weights alike. Ranks that hold parts of one model (other shapes, DTensor) are not
-compared.
+Replicas begin with equal weights and get equal gradients, since these were reduced over the ranks. If gradients differ,
+and weights that were equal differ after the step, nobody reduces the gradients. If weights differ and gradients are
+equal, nobody has made the weights equal. Ranks that hold parts of one model (other shapes, DTensor) are not compared.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ FULLY_SHARDED = "fsdp "
 
 
 class Row(NamedTuple):
-    """One parameter on one rank at one step; digests are "" where there is no gradient, or it is zero."""
+    """One parameter on one rank at one step. A digest is "" if there is no gradient, or if the gradient is zero."""
 
     name: str
     group: int
@@ -80,20 +79,23 @@ class Table:
     rows: tuple[tuple[Row, ...], ...]
 
     def differing(self, field: str, among: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """Return the places of parameters of which a digest is not the same on all ranks."""
+        """Return the indices of the parameters for which the digest ``field`` is not equal on all ranks.
+
+        ``among`` limits the check to these indices.
+        """
         places = range(len(self.rows[0])) if among is None else among
         return tuple(i for i in places if len({getattr(row[i], field) for row in self.rows}) > 1)
 
 
 def judge(case: Case) -> Iterator[Finding]:
-    """Yield what is wrong with each optimizer's parameters."""
+    """Yield a finding for what is wrong with each optimizer's parameters."""
     for tables in _tables(case).values():
         if found := _of(case, tables):
             yield found
 
 
 def tables_of(case: Case) -> dict[int, list[Table]]:
-    """Return the tables of each optimizer, in the order of steps."""
+    """Return, for each optimizer, a table for each recorded step, in the order of steps."""
     return _tables(case)
 
 

@@ -1,7 +1,7 @@
-"""Does a run that was killed go on where it was? From the run as it is without a kill, and those after it. Pure.
+"""Check that a killed run continues where it was, by comparing it with a run without a kill.
 
-The weights before a run's first step say at which step it goes on: those of the run without a kill are known for each
-step. From there on both must be given the same samples, and make the same of them.
+The weights before a resumed run's first step show at which step it continues: the weights of the run without a kill are
+known for each step. From this step on, both runs must get the same samples, and compute the same from them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ Samples = Mapping[int, Sequence[str]]
 
 
 def judge(baseline: Trace, runs: Sequence[Trace]) -> Iterator[Finding]:
-    """Yield what is wrong after a kill; ``runs`` are the one that was killed first, and those that follow."""
+    """Yield a finding for what is wrong after a kill.
+
+    ``runs`` has the run that was killed first, then the following runs.
+    """
     weights = _weights(baseline)
     for number, run in enumerate(runs[1:], 1):
         read = _checkpoint_read(runs[number - 1], run)
@@ -54,7 +57,7 @@ def judge(baseline: Trace, runs: Sequence[Trace]) -> Iterator[Finding]:
 
 
 def unseen(baseline: Trace, runs: Sequence[Trace]) -> str:
-    """Return why resuming could not be judged; "" if it could."""
+    """Return why resuming could not be judged, or "" if it could."""
     if not any(event.kind == "killed" for event in runs[0].events):
         return "no checkpoint appeared before the last step, so nothing was resumed"
     if len(runs) > 1 and _checkpoint_read(runs[0], runs[1]) is None:
@@ -152,7 +155,10 @@ def _state(
 
 
 def _weights(trace: Trace) -> dict[int, tuple[str, ...]]:
-    """Return the digests of rank 0's weights before each step: of torch's optimizer, or JAX's replicated arguments."""
+    """Return, for each recorded step, the digests of rank 0's weights before that step.
+
+    The weights are those of torch's optimizer, or JAX's replicated arguments.
+    """
     events = _of_rank_0(trace, "weights") or _of_main_program(trace)
     return {e.data["number"]: tuple(row[4] for row in e.data["rows"]) for e in events}
 
@@ -177,7 +183,7 @@ def _of_rank_0(trace: Trace, kind: str) -> list[Event]:
 
 
 def _samples(trace: Trace) -> Samples:
-    """Return the samples that rank 0 was given for each step."""
+    """Return, for each step, the digests of the samples that rank 0 got."""
     kind = next((kind for kind in ("input", "global", "batch") if any(e.rank == 0 for e in trace.of(kind))), "input")
     found: dict[int, list[str]] = defaultdict(list)
     for event in trace.of(kind):
@@ -191,7 +197,7 @@ def _first(trace: Trace, kind: str) -> Event | None:
 
 
 def _checkpoint_read(before: Trace, run: Trace) -> Event | None:
-    """Return the event at which a run reads a file that the run before it has written."""
+    """Return the event at which a run reads a file that the run before it has written, or None."""
     written = {
         path
         for e in before.of("file")
@@ -230,5 +236,5 @@ _WORDS = ("ckpt", "checkpoint", "snapshot", "orbax", "state")
 
 
 def is_checkpoint(path: str) -> bool:
-    """Say whether a path is that of a checkpoint, by its name."""
+    """Return whether a path is a checkpoint, judged by its name."""
     return path.endswith(_ENDINGS) or any(word in path.rpartition("/")[2].lower() for word in _WORDS)

@@ -1,4 +1,4 @@
-"""The table at the end of a rehearsal: for each topic what was found, what was seen to be right, or what was not seen.
+"""Make the table at the end of a rehearsal. For each topic it says what was found, or correct, or not seen.
 
 This module does no I/O.
 """
@@ -14,10 +14,12 @@ from allranks.rehearse.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A row of the table. ``codes`` are how the codes of its findings begin, ``kinds`` the events that are looked at.
+    """A row of the table.
 
-    ``evidence`` is the text of a row without findings, with the number of these events. ``absent`` says what was
-    missing if there were none.
+    - ``codes``: prefixes of the codes of its findings.
+    - ``kinds``: the kinds of events that are counted.
+    - ``evidence``: the text of a row without findings, with the number of these events.
+    - ``absent``: the text of a row without such events.
     """
 
     name: str
@@ -60,10 +62,10 @@ TOPICS = (
 
 
 def rows(traces: Iterable[Trace], findings: Sequence[Finding], scenarios: Mapping[str, str]) -> tuple[Row, ...]:
-    """Return a row for each topic.
+    """Return one row of the table for each topic.
 
-    ``scenarios`` holds, for the topics hosts and resume, why they were not judged; "" if they were. A topic that is
-    missing from it was not asked for.
+    ``scenarios`` has, for the topics hosts and resume, why they were not judged, or "" if they were. A topic that is
+    missing in ``scenarios`` was not requested.
     """
     counts: dict[str, int] = {}
     for trace in traces:

@@ -1,4 +1,4 @@
-"""Runs of an experiment tracker that several ranks begin. Pure."""
+"""Find runs of an experiment tracker that several ranks begin."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The probe: what a rank records of itself while it is rehearsed."""
+"""The probe: record what a rank does while it is rehearsed."""

@@ -1,4 +1,4 @@
-"""The batches of a loader, which the probe looks at on their way to the program."""
+"""Let the probe see the batches that a loader gives to the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ END = object()
 
 
 class Batches:
-    """An iterator that shows each batch to somebody else, too."""
+    """An iterator that also passes each batch to ``show``."""
 
     def __init__(self, inner: Any, show: Callable[[int, Any], None], is_over: Callable[[], bool]) -> None:
         self._inner, self._show, self._is_over, self._count = inner, show, is_over, 0

@@ -1,4 +1,4 @@
-"""Which framework's probe watches a program: that of each framework that it imports, once it does."""
+"""Attach the probe of each framework that a program imports, as soon as it is imported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TORCH = {
 
 
 def attach(recorder: Recorder, *, steps: int = 0) -> None:
-    """Watch torch and JAX, now or once they are imported; end the program after so many steps, if not 0."""
+    """Watch torch and JAX, now or once they are imported. End the program after ``steps`` steps, if not 0."""
     made: list[Any] = []
 
     def torch_probe() -> Any:

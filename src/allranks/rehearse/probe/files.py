@@ -1,4 +1,4 @@
-"""The file calls that Python makes: which line makes them, and questions for existence, which no filter stops."""
+"""Record the file calls that Python makes: their lines, and checks for existence, which the kernel filter ignores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _QUESTIONS = {"stat": "exists", "lstat": "exists", "access": "exists", "listdir"
 
 
 def attach(recorder: Recorder, *, is_watched: bool) -> None:
-    """Announce the line of each file call to the watcher; where there is none, record the call itself."""
+    """Announce the line of each file call to the watcher. If no watcher sees this process, record the call itself."""
     inside = threading.local()
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -101,7 +101,7 @@ def _checking(recorder: Recorder, original: Callable[..., Any], operation: str, 
     return checking
 
 
-# Functions of the standard library that may stand between the program and its question.
+# Functions of the standard library that may be between the program and its check for a file.
 _BETWEEN = frozenset(
     {
         *("exists", "lexists", "isfile", "isdir", "getsize", "getmtime", "stat", "is_file", "is_dir", "listdir"),
@@ -112,7 +112,7 @@ _BETWEEN = frozenset(
 
 
 def _is_from_program(recorder: Recorder, frame: FrameType | None, between: Collection[str] = _BETWEEN) -> bool:
-    """Say whether the program itself asks, not a function of a library that asks before it acts (os.makedirs)."""
+    """Return whether the program makes the check, and not a library function before it acts (os.makedirs)."""
     while frame is not None and not recorder.is_users(frame.f_code.co_filename):
         if frame.f_code.co_name not in between:
             return False
@@ -128,7 +128,10 @@ def _text(path: Any) -> str:
 
 
 def _making(frame: FrameType | None) -> tuple[bool, bool]:
-    """Return whether the call that makes a folder goes on where it is there, and whether it makes its parents first."""
+    """Return two flags of the call that makes a folder.
+
+    The first: it accepts an existing folder. The second: it makes missing parents first.
+    """
     for _ in range(8):
         if frame is None:
             break
@@ -160,5 +163,5 @@ _ENDINGS = (".py", ".pyc", ".so", ".pyi")
 
 
 def is_interesting(path: str) -> bool:
-    """Say whether a path may be the program's own."""
+    """Return whether a path may be a file of the program, not of its installation or of the system."""
     return not (path.startswith(_SYSTEM) or path.endswith(_ENDINGS) or "__pycache__" in path or "-packages/" in path)

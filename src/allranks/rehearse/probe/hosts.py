@@ -1,6 +1,6 @@
-"""Pretend that this rank is on a host of its own: its name, its local ranks, its own temporary and local folders.
+"""Pretend that this rank is on another host: with its own host name, local ranks, and temporary and local folders.
 
-The folders are those of a mount namespace (Linux): another folder is mounted over each of them, one for each host. The
+The folders are in a mount namespace (Linux): over each folder, another one is mounted, different for each host. The
 files of the rehearsal itself are mounted into it.
 """
 
@@ -18,10 +18,10 @@ _BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 1 << 18
 
 
 def pretend(settings: Mapping[str, Any], rank: int, size: int) -> str:
-    """Put this process on its host; return why its folders are not its own, "" if they are.
+    """Put this process on its pretended host. Return why the process has no private folders, or "" if it has.
 
-    ``settings`` hold ``hosts`` (how many), ``folder`` (where each host's folders are) and ``private`` (the folders that
-    each host has for itself; what is in them already stays shared).
+    ``settings`` has ``hosts`` (how many), ``folder`` (where each host's folders are) and ``private`` (the folders that
+    each host has for itself; files that are already in them stay shared).
     """
     hosts = settings["hosts"]
     per_host = -(-size // hosts)
@@ -44,12 +44,15 @@ def pretend(settings: Mapping[str, Any], rank: int, size: int) -> str:
 
 
 def host_of(rank: int, size: int, hosts: int) -> int:
-    """Return the number of the host that a rank is on: ranks fill one host after another."""
+    """Return the number of the host that a rank is on. Ranks fill one host after another."""
     return rank // -(-size // hosts)
 
 
 def real_path(settings: Mapping[str, Any], host: int, path: str) -> str:
-    """Return where a file of a host really is: elsewhere, if it is in a folder that each host has for itself."""
+    """Return the real path of a file of a host.
+
+    It differs from ``path`` if the file is in a private folder of the host.
+    """
     for number, folder in enumerate(settings["private"]):
         inside = os.path.relpath(path, folder) if path.startswith(folder + os.sep) else ""
         if inside and not os.path.lexists(os.path.join(folder, inside.split(os.sep)[0])):
@@ -62,7 +65,7 @@ def _private_folder(settings: Mapping[str, Any], host: int, number: int) -> str:
 
 
 def _name(name: str) -> None:
-    """Have Python say this host name. (The kernel's own would be looked up by Gloo, and is not in any table.)"""
+    """Make Python report this host name. (Gloo would look up the kernel's host name, which is in no table.)"""
     uname = os.uname()
     mine = os.uname_result((uname.sysname, name, uname.release, uname.version, uname.machine))
     socket.gethostname = lambda: name
@@ -90,7 +93,7 @@ def _mount_folders(settings: Mapping[str, Any], host: int) -> None:
 
 
 def _keep(libc: Any, source: str, target: str) -> None:
-    """Have what is there already be there, in the folder that is mounted over its own."""
+    """Make an existing file visible at ``target``, inside the folder that is mounted over the original folder."""
     if os.path.islink(source):
         if not os.path.lexists(target):
             os.symlink(os.readlink(source), target)

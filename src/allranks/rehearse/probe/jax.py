@@ -1,6 +1,6 @@
-"""What a rank does by JAX: synchronisations of the hosts, programs across processes, rows of global arrays, values.
+"""Record what a rank does with JAX: synchronisations, programs across processes, rows of global arrays, values.
 
-Imported once JAX has been (``detect``).
+Imported after JAX was imported (``detect``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ _COMPARED, _ELEMENTS, _FIRST = 128, 1 << 12, 3
 
 
 class JaxProbe:
-    """The hooks of one process. ``watch`` is called with JAX, ``watch_synchronisations`` with multihost_utils."""
+    """The hooks of one process.
+
+    ``watch`` is called with the module jax, ``watch_synchronisations`` with multihost_utils.
+    """
 
     def __init__(self, recorder: Recorder, steps: int) -> None:
         self._recorder, self._steps = recorder, steps
@@ -117,7 +120,10 @@ class JaxProbe:
             self._recorder.step_done(count)
 
     def _local_arguments(self, program: Any, arguments: Any, count: int, place: int, processes: Any) -> None:
-        """Record what this process alone holds and gives to a program of several: it must be the same on all."""
+        """Record the process-local arrays that are passed to a program of several processes.
+
+        These arrays must be equal on all processes.
+        """
         given = {
             str(number): [f"{one.dtype}{list(one.shape)}", _digest(one), _rows(one)]
             for number, one in enumerate(arguments)
@@ -133,7 +139,7 @@ class JaxProbe:
             self._recorder.write("arguments", place=place, program=name, number=count, given=given, processes=members)
 
     def _replicas(self, arguments: Any) -> Iterator[tuple[int, list[Any]]]:
-        """Yield the number and the digest of each array that is said to be the same on all processes."""
+        """Yield the number and the digest of each array that should be equal on all processes."""
         for number, one in enumerate(arguments):
             is_replica = getattr(one, "is_fully_replicated", False) and not one.is_fully_addressable
             if is_replica and not str(one.dtype).startswith("key<"):

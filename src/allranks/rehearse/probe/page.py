@@ -1,8 +1,8 @@
-"""A page of memory that a rank shares with the watcher: where the rank is, and which line makes the next file call.
+"""Define a page of memory that a rank shares with the watcher: the rank's progress, and the line of its next file call.
 
-It holds numbers of 64 bits: [0] records of synchronisations so far, [1] the step, [2] the thread that takes signals,
-[3] the step at which the rank is to be killed (0: never). From _SLOTS on there are pairs (thread, place): the thread is
-about to make a file call from the place of that number.
+It holds 64-bit numbers: [0] how many records of synchronisations there are, [1] the step, [2] the thread that takes
+signals, [3] the step at which the rank is to be killed (0: never). From _SLOTS on there are pairs (thread, place): the
+thread is about to make a file call at the line with the number ``place``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ONE, _TWO = struct.Struct("q"), struct.Struct("qq")
 
 
 class Page:
-    """The page, in the rank (made by ``Page.new()``) or in the watcher (made of a descriptor that it was sent)."""
+    """The page. The rank makes it by ``Page.new()``; the watcher makes it from a descriptor that the rank sent."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -36,11 +36,14 @@ class Page:
         _ONE.pack_into(self._memory, 8 * place, value)
 
     def announce(self, thread: int, place: int) -> None:
-        """Say from which place this thread makes its next file call."""
+        """Record the number of the line at which this thread will make its next file call."""
         _TWO.pack_into(self._memory, 8 * (_SLOTS + 2 * (thread % _PAIRS)), thread, place)
 
     def take(self, thread: int) -> int:
-        """Return the place that a thread has announced, once; 0 where it has announced none."""
+        """Return the number of the line that a thread has announced, and clear it.
+
+        Return 0 if it has announced none.
+        """
         at = 8 * (_SLOTS + 2 * (thread % _PAIRS))
         who, place = _TWO.unpack_from(self._memory, at)
         if who != thread:

@@ -1,4 +1,4 @@
-"""Give this rank a clock and an order of listings of its own, as hosts and file systems do. The seed decides."""
+"""Give this rank another clock and another order of folder listings, as hosts and file systems do. The seed decides."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _EXEMPT_PACKAGES = tuple(
 
 
 def perturb(seed: int, rank: int) -> None:
-    """Change the clock and the listings of this process."""
+    """Change the clock and the order of folder listings of this process."""
     chance = random.Random(f"{seed}/{rank}")
     _shift_clock(round(chance.uniform(-_CLOCKS, _CLOCKS), 3))
     _shuffle_listings(chance)
 
 
 def _shift_clock(seconds: float) -> None:
-    """Have the program's wall clocks go wrong by so many seconds; clocks that measure time do not change."""
+    """Make the program's wall clocks wrong by ``seconds``. Clocks that measure durations do not change."""
     now, real = time.time, datetime.datetime
 
     def shift() -> float:
-        """Return by how much the caller's caller reads a wrong clock."""
+        """Return by how many seconds the clock is wrong for the caller's caller."""
         return seconds if _is_shifted(sys._getframe(2).f_code.co_filename) else 0.0
 
     time.time = lambda: now() + shift()
@@ -77,7 +77,7 @@ def _of_now(original: Callable[..., Any], now: Callable[[], float], shift: Calla
 
 
 def _shuffle_listings(chance: random.Random) -> None:
-    """Have folders listed in another order: none is promised, and each file system has its own."""
+    """Make folder listings return another order. No order is promised, and each file system has its own."""
     listdir, scandir = os.listdir, os.scandir
 
     def shuffled(path: Any = ".") -> list[Any]:

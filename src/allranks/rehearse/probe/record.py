@@ -1,4 +1,4 @@
-"""Write the events of this rank to its file of the trace, a JSON object a line."""
+"""Write the events of this rank to its trace file, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FOREIGN = tuple(
 
 
 class Recorder:
-    """The records of one process; forked children begin a file of their own."""
+    """Writes the events of one process. A forked child begins its own file."""
 
     def __init__(self, folder: str, rank: int, page: Page) -> None:
         self.rank, self.page = rank, page
@@ -47,7 +47,7 @@ class Recorder:
         self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def write(self, kind: str, *, place: int | None = None, **data: Any) -> None:
-        """Record an event of this thread, at the user's line that is running."""
+        """Record an event of this thread, with the user's line that is running."""
         at = self.place() if place is None else place
         record = {
             "kind": kind,
@@ -65,13 +65,13 @@ class Recorder:
         os.write(self._file, json.dumps(record).encode() + b"\n")
 
     def synchronise(self, kind: str, **data: Any) -> None:
-        """Record that this rank enters or leaves a synchronisation: what follows is at a later position."""
+        """Record that this rank enters or leaves a synchronisation. Later events get a higher position."""
         with self._lock:
             self.write(kind, **data)
             self.page.set(POSITION, self.page.get(POSITION) + 1)
 
     def step_done(self, number: int) -> None:
-        """Take note that a step is done; a rank that is to be killed at it is."""
+        """Record that a step is done. If the rank is to be killed at this step, kill it."""
         if number > self.page.get(STEP):
             self.page.set(STEP, number)
         due = self.page.get(KILL_AT)
@@ -80,7 +80,7 @@ class Recorder:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def place(self) -> int:
-        """Return the number of the user's line that this thread runs, with its callers; 0 where there is none."""
+        """Return the number of the user's line that this thread runs, with its callers; 0 if there is none."""
         frames: list[tuple[CodeType, int | None]] = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and len(frames) < _FRAMES:
@@ -97,7 +97,7 @@ class Recorder:
         return number
 
     def is_users(self, file: str) -> bool:
-        """Say whether a file of code is the program's own."""
+        """Return whether a source file is the program's own. The result is cached."""
         known = self._is_users.get(file)
         if known is None:
             known = self._is_users[file] = is_users(file)
@@ -105,9 +105,12 @@ class Recorder:
 
 
 def is_users(file: str) -> bool:
-    """Say whether a file of code is the program's own: no installed package, standard library, nor allranks."""
+    """Return whether a source file is the program's own.
+
+    Installed packages, the standard library and allranks are not.
+    """
     if file.startswith("<"):
         return False
-    # Without os.path.realpath, which asks for each part of the path.
+    # Without os.path.realpath, which makes a system call for each part of the path.
     full = os.path.abspath(file)
     return not full.startswith(_FOREIGN) and "-packages" + os.sep not in full

@@ -1,4 +1,4 @@
-"""Begin to record what this rank does, before its program runs. In a rehearsal, the agent calls `begin`."""
+"""Start to record what this rank does, before its program runs. In a rehearsal, the agent calls `begin`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def begin() -> None:
 
 
 def _wait_for_signals(page: Page) -> None:
-    """Start a thread that only waits: the watcher's signals go to it, and interrupt no call of the program."""
+    """Start a thread that only waits.
+
+    The watcher sends its signals to this thread, so they interrupt no call of the program.
+    """
     reading, writing = os.pipe2(os.O_CLOEXEC)
     _kept.extend([reading, writing])
     ready = threading.Event()
@@ -52,7 +55,7 @@ def _wait_for_signals(page: Page) -> None:
 
 
 def _be_watched(path: str, rank: int, page: Page, recorder: Recorder) -> bool:
-    """Have the launcher see the file calls of this process; return whether the kernel allows that."""
+    """Let the launcher see the file calls of this process; return whether the kernel allows that."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
         channel.connect(path)
         message = json.dumps({"rank": rank, "process": os.getpid()}).encode()

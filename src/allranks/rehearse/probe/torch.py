@@ -1,6 +1,6 @@
-"""What a rank does by torch: synchronisations that block the host, steps, batches, weights and gradients.
+"""Record what a rank does with torch: synchronisations that block the host, steps, batches, weights and gradients.
 
-Imported while torch is (``detect``): at its top level nothing of torch is used yet.
+This module is imported while torch is being imported (``detect``), so its top level must not use torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ALL_RANKS = ("init_process_group", "new_group")
 
 
 class TorchProbe:
-    """The hooks of one process. Each ``watch_*`` is called with the module of torch that it is named for."""
+    """The hooks of one process. Each ``watch_*`` is called with the torch module for which it is named."""
 
     def __init__(self, recorder: Recorder, steps: int) -> None:
         self._recorder, self._steps = recorder, steps
@@ -178,7 +178,10 @@ class TorchProbe:
         return bool(self._steps) and self._recorder.page.get(STEP) >= self._steps
 
     def _is_recorded(self, step: int) -> bool:
-        """Say whether weights are recorded ahead of this step (from 0): the first ones, then ever rarer."""
+        """Return whether weights are recorded before this step (from 0).
+
+        They are recorded at the first steps, then less and less often.
+        """
         return step < _ALL_STEPS[self._is_cheap] or step & (step - 1) == 0
 
     def _record_weights(self, optimizer: Any, entry: list[int]) -> None:
@@ -303,7 +306,7 @@ _PATIENCE = 2
 
 
 def _importers(original: Any, name: str) -> list[Any]:
-    """Return the modules of torch that hold a function under its name already."""
+    """Return the modules of torch.distributed that have already imported a function under this name."""
     modules = [module for key, module in list(sys.modules.items()) if key.startswith("torch.distributed")]
     return [module for module in modules if getattr(module, name, None) is original]
 
@@ -317,13 +320,16 @@ def _parameters(function: Any) -> tuple[str, ...]:
 
 # So many values that one line takes out of tensors are recorded.
 _VALUES = 200
-# Weights are recorded at so many first steps: where it takes as many seconds as _CHEAP, or longer, and where not.
+# At how many first steps weights are recorded: if it takes _CHEAP seconds or longer, and if it takes less.
 _ALL_STEPS, _CHEAP = (4, 128), 0.001
 _LARGE = 1 << 12  # elements of a tensor that is digested as a whole
 
 
 def _of_parameter(parameter: Any) -> list[Any]:
-    """Return what is compared of a parameter: dtype and shape, digests of its value and its gradient, its layout."""
+    """Return the compared properties of a parameter: dtype and shape, layout, digests of its value and of its gradient.
+
+    The last item is whether the parameter is trained.
+    """
     gradient = parameter.grad
     local = getattr(parameter, "_local_tensor", parameter)
     layout = str(parameter.placements) if hasattr(parameter, "placements") else ""
@@ -334,7 +340,7 @@ def _of_parameter(parameter: Any) -> list[Any]:
 
 
 def digest(tensor: Any) -> str:
-    """Return a digest of a tensor's elements, of some of them where it is large."""
+    """Return a digest of a tensor's elements. For a large tensor, it covers only some of them."""
     flat = tensor.detach().reshape(-1)
     if flat.numel() > _LARGE:
         flat = flat[:: flat.numel() // _LARGE + 1]
@@ -342,7 +348,7 @@ def digest(tensor: Any) -> str:
 
 
 def _samples(batch: Any) -> list[str]:
-    """Return a digest for each row of a batch, of its largest tensor that has rows."""
+    """Return a digest of each row of a batch's largest tensor that has rows."""
     tensors = [one for one in _leaves(batch) if isinstance(one, torch.Tensor) and one.numel() and one.dim()]
     if not tensors:
         return []

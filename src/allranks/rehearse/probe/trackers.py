@@ -1,4 +1,4 @@
-"""What a rank tells experiment trackers: runs that it begins, values that it logs."""
+"""Record what a rank sends to experiment trackers: the runs that it begins, and the values that it logs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST = 400
 
 
 def attach(recorder: Recorder) -> None:
-    """Watch the trackers that are known, once they are imported."""
+    """Watch the known trackers, once they are imported."""
     for name, (begin, log) in _TRACKERS.items():
         imports.after_import(name, functools.partial(_watch, recorder, name, begin, log))
     for name in _WRITERS:

@@ -1,1 +1,1 @@
-"""The watcher of file effects: system calls of the ranks, seen from the launcher."""
+"""The watcher: see the system calls of the ranks that use files, from the launcher."""

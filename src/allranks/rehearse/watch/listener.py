@@ -1,7 +1,8 @@
-"""The kernel's side of the watcher: install the filter in a rank, and take and answer its stopped calls (seccomp).
+"""Use the kernel's seccomp filter: install it in a rank, and receive and answer the stopped calls.
 
-A rank calls `install` once, in its first thread, before its program runs; the descriptor goes to the launcher, which
-calls `receive` and `answer`. All threads and children that the rank starts later are stopped at the same descriptor.
+A rank calls `install` once, in its first thread, before its program runs. It sends the descriptor to the launcher,
+which calls `receive` and `answer`. All threads and children that the rank starts later are stopped at the same
+descriptor.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _RESPONSE = struct.Struct("QqiI")
 
 
 class Stopped(NamedTuple):
-    """A thread that is stopped in a system call: the kernel's number for the stop, the thread, the call."""
+    """A thread that is stopped in a system call: the kernel's id of the stop, the thread, the number of the call."""
 
     number: int
     thread: int
@@ -35,7 +36,7 @@ class Stopped(NamedTuple):
 
 
 def unavailable() -> str:
-    """Return why file effects cannot be watched by the kernel here; "" where they can."""
+    """Return why the kernel cannot watch file calls here, or "" if it can."""
     if not hasattr(os, "pidfd_open") or platform.system() != "Linux":
         return "only Linux can stop the file calls of a process (seccomp)"
     if platform.machine() not in machines():
@@ -44,9 +45,9 @@ def unavailable() -> str:
 
 
 def install() -> int:
-    """Stop the file calls of this process and of all that it starts from now on; return the listening descriptor.
+    """Stop the file calls of this process, and of all its later children; return the listening descriptor.
 
-    Raises OSError where the kernel, or the container, does not allow it.
+    Raises OSError if the kernel, or the container, does not allow it.
     """
     machine = platform.machine()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -65,7 +66,7 @@ def install() -> int:
 
 
 def receive(listener: int) -> Stopped | None:
-    """Return the next stopped call; None where it was taken back meanwhile (a signal, the end of the process)."""
+    """Return the next stopped call, or None if it was withdrawn meanwhile (by a signal, or the end of the process)."""
     buffer = bytearray(_NOTIFICATION.size)
     try:
         fcntl.ioctl(listener, _RECEIVE, buffer)
@@ -78,14 +79,17 @@ def receive(listener: int) -> Stopped | None:
 
 
 def has_ended(listener: int) -> bool:
-    """Return whether all processes have ended whose calls a listener receives."""
+    """Return whether all processes have ended whose calls arrive at this listener."""
     poll = select.poll()
     poll.register(listener)
     return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def answer(listener: int, stopped: Stopped, *, failing: int = 0) -> bool:
-    """Let a stopped call go on, or fail with an error number; return False where nobody waits for it any more."""
+    """Let a stopped call continue, or fail with an error number.
+
+    Return False if nobody waits for the answer any more.
+    """
     response = _RESPONSE.pack(stopped.number, 0, -failing, 0 if failing else _CONTINUE)
     try:
         fcntl.ioctl(listener, _SEND, bytearray(response))
@@ -106,7 +110,10 @@ _LONGEST = 4096
 
 
 def read_memory(process: int, address: int, size: int) -> bytes:
-    """Return so many bytes of another process' memory, fewer at the end of what is mapped; b"" where it has ended."""
+    """Return ``size`` bytes of another process' memory.
+
+    Return fewer bytes at the end of mapped memory; b"" if it has ended.
+    """
     buffer = ctypes.create_string_buffer(size)
     mine = _Span(ctypes.addressof(buffer), size)
     theirs = _Span(address, size)
@@ -115,7 +122,7 @@ def read_memory(process: int, address: int, size: int) -> bytes:
 
 
 def read_text(process: int, address: int) -> str:
-    """Return the text that ends with a zero byte at an address of another process."""
+    """Return the text at an address of another process, up to a zero byte."""
     text = b""
     while len(text) < _LONGEST and b"\0" not in text:
         size = _PAGE - (address + len(text)) % _PAGE  # never across a page that may not be mapped

@@ -1,4 +1,4 @@
-"""Take the stopped file calls of all ranks, in a thread of the launcher: note each, perhaps delay or fail it, go on."""
+"""Process the stopped file calls of all ranks, in a thread of the launcher: record, delay or fail, and release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from allranks.rehearse.watch.undo import Journal
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A file call of a rank, at the moment before the kernel made it."""
+    """A file call of a rank, just before the kernel makes it."""
 
     rank: int
     operation: str
@@ -40,7 +40,7 @@ class Effect:
 
 
 class Treatment(NamedTuple):
-    """What becomes of a call: it waits so many seconds, and fails with an error number (0: it goes on)."""
+    """What to do with a call: let it wait ``seconds``, and fail it with an error number (0: let it continue)."""
 
     seconds: float = 0.0
     failing: int = 0
@@ -59,7 +59,7 @@ class _Rank:
 
 
 class Server:
-    """The watcher. ``path`` is the socket to which ranks send their listeners; ``effects`` grow while they run."""
+    """The watcher. Ranks send their listeners to the socket ``path``. ``effects`` grows while they run."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Server:
         os.close(self._waker)
 
     def kill_ranks(self, *, steps: int) -> None:
-        """Have each rank be killed when it has made so many steps more than the one that is farthest now."""
+        """Make each rank be killed when it is ``steps`` steps beyond the step of the rank that is farthest now."""
         ranks = [key.data for key in self._selector.get_map().values() if isinstance(key.data, _Rank)]
         due = max((rank.page.get(STEP) for rank in ranks), default=0) + steps
         for rank in ranks:
@@ -180,7 +180,7 @@ class Server:
             kernel.answer(rank.listener, stopped, failing=treatment.failing)
 
     def _effect(self, rank: _Rank, stopped: kernel.Stopped, call: Call) -> Effect | None:
-        """Return what a stopped call is about to do; None where that is not the program's own business."""
+        """Return what a stopped call is about to do, or None if it does not use the program's own files."""
         place = rank.page.take(stopped.thread)
         paths = tuple(filter(None, (self._path(stopped.thread, *one) for one in call.paths)))
         if len(paths) != len(call.paths) or not any(map(self._is_interesting, paths)):

@@ -1,7 +1,7 @@
-"""Where the main thread of a rank is while it is stopped in a call of a C library, which no hook of Python sees.
+"""Find out where a rank's main thread is while it is stopped in a call of a C library, which no hook of Python sees.
 
-CPython itself writes the stacks when SIGURG comes (``allranks_agent_stacks``), from within the signal handler, without
-its lock. The signal goes to a thread that only waits, so that the stopped call is not interrupted.
+On SIGURG, CPython itself writes the stacks (``allranks_agent_stacks``), from within the signal handler and without its
+lock. The signal goes to a thread that only waits, so that the stopped call is not interrupted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from allranks.agent import load
 from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
 
 _LINE = re.compile(r'  File "(.*)", line (\d+) in (.*)')
-# Seconds: how long the stacks may take, how long after their last change they are complete, and between two looks.
+# Seconds: how long the stacks may take; how long after the last change they are complete; between two checks.
 _PATIENCE, _QUIET, _LOOK = 1.0, 0.02, 0.0002
 _END = b" in <module>\n"
 _LONGEST = 1 << 20
@@ -24,13 +24,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Stacks:
-    """Reads stacks, and keeps for each process where its text is and how much of it was read."""
+    """Reads the stacks of processes. For each process it keeps the path of its stack file."""
 
     def __init__(self) -> None:
         self._files: dict[int, str] = {}
 
     def of_main_thread(self, process: int, page: Page) -> tuple[tuple[str, int, str], ...]:
-        """Return the frames of a process' main thread, the innermost first; () where they cannot be had."""
+        """Return the frames of a process' main thread, the innermost first, or () if they are not available."""
         thread = page.get(SIGNAL_THREAD)
         if not thread:
             return ()
@@ -62,6 +62,6 @@ def _request(process: int, thread: int, file: object) -> str:
 
 
 def _main_thread(text: str) -> tuple[tuple[str, int, str], ...]:
-    """Return the frames of the last thread in what faulthandler has written: it writes the main thread last."""
+    """Return the frames of the last thread in the output of faulthandler, which writes the main thread last."""
     last = text.rstrip().split("\n\n")[-1]
     return tuple((m[1], int(m[2]), m[3]) for line in last.splitlines() if (m := _LINE.fullmatch(line)))

@@ -1,6 +1,6 @@
-"""Which system calls change or read files, and how their arguments say so. Pure.
+"""Define which system calls change or read files, and how to decode their arguments.
 
-A seccomp filter stops exactly these calls; `decode` turns the registers of a stopped call into a `Call`.
+A seccomp filter stops exactly these calls; `decode` converts the registers of a stopped call to a `Call`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Operation: TypeAlias = Literal[
 ]
 
 AT_FDCWD = -100
-# By machine: the number that the kernel has for its architecture, and those of the system calls.
+# By machine: the kernel's number of the architecture, and the numbers of the system calls.
 _X86_64 = {
     "open": 2, "creat": 85, "openat": 257, "openat2": 437, "truncate": 76, "rename": 82, "renameat": 264,
     "renameat2": 316, "mkdir": 83, "mkdirat": 258, "rmdir": 84, "unlink": 87, "unlinkat": 263, "link": 86,
@@ -38,9 +38,9 @@ _NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One stopped call: what it does, and where its paths are: (directory descriptor, address of the text).
+    """One stopped call: its operation, and its paths, each as (directory descriptor, address of the text).
 
-    ``flags`` are those of open(2); ``flags_at`` is the address of openat2's structure, 0 for all others.
+    ``flags`` are the flags of open(2). ``flags_at`` is the address of openat2's structure, 0 for all other calls.
     """
 
     operation: Operation
@@ -50,12 +50,12 @@ class Call:
 
 
 def machines() -> tuple[str, ...]:
-    """Return the machines (``platform.machine()``) that have a table."""
+    """Return the machines (as in ``platform.machine()``) for which there is a table of system calls."""
     return tuple(_NUMBERS)
 
 
 def filter_program(machine: str) -> bytes:
-    """Return the BPF program that stops the calls of the table and lets all others pass."""
+    """Return the BPF program that stops the calls in the table of a machine and allows all other calls."""
     numbers = sorted(_NUMBERS[machine].values())
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
@@ -69,7 +69,7 @@ def filter_program(machine: str) -> bytes:
 
 
 def decode(machine: str, number: int, arguments: Sequence[int]) -> Call | None:
-    """Return what a stopped call does; None for a number that is not in the table."""
+    """Return what a stopped call does, or None for a call number that is not in the table."""
     name = _NAMES[machine].get(number)
     if name is None:
         return None
@@ -110,7 +110,7 @@ def _opening(flags: int, path: tuple[int, int]) -> Call:
 
 
 def opened_for(flags: int) -> Operation:
-    """Return what open(2) with these flags is for."""
+    """Return the operation for which open(2) with these flags opens a file."""
     if flags & os.O_ACCMODE == os.O_RDONLY:
         return "read"
     if flags & os.O_CREAT and flags & os.O_EXCL:

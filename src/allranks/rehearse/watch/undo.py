@@ -1,7 +1,7 @@
-"""Put the files back as they were before a run: every run of a rehearsal starts from the same ones.
+"""Restore the files as they were before a run, so that every run of a rehearsal starts from the same files.
 
-What is at a path is kept when the first call that may change it is about to be made, before that call goes on. At the
-end each such path is made what it was, the last one first. Paths that nobody was seen to change are not touched.
+Before the first call that may change a path, the watcher keeps what is there. At the end, each such path is restored,
+the last one first. Paths that nobody was seen to change are not touched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CHANGES = ("remove", "rmdir", "truncate", "write", "append", "create", "exclusi
 
 @dataclass(slots=True)
 class Journal:
-    """The changes of one run. ``folder`` is for copies; ``not_restored`` are the files that cannot be put back."""
+    """The changes of one run. ``folder`` is for copies; ``not_restored`` lists the files that cannot be restored."""
 
     folder: str
     not_restored: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Journal:
     _known: set[str] = field(default_factory=set)
 
     def note(self, operation: str, paths: Sequence[str]) -> None:
-        """Keep what a call that is about to be made may change."""
+        """Keep a copy of what a call may change. Must be called before the call is made."""
         if operation not in _CHANGES:
             return
         if operation == "rename" and os.path.isdir(paths[0]) and not os.path.islink(paths[0]):
@@ -53,7 +53,7 @@ class Journal:
             self.not_restored.append(path)
 
     def undo(self) -> None:
-        """Put everything back, and forget it."""
+        """Restore all noted paths, and clear the journal."""
         for kind, path, other in reversed(self._log):
             if kind == "absent":
                 _remove(path)
@@ -72,7 +72,7 @@ class Journal:
 
 
 def _remove(path: str) -> None:
-    """Remove what a run made: a file, a link, a folder in which nothing is left."""
+    """Remove what a run made at a path: a file, a link, or an empty folder."""
     if os.path.islink(path) or os.path.isfile(path):
         os.unlink(path)
     elif os.path.isdir(path) and not os.listdir(path):
