@@ -1,4 +1,4 @@
-"""Implement ``allranks check``: find what goes wrong with several processes, from the code only."""
+"""Implement ``allranks check``: find what goes wrong with several processes, by reading the code only."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _about_fixes(p: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+    """Run ``allranks check`` with these arguments; return its exit code."""
     p = parser()
     arguments = p.parse_args(argv)
     piped = arguments.paths == [Path("-")]

@@ -1,4 +1,4 @@
-"""Find the project to check, the settings in its pyproject.toml, and its files."""
+"""Find the project to check, its settings in pyproject.toml, and its files."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MANY = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Paths are relative to ``root``; ``where`` is the pyproject.toml that was used, "" without one.
+    """The project to check. Its paths are relative to ``root``. ``where`` is the pyproject.toml that was used, or "".
 
-    ``known``: a pyproject.toml or a .git says that this is a project; else it is just a folder.
+    ``known``: a pyproject.toml or a .git shows that this is a project. Otherwise it is only a folder.
     """
 
     root: Path
@@ -35,10 +35,12 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Bytes by path from the root; why others could not be read; whose findings are shown (None: of all).
+    """The files to check.
 
-    ``complete``: they are all files of the project; ``importers_skipped``: files that import them were not looked for,
-    in a project that large.
+    - ``files``: the bytes of each file, by its path from the root. ``failed``: why other files could not be read.
+    - ``shown``: the files whose findings are shown (None: all).
+    - ``complete``: whether these are all files of the project.
+    - ``importers_skipped``: the project is so large that files that import these files were not searched for.
     """
 
     files: dict[str, bytes]
@@ -49,9 +51,10 @@ class Files:
 
 
 def project_of(paths: Sequence[Path]) -> Project:
-    """Return the project of these paths: the closest folder above with [tool.allranks.check].
+    """Return the project of these paths: the closest folder above them with [tool.allranks.check].
 
-    Without one, the closest with a pyproject.toml or a .git, or else the working folder. Raises ConfigWrong.
+    If there is none, use the closest folder with a pyproject.toml or a .git, or else the working folder. Raises
+    ConfigWrong.
     """
     cwd = Path.cwd()
     start = Path(os.path.commonpath([_folder(path) for path in paths])) if paths else cwd
@@ -66,7 +69,10 @@ def project_of(paths: Sequence[Path]) -> Project:
 
 
 def overridden(config: Config, arguments: Namespace) -> Config:
-    """Return the configuration with the options of the command line: extending lists are added, others win."""
+    """Return the configuration with the options of the command line applied.
+
+    Options that extend a list are added to it; all other options replace the configured value.
+    """
     return config.with_(
         select=arguments.select,
         ignore=(*config.ignore, *arguments.ignore) if arguments.ignore else None,
@@ -83,10 +89,10 @@ def overridden(config: Config, arguments: Namespace) -> Config:
 
 
 def files_of(project: Project, paths: Sequence[Path]) -> Files:
-    """Return the files at and below the paths, and the files that the check needs beside them.
+    """Return the files at and below the paths, and the other files that the check needs.
 
-    If the paths are a part of a project, these are the files that import them, its scripts and pages, and what all of
-    these import. Raises ConfigWrong for a path that does not exist.
+    If the paths are only a part of a project, the other files are: files that import them, scripts and pages, and what
+    all of these import. Raises ConfigWrong for a path that does not exist.
     """
     for path in paths:
         if not path.exists():
@@ -100,7 +106,7 @@ def files_of(project: Project, paths: Sequence[Path]) -> Files:
 
 
 def part_of(project: Project, files: Mapping[str, bytes], failed: dict[str, str]) -> Files:
-    """Return a part of a project's files with the files around them."""
+    """Return these files, which are a part of a project, together with the project's files around them."""
     around, skipped = surroundings(project, files)
     return Files({**around, **files}, failed, frozenset(files), importers_skipped=skipped)
 
@@ -112,10 +118,11 @@ def walk_of(project: Project) -> Walk:
 
 
 def surroundings(project: Project, files: Mapping[str, bytes]) -> tuple[dict[str, bytes], bool]:
-    """Return the files of the project, beside ``files``, that import these, and all files that they import.
+    """Return the files of the project that import ``files``, and all files that any of these import.
 
-    Scripts and pages are included. In a project of more than `MANY` Python files importers are not looked for, which is
-    returned too; in a folder that is no project, only what ``files`` import.
+    ``files`` themselves are left out; scripts and pages are included. The second value is whether the search for
+    importing files was skipped: in a project of more than `MANY` Python files. In a folder that is no project, return
+    only the files that ``files`` import.
     """
     above: dict[str, bytes] = {}
     others = [path for path in walk_of(project).find([project.root])[0] if path not in files] if project.known else []
@@ -130,7 +137,7 @@ def surroundings(project: Project, files: Mapping[str, bytes]) -> tuple[dict[str
 
 
 def importers(files: Mapping[str, bytes], names: Iterable[str]) -> set[str]:
-    """Return the files that import one of these names, directly or not."""
+    """Return the files that import one of these names, directly or through other files."""
     by: dict[str, set[str]] = {}
     for path, raw in files.items():
         for imported in candidates(path, raw) if not is_text(path) else ():
@@ -145,7 +152,10 @@ def importers(files: Mapping[str, bytes], names: Iterable[str]) -> set[str]:
 
 
 def reached(project: Project, files: Mapping[str, bytes], names: Iterable[str]) -> dict[str, bytes]:
-    """Return the files of the project, beside ``files``, that those of these names import, directly or not."""
+    """Return the project's files that the files ``names`` import, directly or through other files.
+
+    Files in ``files`` are left out.
+    """
     more: dict[str, bytes] = {}
     waiting = list(names)
     seen = set(files)

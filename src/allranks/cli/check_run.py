@@ -1,4 +1,4 @@
-"""Run ``allranks check`` once: read files, judge, fix, and show findings."""
+"""Run ``allranks check`` once: read the files, judge them, fix them if requested, and show the findings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHOLE = ("json", "sarif", "html")
 
 
 def run(arguments: Namespace) -> int:
-    """Run, and return the exit code. Raises AllranksError for arguments that cannot be run."""
+    """Run the check, and return the exit code. Raises AllranksError for arguments that cannot be used."""
     paths = [arguments.stdin_filename] if arguments.stdin_filename else arguments.paths or [Path()]
     project = project_of(paths)
     project = replace(project, config=overridden(project.config, arguments))
@@ -150,7 +150,10 @@ def _made(mended: Mended) -> str:
 
 
 def _replace(path: Path, raw: bytes) -> None:
-    """Replace a file atomically, with its mode; a link stays a link."""
+    """Replace a file atomically, and keep its mode.
+
+    If the path is a symbolic link, replace the file that it points to.
+    """
     path = Path(os.path.realpath(path))
     passing = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -196,12 +199,18 @@ def _shows_one_process(report: Report) -> bool:
 
 
 def _repository(root: Path) -> Path:
-    """Return the folder to which paths of a repository are relative: the closest with a .git, or else the project's."""
+    """Return the folder to which a repository's paths are relative.
+
+    It is the closest folder with a .git, or else the project's folder.
+    """
     return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
 
 
 def _not_looked_for(target: Path, config: Config, files: Files) -> list[Mapping[str, Any]]:
-    """Return the entries of a baseline that this run did not check: of rules that did not run, of files not read."""
+    """Return the baseline entries that this run did not check.
+
+    They are entries of rules that did not run, or of files that it did not read.
+    """
     from allranks.check.judge import settings_of
 
     if not target.exists():
@@ -244,7 +253,7 @@ def _print(report: Report, form: str, arguments: Namespace) -> None:
 
 
 def _statistics(report: Report, form: str) -> str:
-    """Print counts by rule. Raises ConfigWrong for a format without them."""
+    """Return the number of findings by rule, as text. Raises ConfigWrong for a format that cannot show it."""
     import json
 
     from allranks.report.base import summary

@@ -1,4 +1,4 @@
-"""Choose the command: ``help``, a list of commands, and a suggestion for a misspelled one."""
+"""Choose a command from the command line: handle ``help``, list the commands, suggest a name for a misspelled one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from difflib import get_close_matches
 
 
 def choose(parser: argparse.ArgumentParser, commands: Mapping[str, str], arguments: Sequence[str]) -> list[str] | None:
-    """Return the command's name and arguments; None where the help was shown: the exit code is 2.
+    """Return the command's name and its arguments, or None if the help was shown; the exit code is then 2.
 
-    ``help COMMAND ...`` becomes ``COMMAND ... --help``. Ends the process where ``parser`` does, and with exit code 2
-    and a suggestion for a command that does not exist.
+    ``help COMMAND ...`` becomes ``COMMAND ... --help``. Ends the process if ``parser`` does. For a command that does
+    not exist, ends the process with a suggestion and exit code 2.
     """
     first, *rest = arguments or [""]
     if first == "help" and rest:

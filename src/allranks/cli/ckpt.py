@@ -26,5 +26,5 @@ Exit codes: 0 ok; 1 damage or a difference was found; 2 a wrong command line, or
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+    """Run ``allranks ckpt`` with these arguments; return its exit code."""
     return group.run(GROUP, argv)

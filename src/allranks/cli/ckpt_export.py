@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _convert(at: Place, manifest: Manifest, arguments: argparse.Namespace) -> int:
-    """Write the checkpoint in another library's format."""
+    """Write the checkpoint in another library's format; return the exit code."""
     for option in ("dtype", "max_shard_size", "config"):
         if getattr(arguments, option) is not None:
             name = option.replace("_", "-")
@@ -125,7 +125,7 @@ def _show(planned: Export, written: tuple[str, ...], *, has_config: bool) -> Non
 
 
 def _config(path: Path | None, manifest: Manifest) -> bytes | None:
-    """Return the content of config.json: that of the file, else ``extra["config"]`` as the program saved it."""
+    """Return the content of config.json: of the given file, or else ``extra["config"]`` of the checkpoint, or None."""
     if path is not None:
         try:
             data = path.read_bytes()

@@ -26,9 +26,10 @@ _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to remove: ``leftovers`` and ``steps``. ``spared`` leftovers are too young.
+    """What to remove: ``leftovers`` and ``steps``.
 
-    ``kept`` has the reason why steps, and files in the folders of removed steps, stay.
+    ``spared`` are leftovers that are too young to remove. ``kept`` says why other steps stay, and why files in the
+    folders of removed steps stay.
     """
 
     leftovers: tuple[Leftover, ...]
@@ -74,8 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _holder(at: Place, *, force: bool) -> str:
-    """Return a description of the job that may still write into the run; "" if there is none. Raises Fenced if it lives
-    here.
+    """Return a description of the job that may still write into the run, or "" if there is none.
+
+    Raises Fenced if this job is alive on this machine, unless ``force``.
     """
     held = fence.newest(at.storage)
     if held is None or held.released:
@@ -107,7 +109,7 @@ def _work(found: Sequence[StepFolder], held: Mapping[int, str], arguments: argpa
 
 
 def _obstacle(found: StepFolder, held: Mapping[int, str], chosen: Sequence[int]) -> str:
-    """Return the reason why nothing in a step's folder is removed; "" if something may be."""
+    """Return why nothing in a step's folder is removed, or "" if something may be removed."""
     if found.step in held and (found.step in chosen or found.manifest is None):
         return held[found.step]
     if found.link:
@@ -116,7 +118,7 @@ def _obstacle(found: StepFolder, held: Mapping[int, str], chosen: Sequence[int])
 
 
 def _remove(at: Place, work: Work) -> Work:
-    """Remove what is planned; return what was removed."""
+    """Remove the planned files and steps; return what was removed."""
     for leftover in work.leftovers:
         removal.remove_files(at.storage, leftover.step, leftover.names)
     stayed = [one for one in work.steps if removal.remove_step(at.storage, one.step) is None]

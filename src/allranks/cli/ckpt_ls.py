@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _in_memory(storage: Storage) -> Manifest | None:
-    """Return the manifest of the step in the memory of the job's hosts, if there is a readable one."""
+    """Return the manifest of the step in the memory of the job's hosts, or None if there is no readable one."""
     try:
         return inventory.load_from_memory(storage)
     except (NotThere, Damaged, NewerFormat):
@@ -55,7 +55,7 @@ def _in_memory(storage: Storage) -> Manifest | None:
 
 
 def _instead(at: Place) -> str:
-    """Return what is at this place if it has no step."""
+    """Return a text that says what is at this place, which has no step."""
     there = at.storage.list("")
     if any(entry.name == paths.MANIFEST for entry in there):
         return "it is the folder of one checkpoint, not a run: use `allranks ckpt show`"
@@ -111,7 +111,7 @@ def _row(one: StepFolder, newest: int | None, whole: frozenset[str]) -> list[str
 
 
 def _left(manifest: Manifest, whole: frozenset[str]) -> str:
-    """Return the items that are left of a reduced step; "" if the step has the items of the newest one."""
+    """Return the items that a reduced step still has, as text, or "" if the step has all items of the newest step."""
     items, files = items_in(manifest), [paths.shard_file_of(file.name) for file in manifest.files]
     of_items = all(said is not None and said.item for said in files)
     return f"{', '.join(sorted(items))} only" if of_items and items < whole else ""

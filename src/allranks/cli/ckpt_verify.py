@@ -21,8 +21,9 @@ _MOST_LEAVES = 8
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one step. ``manifest_fault`` is why its files could not be checked; ``newer``: it needs a newer
-    allranks.
+    """The result for one step.
+
+    ``manifest_fault`` says why the step's files could not be checked. ``newer``: the step needs a newer allranks.
     """
 
     at: Place

@@ -1,4 +1,4 @@
-"""Implement ``allranks completion``: shell completion of commands, options, and files."""
+"""Implement ``allranks completion``: shell completion of commands, options and files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ examples:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+    """Run ``allranks completion`` with these arguments; return its exit code."""
     from allranks.cli.main import COMMANDS
 
     parser = argparse.ArgumentParser(
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _options(command: str) -> list[str]:
-    """Return the options of a command, or its own commands where it has some."""
+    """Return the options of a command. If the command is a group, return the group's commands."""
     module = importlib.import_module(f"allranks.cli.{command}")
     if hasattr(module, "GROUP"):
         return list(module.GROUP.commands)

@@ -1,4 +1,4 @@
-"""Implement ``allranks data``: show what there is to train on, who reads what, and whether a run has read it."""
+"""Run ``allranks data``: show what data there is, which rank reads what, and whether a run has read each sample."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ Exit codes: 0 good; 1 data that cannot be used, or a ledger that does not hold; 
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+    """Run ``allranks data`` with these arguments; return its exit code."""
     return group.run(GROUP, argv)

@@ -1,4 +1,4 @@
-"""Implement ``allranks data audit``."""
+"""Implement ``allranks data audit``: prove from a run's checkpoints that each sample was read once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ Plans = Callable[[ReadPosition], Plan | None]
 
 @dataclass(frozen=True, slots=True)
 class StateCheck:
-    """The result for a state; ``compared`` with the plan: "yes", "no", or why it cannot be compared."""
+    """The result for one saved loader state.
+
+    ``compared`` says whether it was compared with the plan: "yes", "no", or why it cannot be compared.
+    """
 
     position: ReadPosition
     faults: tuple[str, ...]
@@ -64,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _plans(arguments: argparse.Namespace) -> Plans:
-    """Return what rebuilds the plan of a state; None where that is not possible."""
+    """Return a function that rebuilds the plan of a state. The function returns None if that is not possible."""
     program = of_program(arguments.data)
     if program is not None:
         of_epoch = plans(program)
@@ -84,7 +87,10 @@ def _plans(arguments: argparse.Namespace) -> Plans:
 
 
 def _read(at: Place) -> tuple[dict[str, list[ReadPosition]], dict[str, list[int]]]:
-    """Return the states of all complete steps by their key in ``extra``, and the steps without a state."""
+    """Return the loader states of all complete steps, and the steps without a state.
+
+    Both are by their key in ``extra``.
+    """
     whole = [one for one in inventory.survey(at.storage) if one.manifest is not None and at.step in (None, one.step)]
     if not whole:
         raise NotThere(f"{at} has no checkpoint.", remedy="`allranks ckpt ls` shows the content of the folder.")

@@ -1,4 +1,4 @@
-"""Implement ``allranks data index``."""
+"""Implement ``allranks data index``: count the samples of data, and keep the index."""
 
 from __future__ import annotations
 

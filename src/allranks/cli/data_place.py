@@ -1,4 +1,4 @@
-"""Open the data that a command names: a pattern, its kind of files, and an index with a progress bar."""
+"""Open the data that a command line names: by a pattern and a kind of files, with an index and a progress bar."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ KINDS = (*SUFFIXES, "folder")
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """Add PATTERN and its options to a command."""
+    """Add the argument PATTERN and its options to a command's parser."""
     parser.add_argument("pattern", metavar="PATTERN", help="a file, a folder, a quoted glob, or s3://bucket/...")
     add_kind(parser)
 
 
 def add_kind(parser: argparse.ArgumentParser) -> None:
-    """Add the options for what a pattern alone does not say."""
+    """Add to a command's parser the options for what a pattern alone does not say."""
     parser.add_argument("--kind", choices=KINDS, help="of the files (default: by their names)")
     parser.add_argument("--block-bytes", type=int, metavar="N", help="of lines, as the program has it (default 64 KiB)")
     parser.add_argument("--cache", metavar="FOLDER", help="where indexes are kept (default: beside the data)")
@@ -51,7 +51,7 @@ def add_kind(parser: argparse.ArgumentParser) -> None:
 def of_program(text: str) -> Recipe | None:
     """Return the dataset ``module:name`` of a program, or the dataset that the function of this name returns.
 
-    None for a pattern. Raises DataError where there is no dataset of that name.
+    Return None if the text is a pattern. Raises DataError if there is no dataset of that name.
     """
     if not _PROGRAM.fullmatch(text):
         return None
@@ -72,7 +72,7 @@ def of_program(text: str) -> Recipe | None:
 
 
 def kind_of(names: list[str]) -> str | None:
-    """Return the kind of all files with a known name; None where there is no single one."""
+    """Return the common kind of all files with a known name ending, or None if there is no single kind."""
     found = {kind for name in names for kind, suffixes in SUFFIXES.items() if _bare(name).endswith(suffixes)}
     return found.pop() if len(found) == 1 else None
 
@@ -82,7 +82,7 @@ def _bare(name: str) -> str:
 
 
 def opened(arguments: argparse.Namespace, pattern: str) -> Source:
-    """Return the source. Raises DataError: no such file, or the kind is unclear from the names."""
+    """Return the source of the data. Raises DataError if no file exists, or if the names do not show the kind."""
     kind = arguments.kind or _guessed(pattern)
     options = {"cache": arguments.cache, "block_bytes": arguments.block_bytes}
     given = {name: value for name, value in options.items() if value is not None}
@@ -110,7 +110,7 @@ def _guessed(pattern: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IndexedShard:
-    """An index, and what had to be indexed for it now: files, their bytes, seconds."""
+    """An index, and what had to be indexed now: the number of files, their bytes, and the seconds it took."""
 
     index: Index
     files: int
@@ -119,7 +119,10 @@ class IndexedShard:
 
 
 def indexed(one: Source) -> IndexedShard:
-    """Return the index, cached or built now, under a progress bar. Raises DataError where there is no sample."""
+    """Return the source's index, from the cache or built now with a progress bar.
+
+    Raises DataError if it has no sample.
+    """
     began = time.monotonic()
     new = _new(one)
     with screen.waiting("index", sum(new)) as bar:
@@ -137,7 +140,7 @@ def indexed(one: Source) -> IndexedShard:
 
 
 def _new(one: Source) -> list[int]:
-    """Return the bytes of each file without a cached index."""
+    """Return the sizes, in bytes, of the files that have no cached index."""
     if not isinstance(one, FileSource):
         return []
     found = one.list_files()

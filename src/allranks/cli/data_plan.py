@@ -1,4 +1,4 @@
-"""Implement ``allranks data plan``."""
+"""Implement ``allranks data plan``: show which rank would read what."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _facts(found: PlanSummary) -> list[tuple[str, str]]:
         ("shuffle", f"the first 1 % of the steps has samples of {100 * first_touch(plan):.0f} % of the corpus"),
         ("worlds", f"the same batches on {told} ranks"),
     ]
-    if index.nbytes:  # of objects that are no files, nobody knows
+    if index.nbytes:  # for objects that are no files, the size is unknown
         ratio, held = found.ratio, screen.size(found.held)
         facts.append(("reading", f"{ratio.mean():.2f} of 1/N of the bytes on average, {ratio.max():.2f} at most"))
         facts.append(("memory", f"{held} of blocks at a time on a rank, as they are in their files"))
@@ -174,6 +174,6 @@ def _row(found: PlanSummary, rank: int) -> list[str]:
 
 
 def bars(shares: Sequence[float]) -> str:
-    """Return a strip of bars for shares from 0 to 1; a share above 0 is always visible."""
+    """Draw shares from 0 to 1 as a line of bar characters. A share above 0 is always visible."""
     full = len(_BARS) - 1
     return "".join(_BARS[0 if share <= 0 else max(1, min(full, round(share * full)))] for share in shares)

@@ -1,4 +1,4 @@
-"""Implement ``allranks data show``."""
+"""Implement ``allranks data show``: show files, their samples, and the first samples."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _first(reader: Reader, index: Index, count: int) -> list[Any]:
 
 
 def _bad(reader: Reader, index: Index) -> list[tuple[int, str]]:
-    """Return all samples that cannot be used, by their ids. Raises DataError for files that cannot be read."""
+    """Return all samples that cannot be used: their ids, and why. Raises DataError for files that cannot be read."""
 
     def bad_samples(block: int) -> list[tuple[int, str]]:
         rows = np.arange(int(index.rows[block]))
@@ -106,7 +106,7 @@ def _type(value: Any) -> str:
 
 
 def _to_json(sample: Any) -> Any:
-    """Return a sample as text; a long value is cut, and its length is added."""
+    """Return a sample as JSON values. A long value is cut, and its length is added."""
     if isinstance(sample, BadSample):
         return {"bad": sample.why}
     return {name: _short(value) for name, value in fields(sample).items()}

@@ -1,4 +1,4 @@
-"""Implement ``allranks doctor``: check the machines of a job, and query a running one."""
+"""Implement ``allranks doctor``: check the machines of a job, or query a running job."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _seconds(text: str) -> float:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+    """Run ``allranks doctor`` with these arguments; return its exit code."""
     arguments = parser().parse_args(argv)
     if arguments.job or arguments.stacks or arguments.watch:
         from allranks.cli import doctor_job
@@ -93,19 +93,19 @@ def main(argv: Sequence[str]) -> int:
     request = Request(folders, arguments.size * 1_000_000, arguments.timeout, launched)
     try:
         found = together.examine(world, request, launcher)
-    except AllranksError as error:  # a rank has died, or does not come
+    except AllranksError as error:  # a rank has died, or did not join
         print(f"allranks: {error}", file=sys.stderr)
         return 1
     if not world.is_main:
-        return 0  # a launcher would end the job, and the table, with whoever leaves first
+        return 0  # otherwise a launcher would end the job before rank 0 has printed the table
     show_readiness(found, "allranks doctor", as_json=arguments.json)
     return 1 if found.errors else 0
 
 
 def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:
-    """Return the world, the row that says how it was joined, and whether a launcher started it.
+    """Join the other ranks. Return the world, the row of the report about joining, and whether a launcher started us.
 
-    It is a world of one where the others cannot be joined.
+    If the others cannot be joined, return a world of one rank.
     """
     from allranks.doctor import host, ranks
     from allranks.doctor.await_ranks import await_ranks

@@ -1,4 +1,4 @@
-"""Implement ``allranks doctor JOB``: query a running job of this machine for who waits for whom."""
+"""Implement ``allranks doctor JOB``: query a running job of this machine to find out which rank waits for which."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ ONLY = "job"
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Query the job ``arguments.job``, the only one where that is "job" or None; return the exit code."""
+    """Query the job ``arguments.job``, and print its state; return the exit code.
+
+    If the name is "job" or None, query the only job that runs.
+    """
     while True:
         code = _training_thread(arguments)
         if not arguments.watch or code == 2:

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+    """Run ``allranks explain`` with these arguments; return its exit code."""
     p = parser()
     arguments = p.parse_args(argv)
     if arguments.all or (arguments.logs and all(map(_is_rule, arguments.logs))):
@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _is_rule(word: str) -> bool:
-    """Return whether a word is a rule's code, a family of codes, or a rule's name; an existing file comes first."""
+    """Return whether a word is a rule's code, a prefix of codes, or a rule's name. An existing file is never a rule."""
     return bool(RULE.fullmatch(word)) and not os.path.exists(word)
 
 
@@ -89,7 +89,7 @@ def _read(finder: LogScanner, name: str, log: BinaryIO) -> None:
 
 
 def _blocks(log: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of complete lines, with the number of the first, from 1."""
+    """Yield blocks of complete lines of a log, each with the number of its first line, from 1."""
     number, rest = 1, b""
     while data := log.read(BLOCK):
         whole, newline, rest = (rest + data).rpartition(b"\n")

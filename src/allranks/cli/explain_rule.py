@@ -1,4 +1,4 @@
-"""Implement ``allranks explain AR101``: a rule's page, or the table of several."""
+"""Implement ``allranks explain AR101``: show a rule's page, or a table of several rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDTH = 90
 
 
 def explain(names: Sequence[str], *, as_json: bool) -> int:
-    """Print the rules of these codes, prefixes of codes and names; without any, all rules. Returns the exit code."""
+    """Print the rules with these codes, prefixes of codes, or names; without names, all rules. Return the exit code."""
     chosen: list[Rule] = []
     seen: list[Kind] = []
     words = [part for name in names for part in name.split(",")]

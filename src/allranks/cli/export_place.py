@@ -1,4 +1,4 @@
-"""Resolve where an export goes; write it to a temporary folder and upload it if that is a bucket."""
+"""Parse the target of an export. If it is a bucket, write to a temporary folder and upload the files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from allranks.storage.detect import CLOUDS, open_storage
 
 
 def export_place(text: str) -> Path | str:
-    """Return the typed path, or the address of a bucket as it is. For argparse, as ``type=``."""
+    """Convert the text of an argument to a path, or keep the address of a bucket. For argparse, as ``type=``."""
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in CLOUDS:
         return local_path(text)
@@ -26,9 +26,10 @@ def export_place(text: str) -> Path | str:
 
 
 def fill(where: Path | str, write: Callable[[Path], tuple[Path, ...]], *, force: bool) -> tuple[str, ...]:
-    """Let ``write`` write to a path; return the result's place. ``write`` returns its files, the last one last.
+    """Let ``write`` write to a path; return where the files are.
 
-    For a bucket the path is a temporary one, whose files are uploaded. Raises AlreadyThere, StorageError.
+    ``write`` returns its files; the main file must be last. For a bucket, the path is a temporary one, and its files
+    are uploaded. Raises AlreadyThere, StorageError.
     """
     if isinstance(where, Path):
         return tuple(map(str, write(where)))
@@ -42,7 +43,7 @@ def fill(where: Path | str, write: Callable[[Path], tuple[Path, ...]], *, force:
 
 
 class _File:
-    """A local file, block by block (a BlockSource)."""
+    """A local file that is read block by block (a BlockSource)."""
 
     def __init__(self, content: Any, size: int) -> None:
         self._content, self.size = memoryview(content), size
@@ -51,17 +52,17 @@ class _File:
         return self._content[number * BLOCK : (number + 1) * BLOCK]
 
     def done(self, number: int) -> None:
-        """Nothing is to be given back: the file is mapped."""
+        """Do nothing: the file is mapped into memory, so a block need not be released."""
 
     def close(self) -> None:
         self._content.release()
 
 
 def upload(folder: Path, names: Sequence[str], storage: Storage, *, force: bool = False) -> tuple[str, ...]:
-    """Write files below a folder into a storage, in this order; return their addresses. **One rank calls.**
+    """Upload files below a folder to a storage, in this order; return their addresses. **One rank calls.**
 
-    What has the name of one of them is in the way (AlreadyThere), before anything is written; with ``force`` it is
-    replaced. So the last file is there only when all are. Raises StorageError.
+    If one of the names exists already, raise AlreadyThere before anything is written; with ``force``, replace it. The
+    last file exists only when all files do. Raises StorageError.
     """
     there = [name for name in names if storage.size(name) is not None]
     if there and not force:
@@ -87,6 +88,6 @@ def _upload(local: Path, name: str, storage: Storage) -> None:
 
 
 def files_below(folder: Path) -> tuple[str, ...]:
-    """Return the files below a folder; those that say what the others are (names with a dot or _ first) come last."""
+    """Return the files below a folder. Files that describe the others (their names start with a dot or _) are last."""
     names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     return tuple(sorted(names, key=lambda name: (name.rpartition("/")[2][0] in "._", name)))

@@ -1,4 +1,4 @@
-"""Run groups of commands, ``allranks ckpt ...``, ``allranks data ...``; one file a command."""
+"""Run groups of commands, ``allranks ckpt ...`` and ``allranks data ...``. Each command has its own file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from allranks.cli.choice import choose
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """``allranks NAME``: its ``commands`` and what they are for; ``allranks/cli/NAME_COMMAND.py`` runs each."""
+    """The group ``allranks NAME``. ``commands`` has each command and its purpose.
+
+    The file ``allranks/cli/NAME_COMMAND.py`` runs a command.
+    """
 
     name: str
     description: str
@@ -22,7 +25,7 @@ class Group:
 
 
 def run(group: Group, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+    """Run the command of the group that ``argv`` names, and return its exit code."""
     parser = argparse.ArgumentParser(
         prog=f"allranks {group.name}",
         usage=f"allranks {group.name} [-h] command ...",

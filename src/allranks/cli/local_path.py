@@ -1,4 +1,4 @@
-"""Parse paths of this machine in command lines: a URL is refused, so that it never becomes a folder called ``s3:``."""
+"""Parse paths of this machine in command lines. A URL is refused, so that it never becomes a folder called ``s3:``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from allranks.storage.detect import path_of
 
 
 def local_path(text: str) -> Path:
-    """Return the typed path, also of ``file://``. For argparse, as ``type=``."""
+    """Convert the text of an argument to a path; ``file://`` is allowed. For argparse, as ``type=``."""
     scheme, separator, _ = text.partition("://")
     if not separator or "/" in scheme:
         return Path(text)
@@ -23,5 +23,5 @@ def local_path(text: str) -> Path:
 
 
 def local_text(text: str) -> str:
-    """Return the path as text."""
+    """Check the text of an argument as ``local_path`` does, and return the path as text. For argparse, as ``type=``."""
     return str(local_path(text))

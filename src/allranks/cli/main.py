@@ -1,4 +1,4 @@
-"""Run the command ``allranks``: one file a sub-command, each imported only when it is called."""
+"""Run the command ``allranks``. Each sub-command has its own file, which is imported only when it is called."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line ``argv`` (default: of this process), and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not (words and words[0] in COMMANDS):
         from allranks.cli.choice import choose
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        sys.stdout = None  # nobody reads: nothing is left to be flushed
+        sys.stdout = None  # the reader has closed it: nothing must be flushed
         return 141
     except KeyboardInterrupt:
         return 130

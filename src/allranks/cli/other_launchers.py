@@ -12,7 +12,7 @@ _HOSTS = (
 )
 _PORTS = "leave it out: free ports of this machine are chosen"
 _OUTPUT = "leave it out; --log-dir DIR keeps the output of each rank"
-# torchrun's, then those of accelerate launch, srun and mpirun; a dash stands for an underscore, too.
+# Options of torchrun, then of accelerate launch, srun and mpirun. A dash also matches an underscore.
 ANSWERS = {
     "--nproc-per-node": _RANKS,
     "--nnodes": _HOSTS,
@@ -39,10 +39,10 @@ ANSWERS = {
 
 
 def answer(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> str:
-    """Return what to write for the first option of another launcher, or close to one of ours; "" for none.
+    """Return what to write instead of the first option that belongs to another launcher or is misspelled; "" for none.
 
-    ``arguments`` are those of ``allranks run``, ``takes_value`` its options. Words after the script belong to the
-    script.
+    ``arguments`` are the arguments of ``allranks run``; ``takes_value`` has its options. Words after the script belong
+    to the script.
     """
     skip = False
     for word, following in zip(arguments, [*arguments[1:], ""], strict=False):

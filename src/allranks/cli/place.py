@@ -1,4 +1,4 @@
-"""Parse the place of a run or a checkpoint: RUN, RUN@STEP, RUN/checkpoint-STEP, or the folder of a checkpoint."""
+"""Parse the address of a run or a checkpoint: RUN, RUN@STEP, RUN/checkpoint-STEP, or the folder of a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _AT = re.compile(r"(.+)@([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A run as it was typed, its storage, and the step; None is the newest step.
+    """A run or a checkpoint: the run as the user typed it, its storage, and the step (None: the newest step).
 
-    If ``folder`` is "", it is not a run but the folder of one checkpoint, with any name.
+    ``folder`` is "" if the address is the folder of one checkpoint, with any name, and not a run.
     """
 
     run: str
@@ -31,7 +31,7 @@ class Place:
         return self.run if self.step is None else f"{self.run}/{paths.step_folder(self.step)}"
 
     def at(self, step: int) -> Place:
-        """Return the place with this step of the run."""
+        """Return the place of step ``step`` of the same run."""
         return Place(self.run, self.storage, step)
 
     def manifest(self) -> Manifest:
@@ -43,9 +43,10 @@ class Place:
 
 
 def parse_place(text: str, *, step: int | None = None, direct: bool = False) -> Place:
-    """Parse the place of a run, with or without a step. Raises NotThere if the text and ``step`` name different steps.
+    """Parse the address of a run, with or without a step.
 
-    With ``direct``, files are read past the page cache, for a command that reads everything once.
+    With ``direct``, files are read without the page cache: for a command that reads everything once. Raises NotThere if
+    the text and ``step`` name different steps.
     """
     run, given = text.rstrip("/") or "/", None
     if found := _AT.fullmatch(run):
@@ -58,7 +59,7 @@ def parse_place(text: str, *, step: int | None = None, direct: bool = False) -> 
 
 
 def parse_checkpoint(text: str, *, step: int | None = None, direct: bool = False) -> Place:
-    """Parse the place of one checkpoint: a step of a run, or a folder with a manifest, with any name."""
+    """Parse the address of one checkpoint: a step of a run, or a folder of any name with a manifest."""
     if step is None:
         address = text.rstrip("/") or "/"
         storage = open_storage(address, direct=direct)
@@ -68,7 +69,10 @@ def parse_checkpoint(text: str, *, step: int | None = None, direct: bool = False
 
 
 def choose_step(at: Place) -> Place:
-    """Return the place with its step, the newest if none is given. Raises NotThere, which lists the steps."""
+    """Return the place with its step, or with the newest step if it names none.
+
+    Raises NotThere, which lists the steps.
+    """
     if at.folder is not None:
         return at
     found = inventory.steps(at.storage)
@@ -83,12 +87,12 @@ def choose_step(at: Place) -> Place:
 
 
 def load_manifest(at: Place) -> tuple[Place, Manifest]:
-    """Return the place with its step, and the manifest. Raises NotThere, NewerFormat, Damaged."""
+    """Return the place with its step, and the checkpoint's manifest. Raises NotThere, NewerFormat, Damaged."""
     at = choose_step(at)
     return at, at.manifest()
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """Add RUN and --step to a command."""
+    """Add the argument RUN and the option --step to a command's parser."""
     parser.add_argument("run", metavar="RUN", help="the run, or one checkpoint: a folder or s3://bucket/run")
     parser.add_argument("--step", type=int, metavar="N", help="the step (default: the newest)")

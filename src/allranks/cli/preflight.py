@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+    """Run ``allranks preflight`` with these arguments; return its exit code."""
     p = parser()
     arguments = p.parse_args(argv)
     if arguments.program is not None and not arguments.program.exists():
@@ -61,6 +61,6 @@ def main(argv: Sequence[str]) -> int:
         print(f"allranks: {error}", file=sys.stderr)
         return 2
     if not world.is_main:
-        return 0  # a launcher would end the job, and the table, with whoever leaves first
+        return 0  # otherwise a launcher would end the job before rank 0 has printed the table
     show_readiness(found, p.prog, as_json=arguments.json)
     return 1 if found.errors else 0

@@ -1,4 +1,4 @@
-"""``allranks rehearse``: run a program as N ranks on this machine, and report what would fail on a cluster."""
+"""Implement ``allranks rehearse``: run a program as N ranks here, and report what would fail on a cluster."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+    """Run ``allranks rehearse`` with these arguments; return its exit code."""
     from allranks.cli.run import NEEDS_LINUX, target_from
     from allranks.rehearse.rehearsal import Plan, rehearse
     from allranks.rehearse.scenario import DEFAULT
@@ -116,7 +116,7 @@ def _report(done: Rehearsal, ranks: int) -> Report:
 
 
 def is_suppressed(finding: Finding, texts: Mapping[str, bytes]) -> bool:
-    """Say whether a comment at the line of a finding suppresses it (``# allranks: ignore[AR405] reason``)."""
+    """Return whether a comment at the line of a finding suppresses it (``# allranks: ignore[AR405] reason``)."""
     from allranks.check.results.suppress import suppressed, suppressions
     from allranks.check.sources.text import text_of
 

@@ -1,4 +1,4 @@
-"""Implement ``allranks run``: one job of N ranks on this machine."""
+"""Implement ``allranks run``: run one job of N ranks on this machine."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def at_least_one(text: str) -> int:
-    """Return the number that an option is given; raises ArgumentTypeError for what is none, or below 1."""
+    """Convert the text of an option to a whole number.
+
+    Raises ArgumentTypeError for any other text, or a number below 1.
+    """
     if _count(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
     return int(text)
@@ -120,7 +123,7 @@ def _seconds(text: str) -> float:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+    """Run ``allranks run`` with these arguments; return its exit code."""
     p = parser()
     arguments = _read(p, argv)
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
@@ -182,7 +185,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _options_behind(p: argparse.ArgumentParser, words: Sequence[str], exit_code: int) -> Iterator[str]:
-    """Yield a line about options of ``allranks run`` after a program that refuses its command line."""
+    """Yield a line about options of ``allranks run`` after the script, if the program refused its command line."""
     ours = {option for one in p._actions for option in one.option_strings} - {"-h", "--help"}
     behind = [word for word in words[1:] if word.partition("=")[0] in ours]
     if behind and exit_code == _WRONG_COMMAND_LINE:
@@ -190,7 +193,7 @@ def _options_behind(p: argparse.ArgumentParser, words: Sequence[str], exit_code:
 
 
 def _read(p: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments; ends the process for options of other launchers, and where this is not Linux."""
+    """Parse the arguments. Ends the process for options of other launchers, and on systems other than Linux."""
     if said := answer(argv, {option: one.nargs is None for one in p._actions for option in one.option_strings}):
         p.error(said)
     arguments = p.parse_args(argv)
@@ -200,7 +203,7 @@ def _read(p: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace
 
 
 def _show(size: int) -> RankLocator:
-    """Return the function that locates ranks. It is imported when it is needed: most jobs never need it."""
+    """Return the function that locates ranks. The function imports its module when called: most jobs never need it."""
 
     def show(request: LocateRanks, pids: Mapping[int, int]) -> RankLocations:
         from allranks.hang import places
@@ -211,7 +214,7 @@ def _show(size: int) -> RankLocator:
 
 
 def _xla_flags(rendezvous_timeout: float | None) -> tuple[str, ...]:
-    """Return XLA's flags for the timeout that this jaxlib knows; an unknown one would end each process."""
+    """Return the XLA flags for this timeout that the installed jaxlib knows. An unknown flag would end each process."""
     if rendezvous_timeout is None:
         return ()
     from allranks.launch.environment import rendezvous_flags
@@ -254,7 +257,7 @@ def target_from(p: argparse.ArgumentParser, command: list[str], *, module: bool)
 
 
 def _pythons() -> list[str]:
-    """Return the names under which the interpreter that runs us would be found."""
+    """Return the names under which the interpreter that runs this process can be called."""
     names = ("python", "python3", f"python3.{sys.version_info.minor}")
     here = os.path.realpath(sys.executable)
     found = [name for name in names if (path := shutil.which(name)) and _same(path, here)]
@@ -262,5 +265,8 @@ def _pythons() -> list[str]:
 
 
 def _same(path: str, executable: str) -> bool:
-    """Return whether a path is our interpreter: the same file in the same environment (a venv: its directory)."""
+    """Return whether a path is our interpreter: the same file, and in the same environment.
+
+    For a venv, the path must be in the same folder.
+    """
     return os.path.realpath(path) == executable and os.path.dirname(path) == os.path.dirname(sys.executable)

@@ -1,6 +1,7 @@
 """Show results of commands: rich tables for people, one JSON document for programs, progress bars.
 
-Colours only on a terminal, and without NO_COLOR. An output that is no terminal has no width, so that nothing is cut.
+Colours are used only on a terminal, and without NO_COLOR. An output that is no terminal has no width limit, so that
+nothing is cut.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _ENDLESS = 100_000
 
 
 def show(*parts: RenderableType, style: str | None = None) -> None:
-    """Print text and tables on stdout, without blanks at the ends of lines."""
+    """Print text and tables on stdout, without blanks at line ends."""
     width = None if sys.stdout.isatty() else _ENDLESS
     console = Console(file=sys.stdout, width=width, highlight=False, emoji=False, markup=False)
     with console.capture() as shown:
@@ -35,12 +36,12 @@ def show(*parts: RenderableType, style: str | None = None) -> None:
 
 
 def show_json(document: dict[str, Any]) -> None:
-    """Print one JSON document. Numbers that JSON lacks are written as in manifests: ``{"float": "nan"}``."""
+    """Print one JSON document. Numbers that JSON does not have are written as in manifests: ``{"float": "nan"}``."""
     print(json.dumps(pack(document, what="document"), indent=1))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Table:
-    """Return a table; ``right`` names the columns of numbers. Long cells are folded, never cut."""
+    """Return a table. ``right`` names the columns of numbers. Long cells are folded, never cut."""
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for name in columns:
         number = name in right
@@ -51,7 +52,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seque
 
 
 def size(nbytes: int) -> str:
-    """Return ``35.7 MB``, in powers of 1000."""
+    """Format a number of bytes for people, in powers of 1000, e.g. ``35.7 MB``."""
     amount, unit = float(nbytes), 0
     while amount >= 999.5 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1000, unit + 1
@@ -59,12 +60,12 @@ def size(nbytes: int) -> str:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Return ``1 leaf``, ``2,345 leaves``."""
+    """Format a number and its noun, e.g. ``1 leaf`` or ``2,345 leaves``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def duration(seconds: float | None) -> str:
-    """Return ``5 s``, ``12 min``, ``3 h``, ``9 days``."""
+    """Format a duration in seconds for people, e.g. ``5 s``, ``12 min``, ``3 h``, ``9 days``; ``unknown`` for None."""
     if seconds is None:
         return "unknown"
     for limit, length, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
@@ -74,7 +75,7 @@ def duration(seconds: float | None) -> str:
 
 
 def time_of(created: str) -> str:
-    """Return a manifest's time as ``2026-11-21 18:52``."""
+    """Format the creation time in a manifest for people, e.g. ``2026-11-21 18:52``."""
     return created[:16].replace("T", " ")
 
 
@@ -109,7 +110,7 @@ class Waiting:
 
 @contextmanager
 def waiting(what: str, total: int) -> Iterator[Waiting]:
-    """Show a progress bar while the work goes on."""
+    """Show a progress bar while the ``with`` block runs. ``total`` is in bytes."""
     shown = Waiting(what, total)
     try:
         yield shown

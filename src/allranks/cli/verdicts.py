@@ -12,7 +12,10 @@ from allranks.report.readiness import WIDTH, Readiness
 
 
 def show_readiness(found: Readiness, tool: str, *, as_json: bool) -> None:
-    """Print the report, at most as wide as the terminal, in colours on a terminal without NO_COLOR."""
+    """Print the report of ``tool``, at most as wide as the terminal.
+
+    Colours are used on a terminal without NO_COLOR.
+    """
     if as_json:
         print(json.dumps(found.document(tool), indent=1))
         return
