@@ -1,4 +1,4 @@
-"""A report of findings, and how any of its forms names a place. Pure."""
+"""Define a report of findings, and how all its formats name a place in the source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u2
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A code cell of a notebook: its number among all cells, from 1, and its first line in the text of all of them."""
+    """A code cell of a notebook. ``number`` is its number among all cells, from 1.
+
+    ``first`` is the number of its first line in the joined text of all cells.
+    """
 
     number: int
     first: int
@@ -23,30 +26,32 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The text that findings point into; ``cells`` if it is a notebook's."""
+    """The source text of a file with findings, as lines. ``cells`` has the code cells if the file is a notebook."""
 
     lines: tuple[str, ...]
     cells: tuple[Cell, ...] = ()
 
     def line(self, number: int) -> str:
-        """Return a line, from 1, without its end; nothing where there is none."""
+        """Return line ``number`` (from 1) without its line end, or "" if there is no such line."""
         return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
 
     def around(self, first: int, last: int, more: int) -> list[int]:
-        """Return the numbers of lines ``first`` to ``last`` and of ``more`` on both sides, in the same cell."""
+        """Return the numbers of the lines ``first`` to ``last``, and of ``more`` lines on both sides, in
+        the same cell.
+        """
         lines = range(max(1, first - more), min(len(self.lines), last + more) + 1)
         return [line for line in lines if self.cell(line) == self.cell(first)]
 
     def cell(self, line: int) -> Cell | None:
-        """Return the cell of a line."""
+        """Return the notebook cell that contains a line, or None if there is none."""
         return next((cell for cell in reversed(self.cells) if cell.first <= line), None)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleNote:
-    """What a report says about a rule: its name, what it does in a sentence, and its precision.
+    """What a report says about a rule: its code, its name, a sentence about what it does, and its precision.
 
-    ``precision`` is the part of its findings that was right in unread code; None if that is not known.
+    ``precision`` is the share of its findings that was right in unseen code (not used to develop the rule), or None.
     """
 
     code: str
@@ -57,12 +62,15 @@ class RuleNote:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that a form of the report may show.
+    """Everything that a format of the report may show.
 
-    ``project`` is the name of its folder. ``sources`` holds the files of findings and evidence, ``prints`` the
-    fingerprints of findings, ``rules`` the rules that found something. Findings that are not shown are counted:
-    ``hidden`` by the baseline, ``withheld`` for low confidence, ``unsure`` by ``--precision``. ``tool`` is the command
-    that made the report; ``subject`` is what it looked at, if that is not files: "4 runs of 2 ranks".
+    - ``project``: the name of the project's folder.
+    - ``sources``: the files of findings and evidence. ``prints``: the fingerprints of findings.
+    - ``rules``: the rules that found something.
+    - ``hidden``, ``withheld``, ``unsure``: how many findings are not shown because of the baseline, of low confidence,
+      or of ``--precision``.
+    - ``tool``: the command that made the report.
+    - ``subject``: what the command examined, if not files, e.g. "4 runs of 2 ranks".
     """
 
     findings: tuple[Finding, ...]
@@ -81,43 +89,43 @@ class Report:
     subject: str = ""
 
     def where(self, place: Place) -> str:
-        """Return ``train.py:41:9``, or ``tour.ipynb:cell 3:2:9``."""
+        """Format a place for people, e.g. ``train.py:41:9``, or ``tour.ipynb:cell 3:2:9`` for a notebook."""
         cell, line = self.spot(place)
         middle = f"cell {cell}:" if cell else ""
         return f"{visible(place.path)}:{middle}{line}:{place.column}"
 
     def line_of(self, place: Place) -> str:
-        """Return ``train.py:41``."""
+        """Format a place without its column, e.g. ``train.py:41``."""
         return self.where(place).rpartition(":")[0]
 
     def spot(self, place: Place) -> tuple[int | None, int]:
-        """Return the cell of a notebook, if it is one, and the line in there."""
+        """Return the number of the notebook cell (None outside notebooks), and the line within the cell or the file."""
         source = self.sources.get(place.path)
         cell = source.cell(place.line) if source else None
         return (cell.number, place.line - cell.first + 1) if cell else (None, place.line)
 
     def precision(self, finding: Finding) -> float | None:
-        """Return what part of the findings of this one's rule was right; None where that is not known."""
+        """Return the share of this rule's findings that was right, or None if it is not known."""
         return next((rule.precision for rule in self.rules if rule.code == finding.code), None)
 
     def right_of_100(self) -> int | None:
-        """Return how many of 100 findings like these were right; None where nothing is known of their rules."""
+        """Return how many of 100 findings like these were right, or None if nothing is known about their rules."""
         known = [part for finding in self.findings if (part := self.precision(finding)) is not None]
         return round(100 * sum(known) / len(known)) if known else None
 
     def counts(self) -> dict[Severity, int]:
-        """Return how many findings there are of each severity."""
+        """Return the number of findings for each severity."""
         found = Counter(finding.severity for finding in self.findings)
         return {severity: found[severity] for severity in SEVERITIES}
 
 
 def visible(text: str) -> str:
-    """Return the text with what a terminal would act on, or hide, as ``\\x1b``; tabs and line ends stay."""
+    """Escape characters that a terminal would hide or act on, e.g. as ``\\x1b``. Tabs and line ends are kept."""
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def count(number: int, noun: str) -> str:
-    """Return ``1 file``, ``2,345 files``."""
+    """Format a number and its noun, e.g. ``1 file`` or ``2,345 files``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -127,7 +135,7 @@ def title(report: Report) -> str:
 
 
 def summary(report: Report) -> str:
-    """Return the last line of a report: how many of what in how much."""
+    """Return the last lines of a report: how many findings of each severity, and in how many files and lines."""
     found = [count(number, severity) for severity, number in report.counts().items() if number and severity != "info"]
     if infos := report.counts()["info"]:
         found.append(count(infos, "remark"))

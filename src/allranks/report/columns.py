@@ -1,4 +1,4 @@
-"""Tables as plain text, for a terminal and for a log file."""
+"""Format tables as plain text, for a terminal or a log file."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ _NUMBER = re.compile(r"[-+]?\d[\d,._]*(e[-+]?\d+)?\s?[^\d\s]{0,8}")
 
 
 def display_width(text: str) -> int:
-    """Return the columns that ``text`` takes on a terminal: two for East Asian wide characters, none for accents."""
+    """Return how many terminal columns a text takes: two for East Asian wide characters, none for accents."""
     if text.isascii():
         return len(text)
     return sum(character_width(character) for character in text)
 
 
 def character_width(character: str) -> int:
-    """Return the columns of one character: 0, 1 or 2."""
+    """Return how many terminal columns one character takes: 0, 1 or 2."""
     if unicodedata.combining(character) or unicodedata.category(character) in ("Cf", "Me", "Mn"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "") -> str:
-    """Return an aligned table: headers, a rule, one line a row; no newline at the end, no blanks at line ends.
+    """Return an aligned table: the headers, a line of dashes, one line per row.
 
-    A column of numbers (``12``, ``1.5 s``, ``127 MB``) is set to the right, its header too. None is written as ``-``,
-    and an empty cell or ``-`` fits either kind of column. Raises ValueError for a row that is not as long as the
-    headers.
+    No newline at the end, no blanks at line ends. A column of numbers (``12``, ``1.5 s``, ``127 MB``) is aligned right,
+    with its header. None is written as ``-``. An empty cell or ``-`` fits both kinds of column. Raises ValueError for a
+    row that is not as long as the headers.
     """
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     for row in cells:

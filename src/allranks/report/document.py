@@ -1,4 +1,4 @@
-"""The report as one JSON document, whose keys stay. Pure."""
+"""Render the report as one JSON document. Its keys do not change between versions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from allranks.report.readiness import note_document, row_document
 
 
 def as_json(report: Report) -> str:
-    """Return ``{"findings": [...], "readiness": [...], "summary": {...}}``."""
+    """Return the report as JSON text: ``{"findings": [...], "readiness": [...], "summary": {...}}``."""
     return json.dumps(document(report), indent=1)
 
 
 def document(report: Report) -> dict[str, Any]:
-    """Return the report as JSON values."""
+    """Return the report as a dict of JSON values."""
     place = partial(_place, report)
     return {
         "tool": report.tool,

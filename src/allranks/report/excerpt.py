@@ -1,4 +1,4 @@
-"""Lines of source with the spans that matter marked under them. Pure."""
+"""Render lines of source, with marks under the spans that matter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ WHOLE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A span to be marked: with carets if it is the fault itself, with dashes and a label if it explains it."""
+    """A span to mark under a source line. ``primary``: it is the fault, marked with carets.
+
+    Other spans explain the fault, and are marked with dashes and a label.
+    """
 
     place: Place
     label: str = ""
@@ -25,7 +28,10 @@ class Mark:
 
 
 def excerpt(source: Source, marks: Sequence[Mark], gutter: int, paint: Ink) -> list[str]:
-    """Return the lines with marks and one line around each, with ``...`` for lines that are left out."""
+    """Return the marked lines and one line around each, with ``...`` in place of omitted lines.
+
+    ``gutter`` is the width of the line numbers.
+    """
     wanted = sorted({line for mark in marks for line in _lines_about(mark.place, source)})
     bar = paint(" " * gutter + " |", "blue")
     shown, last = [bar], None
@@ -44,7 +50,10 @@ def _lines_about(place: Place, source: Source) -> list[int]:
 
 
 def _on(marks: Sequence[Mark], line: int) -> Iterator[tuple[Mark, int, int, str]]:
-    """Yield the marks that touch a line, the fault first: columns [start, end) from 0, and the label on the last."""
+    """Yield the marks on a line, the fault first: mark, start and end column (from 0, end excluded), and label.
+
+    The label is given only on the last line of a mark.
+    """
     for mark in sorted(marks, key=lambda mark: (not mark.primary, mark.place)):
         place = mark.place
         last = min(place.end_line, place.line + TALL - 1)
@@ -69,7 +78,7 @@ def _shown(text: str, head: str, bar: str, marks: Sequence[tuple[Mark, int, int,
 
 
 def _offset(column: int, length: int) -> int:
-    """Return how much of a long line is left out at its start, so that the column can be seen."""
+    """Return how many characters to omit at the start of a long line, so that the column is visible."""
     return 0 if length <= WIDE or column < WIDE * 2 // 3 else min(column - WIDE // 3, length - WIDE)
 
 

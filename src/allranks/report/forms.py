@@ -1,4 +1,4 @@
-"""The forms of a report, by their names on the command line. Each is imported when it is first used. Pure."""
+"""Render a report in one of its formats, by its name on the command line. A format is imported at its first use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ FORMS = tuple(_HOMES)
 
 
 def render(report: Report, form: str, *, colour: bool = False) -> str:
-    """Return the report in one of FORMS, without a line end. ``colour`` counts for those of COLOURED only."""
+    """Return the report as text in one of the formats FORMS, without a line end.
+
+    Only formats in COLOURED use ``colour``.
+    """
     module, _, name = _HOMES[form].partition(":")
     shown: Callable[..., str] = getattr(import_module(f"allranks.report.{module}"), name)
     return shown(report, colour=colour) if form in COLOURED else shown(report)

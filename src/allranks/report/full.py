@@ -1,4 +1,4 @@
-"""The report for a person at a terminal: each finding with its source, then the readiness table. Pure."""
+"""Render the report for people at a terminal: each finding with its source, then the readiness table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 3
 
 
 def full(report: Report, *, colour: bool = False) -> str:
-    """Return findings in the manner of ruff, the readiness table, and the count."""
+    """Return the report as text: the findings as ruff shows them, the readiness table, and the count."""
     paint = ink(colour)
     parts = [*(finding_in_full(report, finding, paint) for finding in report.findings)]
     if report.rows:
@@ -24,7 +24,7 @@ def full(report: Report, *, colour: bool = False) -> str:
 
 
 def concise(report: Report, *, colour: bool = False) -> str:
-    """Return one line a finding, ``path:line:col: AR101 message``, and the count."""
+    """Return the report as text with one line per finding, ``path:line:col: AR101 message``, and the count."""
     paint = ink(colour)
     lines = [
         f"{paint(report.where(finding.place), 'bold')}: {paint(finding.code, finding.severity)}"
@@ -35,7 +35,7 @@ def concise(report: Report, *, colour: bool = False) -> str:
 
 
 def finding_in_full(report: Report, finding: Finding, paint: Ink) -> str:
-    """Return the heading, the source with its spans, what happens on the cluster, and what to do."""
+    """Return a finding as text: the heading, the marked source, what happens on a cluster, and what to do."""
     head = paint(f"{finding.severity}[{finding.code}]", finding.severity)
     lines = [f"{head}{_star(finding)} {paint(_line(finding.message), 'bold')}"]
     gutter = _gutter(report, finding)
@@ -62,7 +62,7 @@ def _gutter(report: Report, finding: Finding) -> int:
 
 
 def _snippets(report: Report, finding: Finding) -> Iterator[tuple[str, Place, Source, list[Mark]]]:
-    """Yield a snippet a file, the fault's first: arrow, place of its first mark, source, marks."""
+    """Yield one snippet per file, the fault's file first: arrow, place of the first mark, source, marks."""
     files: dict[str, list[Mark]] = {
         finding.place.path: [Mark(finding.place, style=finding.severity, primary=True)],
     }

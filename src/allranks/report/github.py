@@ -1,4 +1,4 @@
-"""The report as workflow commands, which GitHub shows beside the lines of a pull request. Pure."""
+"""Render the report as GitHub workflow commands, which GitHub shows beside the lines of a pull request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ KINDS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def github(report: Report) -> str:
-    """Return one ``::error file=...::...`` a finding."""
+    """Return the report as text: one command ``::error file=...::...`` per finding."""
     return "\n".join(_command(report, finding) for finding in report.findings)
 
 
@@ -18,7 +18,7 @@ def _command(report: Report, finding: Finding) -> str:
     place = finding.place
     spot = {"title": f"{finding.code} {finding.name}", "file": place.path, "line": 1}
     if cell is None:
-        # GitHub reads columns only where a span has one line.
+        # GitHub reads columns only if the span is on one line.
         span = {"col": place.column, "endColumn": place.end_column} if place.line == place.end_line else {}
         spot |= {"line": line, "endLine": place.end_line, **span}
     message = finding.message if finding.message.endswith((".", "!", "?")) else f"{finding.message}."

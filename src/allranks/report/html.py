@@ -1,4 +1,4 @@
-"""The report as one HTML file that a team can pass around: it needs nothing from anywhere else. Pure."""
+"""Render the report as one HTML file without external resources, which a team can pass around."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AROUND, TALL, MOST = 2, 8, 8
 
 
 def html(report: Report) -> str:
-    """Return the page: figures, the readiness table, and findings by file, to be filtered by code and severity."""
+    """Return the page: figures, the readiness table, and the findings by file, with filters for code and severity."""
     read = f"{count(report.files, 'file')}, {count(report.lines, 'line')} read; none of it was run"
     body = [
         f"<header><h1>{_text(title(report))}</h1>",
@@ -42,7 +42,7 @@ def _text(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Escape, and show text between backticks as code."""
+    """Escape a text for HTML, and show text between backticks as code."""
     parts = _text(text).split("`")
     even = len(parts) % 2 == 1
     return "".join(f"<code>{part}</code>" if at % 2 and even else part for at, part in enumerate(parts))

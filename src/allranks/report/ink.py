@@ -1,4 +1,4 @@
-"""Colours, or none. Pure."""
+"""Colour texts for a terminal, or leave them unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _CODES = {
 
 
 def ink(colour: bool) -> Ink:
-    """Return what paints a text in a style; with no colour, or a style it does not know, the text stays as it is."""
+    """Return a function that colours a text in a style.
+
+    Without ``colour``, or for an unknown style, the function returns the text unchanged.
+    """
 
     def paint(text: str, style: str) -> str:
         code = _CODES.get(style)

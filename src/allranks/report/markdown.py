@@ -1,4 +1,4 @@
-"""The report as Markdown, for a pull request or a job's summary. Pure."""
+"""Render the report as Markdown, for a pull request or a job's summary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_LINES, MOST = 6, 8
 
 
 def markdown(report: Report) -> str:
-    """Return the summary, the readiness table and the findings, each with its source."""
+    """Return the report as text: the summary, the readiness table, and the findings, each with its source."""
     parts = [f"# {_text(title(report))}", _text(summary(report)).replace("\n", "  \n")]
     if report.rows:
         parts.append("\n".join(_table(report)))
@@ -65,7 +65,7 @@ def _code(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text that Markdown takes literally, but for code in backticks, which it shows as code."""
+    """Escape a text for Markdown. Code in backticks stays code."""
     return "`".join(
         part if at % 2 else re.sub(r"([\\*_\[\]<>|#~])", r"\\\1", part)
         for at, part in enumerate(visible(text).split("`"))

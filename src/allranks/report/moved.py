@@ -1,4 +1,4 @@
-"""A report with its paths seen from another folder. Pure."""
+"""Convert a report's paths so that they are relative to another folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Seen: TypeAlias = Callable[[str], str]
 
 
 def moved(report: Report, root: str, here: str) -> Report:
-    """Return the report for a reader in the folder ``here``; its paths are from ``root``. Both are absolute."""
+    """Return the report with paths relative to the folder ``here`` instead of ``root``. Both folders are absolute."""
     if root == here:
         return report
     seen = partial(_path, root, here)

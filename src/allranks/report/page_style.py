@@ -1,4 +1,4 @@
-"""What the HTML report looks like, and its one script: the filter."""
+"""The style sheet of the HTML report, and its only script: the filter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The readiness report of check, doctor and preflight: topics, verdicts, evidence, what to do. Pure."""
+"""Render the readiness report of check, doctor and preflight: topics, verdicts, evidence, what to do."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ WIDTH, _NARROWEST = 118, 30
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The readiness of a job, the same on every rank; ``hosts`` are in the order of their first ranks.
+    """The readiness of a job; it is the same on every rank. ``hosts`` are in the order of their first ranks.
 
-    ``str()`` is the table, what to do below it, and a last line that counts the verdicts.
+    ``str()`` gives the table, what to do below it, and a last line that counts the verdicts.
     """
 
     rows: tuple[Row, ...]
@@ -30,19 +30,19 @@ class Readiness:
 
     @property
     def errors(self) -> tuple[Row, ...]:
-        """The rows that must be put right before a job can run."""
+        """The rows of the report with an error: it must be corrected before a job can run."""
         return tuple(row for row in self.rows if row.verdict == "error")
 
     @property
     def problems(self) -> str:
-        """What is wrong and what to do about it: a line for each error."""
+        """The errors as text, one line each: what is wrong, and what to do about it."""
         return "\n".join(f"{row.topic}: {'; '.join(evidence_of(row))}. {row.remedy}" for row in self.errors)
 
     def __str__(self) -> str:
         return self.text(ink(False))
 
     def text(self, paint: Ink, *, width: int = WIDTH) -> str:
-        """Return what ``str()`` does, at most ``width`` wide, with colours."""
+        """Return the same text as ``str()``, at most ``width`` columns wide, with colours."""
         advice = [
             textwrap.fill(f"{row.topic}: {row.remedy}", width, subsequent_indent="  ")
             for row in sorted(self.rows, key=lambda row: VERDICTS.index(row.verdict))
@@ -52,7 +52,7 @@ class Readiness:
         return "\n".join([readiness_table(self.rows, paint, width=width), "", *what, self.summary()])
 
     def summary(self) -> str:
-        """Return ``2 hosts, 4 ranks: 1 error, 2 warnings, 20 ok, 3 not seen``."""
+        """Return the counts as text, e.g. ``2 hosts, 4 ranks: 1 error, 2 warnings, 20 ok, 3 not seen``."""
         counts = Counter(row.verdict for row in self.rows)
         words = [
             count(counts[verdict], verdict) if verdict in ("error", "warning") else f"{counts[verdict]} {verdict}"
@@ -62,7 +62,7 @@ class Readiness:
         return f"{count(len(self.hosts), 'host')}, {count(self.ranks, 'rank')}: {', '.join(words)}"
 
     def document(self, tool: str) -> dict[str, Any]:
-        """Return the readiness as JSON values."""
+        """Return the readiness as a dict of JSON values. ``tool`` is the command that found it."""
         rows = [row_document(row) for row in self.rows]
         return {
             "tool": tool,
@@ -81,9 +81,9 @@ def readiness_table(
     most: int | None = None,
     where: Callable[[Place], str] = str,
 ) -> str:
-    """Return the table as plain text, at most ``width`` wide, verdicts in colour.
+    """Return the table as plain text, at most ``width`` columns wide, with coloured verdicts.
 
-    Of each row at most ``most`` pieces of evidence are shown, whose places are ``where(place)``.
+    For each row at most ``most`` pieces of evidence are shown. ``where(place)`` formats a place.
     """
     rows = list(rows)
     columns = [max(len(row.topic) for row in rows), max(len(row.verdict) for row in rows)]
@@ -99,8 +99,11 @@ def readiness_table(
 
 
 def evidence_of(row: Row, *, most: int | None = None, where: Callable[[Place], str] = str) -> list[str]:
-    """Return the evidence of a row, with its place (``train.py:41: 4 checkpoint writes``) and the ranks that report it;
-    at most ``most`` pieces, and how many more there are."""
+    """Return the evidence of a row as texts, each with its place (``train.py:41: 4 checkpoint writes``).
+
+    The first text names the ranks that report it. At most ``most`` texts are returned, and then how many more there
+    are.
+    """
     texts = [
         (f"{where(note.place)}: " if note.place else "") + visible(" ".join(note.text.split())) for note in row.evidence
     ]
@@ -110,7 +113,7 @@ def evidence_of(row: Row, *, most: int | None = None, where: Callable[[Place], s
 
 
 def row_document(row: Row, place: Callable[[Place], Any] = str) -> dict[str, Any]:
-    """Return a row as JSON values; ``place`` makes those of a place."""
+    """Return a row of the report as a dict of JSON values. ``place`` converts a Place to a JSON value."""
     return {
         "topic": row.topic,
         "verdict": row.verdict,

@@ -1,4 +1,4 @@
-"""The report as SARIF 2.1.0, for code scanning. Pure."""
+"""Render the report as SARIF 2.1.0, for code scanning."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def sarif(report: Report) -> str:
-    """Return one run with its rules, results, related places, fixes and fingerprints."""
+    """Return the report as SARIF text: one run with rules, results, related places, fixes and fingerprints."""
     return json.dumps(log(report), indent=1)
 
 
 def log(report: Report) -> dict[str, Any]:
-    """Return the SARIF log as JSON values. Columns are code points; paths are relative to the root."""
+    """Return the SARIF log as a dict of JSON values. Columns count code points; paths are relative to the root."""
     index = {rule.code: at for at, rule in enumerate(report.rules)}
     driver: dict[str, Any] = {"name": report.tool, "version": report.version}
     severities = {finding.code: finding.severity for finding in report.findings}
@@ -42,7 +42,7 @@ def log(report: Report) -> dict[str, Any]:
 
 
 def _properties(rule: RuleNote) -> dict[str, Any]:
-    """Return how precise the rule is, in the words that code scanning has for it; nothing where that is not known."""
+    """Return the rule's precision in SARIF's words, as a dict; an empty dict if it is not known."""
     if rule.precision is None:
         return {}
     return {"properties": {"precision": next(word for least, word in PRECISIONS if rule.precision >= least)}}
@@ -82,7 +82,7 @@ def _location(report: Report, place: Place) -> dict[str, Any]:
 
 
 def _region(report: Report, place: Place) -> dict[str, int]:
-    """Return the span. SARIF cannot name a cell: a notebook's findings are at its first line, as ruff's are."""
+    """Return the SARIF region of a place. SARIF cannot name a cell: in a notebook it is line 1, as in ruff."""
     if _in_notebook(report, place):
         return {"startLine": 1}
     return {
