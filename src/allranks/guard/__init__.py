@@ -1,1 +1,1 @@
-"""Guard programs as they are, for ``allranks run --guard``: lockstep, the hang watch, a comparison of replicas."""
+"""Guard unmodified programs, for ``allranks run --guard``: lockstep, the hang watch, a comparison of replicas."""

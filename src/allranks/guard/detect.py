@@ -1,4 +1,4 @@
-"""Choose the framework adapter that guards a program: that of the framework that has joined."""
+"""Choose the adapter that guards a program, by the framework that has joined the ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from allranks.world.base import World
 
 
 def when_ready(backend: str, begin: Callable[[], None]) -> None:
-    """Call ``begin`` as soon as collectives may be watched: in JAX, when the program has started its backend."""
+    """Call ``begin`` as soon as collectives can be watched.
+
+    In JAX, this is when the program has started its backend.
+    """
     if backend == "jax":
         import allranks.guard.jax as adapter
 
@@ -18,7 +21,7 @@ def when_ready(backend: str, begin: Callable[[], None]) -> None:
 
 
 def compare_replicas(backend: str, world: World) -> None:
-    """Compare what should be equal on all ranks, from now on."""
+    """From now on, compare the values that should be equal on all ranks."""
     if backend == "jax":
         import allranks.guard.jax as jax_edge
 

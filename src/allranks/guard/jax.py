@@ -15,16 +15,19 @@ from allranks.consistency.verify import verify
 from allranks.world.base import World
 from allranks.world.guards import jax as inside
 
-# Programs whose arguments are compared, each before its first run: those with which a program starts.
+# How many programs have their arguments compared, each before its first run.
 _PROGRAMS = 8
 
 
 def when_backend_is_up(begin: Callable[[], None]) -> None:
-    """Call ``begin`` in the main thread once the program has started JAX's backend: until then it may configure JAX."""
+    """Call ``begin`` in the main thread once the program has started JAX's backend.
+
+    Before the backend is started, the program may still configure JAX.
+    """
     if xla_bridge.backends_are_initialized():
         begin()
         return
-    # Not in ``backends``, below: in it, JAX 0.12 refuses what asks for the backend.
+    # Not in ``backends``, which ``get_backend`` calls: inside it, JAX 0.12 refuses calls that need the backend.
     get: Any = xla_bridge.get_backend
 
     @functools.wraps(get)
@@ -40,7 +43,7 @@ def when_backend_is_up(begin: Callable[[], None]) -> None:
 
 
 def compare_arguments(world: World) -> None:
-    """Raise Mismatch, on every rank, where an array that is replicated over all ranks is not equal on all."""
+    """From now on, compare arrays that are replicated over all ranks. If one differs, every rank raises Mismatch."""
     seen: set[int] = set()
 
     def compare_program(program: Any, *arguments: Any) -> None:

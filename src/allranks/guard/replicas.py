@@ -1,8 +1,8 @@
-"""Find parameters that should be replicas and differ, from digests of each parameter and its gradient. Pure.
+"""Find parameters that should be replicas and differ, from digests of each parameter and its gradient.
 
-Theory. Gradients of different data are equal on all ranks only where they were reduced over them. So a parameter whose
-gradients are equal, and not zero, should be a replica; if its values differ, each rank trains another model with the
-gradients of all. Gradients of pipelines, experts and populations differ: they are not compared.
+Each rank has different data. So a gradient is equal on all ranks only if it was reduced over them. A parameter with
+equal, non-zero gradients should therefore be a replica. If its values differ, each rank trains another model with the
+gradients of all ranks. Gradients of pipelines, experts and populations differ: they are not compared.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from allranks.world.claims import by_claim, describe_groups
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one rank has of one parameter: ``what`` it is (dtype, shape), and two digests; a zero gradient has "".
+    """One rank's report about one parameter: ``what`` it is (dtype, shape), and two digests. A zero gradient has "".
 
-    Or the learning rate of a group of parameters: its value as text, and the digest of their first gradient.
+    With ``is_rate``, the report is about the learning rate of a group of parameters: its value as text, and the digest
+    of the group's first gradient.
     """
 
     what: str
@@ -30,7 +31,10 @@ class Claim:
 
 
 def differing(ranks: Sequence[Sequence[Claim]]) -> tuple[int, ...]:
-    """Return the indices of parameters that should be equal on all ranks and are not."""
+    """Return the indices of the parameters that should be equal on all ranks and are not.
+
+    ``ranks`` has each rank's claims.
+    """
     if len({len(claims) for claims in ranks}) != 1:
         return ()
     columns = list(zip(*ranks, strict=True))
@@ -52,7 +56,10 @@ _LATER = "Do all ranks use one learning rate, and does none change parameters by
 
 
 def failure(ranks: Sequence[Sequence[Claim]], places: Sequence[int], *, where: str, host: str, step: int) -> Failure:
-    """Return the failure of the ranks in the minority, at a step of an optimizer, 1 for the first."""
+    """Return the failure of the ranks in the minority. ``step`` is the optimizer's step, 1 for the first.
+
+    ``places`` are the indices of the parameters that differ.
+    """
     values = [claims[places[0]].value for claims in ranks]
     most = Counter(values).most_common(1)[0][0]
     odd = [rank for rank, value in enumerate(values) if value != most] or [1]

@@ -24,15 +24,15 @@ _SAMPLED = 64  # so many elements of a parameter are compared after the first st
 
 
 def compare_parameters(world: World) -> None:
-    """End the job where parameters that are trained as replicas are not equal on all ranks. No rank waits.
+    """From now on, end the job if parameters that are trained as replicas differ between ranks. No rank waits.
 
-    At the first step of an optimizer its learning rates and all elements are compared, later some elements of each, at
-    the latest after twice as many steps.
+    At the first step of an optimizer, its learning rates and all elements are compared. Later, some elements of each
+    parameter are compared, each time after twice as many steps.
     """
     judges, is_over = list[threading.Thread](), threading.Event()
 
     def finish() -> None:
-        """Give the judging threads a moment, since a program may be short, and then end them."""
+        """Wait a moment for the comparing threads, since a program may be short, and then end them."""
         until = time.monotonic() + _MOMENT
         for judge in judges:
             judge.join(max(0.0, until - time.monotonic()))
@@ -68,9 +68,10 @@ def compare_parameters(world: World) -> None:
 
 
 def _is_matrix(parameter: Any) -> bool:
-    """Return whether this rank holds a complete matrix, with a gradient: not a part of it, as FSDP and DTensor do.
+    """Return whether this rank holds a complete matrix with a gradient, not only a shard of it, as FSDP and DTensor do.
 
-    The gradient of a bias may be equal on ranks that train different models: a loss that is linear in it.
+    Biases are not compared: their gradients may be equal on ranks that train different models, if the loss is linear in
+    the bias.
     """
     if parameter.dim() < 2:
         return False
@@ -80,7 +81,7 @@ def _is_matrix(parameter: Any) -> bool:
 
 
 def _rates(settings: Any, groups: list[list[Any]]) -> Iterator[Claim]:
-    """Yield the learning rates, each with a gradient by which ranks know that they train one model."""
+    """Yield a claim for each learning rate, with a gradient that shows whether ranks train one model."""
     for number, (setting, group) in enumerate(zip(settings, groups, strict=True)):
         rate = setting.get("lr")
         if group and (isinstance(rate, int | float) or (torch.is_tensor(rate) and rate.numel() == 1)):
@@ -100,7 +101,7 @@ def _digest(tensor: Any) -> str:
 
 
 def _judge(world: World, key: str, where: str, step: int, is_over: threading.Event) -> None:
-    """Wait, on rank 0 in a thread, for the claims of the ranks, and end the job where they differ and must not."""
+    """Wait for the claims of all ranks, and end the job if replicas differ. Runs in a thread of rank 0."""
     texts: list[bytes] = []
     until = time.monotonic() + world.timeout
     while len(texts) < world.size:
