@@ -1,4 +1,4 @@
-"""For tests: ``rehearse`` runs a script as N ranks and judges it; the pytest plugin is in ``plugin``."""
+"""Tools for tests: ``rehearse`` runs a script as N ranks and judges it; the pytest plugin is in ``plugin``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The rank's side of the plugin: tests that were collected once, before the fork, and are run in each rank.
+"""Run tests in a rank, for the plugin. The tests were collected once, before the ranks were forked.
 
-The fork server collects the files that hold tests of several ranks, so a rank starts with everything imported and runs
-the body of one test at once. A rank with an interpreter of its own (where forking was unsafe) collects by itself.
+The fork server collects the files that have tests of several ranks. So a rank starts with everything imported and runs
+the body of one test at once. A rank with a new interpreter (if forking was unsafe) collects the tests itself.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _IMPORTED_ALREADY = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
 def collect(arguments: list[str], files: list[str]) -> None:
-    """Collect the tests of these files, with the options (not the selection) of pytest's own command line."""
+    """Collect the tests of these files, with the options (but not the selection) of pytest's own command line."""
     words = io.StringIO()
     with contextlib.redirect_stdout(words):
         config = _prepareconfig([*arguments, "--capture=no", *_IMPORTED_ALREADY])
         config.args[:] = files
-        # What the main process has selected comes one by one: here every test must be found.
+        # The main process selects tests one by one: here every test must be found.
         for option, value in {"keyword": "", "markexpr": "", "lf": False, "failedfirst": False, "dist": "no"}.items():
             if hasattr(config.option, option):
                 setattr(config.option, option, value)
@@ -52,7 +52,10 @@ def collect(arguments: list[str], files: list[str]) -> None:
 
 
 def run(arguments: list[str], files: list[str], test: str, folder: str) -> None:
-    """Run one test in this rank; write its reports to ``folder``/rank-<r>.json. Exits with 1 unless it passed."""
+    """Run one test in this rank; write its reports to ``folder``/rank-<r>.json.
+
+    Exits with code 1 unless the test passed.
+    """
     if not _sessions:
         collect(arguments, files)
     session = _sessions[0]
@@ -77,7 +80,7 @@ def run(arguments: list[str], files: list[str], test: str, folder: str) -> None:
 
 
 def _follow_environment() -> None:
-    """Tell a JAX that was imported before the fork how many devices this rank's job has."""
+    """Set the number of devices of this rank's job in a JAX that was imported before the fork."""
     jax = sys.modules.get("jax")
     if jax is not None and (devices := os.environ.get("JAX_NUM_CPU_DEVICES")):
         jax.config.update("jax_num_cpu_devices", int(devices))

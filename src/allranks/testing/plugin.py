@@ -1,12 +1,15 @@
-"""The pytest plugin: ``@pytest.mark.world(n=4, devices=2)`` runs a test's body on every one of n ranks.
+"""The pytest plugin: ``@pytest.mark.world(n=4, devices=2)`` runs a test's body on each of n ranks.
 
     @pytest.mark.world(n=4, devices=2)
     def test_the_largest_rank_is_known_to_all(world):
         assert world.max(world.rank) == 3
 
-Each rank is a process of its own, and fixtures are set up in each. The assertion of the rank that fails first is what
-pytest shows, with the merged output of all ranks. Arguments of the mark: ``n`` ranks; ``devices`` (CPU) of each;
-``backend`` ("jax" or "torch") of the fixture ``world``; ``timeout`` in seconds for the whole test.
+Each rank is a separate process, and fixtures are set up in each. pytest shows the assertion of the rank that fails
+first, with the merged output of all ranks. Arguments of the mark:
+
+- ``n``: the number of ranks. ``devices``: the number of CPU devices of each rank.
+- ``backend``: "jax" or "torch", for the fixture ``world``.
+- ``timeout``: in seconds, for the whole test.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ _RANKS: pytest.StashKey[_Ranks] = pytest.StashKey()
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a test asks for. ``timeout`` is in seconds."""
+    """The arguments of a test's mark. ``timeout`` is in seconds."""
 
     n: int
     devices: int = 1
@@ -47,7 +50,7 @@ class Mark:
 
 
 def mark_of(item: pytest.Item) -> Mark | None:
-    """Return what the test's mark says, or None for an ordinary test. Raises UsageError for a mark that is wrong."""
+    """Return the arguments of the test's mark, or None for an ordinary test. Raises UsageError for a wrong mark."""
     marker = item.get_closest_marker("world")
     if marker is None:
         return None
@@ -62,7 +65,7 @@ def mark_of(item: pytest.Item) -> Mark | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
-    """Have tests of one rank on virtual CPU devices, too, launch as many steps as they like without awaiting them."""
+    """Let tests of one rank on virtual CPU devices launch any number of steps without awaiting them."""
     agent.load("allranks_agent_xla_threads").attach()
 
 
@@ -76,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a marked test on its ranks, and report what became of it as if it had run here."""
+    """Run a marked test on its ranks, and report the result as if the test had run in this process."""
     mark = mark_of(item)
     if mark is None or RANK_FOLDER in item.config.stash:
         return None
@@ -99,7 +102,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> World:
-    """The world of the ranks that run this test: every rank holds its own. Needs ``@pytest.mark.world(n=...)``."""
+    """The world of the ranks that run this test.
+
+    Every rank gets its own object. Needs ``@pytest.mark.world(n=...)``.
+    """
     mark = mark_of(request.node)
     if mark is None:
         raise pytest.UsageError(
@@ -110,14 +116,14 @@ def world(request: pytest.FixtureRequest) -> World:
 
 @pytest.fixture
 def shared_tmp_path(request: pytest.FixtureRequest) -> Path:
-    """A new folder that is the same on every rank (``tmp_path`` is each rank's own)."""
+    """A new folder that is the same on every rank. (``tmp_path`` is a different folder on each rank.)"""
     folder = request.config.stash[RANK_FOLDER] / "shared"
     folder.mkdir(exist_ok=True)
     return folder
 
 
 class _Ranks:
-    """What starts ranks for the tests of one session: a fork server that has collected them already."""
+    """Starts ranks for the tests of one session, by a fork server that has collected the tests already."""
 
     def __init__(self, session: pytest.Session) -> None:
         config = session.config
@@ -132,7 +138,7 @@ class _Ranks:
         self._count = 0
 
     def run(self, item: pytest.Item, mark: Mark) -> list[pytest.TestReport]:
-        """Run one test on its ranks."""
+        """Run one test on its ranks; return the combined reports."""
         self._count += 1
         folder = Path(self._folder.name) / str(self._count)
         folder.mkdir()

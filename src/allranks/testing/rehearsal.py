@@ -1,4 +1,4 @@
-"""Rehearse a script from a test."""
+"""Rehearse a script from a test, and return the findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from allranks.rehearse.scenario import DEFAULT, NAMES, Name
 
 @dataclass(frozen=True, slots=True)
 class RehearsalReport:
-    """What a rehearsal has found. ``output`` is that of the ranks in a run that failed, ``progress`` a line a run."""
+    """The result of a rehearsal. ``output`` is what the ranks printed in a run that failed.
+
+    ``progress`` has one line per run.
+    """
 
     findings: tuple[Finding, ...]
     failed: bool
@@ -25,7 +28,7 @@ class RehearsalReport:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings of severity error."""
+        """The findings with the severity "error"."""
         return tuple(one for one in self.findings if one.severity == "error")
 
     def __str__(self) -> str:
@@ -44,9 +47,9 @@ def rehearse(
 ) -> RehearsalReport:
     """Run a script as ``ranks`` processes, several times, and return what would fail on a cluster.
 
-    The scenarios ``only`` run in the working directory, each for ``steps`` steps (0: to the end of the program), as
-    long as ``budget`` seconds last. Files that a run changes are put back. Linux only. Raises BadArgument for a script
-    that is not there, and for a scenario that does not exist.
+    The scenarios ``only`` run in the working directory, each for ``steps`` steps (0: to the end of the program), until
+    ``budget`` seconds are used. Files that a run changes are restored. Linux only. Raises BadArgument if the script or
+    a scenario does not exist.
     """
     path = os.fspath(script)
     if not os.path.isfile(path):

@@ -1,4 +1,4 @@
-"""N ranks' reports of one test, made into the one that pytest shows."""
+"""Combine the reports of N ranks about one test into the report that pytest shows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ PHASES = ("setup", "call", "teardown")
 def combine(
     ranks: Mapping[int, Sequence[pytest.TestReport]], *, size: int, first: int | None, output: str
 ) -> list[pytest.TestReport]:
-    """Return one report a phase: that of the rank that failed first, or else of rank 0.
+    """Return one report for each phase of a test: from the rank that failed first, or else from rank 0.
 
-    A test that fails on some ranks as it is expected to (``xfail``) has failed as expected. A phase that only some
-    ranks skip is a failure, and nothing but teardown follows it.
+    - ``ranks``: the reports of each rank that wrote any.
+    - ``size``: the number of ranks.
+    - ``first``: the rank whose failure ended the job.
+    - ``output``: what the ranks printed, merged.
 
-    ``ranks`` are the reports of the ranks that left any; ``first`` is the rank whose failure ended the job; ``output``
-    is what the ranks printed, merged.
+    If a test fails on some ranks as expected (``xfail``), it has failed as expected. If only some ranks skip a phase,
+    that is a failure, and only teardown follows.
     """
     combined = []
     uneven = False
@@ -53,12 +55,12 @@ def _is_expected_failure(report: pytest.TestReport) -> bool:
 
 
 def _is_unexpected_pass(report: pytest.TestReport) -> bool:
-    """Return whether a test marked ``xfail(strict=True)`` passed on this rank: pytest reports that as a failure."""
+    """Return whether a test marked ``xfail(strict=True)`` passed on this rank. pytest reports this as a failure."""
     return report.failed and isinstance(report.longrepr, str) and report.longrepr.startswith("[XPASS(strict)]")
 
 
 def _uneven_skip(report: pytest.TestReport, skipped: Sequence[int], size: int) -> pytest.TestReport:
-    """Return the failure of a phase that ``skipped`` alone skipped; ``report`` is that of the first of them."""
+    """Return a failure for a phase that only some ranks skipped. ``report`` is from the first of these ranks."""
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     reason = reason.removeprefix("Skipped: ")
     others = name_ranks([rank for rank in range(size) if rank not in skipped])
@@ -71,7 +73,7 @@ def _uneven_skip(report: pytest.TestReport, skipped: Sequence[int], size: int) -
 
 
 def died(item: pytest.Item, why: str, output: str, seconds: float) -> pytest.TestReport:
-    """Return the report of a test of which no rank lived to tell."""
+    """Return a failed report for a test if no rank has written a report."""
     return pytest.TestReport(
         item.nodeid,
         item.location,
@@ -91,7 +93,7 @@ def _name_rank(report: pytest.TestReport, rank: int) -> None:
 
 
 def _who_failed(reports: Mapping[int, pytest.TestReport], shown: int, size: int) -> str:
-    """Return ``rank 2 is shown. ranks 0, 3 passed; rank 1 was stopped before it had ended.``"""
+    """Return a text such as ``rank 2 of 4 is shown above. ranks 0, 3 passed; rank 1 ended without a report.``"""
     groups = {
         "failed too": [rank for rank, report in reports.items() if report.failed and rank != shown],
         "passed": [rank for rank, report in reports.items() if not report.failed],
