@@ -1,4 +1,4 @@
-"""All known messages, of everyone who prints."""
+"""Combine the known messages of all libraries in one ``Book``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Recognize well-known messages of libraries in logs. Pure.
+"""Recognize well-known messages of libraries in logs.
 
-Each message has a text that is in no other message. The tables are in files of their own, one for each library: XLA and
-JAX, torch with NCCL, Gloo, the system.
+Each message has a text that is in no other message. Each library has its table in a separate file: XLA and JAX, torch
+with NCCL, Gloo, the system.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ KINDS: Mapping[Kind, str] = {
 class Known:
     """A known message: what it means, and what to do about it.
 
-    ``texts``: a line with any of them is this message. ``facts`` is a regular expression whose named groups are
-    the values to show (``waited`` = "20 s"). ``timeout`` names the setting of the time until the message is printed,
-    with its default. ``source`` is the library that prints it, ``example`` a line as it was printed.
+    - ``texts``: a line that contains any of these texts is this message.
+    - ``facts``: a regular expression whose named groups are the values to show (``waited`` = "20 s").
+    - ``timeout``: the setting for the time until the message is printed, with its default.
+    - ``source``: the library that prints it. ``example``: a line as it was printed.
     """
 
     name: str
@@ -42,23 +43,26 @@ class Known:
     facts: str = ""
 
     def facts_in(self, line: bytes) -> dict[str, str]:
-        """Return the values in the line, in their order."""
+        """Return the values in a line that matter, by name, in their order."""
         found = re.search(self.facts.encode(), line) if self.facts else None
         told = found.groupdict() if found else {}
         return {name: text.decode(errors="replace") for name, text in told.items() if text}
 
 
 class Book:
-    """Find known messages in the bytes of a log. A line with the texts of two messages is the first one."""
+    """Find known messages in the bytes of a log.
+
+    If a line has the texts of two messages, the first message is found.
+    """
 
     def __init__(self, known: Sequence[Known]) -> None:
         self.known = tuple(known)
         self._texts = [(text.encode(), one) for one in known for text in one.texts]
 
     def matches(self, output: bytes) -> Iterator[tuple[int, bytes, Known]]:
-        """Yield the lines of ``output`` that are known messages, with their number, from 0.
+        """Yield the lines of ``output`` that are known messages: the line's number (from 0), the line, and the message.
 
-        A line that ends with a colon comes with the next one: ``stopped sending heartbeats): 3``. Output without any
+        If a line ends with a colon, the next line is appended: ``stopped sending heartbeats): 3``. Output without any
         message costs little: each text is searched in all of the output at once.
         """
         here = [(text, one) for text, one in self._texts if text in output]
@@ -72,5 +76,5 @@ class Book:
                     break
 
     def find(self, line: bytes) -> Known | None:
-        """Return the known message of a line; None for no known one."""
+        """Return the known message of a line, or None if the line is no known message."""
         return next((one for _, _, one in self.matches(line)), None)

@@ -1,4 +1,4 @@
-"""Messages of Gloo, which carries the collectives of torch, and those of JAX, on CPUs."""
+"""The known messages of Gloo, which carries the collectives of torch and JAX on CPUs."""
 
 from __future__ import annotations
 

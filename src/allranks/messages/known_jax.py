@@ -1,4 +1,4 @@
-"""Messages of XLA and of JAX's coordination service."""
+"""The known messages of XLA and of JAX's coordination service."""
 
 from __future__ import annotations
 

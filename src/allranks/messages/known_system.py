@@ -1,4 +1,4 @@
-"""Messages of the kernel, CUDA, Python and the scheduler."""
+"""The known messages of the kernel, CUDA, Python and the scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of torch: its process groups over NCCL, its store, DDP, torchrun, and the DataLoader."""
+"""The known messages of torch: its process groups over NCCL, its store, DDP, torchrun, and the DataLoader."""
 
 from __future__ import annotations
 

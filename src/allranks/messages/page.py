@@ -1,4 +1,4 @@
-"""docs/explain.md, drawn from the tables of known messages."""
+"""Generate docs/explain.md from the tables of known messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PARTS = (
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the text of docs/explain.md."""
     kinds = "\n".join(f"- *{kind}*: {meaning}." for kind, meaning in KINDS.items())
     parts = [f"## {title}\n\n" + "\n".join(map(_entry, known)) for title, known in _PARTS]
     return "\n".join([_HEAD, kinds + "\n", *parts])
