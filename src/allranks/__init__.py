@@ -26,7 +26,7 @@ if _typing.TYPE_CHECKING:
     from allranks.world.detect import current as current
     from allranks.world.simulated import SimulatedWorld as SimulatedWorld
 
-# Each is imported when it is first asked for: commands that look at code or files start in the time of what they need.
+# Each is imported at its first use, so that commands that only read code or files start fast.
 _PLACES = {
     "BatchPlan": "arrays.batch",
     "Checkpointer": "checkpoint.checkpointer",

@@ -1,4 +1,4 @@
-"""``python -m allranks``."""
+"""Run the command line as ``python -m allranks``."""
 
 from allranks.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Which line of the user's program called us."""
+"""Find the line of the user's program that called allranks."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import sys
 import threading
 from types import FrameType
 
-# contextlib stands between the user's ``with`` and our context managers.
+# contextlib is between the user's ``with`` and our context managers.
 _NOT_THE_USERS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, contextlib.__file__, "<frozen")
 _INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def short_path(path: str) -> str:
-    """Return a path as a person in the current folder would write it."""
+    """Return a path relative to the current folder, if it is below it."""
     here = os.getcwd() + os.sep
     return path[len(here) :] if path.startswith(here) else path
 
 
 def of_frame(frame: FrameType) -> str:
-    """Return ``train.py:88`` for a frame."""
+    """Return the file and line of a frame, e.g. ``train.py:88``."""
     return f"{short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def call_site() -> str:
-    """Return ``train.py:88``: the innermost line of this thread that is the user's; "" if there is none.
+    """Return the innermost line of this thread that is the user's, e.g. ``train.py:88``, or "" if there is none.
 
-    Lines of installed packages (a framework between the user and us) count only where there is no other.
+    A line of an installed package (a framework between the user and us) is returned only if there is no other line.
     """
     frame: FrameType | None = sys._getframe(1)
     installed: FrameType | None = None
@@ -43,7 +43,10 @@ def call_site() -> str:
 
 
 def whereabouts() -> str:
-    """Return ``data.py:41 in next_batch``, the innermost line of the user's code in the main thread now; "" if none."""
+    """Return the innermost line of the user's code that the main thread is running now.
+
+    The form is ``data.py:41 in next_batch``; "" if there is no such line.
+    """
     frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
@@ -51,7 +54,7 @@ def whereabouts() -> str:
 
 
 def is_users(filename: str) -> bool:
-    """Say whether a file of code is the user's own: not allranks, the standard library or an installed package."""
+    """Return whether a source file is the user's: not of allranks, the standard library or an installed package."""
     return not (
         filename.startswith((*_NOT_THE_USERS, _STANDARD_LIBRARY)) or any(folder in filename for folder in _INSTALLED)
     )

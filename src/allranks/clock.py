@@ -1,4 +1,4 @@
-"""Time as an argument: a protocol that decides about deadlines never reads the system's clock by itself."""
+"""Define clocks to pass as arguments. Code that decides about deadlines never reads the system's clock itself."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A clock that only runs forward; its zero is arbitrary."""
+    """A clock that only runs forward. Its zero is arbitrary."""
 
     def now(self) -> float:
         """Return the time in seconds."""
 
 
 class SystemClock:
-    """The machine's monotonic clock."""
+    """A clock that reads the machine's monotonic time."""
 
     def now(self) -> float:
         return time.monotonic()
 
 
 class ManualClock:
-    """A clock that moves only when the test moves it."""
+    """A clock for tests. It moves only when ``advance_to`` is called."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._now = start
@@ -30,7 +30,7 @@ class ManualClock:
         return self._now
 
     def advance_to(self, moment: float) -> None:
-        """Move to ``moment`` (seconds). Raises ValueError for a moment in the past."""
+        """Move the clock to ``moment`` (seconds). Raises ValueError for a moment in the past."""
         if moment < self._now:
             raise ValueError(f"a clock does not run backwards: it is {self._now:.6f} s, asked to go to {moment:.6f} s")
         self._now = moment

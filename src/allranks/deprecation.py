@@ -1,4 +1,4 @@
-"""Names that have changed: the old ones work for one release, with a DeprecationWarning."""
+"""Keep old names of attributes working for one release, with a DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def renamed_attribute(of: object, name: str, names: Mapping[str, str]) -> Any:
-    """Return the attribute that was called ``name``; ``names`` has the new names by the old ones.
+    """Return the attribute of ``of`` that had the old name ``name``. ``names`` maps old names to new names.
 
-    For a class's ``__getattr__``. Raises AttributeError for a name that is not an old one.
+    Call it in a class's ``__getattr__``. Raises AttributeError for a name that is not an old name.
     """
     kind = type(of).__name__
     if name not in names:

@@ -1,4 +1,4 @@
-"""Digests of bytes: XXH3-128, as fast as memory, against accidents and bugs; BLAKE3 also against an attacker."""
+"""Compute digests of bytes: XXH3-128, as fast as memory, against accidents and bugs; BLAKE3 also against attackers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BITS = 128
 
 
 class Stream(Protocol):
-    """A digest under way: that of everything it was given, as if in one piece."""
+    """A digest that is computed piece by piece. The result is the same as for all pieces joined."""
 
     def update(self, data: Buffer, /) -> object: ...
 
@@ -25,7 +25,10 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hasher:
-    """One way to make a digest of contiguous buffers, none of which is copied: ``digits`` lowercase hexadecimal."""
+    """A digest function for contiguous buffers, which are not copied.
+
+    It returns ``digits`` lowercase hexadecimal digits.
+    """
 
     name: str
     digits: int
@@ -33,7 +36,7 @@ class Hasher:
     _once: Callable[[Buffer], str]
 
     def __call__(self, data: Buffer) -> str:
-        """Return the digest of a buffer."""
+        """Return the digest of a buffer as hexadecimal text."""
         return self._once(data)
 
 
@@ -49,7 +52,7 @@ NAMES = tuple(_HASHERS)
 
 
 def hasher(name: str) -> Hasher:
-    """Return the hasher of this name. Raises ValueError naming those that there are."""
+    """Return the hasher with this name. Raises ValueError, which lists the known names."""
     try:
         return _HASHERS[name]
     except KeyError:
@@ -57,7 +60,7 @@ def hasher(name: str) -> Hasher:
 
 
 def digest(*parts: bytes | memoryview | str) -> int:
-    """Return a 128-bit digest of the parts; where one part ends and the next begins counts."""
+    """Return a 128-bit digest of several parts. The boundaries between the parts change the digest."""
     state = xxhash.xxh3_128()
     for part in parts:
         data = memoryview(part.encode() if isinstance(part, str) else part)
@@ -67,10 +70,10 @@ def digest(*parts: bytes | memoryview | str) -> int:
 
 
 def merge(digests: Iterable[int]) -> int:
-    """Return one digest of many; neither their order nor the way they are grouped matters."""
+    """Return one digest for many digests. Neither their order nor their grouping changes the result."""
     return sum(digests) % (1 << BITS)
 
 
 def show(value: int) -> str:
-    """Return a digest as a person reads it: 32 hexadecimal digits."""
+    """Format a digest for people, as 32 hexadecimal digits."""
     return f"{value:032x}"

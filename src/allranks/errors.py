@@ -1,7 +1,7 @@
-"""One family of errors. Every error says who, where, what was expected, what was found, and what to do.
+"""Define all errors. Every message says who, where, what was expected, what was found, and what to do.
 
-House form: ``rank 3: save of step 1200 stopped: leaf 'opt/mu/0' is (512, 64) here, (512, 128) on ranks 0-2.
-Did every rank build the same model?``
+House form: ``rank 3: save of step 1200 stopped: leaf 'opt/mu/0' is (512, 64) here, (512, 128) on ranks 0-2. Did every
+rank build the same model?``
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def rank_list(ranks: Iterable[int]) -> str:
-    """Return ranks as a person writes them: ``0-2, 5``; ``none`` for no rank at all."""
+    """Format rank numbers for people, e.g. ``0-2, 5``; ``none`` for an empty list."""
     runs: list[tuple[int, int]] = []
     for rank in sorted(set(ranks)):
         if runs and rank == runs[-1][1] + 1:
@@ -22,7 +22,7 @@ def rank_list(ranks: Iterable[int]) -> str:
 
 
 def name_ranks(ranks: Iterable[int]) -> str:
-    """Return ``rank 3`` or ``ranks 0-2, 5``."""
+    """Format ranks with their noun, e.g. ``rank 3`` or ``ranks 0-2, 5``."""
     found = set(ranks)
     return f"{'rank' if len(found) == 1 else 'ranks'} {rank_list(found)}"
 

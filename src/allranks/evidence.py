@@ -1,9 +1,9 @@
 """Weigh the message of a failure: is it a cause, or the consequence of another rank's end?
 
-Theory. Every rank's end makes its peers fail, a moment later. Time does not show which rank was first: on a busy
-machine the end of a process is seen later than the errors that it causes. But the message of an error shows it. Only
-the peer of a rank that has ended reports "Connection closed by peer". So another rank ended before it, whatever the
-clocks show. The weights, from a cause to what only another rank's end can cause:
+When a rank ends, other ranks fail a moment later. Time does not show which rank was first: on a busy machine the end of
+a process is seen later than the errors that it causes. But the message of an error shows it. For example, a rank
+reports "Connection closed by peer" only if another rank has ended before it, whatever the clocks show. The weights,
+from a cause to a message that only another rank's end can cause:
 
 | weight | message | reported by |
 |---|---|---|
@@ -12,9 +12,9 @@ clocks show. The weights, from a cause to what only another rank's end can cause
 | WAITING | a collective, a barrier or a key timed out | a rank that waited for one that hangs, or has ended |
 | CONSEQUENCE | a peer closed its connection; a task of JAX died; RankDied | the peer of a rank that ended |
 
-The lowest weight is first, and among equals the earliest. The tables of `allranks.messages` hold the
-messages of libraries and their weights; the weights of our own errors are here. An exception that was raised because of
-another one, or while another was handled, has the weight of that one.
+The failure with the lowest weight was first; among equal weights, the earliest. The tables of `allranks.messages` have
+the messages of libraries and their weights; the weights of our own errors are here. If an exception was raised because
+of another exception, or while another was handled, it has the weight of that exception.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from allranks.messages.known import Kind
 
 
 class Weight(enum.IntEnum):
-    """How far from the cause: the lower, the nearer."""
+    """How far a failure is from the cause: the lower, the nearer."""
 
     CAUSE = 0
     UNCLEAR = 1
@@ -55,7 +55,7 @@ LEFT = "left with exit code"
 
 
 def weight_of_text(text: str) -> Weight | None:
-    """Return what a line says; None where it is not known."""
+    """Return the weight of a line of text, or None if the line is no known message."""
     name = text.partition(":")[0].rpartition(".")[2]
     if name in OURS:
         return OURS[name]
@@ -64,9 +64,9 @@ def weight_of_text(text: str) -> Weight | None:
 
 
 def weight_of(failure: Failure, lines: Sequence[str] = ()) -> Weight:
-    """Return how a failure weighs; ``lines`` are the last that its rank printed before.
+    """Return the weight of a failure. ``lines`` are the last lines that its rank printed before.
 
-    A rank that leaves with an exit code says nothing itself, but may have printed why.
+    The lines count only for a rank that leaves with an exit code: it reports no reason, but may have printed one.
     """
     own = weight_of_text(failure.what)
     if own is Weight.CAUSE:
@@ -79,11 +79,11 @@ def weight_of(failure: Failure, lines: Sequence[str] = ()) -> Weight:
 
 
 def weight_of_lines(lines: Iterable[str]) -> Weight | None:
-    """Return the weight of the last line that is known, of those that a rank printed; None where none is."""
+    """Return the weight of the last known message among the lines that a rank printed, or None if none is known."""
     weights = [weight for line in lines if (weight := weight_of_text(line)) is not None]
     return weights[-1] if weights else None
 
 
 def first_of(failures: Iterable[Failure]) -> Failure:
-    """Return the failure that caused the others: that of the lowest weight, and among equals the earliest."""
+    """Return the failure that caused the others: the one with the lowest weight; among equal weights, the earliest."""
     return min(failures, key=lambda failure: (weight_of(failure), failure.when, failure.rank))

@@ -1,4 +1,4 @@
-"""A box of elements inside an array: arithmetic only."""
+"""Define a box of elements inside an array. This module only computes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The elements from ``offset`` on, ``shape`` of them in each dimension."""
+    """A box of elements of an array: it begins at index ``offset`` and has ``shape`` elements in each dimension."""
 
     offset: tuple[int, ...]
     shape: tuple[int, ...]
@@ -25,20 +25,20 @@ class Extent:
 
     @property
     def end(self) -> tuple[int, ...]:
-        """The first index beyond, in each dimension."""
+        """The first index after the box, in each dimension."""
         return tuple(at + many for at, many in zip(self.offset, self.shape, strict=True))
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """The extent as an index of the array."""
+        """The box as a tuple of slices, to index the array."""
         return tuple(map(slice, self.offset, self.end))
 
     def overlap(self, other: Extent) -> Extent | None:
-        """Return what both hold, None if that is nothing."""
+        """Return the box of elements that are in both boxes, or None if there are none."""
         offset = tuple(map(max, self.offset, other.offset))
         shape = tuple(stop - start for start, stop in zip(offset, map(min, self.end, other.end), strict=True))
         return Extent(offset, shape) if all(many > 0 for many in shape) else None
 
     def within(self, outer: Extent) -> Extent:
-        """Return the same elements, counted from where ``outer`` begins."""
+        """Return the same elements with indices relative to the start of ``outer``."""
         return Extent(tuple(a - b for a, b in zip(self.offset, outer.offset, strict=True)), self.shape)

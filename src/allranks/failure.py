@@ -1,4 +1,4 @@
-"""What a rank that failed leaves behind: one record, made where it happened, shown where the job ends."""
+"""Define the record of a rank's failure. It is made where the failure happens, and shown when the job ends."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ _frames = agent.load("allranks_agent_frames")
 class Failure:
     """The end of one rank.
 
-    ``what`` is one line ("ValueError: bad row", "killed by SIGKILL", "left early with exit code 0"); ``when`` is Unix
-    time in seconds on the rank's own host; ``where`` is "train.py:88" (the innermost line of the user's code) or "";
-    ``thread`` names the thread where it was not the main one; ``exit_code`` is what the job should end with;
-    ``before`` are the exceptions because of which, or while handling which, the rank failed, one a line.
+    - ``what``: one line ("ValueError: bad row", "killed by SIGKILL", "left early with exit code 0").
+    - ``when``: Unix time in seconds on the rank's own host.
+    - ``where``: the innermost line of the user's code, e.g. "train.py:88", or "".
+    - ``thread``: the name of the thread, if it was not the main thread.
+    - ``exit_code``: the exit code with which the job should end.
+    - ``before``: the exceptions that led to this one, or were being handled when it was raised, one on each line.
     """
 
     rank: int
@@ -40,19 +42,19 @@ class Failure:
         return cls(**json.loads(text))
 
     def headline(self) -> str:
-        """One line: ``rank 2 (host a) failed at train.py:88: ValueError: bad row``."""
+        """Return the failure as one line: ``rank 2 (host a) failed at train.py:88: ValueError: bad row``."""
         place = f" at {self.where}" if self.where else ""
         thread = f" in thread {self.thread!r}" if self.thread else ""
         return f"rank {self.rank} (host {self.host}) failed{place}{thread}: {self.what}"
 
 
 def shell_exit_code(wait_code: int) -> int:
-    """Return a process's exit code as a shell shows it: ``os.waitstatus_to_exitcode`` gives -9, a shell 137."""
+    """Convert a code of ``os.waitstatus_to_exitcode`` (-9) to the exit code that a shell shows (137)."""
     return 128 - wait_code if wait_code < 0 else wait_code
 
 
 def describe_exit(wait_code: int) -> str:
-    """Return how a process ended, in words, from ``os.waitstatus_to_exitcode``."""
+    """Return a text that says how a process ended. ``wait_code`` is from ``os.waitstatus_to_exitcode``."""
     if wait_code >= 0:
         return f"exit code {wait_code}"
     try:
@@ -62,7 +64,7 @@ def describe_exit(wait_code: int) -> str:
 
 
 def failure_of(error: BaseException, *, rank: int = 0, host: str = "") -> Failure:
-    """Return the failure that an exception is. Never raises, whatever its ``__str__`` does."""
+    """Return the failure that describes an exception. Never raises, whatever the exception's ``__str__`` does."""
     return Failure(**{**_errors.of(error), "rank": rank, "host": host})
 
 
@@ -73,7 +75,7 @@ def text_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return what an exception says, as printable text of bounded length. Never raises."""
+    """Return the message of an exception as printable text of bounded length. Never raises."""
     message: str = _errors.message_of(error)
     return message
 
@@ -85,6 +87,6 @@ def traceback_of(error: BaseException) -> str:
 
 
 def remote_note(rank: int, traceback: str) -> str:
-    """Return a note for an exception that another rank raised; not shown where that rank's output is."""
+    """Return a note for an exception that another rank raised. It is hidden if that rank's own output is shown."""
     note: str = _frames.RemoteTraceback(f"On rank {rank}:\n{traceback.rstrip()}")
     return note

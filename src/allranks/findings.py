@@ -1,4 +1,4 @@
-"""What is wrong, where, what happens on the cluster, and what to do. Values alone; ``allranks.check`` finds them."""
+"""Define findings: what is wrong, where, what happens on a cluster, and what to do. ``allranks.check`` makes them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Confidence: TypeAlias = Literal["high", "low"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """A span of source text: from (line, column) up to, not with, (end_line, end_column).
+    """A span of source text: from (line, column) to (end_line, end_column), whose character is not included.
 
-    Lines and columns count from 1, columns in characters. ``path`` is relative to the project's root, with "/"
+    Lines and columns count from 1; columns count characters. ``path`` is relative to the project's root, with "/"
     between its parts.
     """
 
@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line of evidence: a call on the way, the guard, the trace of the other role."""
+    """A piece of evidence for a finding: a call on the way to the fault, the guard, or the trace of the other role."""
 
     text: str
     place: Place | None = None
@@ -39,7 +39,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """``text`` replaces the text at ``place``; an empty span inserts."""
+    """A change of source text: ``text`` replaces the text at ``place``. If the span is empty, ``text`` is inserted."""
 
     place: Place
     text: str
@@ -47,7 +47,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Edits that belong together: all of them or none. ``safe``: what the program does is kept, but for the fault."""
+    """Edits that belong together: all of them are made, or none. ``safe``: only the fault changes, nothing else."""
 
     title: str
     edits: tuple[Edit, ...]
@@ -56,11 +56,12 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault. ``message`` is one line; ``cluster`` and ``advice`` are sentences for a person.
+    """One fault that was found. ``message`` is one line; ``cluster`` and ``advice`` are sentences for people.
 
-    ``code`` and ``name`` are the rule's (``AR101``, ``ungated-checkpoint-write``); ``symbol`` is the qualified function
-    around it (``train.Trainer.save``, the module at top level). ``confidence`` is low where nothing was
-    followed that leads there in several processes: no program, no framework's hook, no code that joins them itself.
+    - ``code``, ``name``: of the rule (``AR101``, ``ungated-checkpoint-write``).
+    - ``symbol``: the qualified name of the function around the fault (``train.Trainer.save``), or the module.
+    - ``confidence``: low if no known path leads to the fault in several processes, i.e. from no program, no framework's
+      hook, and no code that joins the processes itself.
     """
 
     code: str
@@ -96,9 +97,11 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 class Row:
     """One row of a readiness report (``allranks check``, ``doctor``, ``preflight``): a topic and its verdict.
 
-    A verdict other than "not seen" has evidence. ``remedy`` is what to do. ``ranks`` are those that report it, empty
-    for all. ``margin`` is how far this is from being wrong, in any unit: of many hosts that are ok, the one with the
-    least is shown.
+    - ``evidence``: not empty, unless the verdict is "not seen".
+    - ``remedy``: what to do.
+    - ``ranks``: the ranks that report it; empty for all.
+    - ``margin``: how far the value is from being wrong, in any unit. Of many hosts that are ok, the host with the
+      smallest margin is shown.
     """
 
     topic: str
@@ -114,7 +117,7 @@ class Row:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The evidence without its places."""
+        """The texts of the evidence, without places."""
         return tuple(note.text for note in self.evidence)
 
     def to_json(self) -> list[Any]:

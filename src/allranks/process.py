@@ -1,4 +1,4 @@
-"""What the kernel says about a process of this machine."""
+"""Read the kernel's information about a process of this machine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ _PF_EXITING = 0x4
 
 
 def wait_code_of(pid: int) -> int | None:
-    """Return how a process ended that its parent has not collected yet; None if it has, or if it still runs."""
+    """Return the wait code of a process that has ended and that its parent has not collected yet.
+
+    Otherwise return None.
+    """
     state, *fields = _stat(pid)
     return os.waitstatus_to_exitcode(int(fields[-1])) if state == "Z" else None
 
 
 def started(pid: int) -> int | None:
-    """Return when a process of this machine started, in kernel ticks since its boot; None if it has ended."""
+    """Return when a process of this machine started, in kernel ticks since boot, or None if it has ended."""
     state, *fields = _stat(pid)
     return None if state in ("Z", "X") else int(fields[18])
 
@@ -24,14 +27,14 @@ def started(pid: int) -> int | None:
 def is_ending(pid: int) -> bool:
     """Return whether a process has begun to end, or has ended.
 
-    Its connections close while it ends, so that others may notice that before the kernel calls it dead.
+    Its connections close while it ends, so other processes may notice that before the kernel reports it as dead.
     """
     state, *fields = _stat(pid)
     return state in ("Z", "X") or bool(int(fields[5]) & _PF_EXITING)
 
 
 def _stat(pid: int) -> list[str]:
-    """Return what the kernel says about a process, from its state on (proc_pid_stat(5)); X, dead, if there is none."""
+    """Return the fields of a process in /proc from its state on (proc_pid_stat(5)), or ``["X"]`` if it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""What the text of the user's program says of it."""
+"""Find out from the source of the user's program whether it will make a Checkpointer."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import os
 import re
 import sys
 
-# What is said, and the exit code, where SIGTERM comes before the program has made what saves.
+# The message and the exit code if SIGTERM arrives before the program has made its Checkpointer.
 NOT_YET = "nothing was saved: no Checkpointer was made yet"
 NOTHING_SAVED = 1
 _SAVER = re.compile(r"\b(Checkpointer|Ranks)\s*\(")
 
 
 def makes_saver(text: str) -> bool:
-    """Return whether a program of this text makes what saves at SIGTERM: a Checkpointer, or a callback ``Ranks``."""
+    """Return whether this source makes an object that saves at SIGTERM: a Checkpointer, or a callback ``Ranks``."""
     return "allranks" in text and _SAVER.search(text) is not None
 
 
 def main_makes_saver() -> bool:
-    """Return the same of the program that this process runs: its main file, and the modules imported from beside it."""
+    """Return whether the program of this process makes such an object.
+
+    Checked are its main file, and the imported modules in the same folder.
+    """
     main = getattr(sys.modules["__main__"], "__file__", None)
     if main is None:
         return False

@@ -1,4 +1,4 @@
-"""The syntax tree of the user's source, read in a process with several threads."""
+"""Parse the user's source to a syntax tree, safely in a process with several threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _ATTEMPTS = 3
 
 
 def parse(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.AST | None:
-    """Return the tree of a source; None where it is not one, or where code of others makes trees all the time."""
+    """Return the syntax tree of a source, or None if the source is not valid.
+
+    Also returns None if other threads, which do not take our lock, parse all the time.
+    """
     for _ in range(_ATTEMPTS):
         try:
             with _parser:

@@ -1,4 +1,4 @@
-"""Which rank is on which host: arithmetic only, no detection."""
+"""Compute which rank is on which host. This module only computes; it detects nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Ranks are numbered host by host; ``ranks_per_host[h]`` is how many host h has. Empty hosts are refused."""
+    """The ranks of each host. Ranks are numbered host by host; ``ranks_per_host[h]`` is the number of ranks of host h.
+
+    Raises ValueError for a host without ranks.
+    """
 
     ranks_per_host: tuple[int, ...]
 
@@ -17,7 +20,7 @@ class Topology:
 
     @classmethod
     def of(cls, size: int, ranks_per_host: int) -> Topology:
-        """Return ``size`` ranks on as few hosts as hold them, the last one perhaps not full."""
+        """Return a topology of ``size`` ranks on as few hosts as possible. The last host may have fewer ranks."""
         if size < 1 or ranks_per_host < 1:
             raise ValueError(f"{size} ranks, {ranks_per_host} a host: both must be at least 1")
         full, rest = divmod(size, ranks_per_host)
@@ -25,15 +28,15 @@ class Topology:
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
+        """The number of ranks on all hosts."""
         return sum(self.ranks_per_host)
 
     def host_of(self, rank: int) -> int:
-        """Return the number of the rank's host."""
+        """Return the number of the host that a rank is on. Raises ValueError if there is no such rank."""
         return self._place(rank)[0]
 
     def local_rank_of(self, rank: int) -> int:
-        """Return the rank's number on its host."""
+        """Return a rank's number among the ranks of its host. Raises ValueError if there is no such rank."""
         return self._place(rank)[1]
 
     def _place(self, rank: int) -> tuple[int, int]:
