@@ -62,7 +62,7 @@ class Rehearsal:
         self.unseen.setdefault(scenario.name, why)
 
     def rows(self) -> tuple[Row, ...]:
-        """Return the table of topics."""
+        """Return the rows of the table of topics."""
         return topics.rows([run.trace for _, run, _ in self.runs], self.findings, self.unseen)
 
 
@@ -133,7 +133,7 @@ def _one(
 
 
 def _shared_folders(trace: Trace) -> str:
-    """Return why pretended hosts had no folders of their own; "" if they had."""
+    """Return why the pretended hosts had no private folders, or "" if they had."""
     event = next(trace.of("shared-folders"), None)
     return f"the hosts shared all folders: {event.data['why']}" if event else ""
 

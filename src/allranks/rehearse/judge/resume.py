@@ -164,7 +164,7 @@ def _weights(trace: Trace) -> dict[int, tuple[str, ...]]:
 
 
 def _of_main_program(trace: Trace) -> list[Event]:
-    """Return the records of the program that rank 0 runs most often."""
+    """Return the events of the program that rank 0 runs most often."""
     events = [e for e in trace.of("replicas") if e.rank == 0]
     programs = Counter(e.data["program"] for e in events)
     return [e for e in events if e.data["program"] == programs.most_common(1)[0][0]]

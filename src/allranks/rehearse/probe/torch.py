@@ -365,7 +365,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _drops(module: Any) -> bool:
-    """Say whether a module drops some of its inputs at random."""
+    """Return whether a module drops some of its inputs at random (dropout)."""
     return type(module).__name__.endswith("Dropout") and getattr(module, "p", 0) > 0
 
 
