@@ -85,8 +85,9 @@ class RankExit:
 class Departure:
     """A rank left the other ranks at ``when``, normally.
 
-    ``failure`` is an exception that was being raised then, if any. ``where`` is the line at which it left, if known;
-    ``lines`` are the last lines that it printed before.
+    - ``failure``: an exception that was being raised then, if any.
+    - ``where``: the line at which the rank left, if known.
+    - ``lines``: the last lines that the rank printed before.
     """
 
     when: float

@@ -47,8 +47,9 @@ _COMPUTED = "environment variables by names that its text does not show"
 class Plan:
     """What to import before the ranks are forked.
 
-    ``modules`` are dotted names in the order of the source. ``obstacle`` says why nothing may be imported, "" if it
-    may. ``makes_saver``: the source makes an object that saves at SIGTERM (`allranks.program`).
+    - ``modules``: dotted names, in the order of the source.
+    - ``obstacle``: why nothing may be imported; "" if it may.
+    - ``makes_saver``: the source makes an object that saves at SIGTERM (`allranks.program`).
     """
 
     modules: tuple[str, ...]
