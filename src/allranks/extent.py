@@ -15,12 +15,12 @@ class Extent:
 
     @classmethod
     def of_shape(cls, shape: tuple[int, ...]) -> Extent:
-        """Return the extent of all elements of an array of this shape."""
+        """Return the box of all elements of an array of this shape."""
         return cls((0,) * len(shape), shape)
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """The number of elements in the box."""
         return math.prod(self.shape)
 
     @property

@@ -22,7 +22,7 @@ AgentReport = Joining | Joined | SaveReport | RankFailing | RankFailed | RankLef
 
 @dataclass(frozen=True, slots=True)
 class AgentStarted:
-    """A report that process ``pid``, which runs Python, sends the reports of the rank."""
+    """A report that the Python process ``pid`` sends the reports of the rank."""
 
     rank: int
     pid: int

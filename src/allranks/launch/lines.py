@@ -181,7 +181,7 @@ class LineReader:
         return self._take(1) if len(self._rows) > MOST_ROWS else []
 
     def _obey(self, code: bytes) -> None:
-        """Apply an escape code: colour, cursor up, and, in a row that is being rewritten, start of line and erase."""
+        """Apply an escape code: colour or cursor up; in a row that is being rewritten, also start of line and erase."""
         row = self._rows[self._at]
         if _SGR.fullmatch(code):
             row.write(code)

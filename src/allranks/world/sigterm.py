@@ -175,7 +175,7 @@ def has_come() -> bool:
 
 
 def take_back() -> Callable[[], None]:
-    """Replace the handler that a framework has set over ours by ours again. Return a function that undoes this.
+    """Install our SIGTERM handler again, if a framework has replaced it. Return a function that undoes this.
 
     Call in the main thread. Does nothing after ``leave_to_program()``.
     """

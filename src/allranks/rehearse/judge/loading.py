@@ -1,4 +1,4 @@
-"""Find weights in a file that were loaded into nothing."""
+"""Find weights of a checkpoint file that were not loaded into any parameter of the model."""
 
 from __future__ import annotations
 
