@@ -262,6 +262,22 @@ def test_the_table_says_what_was_found_what_was_right_and_what_was_not_seen() ->
     ]
 
 
+def test_what_the_probes_could_not_see_is_in_the_table() -> None:
+    script = Script(2)
+    for rank in (0, 1):
+        script.add(rank, "unattached", module="torch.optim", error="AttributeError: no hook")
+    script.add(0, "unwatched", why="Operation not permitted")
+    (*_, row) = topics.rows([script.trace()], [], {})
+    assert (row.topic, row.verdict, row.texts) == (
+        "probes",
+        "not seen",
+        (
+            "file calls of C libraries and other programs: Operation not permitted",
+            "torch.optim: AttributeError: no hook",
+        ),
+    )
+
+
 def test_every_kind_of_fault_has_a_row() -> None:
     for script, codes in [*REPLICAS.values(), *DATA.values()]:
         for code in codes:

@@ -13,6 +13,7 @@ import pytest
 from allranks import testing
 from allranks.errors import BadArgument
 from allranks.rehearse.scenario import Delays, scenarios
+from allranks.rehearse.watch import listener
 
 RACE = """\
 import os, sys, time
@@ -70,6 +71,18 @@ def test_a_wrong_command_line_ends_with_2(tmp_path: Path, options: list[str], wo
     done = rehearse(tmp_path, "", *options)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_where_the_kernel_cannot_watch_python_is_watched_and_nothing_is_run_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files could not be put back before a second run. The race is seen all the same: Python made the calls."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(RACE)
+    monkeypatch.setattr(listener, "unavailable", lambda: "no seccomp")
+    report = testing.rehearse("train.py", ranks=2, only=["quiet", "perturbed"])
+    assert [(one.code, one.place.line) for one in report.errors] == [("AR405", 9)]
+    assert len(report.progress) == 1
 
 
 def test_a_comment_suppresses_a_finding_at_its_line(tmp_path: Path) -> None:

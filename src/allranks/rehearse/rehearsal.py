@@ -83,6 +83,9 @@ def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
         if scenario.name == "hosts" and not 1 < plan.hosts <= plan.ranks:
             rehearsal.skip(scenario, f"{plan.ranks} ranks are not spread over {plan.hosts} hosts")
             continue
+        if why := _cannot_be_undone(rehearsal.runs):
+            rehearsal.skip(scenario, why)
+            continue
         if number > 1 and longest > left:
             rehearsal.skip(scenario, f"the budget of {plan.budget:g} s is used up (--budget)")
             continue
@@ -107,6 +110,14 @@ def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
 
 
 _DONE: tuple[Name, ...] = ("quiet", "perturbed", "hosts", "resume")
+
+
+def _cannot_be_undone(runs: Sequence[tuple[Scenario, Run, float]]) -> str:
+    """Return why the files of the runs so far could not be put back; "" if they were."""
+    for _, run, _ in runs:
+        if run.trace.notes or any(run.trace.of("unwatched")):
+            return f"files cannot be put back here, {topics.unseen_parts(run.trace)[0]}"
+    return ""
 
 
 def _one(

@@ -103,7 +103,7 @@ def _trace(
         with open(file) as lines:
             places |= _places(lines, rank, int(process))
     events += [_event(effect, places) for effect in effects]
-    notes = [f"file effects of C libraries were not seen: {obstacle}"] if obstacle else []
+    notes = [f"file calls of C libraries and other programs: {obstacle}"] if obstacle else []
     return merged(ranks, events, notes)
 
 

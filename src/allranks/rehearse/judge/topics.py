@@ -68,10 +68,20 @@ def rows(traces: Iterable[Trace], findings: Sequence[Finding], scenarios: Mappin
     missing in ``scenarios`` was not requested.
     """
     counts: dict[str, int] = {}
+    missing: dict[str, None] = {}
     for trace in traces:
+        missing |= dict.fromkeys(unseen_parts(trace))
         for event in trace.events:
             counts[event.kind] = counts.get(event.kind, 0) + 1
-    return tuple(_row(topic, counts, findings, scenarios) for topic in TOPICS)
+    made = tuple(_row(topic, counts, findings, scenarios) for topic in TOPICS)
+    return (*made, Row("probes", "not seen", tuple(map(Note, missing)))) if missing else made
+
+
+def unseen_parts(trace: Trace) -> list[str]:
+    """Return what the probes of a run could not look at, each with the reason."""
+    kernel = [f"file calls of C libraries and other programs: {event.data['why']}" for event in trace.of("unwatched")]
+    modules = [f"{event.data['module']}: {event.data['error']}" for event in trace.of("unattached")]
+    return [*dict.fromkeys([*trace.notes, *kernel, *modules])]
 
 
 def _row(topic: Topic, counts: Mapping[str, int], findings: Sequence[Finding], scenarios: Mapping[str, str]) -> Row:

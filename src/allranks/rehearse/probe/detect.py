@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from allranks.agent import load
@@ -36,6 +38,19 @@ def attach(recorder: Recorder, *, steps: int = 0) -> None:
         probe.watch(module)
         imports.after_import("jax.experimental.multihost_utils", probe.watch_synchronisations)
 
+    def watch_torch(name: str, module: Any) -> None:
+        getattr(torch_probe(), name)(module)
+
     for module_name, name in _TORCH.items():
-        imports.after_import(module_name, lambda module, name=name: getattr(torch_probe(), name)(module))
-    imports.after_import("jax", watch_jax)
+        action = functools.partial(_attach, recorder, functools.partial(watch_torch, name))
+        imports.after_import(module_name, action)
+    imports.after_import("jax", functools.partial(_attach, recorder, watch_jax))
+
+
+def _attach(recorder: Recorder, action: Callable[[Any], object], module: Any) -> None:
+    """Attach a probe to a module. If that fails, record it: what the probe would have seen is then not judged."""
+    try:
+        action(module)
+    except Exception as error:
+        recorder.write("unattached", place=0, module=module.__name__, error=f"{type(error).__name__}: {error}")
+        raise
