@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +58,18 @@ def tree_of(make: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def prepare() -> None:
-    """Import, before the fork, what every rank of every job needs."""
-    import jax
-    import torch._dynamo
-    import torch.distributed.fsdp
-    import torch.distributed.tensor
+    """Import, before the fork, what every rank of every job needs, of what is installed."""
+    for name in ("jax", "torch"):
+        if find_spec(name) is not None:
+            for module in _MODULES[name]:
+                import_module(module)
+    import_module("allranks.checkpoint.checkpointer")
 
-    import allranks.world.torch
-    from allranks import Checkpointer
 
-    del jax, torch, allranks, Checkpointer
+_MODULES = {
+    "jax": ("jax",),
+    "torch": ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", "allranks.world.torch"),
+}
 
 
 def run(name: str, folder: str, arguments: dict[str, Any]) -> None:

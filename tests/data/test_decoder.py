@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("orjson")
+
 from allranks.data.sources.jsonl import jsonl
 from allranks.data.sources.text import text
 from allranks.data.step_chunks import Decoder, Ids

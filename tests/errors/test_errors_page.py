@@ -6,6 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("cloudpickle")  # what the cases are made of
+pytest.importorskip("orjson")
+
 from error_cases import CASES, Case
 from page import PAGE, page, raised
 

@@ -17,7 +17,6 @@ REASONS = {
     "consistency/tree_digest.py": "public: tree_digest",
     "data/rows.py": "public: global_batch's side of a framework",
     "guard/start.py": "the entrance for the agent",
-    "testing/rehearsal.py": "public: rehearse, imported when it is called",
     "topology.py": "ground: stands below what uses it",
 }
 # Where a library has one type for many errors, and only its words tell them apart.

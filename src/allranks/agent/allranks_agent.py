@@ -296,12 +296,12 @@ def _watch_main_thread() -> None:
     """
     threading._shutdown = _main_thread_ended  # type: ignore[attr-defined]
     sys.exit = _exit
-    for name in ("exit", "quit"):  # from `site`, absent under `python -S`
-        if hasattr(builtins, name):
-            setattr(builtins, name, _exit)
+    for name in {"exit", "quit"} & vars(builtins).keys():  # from `site`, absent under `python -S`
+        setattr(builtins, name, _exit)
 
 
 def _main_thread_ended() -> None:
+    failures.clear_raised_in_exit()
     if not is_active():
         return _join_threads()  # type: ignore[no-any-return]
     if (error := failures.that_ended_main()) is not None:

@@ -172,6 +172,17 @@ def exit_code_of(error: BaseException) -> int:
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
+def clear_raised_in_exit() -> None:
+    """Clear an exception that is set although no code handles it: Python 3.13 leaves one if an exit code cannot print.
+
+    Every call of a C function would fail with SystemError until then; the first failure clears the exception.
+    """
+    try:
+        os.getpid()
+    except SystemError:
+        return
+
+
 def that_ended_main() -> BaseException | None:
     """Return the exception that ended the program and that Python has just shown, or None.
 
