@@ -76,7 +76,7 @@ def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
     """
     rehearsal = Rehearsal()
     started = time.monotonic()
-    todo = [one for one in scenarios(plan.names, seeds=plan.seeds, first_seed=plan.seed) if one.name in _DONE]
+    todo = scenarios(plan.names, seeds=plan.seeds, first_seed=plan.seed)
     longest = 0.0
     for number, scenario in enumerate(todo, 1):
         left = plan.budget - (time.monotonic() - started)
@@ -107,9 +107,6 @@ def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
             if scenario.name == "quiet":
                 break
     return rehearsal
-
-
-_DONE: tuple[Name, ...] = ("quiet", "perturbed", "hosts", "resume")
 
 
 def _cannot_be_undone(runs: Sequence[tuple[Scenario, Run, float]]) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 from allranks.launch.console import Console
 from allranks.launch.engines import local
-from allranks.launch.fork_server import ForkServer
 from allranks.launch.job import Job
 from allranks.launch.result import JobResult
 from allranks.rehearse.probe import hosts
@@ -39,7 +38,6 @@ def run_once(
     settings: Mapping[str, Any],
     *,
     journal: Journal | None = None,
-    fork_server: ForkServer | None = None,
     treat: Treat | None = None,
     on_effect: Callable[[Server, Effect], None] | None = None,
 ) -> Run:
@@ -63,7 +61,7 @@ def run_once(
         with Server(
             place, is_interesting=_is_the_programs, treat=treat, on_effect=on_effect, journal=journal, real_path=real
         ) as server:
-            result = local.run(job, console, fork_server=fork_server)
+            result = local.run(job, console)
         console.close()
         if server.failure is not None:
             raise server.failure

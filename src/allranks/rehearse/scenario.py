@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
-Name: TypeAlias = Literal["quiet", "perturbed", "hosts", "resume", "faults", "worlds"]
+Name: TypeAlias = Literal["quiet", "perturbed", "hosts", "resume"]
 NAMES: tuple[str, ...] = get_args(Name)
-DEFAULT: tuple[Name, ...] = ("quiet", "perturbed", "hosts", "resume")
+DEFAULT: tuple[Name, ...] = get_args(Name)
 
 # How long one call waits, how many calls of one line wait, and how long all calls of a rank wait at most: seconds.
 _DELAY, _CALLS, _MOST = 0.3, 4, 6.0

@@ -6,7 +6,6 @@ reported once, under its main cause: two writes before a write and a read; a che
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -92,13 +91,13 @@ class _Path:
 
 def judge(case: Case) -> Iterator[Finding]:
     """Yield a finding for each fault with files. Paths with a fault at the same lines give one finding."""
-    found: dict[tuple[object, ...], list[tuple[str, Finding]]] = defaultdict(list)
-    paths = _paths(case)
-    for path in sorted(paths):
-        for one in _of_path(case, paths[path]):
-            found[one.code, one.place, *(note.place for note in one.notes[:2])].append((path, one))
-    for _, those in found.items():
-        yield those[0][1]
+    reported: set[tuple[object, ...]] = set()
+    for _, path in sorted(_paths(case).items()):
+        for one in _of_path(case, path):
+            lines = (one.code, one.place, *(note.place for note in one.notes[:2]))
+            if lines not in reported:
+                reported.add(lines)
+                yield one
 
 
 def _paths(case: Case) -> dict[str, _Path]:
@@ -146,13 +145,9 @@ def _unordered(order: Order, some: Sequence[Event], others: Sequence[Event]) -> 
     """Return two events of different ranks that nothing orders, or None. The first event is from ``some``."""
     for a in some:
         for b in others:
-            if a.rank != b.rank and not _share_a_lock(a, b) and not order.is_ordered(a, b):
+            if a.rank != b.rank and not order.is_ordered(a, b):
                 return a, b
     return None
-
-
-def _share_a_lock(a: Event, b: Event) -> bool:
-    return bool(set(a.data.get("locks", ())) & set(b.data.get("locks", ())))
 
 
 def _writes(case: Case, path: _Path, a: Event, b: Event) -> Iterator[Finding]:
