@@ -262,6 +262,16 @@ def test_the_table_says_what_was_found_what_was_right_and_what_was_not_seen() ->
     ]
 
 
+def test_parents_that_one_rank_makes_are_no_folder_of_its_own() -> None:
+    """``os.makedirs("runs/one")`` makes two folders on the rank that comes first, and one on the other."""
+    script = Script(2).add(0, "mkdir", path="/p/runs", exist_ok=True, parents=True, direct=False)
+    for rank in (0, 1):
+        script.add(rank, "mkdir", path="/p/runs/one", exist_ok=True, parents=True, direct=True)
+    assert found(script) == []
+    script.add(0, "mkdir", 2, path="/p/runs/1", exist_ok=True, parents=True)
+    assert found(script.add(1, "mkdir", 2, path="/p/runs/7", exist_ok=True, parents=True)) == [("AR107", 2)]
+
+
 def test_what_the_probes_could_not_see_is_in_the_table() -> None:
     script = Script(2)
     for rank in (0, 1):

@@ -62,8 +62,9 @@ def _take(recorder: Recorder, event: str, arguments: tuple[Any, ...], *, is_watc
         return
     place = recorder.place()
     if operation == "mkdir":
-        exist_ok, parents = _making(sys._getframe(1))
+        exist_ok, parents, is_parent = _making(sys._getframe(1))
         direct = _is_from_program(recorder, sys._getframe(1), ("hook", "makedirs", "mkdir"))
+        direct = direct and not is_parent
         recorder.write("mkdir", place=place, path=paths[0], exist_ok=exist_ok, parents=parents, direct=direct)
     if is_watched:
         recorder.page.announce(threading.get_native_id(), place)
@@ -127,10 +128,11 @@ def _text(path: Any) -> str:
         return ""  # a descriptor
 
 
-def _making(frame: FrameType | None) -> tuple[bool, bool]:
-    """Return two flags of the call that makes a folder.
+def _making(frame: FrameType | None) -> tuple[bool, bool, bool]:
+    """Return three flags of the call that makes a folder.
 
-    The first: it accepts an existing folder. The second: it makes missing parents first.
+    The first: it accepts an existing folder. The second: it makes missing parents first. The third: the folder is such
+    a parent.
     """
     for _ in range(8):
         if frame is None:
@@ -139,9 +141,9 @@ def _making(frame: FrameType | None) -> tuple[bool, bool]:
         if frame.f_code.co_name in ("makedirs", "mkdir") and "exist_ok" in names:
             is_parent = outer is not None and outer.f_code is frame.f_code
             parents = frame.f_code.co_name == "makedirs" or bool(names.get("parents"))
-            return is_parent or bool(names["exist_ok"]), parents
+            return is_parent or bool(names["exist_ok"]), parents, is_parent
         frame = outer
-    return False, False
+    return False, False, False
 
 
 def _lock(recorder: Recorder, arguments: tuple[Any, ...]) -> None:
