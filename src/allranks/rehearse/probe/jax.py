@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from xxhash import xxh3_64_hexdigest
 
+from allranks.rehearse.probe.calls import CallRecorder
 from allranks.rehearse.probe.page import STEP
 from allranks.rehearse.probe.record import Recorder
 from allranks.world.guards.jax import before_programs, processes_of
@@ -29,7 +30,7 @@ _SYNCHRONISATIONS = (
     "reached_preemption_sync_point",
 )
 _MAKERS = ("make_array_from_process_local_data", "make_array_from_callback")
-_VALUES, _BATCHES, _ROWS = 200, 200, 256
+_BATCHES, _ROWS = 200, 256
 # Replicated arguments are recorded at so many runs of a program, and so many elements of each; they are compared
 # between the ranks at the first runs.
 _COMPARED, _ELEMENTS, _FIRST = 128, 1 << 12, 3
@@ -43,12 +44,10 @@ class JaxProbe:
 
     def __init__(self, recorder: Recorder, steps: int) -> None:
         self._recorder, self._steps = recorder, steps
-        self._counts: Counter[str] = Counter()
+        self._calls = CallRecorder(recorder)
         self._programs: Counter[int] = Counter()
         self._kept: list[Any] = []
         self._lines: Counter[int] = Counter()
-        self._values: Counter[int] = Counter()
-        self._inside = threading.local()
 
     def watch(self, module: Any) -> None:
         module.distributed.initialize = self._synchronisation(
@@ -61,7 +60,7 @@ class JaxProbe:
             setattr(module, name, self._making(getattr(module, name), name))
         array: Any = sys.modules["jax._src.array"].ArrayImpl
         for name in ("item", "__float__"):
-            setattr(array, name, self._reading(getattr(array, name)))
+            setattr(array, name, self._calls.reading(getattr(array, name)))
         before_programs(self._before_program)
 
     def watch_synchronisations(self, module: Any) -> None:
@@ -71,34 +70,15 @@ class JaxProbe:
         module.host_local_array_to_global_array = self._making(module.host_local_array_to_global_array, "local")
 
     def _synchronisation(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def synchronisation(*args: Any, **options: Any) -> Any:
-            is_main = threading.current_thread() is threading.main_thread()
-            if not is_main or getattr(self._inside, "is_on", False) or not self._recorder.place():
-                return original(*args, **options)
-            self._inside.is_on = True
-            self._counts["jax"] += 1
-            data: dict[str, Any] = {
-                "key": f"jax/{self._counts['jax']}",
-                "name": name,
-                "way": "all",
-                "root": None,
-                "members": [],
-            }
-            try:
-                self._recorder.synchronise("enter", **data)
-                result = original(*args, **options)
-            finally:
-                self._inside.is_on = False
-            self._recorder.synchronise("leave", **data)
-            return result
+        return self._calls.of_all(original, name, label="jax", applies=self._is_of_program)
 
-        return synchronisation
+    def _is_of_program(self) -> bool:
+        return threading.current_thread() is threading.main_thread() and bool(self._recorder.place())
 
     # ---- programs ----
 
     def _before_program(self, program: Any, *arguments: Any) -> None:
-        if threading.current_thread() is not threading.main_thread() or getattr(self._inside, "is_on", False):
+        if threading.current_thread() is not threading.main_thread() or self._calls.is_inside:
             return
         processes = processes_of(program)
         if len(processes) < 2:
@@ -170,21 +150,6 @@ class JaxProbe:
             "global", place=place, name=name, number=self._lines[place], parts=sorted(shards), samples=rows,
             replicated=bool(array.is_fully_replicated), shape=list(array.shape),
         )  # fmt: skip
-
-    # ---- values ----
-
-    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def read(array: Any, *args: Any) -> Any:
-            value = original(array, *args)
-            if isinstance(value, float) and threading.current_thread() is threading.main_thread():
-                place = self._recorder.place()
-                self._values[place] += 1
-                if place and self._values[place] <= _VALUES:
-                    self._recorder.write("value", place=place, value=value, count=self._values[place])
-            return value
-
-        return read
 
 
 def _digest(array: Any) -> str:

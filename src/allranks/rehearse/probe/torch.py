@@ -9,7 +9,6 @@ import functools
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +18,7 @@ from xxhash import xxh3_64_hexdigest
 
 from allranks.rehearse.judge.replicas import FULLY_SHARDED
 from allranks.rehearse.probe.batches import END, Batches
+from allranks.rehearse.probe.calls import CallRecorder
 from allranks.rehearse.probe.page import STEP
 from allranks.rehearse.probe.record import Recorder
 
@@ -44,7 +44,7 @@ class TorchProbe:
 
     def __init__(self, recorder: Recorder, steps: int) -> None:
         self._recorder, self._steps = recorder, steps
-        self._counts: Counter[str] = Counter()
+        self._calls = CallRecorder(recorder)
         self._depth = threading.local()
         self._posts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self._optimizers: dict[int, list[int]] = {}
@@ -53,7 +53,6 @@ class TorchProbe:
         self._names: dict[int, str] = {}
         self._is_fully_sharded = False
         self._dropout = ""
-        self._items: Counter[int] = Counter()
         self._is_cheap = False
 
     # ---- synchronisations ----
@@ -63,7 +62,7 @@ class TorchProbe:
             if (original := getattr(c10d, name, None)) is not None:
                 self._replace(c10d, name, self._synchronisation(c10d, original, name, way, root))
         for name in _ALL_RANKS:
-            self._replace(c10d, name, self._of_all(getattr(c10d, name), name))
+            self._replace(c10d, name, self._calls.of_all(getattr(c10d, name), name, label=name))
         work: Any = c10d.Work
         work.wait = self._waiting(work.wait)
 
@@ -79,20 +78,15 @@ class TorchProbe:
 
         @functools.wraps(original)
         def synchronisation(*args: Any, **kwargs: Any) -> Any:
-            if getattr(self._depth, "inside", False) or not c10d.is_initialized():
+            if self._calls.is_inside or not c10d.is_initialized():
                 return original(*args, **kwargs)
             given = dict(zip(names, args, strict=False)) | kwargs
             data = self._data(c10d, name, way, given.get(root, given.get(f"group_{root}")) if root else None, given)
-            self._depth.inside = True
-            try:
-                self._recorder.synchronise("enter", **data)
-                result = original(*args, **kwargs)
-            finally:
-                self._depth.inside = False
+            result = self._calls.enter(lambda: original(*args, **kwargs), **data)
             if given.get("async_op") and result is not None:
                 self._posts[result] = data
             else:
-                self._recorder.synchronise("leave", **data)
+                self._calls.leave(**data)
             return result
 
         return synchronisation
@@ -101,45 +95,20 @@ class TorchProbe:
         group = given.get("group") or c10d.group.WORLD
         members = sorted(c10d.get_process_group_ranks(group)) if group is not None else []
         label = getattr(group, "group_name", "")
-        self._counts[label] += 1
         return {
-            "key": f"{label}/{self._counts[label]}",
+            "key": self._calls.next_key(label),
             "name": name,
             "way": way,
             "root": root,
             "members": members,
         }
 
-    def _of_all(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def synchronisation(*args: Any, **kwargs: Any) -> Any:
-            if getattr(self._depth, "inside", False):
-                return original(*args, **kwargs)
-            self._depth.inside = True
-            self._counts[name] += 1
-            data: dict[str, Any] = {
-                "key": f"{name}/{self._counts[name]}",
-                "name": name,
-                "way": "all",
-                "root": None,
-                "members": [],
-            }
-            try:
-                self._recorder.synchronise("enter", **data)
-                result = original(*args, **kwargs)
-            finally:
-                self._depth.inside = False
-            self._recorder.synchronise("leave", **data)
-            return result
-
-        return synchronisation
-
     def _waiting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def wait(work: Any, *args: Any) -> Any:
             result = original(work, *args)
             if (data := self._posts.pop(work, None)) is not None:
-                self._recorder.synchronise("leave", **data)
+                self._calls.leave(**data)
             return result
 
         return wait
@@ -267,20 +236,7 @@ class TorchProbe:
     def watch_values(self, module: Any) -> None:
         tensor = module.Tensor
         for name in ("item", "__float__"):
-            setattr(tensor, name, self._reading(getattr(tensor, name)))
-
-    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def read(tensor: Any) -> Any:
-            value = original(tensor)
-            if isinstance(value, float) and threading.current_thread() is threading.main_thread():
-                place = self._recorder.place()
-                self._items[place] += 1
-                if place and self._items[place] <= _VALUES:
-                    self._recorder.write("value", place=place, value=value, count=self._items[place])
-            return value
-
-        return read
+            setattr(tensor, name, self._calls.reading(getattr(tensor, name)))
 
     def _before_forward(self, module: Any, inputs: Any) -> None:
         depth = getattr(self._depth, "forward", 0)
@@ -318,8 +274,6 @@ def _parameters(function: Any) -> tuple[str, ...]:
     return tuple(inner.__code__.co_varnames[: inner.__code__.co_argcount])
 
 
-# So many values that one line takes out of tensors are recorded.
-_VALUES = 200
 # At how many first steps weights are recorded: if it takes _CHEAP seconds or longer, and if it takes less.
 _ALL_STEPS, _CHEAP = (4, 128), 0.001
 _LARGE = 1 << 12  # elements of a tensor that is digested as a whole
