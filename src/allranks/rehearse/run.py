@@ -92,14 +92,13 @@ def _trace(
     ranks: int, folder: Path, effects: list[Effect], obstacle: str, real: Callable[[int, str], str] | None
 ) -> Trace:
     events: list[Event] = []
-    places: dict[tuple[int, int], tuple[Frame, ...]] = {}
+    places: dict[int, dict[int, tuple[Frame, ...]]] = {}
     for file in sorted(folder.glob("rank-*.jsonl")):
         name, process, _ = file.name.split(".")
         rank = int(name.removeprefix("rank-"))
+        of_process = places[int(process)] = {}
         with open(file) as lines:
-            events += (_really(event, real) for event in read_lines(lines, rank))
-        with open(file) as lines:
-            places |= _places(lines, rank, int(process))
+            events += (_really(event, real) for event in read_lines(lines, rank, of_process))
     events += [_event(effect, places) for effect in effects]
     notes = [f"file calls of C libraries and other programs: {obstacle}"] if obstacle else []
     return merged(ranks, events, notes)
@@ -111,18 +110,8 @@ def _really(event: Event, real: Callable[[int, str], str] | None) -> Event:
     return replace(event, data={**event.data, "paths": [real(event.rank, path) for path in event.data["paths"]]})
 
 
-def _places(lines: Any, rank: int, process: int) -> dict[tuple[int, int], tuple[Frame, ...]]:
-    del rank
-    found = {}
-    for line in lines:
-        if line.endswith("\n") and '"place"' in line[:20]:
-            record = json.loads(line)
-            found[process, record["number"]] = tuple(Frame(*frame) for frame in record["frames"])
-    return found
-
-
-def _event(effect: Effect, places: Mapping[tuple[int, int], tuple[Frame, ...]]) -> Event:
-    place = places.get((effect.process, effect.place), ()) or tuple(
+def _event(effect: Effect, places: Mapping[int, Mapping[int, tuple[Frame, ...]]]) -> Event:
+    place = places.get(effect.process, {}).get(effect.place, ()) or tuple(
         Frame(*frame) for frame in effect.frames if is_users(frame[0])
     )
     data = {"operation": effect.operation, "paths": list(effect.paths), "existed": effect.existed}

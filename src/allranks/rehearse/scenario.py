@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
+
+from allranks.rehearse.watch.syscalls import CHANGES
 
 Name: TypeAlias = Literal["quiet", "perturbed", "hosts", "resume"]
 NAMES: tuple[str, ...] = get_args(Name)
@@ -17,7 +19,6 @@ DEFAULT: tuple[Name, ...] = get_args(Name)
 
 # How long one call waits, how many calls of one line wait, and how long all calls of a rank wait at most: seconds.
 _DELAY, _CALLS, _MOST = 0.3, 4, 6.0
-_CHANGES = ("write", "create", "append", "exclusive", "truncate", "mkdir", "rename", "remove", "rmdir", "link")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Delays:
         self._calls[rank, line] += 1
         if self._calls[rank, line] > _CALLS or self._waited[rank] >= _MOST:
             return 0.0
-        changes, turn = operation in _CHANGES, self._turn
+        changes, turn = operation in CHANGES, self._turn
         if turn == 0:
             seconds = _DELAY if rank == 0 and changes else 0.0
         elif turn == 1:
@@ -113,7 +114,6 @@ def _chance(key: str) -> float:
 
 
 Probe: TypeAlias = dict[str, Any]
-MakeDelay: TypeAlias = Callable[[int, str, object], float]
 
 
 def probe_settings(scenario: Scenario, *, steps: int, hosts: int = 2, private: Sequence[str] = ()) -> Probe:

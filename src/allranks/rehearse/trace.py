@@ -65,12 +65,11 @@ class Trace:
         return found
 
 
-def read_lines(lines: Iterable[str], rank: int) -> Iterator[Event]:
-    """Yield the events in one file of a rank.
+def read_lines(lines: Iterable[str], rank: int, places: dict[int, tuple[Frame, ...]]) -> Iterator[Event]:
+    """Yield the events in one file of a rank. ``places`` gets the frames of each place, by the place's number.
 
     If the process was killed, the last line may be incomplete; it is skipped.
     """
-    places: dict[int, tuple[Frame, ...]] = {0: ()}
     for line in lines:
         if not line.endswith("\n"):
             return

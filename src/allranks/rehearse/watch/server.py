@@ -197,7 +197,7 @@ class Server:
             rank.number,
             operation,
             paths,
-            _is_there(paths[-1]),
+            os.path.lexists(paths[-1]),
             rank.page.get(POSITION),
             rank.page.get(STEP),
             time.monotonic(),
@@ -218,7 +218,3 @@ class Server:
             except OSError:
                 return ""
         return os.path.normpath(text)
-
-
-def _is_there(path: str) -> bool:
-    return os.path.lexists(path)

@@ -10,11 +10,13 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 Operation: TypeAlias = Literal[
     "read", "write", "append", "create", "exclusive", "truncate", "mkdir", "rename", "remove", "rmdir", "link"
 ]
+# The operations that change files.
+CHANGES: tuple[Operation, ...] = tuple(one for one in get_args(Operation) if one != "read")
 
 AT_FDCWD = -100
 # By machine: the kernel's number of the architecture, and the numbers of the system calls.
@@ -40,12 +42,11 @@ _NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
 class Call:
     """One stopped call: its operation, and its paths, each as (directory descriptor, address of the text).
 
-    ``flags`` are the flags of open(2). ``flags_at`` is the address of openat2's structure, 0 for all other calls.
+    ``flags_at`` is the address of openat2's structure, 0 for all other calls.
     """
 
     operation: Operation
     paths: tuple[tuple[int, int], ...]
-    flags: int = 0
     flags_at: int = 0
 
 
@@ -106,7 +107,7 @@ _NAMES = {machine: {number: name for name, number in numbers.items()} for machin
 
 
 def _opening(flags: int, path: tuple[int, int]) -> Call:
-    return Call(opened_for(flags), (path,), flags)
+    return Call(opened_for(flags), (path,))
 
 
 def opened_for(flags: int) -> Operation:

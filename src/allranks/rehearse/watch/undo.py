@@ -11,9 +11,10 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from allranks.rehearse.watch.syscalls import CHANGES
+
 # Larger files are not copied before they are changed; they are left as the run has made them, and named.
 _LARGEST = 1 << 30
-_CHANGES = ("remove", "rmdir", "truncate", "write", "append", "create", "exclusive", "mkdir", "link", "rename")
 
 
 @dataclass(slots=True)
@@ -28,7 +29,7 @@ class Journal:
 
     def note(self, operation: str, paths: Sequence[str]) -> None:
         """Keep a copy of what a call may change. Must be called before the call is made."""
-        if operation not in _CHANGES:
+        if operation not in CHANGES:
             return
         if operation == "rename" and os.path.isdir(paths[0]) and not os.path.islink(paths[0]):
             self._log.append(("moved", paths[0], paths[1]))
