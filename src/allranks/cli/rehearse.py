@@ -61,7 +61,8 @@ def _names(text: str) -> tuple[str, ...]:
 def main(argv: Sequence[str]) -> int:
     """Run ``allranks rehearse`` with these arguments; return its exit code."""
     from allranks.cli.run import NEEDS_LINUX, target_from
-    from allranks.rehearse.rehearsal import Plan, rehearse
+    from allranks.rehearse.plan import Plan
+    from allranks.rehearse.rehearsal import rehearse
     from allranks.rehearse.scenario import DEFAULT
 
     p = parser()

@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from allranks.findings import Finding, Note, Place, Row
-from allranks.launch.job import Job, Target
 from allranks.launch.result import JobResult
-from allranks.rehearse import judge
-from allranks.rehearse.judge import failures, hosts, resume, topics
-from allranks.rehearse.judge.base import Case
-from allranks.rehearse.order import order_of
-from allranks.rehearse.run import Run, run_once
-from allranks.rehearse.scenario import DEFAULT, Delays, Name, Scenario, probe_settings, scenarios
-from allranks.rehearse.trace import Trace
-from allranks.rehearse.watch.server import Effect, Server, Treatment
-from allranks.rehearse.watch.undo import Journal
-
-# Seconds without a step or a line after which ranks are held to hang.
-_HANGS_AFTER = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to rehearse, and how. ``budget`` is in seconds: no run starts that would probably exceed it."""
-
-    target: Target
-    ranks: int
-    devices: int | None = None
-    hosts: int = 2
-    steps: int = 20
-    names: Sequence[Name] = DEFAULT
-    seeds: int = 3
-    seed: int = 1
-    budget: float = 120.0
+from allranks.rehearse.judge import failures, topics
+from allranks.rehearse.plan import Plan
+from allranks.rehearse.run import Run
+from allranks.rehearse.run_scenario import run_again, run_scenario, was_killed
+from allranks.rehearse.scenario import Scenario, scenarios
 
 
 @dataclass(slots=True)
@@ -91,17 +64,17 @@ def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
             continue
         begun = time.monotonic()
         baseline = next((run.trace for one, run, _ in rehearsal.runs if one.name == "quiet"), None)
-        run, found, unseen = _one(plan, scenario, baseline, rehearsal.findings)
+        run, found, unseen = run_scenario(plan, scenario, baseline, rehearsal.findings)
         rehearsal.unseen[scenario.name] = unseen
         seconds = time.monotonic() - begun
         longest = max(longest, seconds)
         rehearsal.runs.append((scenario, run, seconds))
         new = _merge(rehearsal.findings, found)
         progress(_line(number, len(todo), scenario, run, seconds, plan.ranks, new))
-        if run.result.exit_code and not _was_killed(run):
+        if run.result.exit_code and not was_killed(run):
             rehearsal.output = run.output
             if not _is_explained(run.result, rehearsal.findings):
-                found = _again(plan, scenario, run.result) if scenario.name == "quiet" else []
+                found = run_again(plan, scenario, run.result) if scenario.name == "quiet" else []
                 _merge(rehearsal.findings, found)
                 rehearsal.failure = None if found else run.result
             if scenario.name == "quiet":
@@ -117,110 +90,6 @@ def _cannot_be_undone(runs: Sequence[tuple[Scenario, Run, float]]) -> str:
     return ""
 
 
-def _one(
-    plan: Plan, scenario: Scenario, baseline: Trace | None, known: Sequence[Finding]
-) -> tuple[Run, list[Finding], str]:
-    """Run a scenario, which may need several runs.
-
-    Return the last run, the findings, and why the scenario was not judged ("" if it was).
-    """
-    if scenario.name == "resume":
-        return _resume(plan, scenario, baseline)
-    delays = Delays(plan.ranks, scenario.seed) if scenario.name == "perturbed" else None
-    run = _run(plan, scenario, delays)
-    case = Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())
-    found = [_relative(one) for one in judge.all_findings(case)]
-    if scenario.name == "hosts":
-        found = [*(_relative(one) for one in hosts.judge(case)), *hosts.recoded(found, known)]
-    how = delays.description if delays else f"with the ranks on {plan.hosts} hosts"
-    if scenario.name == "quiet":
-        ended = failures.collectives(run.result, run.trace)
-    else:
-        ended = failures.race(run.result, run.trace, how)
-    return run, [*found, *(_relative(one) for one in ended)], _shared_folders(run.trace)
-
-
-def _shared_folders(trace: Trace) -> str:
-    """Return why the pretended hosts had no private folders, or "" if they had."""
-    event = next(trace.of("shared-folders"), None)
-    return f"the hosts shared all folders: {event.data['why']}" if event else ""
-
-
-def _again(plan: Plan, scenario: Scenario, failed: JobResult) -> list[Finding]:
-    """Run once more with the failed rank late.
-
-    If the run does not fail then, the rank was too early: return the findings.
-    """
-    first = failed.first_failure
-    if first is None or plan.ranks == 1:
-        return []
-    run = _run(plan, scenario, Delays(plan.ranks, 0, late=first.rank))
-    if run.result.exit_code:
-        return []
-    case = Case(run.trace, order_of(run.trace), "not seen with this rank 300 ms later", os.getcwd())
-    found = [*judge.all_findings(case), *failures.race(failed, run.trace, "where it comes first")]
-    return [_relative(one) for one in found]
-
-
-def _run(plan: Plan, scenario: Scenario, delays: Delays | None) -> Run:
-    def treat(effect: Effect) -> Treatment:
-        assert delays is not None
-        line = (effect.process, effect.place) if effect.place else effect.frames[:1]
-        return Treatment(delays.seconds(effect.rank, effect.operation, line))
-
-    with _undone() as journal:
-        settings = probe_settings(scenario, steps=plan.steps, hosts=plan.hosts, private=[tempfile.gettempdir()])
-        job = replace(_job(plan), zygote=delays is None or not delays.has_rank_local_hashes)
-        return run_once(job, settings, journal=journal, treat=treat if delays else None)
-
-
-def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run, list[Finding], str]:
-    """Kill all ranks after a checkpoint, twice, and let the third start run to its end.
-
-    Return the last run, the findings, and why the scenario was not judged ("" if it was).
-    """
-    settings = probe_settings(scenario, steps=plan.steps)
-    runs: list[Run] = []
-    with _undone() as journal:
-        if baseline is None:
-            baseline = run_once(_job(plan), settings, journal=journal).trace
-            journal.undo()
-        for number in range(3):
-            on_effect = _kill_after_checkpoint if number < 2 else None
-            runs.append(run_once(_job(plan), settings, journal=journal, on_effect=on_effect))
-            if resume.unseen(baseline, [run.trace for run in runs]) or not _was_killed(runs[-1]):
-                break
-    traces = [run.trace for run in runs]
-    found = resume.judge(baseline, traces)
-    return runs[-1], [_relative(one) for one in found], resume.unseen(baseline, traces)
-
-
-def _job(plan: Plan) -> Job:
-    return Job(
-        plan.target, plan.ranks, devices=plan.devices, guard=True, hang_after=_HANGS_AFTER, on_hang="end", grace=10.0
-    )
-
-
-def _kill_after_checkpoint(server: Server, effect: Effect) -> None:
-    if effect.operation not in ("read", "remove", "rmdir") and resume.is_checkpoint(effect.paths[-1]):
-        server.kill_ranks(steps=2)
-
-
-def _was_killed(run: Run) -> bool:
-    return any(event.kind == "killed" for event in run.trace.events)
-
-
-@contextmanager
-def _undone() -> Iterator[Journal]:
-    """Restore all files at the end of the ``with`` block."""
-    with tempfile.TemporaryDirectory(prefix="allranks-undo-") as folder:
-        journal = Journal(folder)
-        try:
-            yield journal
-        finally:
-            journal.undo()
-
-
 def _is_explained(result: JobResult, findings: Sequence[Finding]) -> bool:
     """Return whether a finding is at the line at which the run failed, or is about the reason why it ended."""
     failed = result.first_failure
@@ -233,22 +102,6 @@ def _is_explained(result: JobResult, findings: Sequence[Finding]) -> bool:
 
 def _noted(finding: Finding) -> list[Place]:
     return [note.place for note in finding.notes if note.place]
-
-
-def _relative(finding: Finding) -> Finding:
-    """Return a finding with paths relative to the working directory."""
-    notes = tuple(replace(note, place=_moved(note.place)) for note in finding.notes)
-    place = _moved(finding.place)
-    assert place is not None
-    return replace(finding, place=place, notes=notes)
-
-
-def _moved(place: Place | None) -> Place | None:
-    if place is None:
-        return None
-    here = os.getcwd() + os.sep
-    full = os.path.abspath(place.path)
-    return replace(place, path=Path(full.removeprefix(here)).as_posix())
 
 
 def _merge(known: list[Finding], found: Iterable[Finding]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from allranks.errors import BadArgument
 from allranks.findings import Finding
 from allranks.launch.job import Script
-from allranks.rehearse.rehearsal import Plan
+from allranks.rehearse.plan import Plan
 from allranks.rehearse.rehearsal import rehearse as run
 from allranks.rehearse.scenario import DEFAULT, NAMES, Name
 
