@@ -61,6 +61,6 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     needed = [module for marker in item.iter_markers("needs") for module in marker.args]
     needed += [marker.kwargs.get("backend") for marker in item.iter_markers("world")]
-    for module in needed:
-        if module in MISSING:
-            pytest.skip(f"{module} is not installed")
+    for alternatives in filter(None, needed):
+        if all(module in MISSING for module in alternatives.split("|")):
+            pytest.skip(f"{alternatives} is not installed")

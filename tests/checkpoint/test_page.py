@@ -44,6 +44,7 @@ def test_the_page_of_items_runs(tmp_path: Path) -> None:
     pages.check_links("checkpoint-items.md", most_lines=100)
 
 
+@pytest.mark.needs("jax")
 def test_the_page_of_reading_runs(tmp_path: Path) -> None:
     out = pages.printed("reading.md", tmp_path, snippets=2)
     assert "3 {'row': 192} {'loss': 1.0} (512, 64)" in out, out

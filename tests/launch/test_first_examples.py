@@ -29,6 +29,7 @@ def run(text: str, folder: Path, ranks: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.needs("jax|torch")
 def test_the_example_of_the_readme_runs_on_two_ranks(tmp_path: Path) -> None:
     """Twice: what is there from the first time does not stop it."""
     [found] = examples(ROOT / "README.md")

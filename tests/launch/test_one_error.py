@@ -50,6 +50,7 @@ def test_the_same_error_of_all_ranks_is_shown_once(tmp_path: Path, backend: str,
     assert "src/allranks" not in done.out
 
 
+@pytest.mark.needs("jax|torch")
 @pytest.mark.parametrize("start", [pytest.param("--no-zygote", marks=pytest.mark.soak), "--timeout=60"])
 def test_the_traceback_of_another_rank_is_left_to_that_one(tmp_path: Path, start: str) -> None:
     done = allranks("-n", "3", start, write(tmp_path, MAIN), cwd=tmp_path)
