@@ -62,6 +62,7 @@ class Finding:
     - ``symbol``: the qualified name of the function around the fault (``train.Trainer.save``), or the module.
     - ``confidence``: low if no known path leads to the fault in several processes, i.e. from no program, no framework's
       hook, and no code that joins the processes itself.
+    - ``replay``: the command that shows the fault again ("" for one that was found by reading code).
     """
 
     code: str
@@ -75,6 +76,7 @@ class Finding:
     notes: tuple[Note, ...] = ()
     fix: Fix | None = None
     confidence: Confidence = "high"
+    replay: str = ""
 
 
 ROWS = (

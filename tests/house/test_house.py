@@ -35,6 +35,7 @@ FLOOR = {
             "process",
             "program",
             "messages",
+            "settings",
             "source",
             "storage",
             "agent",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from allranks.errors import AllranksError
+from allranks import settings
+from allranks.settings import ConfigWrong as ConfigWrong
 
 CHOICES = MappingProxyType(
     {
@@ -20,10 +20,6 @@ CHOICES = MappingProxyType(
 )
 # Renamed or borrowed from other tools: what a person may write first.
 _BORROWED = MappingProxyType({"extend-ignore": "ignore", "entry": "entry-points", "entries": "entry-points"})
-
-
-class ConfigWrong(AllranksError):
-    """The configuration, or the command line, asks for what there is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,50 +58,33 @@ class Config:
 NAMES = tuple(field.name.replace("_", "-") for field in fields(Config))
 
 
+SCHEMA = settings.Schema("tool.allranks.check", NAMES, _BORROWED)
+
+
 def read(table: object, where: str) -> Config:
     """Return the options of a TOML table. Raises ConfigWrong, naming ``where``, for an unknown key or a wrong value."""
-    if not isinstance(table, Mapping):
-        raise ConfigWrong(f"{where}: [tool.allranks.check] is not a table")
-    given: dict[str, Any] = {}
-    for key, value in table.items():
-        if key not in NAMES:
-            raise ConfigWrong(f"{where}: [tool.allranks.check] has no option {key!r}.", remedy=_meant(str(key)))
-        given[key.replace("-", "_")] = _value(key, value, where)
-    return Config(**given)
+    return Config(**{key.replace("-", "_"): _value(key, value, where) for key, value in SCHEMA.items(table, where)})
 
 
-def _meant(key: str) -> str:
-    near = [_BORROWED[key]] if key in _BORROWED else get_close_matches(key.replace("_", "-"), NAMES, n=1)
-    return f"Is {near[0]!r} meant?" if near else f"There are: {', '.join(sorted(NAMES))}."
-
-
-def _value(key: str, value: object, where: str) -> object:
+def _value(key: str, value: object, where: str) -> Any:
     if key == "per-file-ignores":
         return _per_file(value, where)
     if key == "respect-gitignore":
         return _must(isinstance(value, bool), value, f"{where}: {key} must be true or false, not {value!r}")
     if key in CHOICES:
-        return _must(
-            value in CHOICES[key], value, f"{where}: {key} must be one of {', '.join(CHOICES[key])}, not {value!r}"
-        )
+        return settings.choice(key, value, CHOICES[key], where)
     if key == "precision":
         good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
         return _must(good, value, f"{where}: precision must be a number from 0 to 1, not {value!r}")
     if key in ("baseline", "cache-dir"):
-        return _must(isinstance(value, str), value, f"{where}: {key} must be a path, not {value!r}")
-    return _words(key, value, where)
-
-
-def _words(key: str, value: object, where: str) -> tuple[str, ...]:
-    good = isinstance(value, list) and all(isinstance(word, str) for word in value)
-    _must(good, value, f"{where}: {key} must be a list of texts, not {value!r}")
-    return tuple(value) if isinstance(value, list) else ()
+        return settings.path(key, value, where)
+    return settings.texts(key, value, where)
 
 
 def _per_file(value: object, where: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if not isinstance(value, Mapping):
         raise ConfigWrong(f'{where}: per-file-ignores must be a table such as {{"tests/**" = ["AR1"]}}, not {value!r}')
-    return tuple((glob, _words(f"per-file-ignores.{glob}", codes, where)) for glob, codes in value.items())
+    return tuple((glob, settings.texts(f"per-file-ignores.{glob}", codes, where)) for glob, codes in value.items())
 
 
 def _must(good: bool, value: object, message: str) -> object:

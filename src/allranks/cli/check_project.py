@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from allranks.check.config import Config, ConfigWrong, read
@@ -15,6 +13,7 @@ from allranks.check.sources.files import EXCLUDED, Walk
 from allranks.check.sources.files import read as read_files
 from allranks.check.sources.reach import candidates
 from allranks.check.sources.scripts import is_text
+from allranks.cli.pyproject import table_of
 
 # In a project of more Python files than this, who imports a part of it is not looked for.
 MANY = 2_000
@@ -176,25 +175,8 @@ def _folder(path: Path) -> Path:
 
 
 def _config(file: Path) -> Config | None:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    table = table_of(file, "check")
+    if table is None:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigWrong(f"{file} cannot be read: {error}") from error
-    if "allranks" not in text:
-        return None
-    try:
-        table = tomllib.loads(text).get("tool", {}).get("allranks", {})
-    except (tomllib.TOMLDecodeError, AttributeError) as error:
-        raise ConfigWrong(f"{file} is not valid TOML: {error}") from error
-    if not isinstance(table, dict):
-        return None
-    if near := get_close_matches("check", [key for key in table if key != "check"], n=1, cutoff=0.8):
-        raise ConfigWrong(
-            f"{file}: unknown table [tool.allranks.{near[0]}].", remedy="Did you mean [tool.allranks.check]?"
-        )
-    if "check" not in table:
-        return None
-    config = read(table["check"], os.fspath(file))
+    config = read(table, os.fspath(file))
     return replace(config, baseline=os.fspath(file.parent / config.baseline)) if config.baseline else config

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from allranks.check.cache import Folder, key_of, secret, version
 from allranks.check.config import Config, ConfigWrong
 from allranks.check.kept import Judged, read, written
+from allranks.cli.baseline import read_baseline
 from allranks.cli.check_project import MANY, Files, Project, files_of, overridden, part_of, project_of
+from allranks.cli.printed import print_report, print_text, write_file
 from allranks.report.base import count
 
 if TYPE_CHECKING:
     from allranks.check.reading import Cache
-    from allranks.check.results.baseline import Baseline
     from allranks.check.results.mend import Mended
     from allranks.report.base import Report
 
@@ -174,11 +175,11 @@ def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) 
     if arguments.write_baseline:
         target = Path(config.baseline or BASELINE)
         kept = _not_looked_for(target, config, files)
-        _write(target, baseline_text(judged.findings, prints_of(judged, files.files), kept))
+        write_file(target, baseline_text(judged.findings, prints_of(judged, files.files), kept))
         left = f", and left {count(len(kept), 'other')} alone" if kept else ""
         print(f"Wrote {count(len(judged.findings), 'finding')} to {target}{left}.")
         return 0
-    baseline = _baseline(config) if config.baseline else None
+    baseline = read_baseline(config.baseline) if config.baseline else None
     form = config.output_format
     prints = prints_of(judged, files.files) if baseline or form in WHOLE else None
     made_by = _version() if form in WHOLE else ""
@@ -217,39 +218,15 @@ def _not_looked_for(target: Path, config: Config, files: Files) -> list[Mapping[
         return []
     ran = settings_of(config).codes()
     asked = files.files if files.shown is None else files.shown
-    entries = _baseline(replace(config, baseline=os.fspath(target))).entries
+    entries = read_baseline(os.fspath(target)).entries
     return [one for one in entries if one["code"] not in ran or (one["path"] not in asked and not files.complete)]
 
 
-def _write(target: Path, text: str) -> None:
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigWrong(f"{target} cannot be written: {error.strerror}") from error
-
-
-def _baseline(config: Config) -> Baseline:
-    from allranks.check.results.baseline import read as baseline_of
-
-    try:
-        return baseline_of(Path(config.baseline).read_text(encoding="utf-8"), config.baseline)
-    except OSError as error:
-        raise ConfigWrong(f"baseline {config.baseline} cannot be read: {error.strerror}") from error
-
-
 def _print(report: Report, form: str, arguments: Namespace) -> None:
-    from allranks.report.forms import render
-
     if arguments.statistics:
-        text = _statistics(report, form)
+        print_text(_statistics(report, form), arguments.output_file)
     else:
-        colour = not arguments.output_file and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        text = render(report, form, colour=colour)
-    if arguments.output_file:
-        _write(arguments.output_file, text + "\n")
-    elif text:
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        print(text)
+        print_report(report, form, arguments.output_file)
 
 
 def _statistics(report: Report, form: str) -> str:

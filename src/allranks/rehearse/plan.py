@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from allranks.launch.job import Target
-from allranks.rehearse.scenario import DEFAULT, Name
+from allranks.launch.job import Command, Module, Script, Target
+from allranks.rehearse.scenario import DEFAULT, Name, Scenario
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to rehearse, and how. ``budget`` is in seconds: no run starts that would probably exceed it."""
+    """What to rehearse, and how.
+
+    - ``budget``: seconds for all runs. No run starts that would probably exceed it.
+    - ``resume_arguments``: are added to the program's arguments when it starts again after a kill.
+    - ``local``: folders of which each pretended host has its own copy. ``shared``: folders in the temporary folder that
+      all pretended hosts share.
+    """
 
     target: Target
     ranks: int
@@ -22,3 +29,34 @@ class Plan:
     seeds: int = 3
     seed: int = 1
     budget: float = 120.0
+    resume_arguments: tuple[str, ...] = ()
+    local: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+
+
+def replay_command(plan: Plan, scenario: Scenario) -> str:
+    """Return the command line that makes one run of a plan again."""
+    default = Plan(plan.target, plan.ranks)
+    words = ["allranks", "rehearse", "-n", str(plan.ranks), "--only", scenario.name]
+    if scenario.seed:
+        words += ["--seed", str(scenario.seed)]
+    for option, value, usual in (
+        ("-d", plan.devices, default.devices),
+        ("--steps", plan.steps, default.steps),
+        ("--hosts", plan.hosts, default.hosts),
+    ):
+        if value != usual:
+            words += [option, str(value)]
+    if plan.resume_arguments:
+        words.append(f"--resume-args={shlex.join(plan.resume_arguments)}")
+    for option, paths in (("--local", plan.local), ("--shared", plan.shared)):
+        words += [word for path in paths for word in (option, path)]
+    return shlex.join([*words, *_command(plan.target)])
+
+
+def _command(target: Target) -> tuple[str, ...]:
+    if isinstance(target, Script):
+        return (target.path, *target.arguments)
+    if isinstance(target, Module):
+        return ("-m", target.name, *target.arguments)
+    return ("--", *(target.arguments if isinstance(target, Command) else target.argv("python")))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from allranks.findings import Finding, Note, Place, Row
 from allranks.launch.result import JobResult
 from allranks.rehearse.judge import failures, topics
-from allranks.rehearse.plan import Plan
+from allranks.rehearse.plan import Plan, replay_command
 from allranks.rehearse.run import Run
 from allranks.rehearse.run_scenario import run_again, run_scenario, was_killed
 from allranks.rehearse.scenario import Scenario, scenarios
@@ -69,7 +69,8 @@ def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
         seconds = time.monotonic() - begun
         longest = max(longest, seconds)
         rehearsal.runs.append((scenario, run, seconds))
-        new = _merge(rehearsal.findings, found)
+        replay = replay_command(plan, scenario)
+        new = _merge(rehearsal.findings, [replace(one, replay=replay) for one in found])
         progress(_line(number, len(todo), scenario, run, seconds, plan.ranks, new))
         if run.result.exit_code and not was_killed(run):
             rehearsal.output = run.output
@@ -116,7 +117,8 @@ def _merge(known: list[Finding], found: Iterable[Finding]) -> int:
             known.append(one)
             new += 1
         elif (text := Note(one.message, one.place)) not in known[same].notes and one.message != known[same].message:
-            known[same] = replace(known[same], notes=(*known[same].notes, text))
+            replay = one.replay or known[same].replay  # of the run that failed, or showed the fault once more
+            known[same] = replace(known[same], notes=(*known[same].notes, text), replay=replay)
     return new
 
 

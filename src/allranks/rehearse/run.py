@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -83,8 +84,12 @@ def _real_path(settings: Mapping[str, Any], ranks: int) -> Callable[[int, str], 
     if not count:
         return None
     for host in range(count):
-        for number in range(len(settings["private"])):
-            os.makedirs(os.path.join(settings["folder"], f"host{host}", str(number)), exist_ok=True)
+        for number, path in enumerate(hosts.folders(settings)):
+            folder = hosts.private_folder(settings, host, number)
+            if number < len(settings["private"]):
+                os.makedirs(folder, exist_ok=True)
+            else:
+                shutil.copytree(path, folder, symlinks=True)
     return lambda rank, path: hosts.real_path(settings, hosts.host_of(rank, ranks, count), path)
 
 

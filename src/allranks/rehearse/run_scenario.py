@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from allranks.findings import Finding, Place
-from allranks.launch.job import Job
+from allranks.launch.job import Call, Job
 from allranks.launch.result import JobResult
 from allranks.rehearse import judge
 from allranks.rehearse.judge import failures, hosts, resume
@@ -79,9 +79,21 @@ def _run(plan: Plan, scenario: Scenario, delays: Delays | None) -> Run:
         return Treatment(delays.seconds(effect.rank, effect.operation, line))
 
     with _undone() as journal:
-        settings = probe_settings(scenario, steps=plan.steps, hosts=plan.hosts, private=[tempfile.gettempdir()])
+        if scenario.name == "hosts":
+            _make_folders([*plan.local, *plan.shared], journal)
+        private = [one for one in [tempfile.gettempdir()] if one not in plan.shared]
+        settings = probe_settings(scenario, steps=plan.steps, hosts=plan.hosts, private=private, local=plan.local)
         job = replace(_job(plan), zygote=delays is None or not delays.has_rank_local_hashes)
         return run_once(job, settings, journal=journal, treat=treat if delays else None)
+
+
+def _make_folders(paths: Sequence[str], journal: Journal) -> None:
+    """Make the folders that do not exist, and their parents. The journal removes those that are empty at the end."""
+    for path in paths:
+        for folder in reversed([Path(path), *Path(path).parents]):
+            if not folder.exists():
+                journal.note("mkdir", [os.fspath(folder)])
+                folder.mkdir()
 
 
 def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run, list[Finding], str]:
@@ -97,7 +109,8 @@ def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run
             journal.undo()
         for number in range(3):
             on_effect = _kill_after_checkpoint if number < 2 else None
-            runs.append(run_once(_job(plan), settings, journal=journal, on_effect=on_effect))
+            more = plan.resume_arguments if number else ()
+            runs.append(run_once(_job(plan, more), settings, journal=journal, on_effect=on_effect))
             if resume.unseen(baseline, [run.trace for run in runs]) or not was_killed(runs[-1]):
                 break
     traces = [run.trace for run in runs]
@@ -105,10 +118,12 @@ def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run
     return runs[-1], [_relative(one) for one in found], resume.unseen(baseline, traces)
 
 
-def _job(plan: Plan) -> Job:
-    return Job(
-        plan.target, plan.ranks, devices=plan.devices, guard=True, hang_after=_HANGS_AFTER, on_hang="end", grace=10.0
-    )
+def _job(plan: Plan, more: Sequence[str] = ()) -> Job:
+    """Return the job of a plan. The arguments ``more`` are added to those of the program."""
+    target = plan.target
+    if more and not isinstance(target, Call):
+        target = replace(target, arguments=(*target.arguments, *more))
+    return Job(target, plan.ranks, devices=plan.devices, guard=True, hang_after=_HANGS_AFTER, on_hang="end", grace=10.0)
 
 
 def _kill_after_checkpoint(server: Server, effect: Effect) -> None:

@@ -116,11 +116,13 @@ def _chance(key: str) -> float:
 Probe: TypeAlias = dict[str, Any]
 
 
-def probe_settings(scenario: Scenario, *, steps: int, hosts: int = 2, private: Sequence[str] = ()) -> Probe:
+def probe_settings(
+    scenario: Scenario, *, steps: int, hosts: int = 2, private: Sequence[str] = (), local: Sequence[str] = ()
+) -> Probe:
     """Return the settings for the probe of each rank in a scenario."""
     settings: Probe = {"steps": steps}
     if scenario.name == "perturbed":
         settings["seed"] = scenario.seed
     if scenario.name == "hosts":
-        settings |= {"hosts": hosts, "private": list(private)}
+        settings |= {"hosts": hosts, "private": list(private), "local": list(local)}
     return settings

@@ -69,6 +69,7 @@ class Report:
     - ``rules``: the rules that found something.
     - ``hidden``, ``withheld``, ``unsure``: how many findings are not shown because of the baseline, of low confidence,
       or of ``--precision``.
+    - ``allowed``: how many findings the project's settings allow.
     - ``tool``: the command that made the report.
     - ``subject``: what the command examined, if not files, e.g. "4 runs of 2 ranks".
     """
@@ -85,6 +86,7 @@ class Report:
     hidden: int = 0
     withheld: int = 0
     unsure: int = 0
+    allowed: int = 0
     tool: str = "allranks check"
     subject: str = ""
 
@@ -149,6 +151,8 @@ def summary(report: Report) -> str:
         text += f"\nIn unread code {right} of 100 such findings were right (--precision 0.7 shows surer ones)."
     if report.hidden:
         text += f"\n{count(report.hidden, 'finding')} known to the baseline, not shown."
+    if report.allowed:
+        text += f"\n{count(report.allowed, 'finding')} allowed by the settings, not shown."
     if report.withheld:
         text += f"\n{count(report.withheld, 'finding')} more of low confidence: --confidence low."
     if report.unsure:

@@ -30,6 +30,7 @@ def document(report: Report) -> dict[str, Any]:
             "known": report.hidden,
             "withheld": report.withheld,
             "unsure": report.unsure,
+            "allowed": report.allowed,
             "files": report.files,
             "lines": report.lines,
         },
@@ -50,6 +51,7 @@ def _finding(report: Report, finding: Finding) -> dict[str, Any]:
         "advice": finding.advice,
         "notes": [note_document(note, partial(_place, report)) for note in finding.notes],
         "fix": _fix(report, finding.fix) if finding.fix else None,
+        "replay": finding.replay,
         "fingerprint": report.prints.get(finding),
     }
 

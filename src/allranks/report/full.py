@@ -83,6 +83,8 @@ def _words(report: Report, finding: Finding, told: list[Note]) -> Iterator[tuple
         yield "to do", finding.advice
     if finding.fix:
         yield ("fix with --fix" if finding.fix.safe else "fix with --unsafe-fixes"), finding.fix.title
+    if finding.replay:
+        yield "replay", finding.replay
     yield "rule", f"{finding.name}; more: allranks explain {finding.code}"
 
 

@@ -57,6 +57,8 @@ def _figures(report: Report) -> Iterator[str]:
         yield f'<div class="figure none"><b>{right} %</b>of such findings were right in unread code</div>'
     if report.hidden:
         yield f'<div class="figure none"><b>{report.hidden}</b>known to the baseline</div>'
+    if report.allowed:
+        yield f'<div class="figure none"><b>{report.allowed}</b>allowed by the settings</div>'
     if report.withheld:
         yield f'<div class="figure none"><b>{report.withheld}</b>of low confidence, not shown</div>'
     if report.unsure:
@@ -101,6 +103,8 @@ def _file(report: Report, path: str, findings: list[Finding]) -> Iterator[str]:
                 yield f"<dt>{word}<dd>{_prose(text)}"
         if finding.fix:
             yield f"<dt>fix<dd>{_prose(finding.fix.title)} ({'--fix' if finding.fix.safe else '--unsafe-fixes'})"
+        if finding.replay:
+            yield f"<dt>replay<dd><code>{_text(finding.replay)}</code>"
         yield "</dl>"
         yield from _notes(report, finding.notes)
         yield "</article>"

@@ -20,8 +20,9 @@ _BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 1 << 18
 def pretend(settings: Mapping[str, Any], rank: int, size: int) -> str:
     """Put this process on its pretended host. Return why the process has no private folders, or "" if it has.
 
-    ``settings`` has ``hosts`` (how many), ``folder`` (where each host's folders are) and ``private`` (the folders that
-    each host has for itself; files that are already in them stay shared).
+    ``settings`` has ``hosts`` (how many) and ``folder`` (where each host's folders are). ``private`` are the folders
+    that each host has for itself; files that are already in them stay shared. ``local`` are the folders of which each
+    host has a copy.
     """
     hosts = settings["hosts"]
     per_host = -(-size // hosts)
@@ -53,14 +54,20 @@ def real_path(settings: Mapping[str, Any], host: int, path: str) -> str:
 
     It differs from ``path`` if the file is in a private folder of the host.
     """
-    for number, folder in enumerate(settings["private"]):
+    for number, folder in reversed([*enumerate(folders(settings))]):
         inside = os.path.relpath(path, folder) if path.startswith(folder + os.sep) else ""
-        if inside and not os.path.lexists(os.path.join(folder, inside.split(os.sep)[0])):
-            return os.path.join(_private_folder(settings, host, number), inside)
+        is_copied = number >= len(settings["private"])
+        if inside and (is_copied or not os.path.lexists(os.path.join(folder, inside.split(os.sep)[0]))):
+            return os.path.join(private_folder(settings, host, number), inside)
     return path
 
 
-def _private_folder(settings: Mapping[str, Any], host: int, number: int) -> str:
+def folders(settings: Mapping[str, Any]) -> list[str]:
+    """Return the folders that differ between hosts: the private ones, then the local ones."""
+    return [*settings["private"], *settings["local"]]
+
+
+def private_folder(settings: Mapping[str, Any], host: int, number: int) -> str:
     return os.path.join(settings["folder"], f"host{host}", str(number))
 
 
@@ -84,9 +91,9 @@ def _mount_folders(settings: Mapping[str, Any], host: int) -> None:
         _write("/proc/self/gid_map", f"{group} {group} 1")
     _check(libc.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None), "/")
     here = os.getcwd()
-    for number, path in enumerate(settings["private"]):
-        own = _private_folder(settings, host, number)
-        for name in os.listdir(path):
+    for number, path in enumerate(folders(settings)):
+        own = private_folder(settings, host, number)
+        for name in os.listdir(path) if number < len(settings["private"]) else ():
             _keep(libc, os.path.join(path, name), os.path.join(own, name))
         _bind(libc, own, path, _RECURSIVE)
     os.chdir(here)

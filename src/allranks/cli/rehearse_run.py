@@ -1,0 +1,117 @@
+"""Run ``allranks rehearse`` once: read the settings, run the scenarios, and show the findings."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from allranks.check.results.baseline import written
+from allranks.cli.baseline import read_baseline
+from allranks.cli.printed import must_be_writable, print_report, write_file
+from allranks.cli.pyproject import closest
+from allranks.cli.rehearse_report import report_of
+from allranks.cli.run import target_from
+from allranks.findings import Finding
+from allranks.launch.job import Command
+from allranks.rehearse.config import Config, read
+from allranks.rehearse.plan import Plan
+from allranks.rehearse.rehearsal import Rehearsal, rehearse
+from allranks.report.base import count
+from allranks.report.forms import FORMS
+from allranks.settings import ConfigWrong
+
+BASELINE = "allranks-rehearsal-baseline.json"
+
+
+def run(p: ArgumentParser, arguments: Namespace) -> int:
+    """Rehearse, and return the exit code. Raises AllranksError for a configuration that cannot be used."""
+    found = closest(Path.cwd(), "rehearse")
+    config = _configured(found, arguments)
+    output = arguments.output_file and Path(os.path.abspath(arguments.output_file))
+    words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
+    if not words and found is not None and config.command:
+        words = [*config.command]
+        os.chdir(found[0].parent)
+    plan = _plan(p, arguments, config, words)
+    baseline = read_baseline(config.baseline) if config.baseline and not arguments.write_baseline else None
+    if output is not None:
+        must_be_writable(output)
+    done = rehearse(plan, progress=lambda line: print(line, file=sys.stderr, flush=True))
+    report = report_of(done, plan.ranks, config.allow, baseline)
+    if arguments.write_baseline:
+        return _write_baseline(Path(config.baseline or BASELINE), report.findings, report.prints)
+    print_report(report, config.output_format, output)
+    return _exit_code(done, any(one.severity in ("error", "warning") for one in report.findings))
+
+
+def _configured(found: tuple[Path, object] | None, arguments: Namespace) -> Config:
+    """Return the settings of pyproject.toml with the options of the command line, which win."""
+    config = Config()
+    if found is not None:
+        file, table = found
+        config = read(table, os.fspath(file), FORMS)
+        paths = {name: _below(file.parent, getattr(config, name)) for name in ("local_paths", "shared_paths")}
+        baseline = os.fspath(file.parent / config.baseline) if config.baseline else None
+        config = config.with_(**paths, baseline=baseline)
+    here = Path.cwd()
+    return config.with_(
+        ranks=arguments.ranks,
+        devices=arguments.devices,
+        steps=arguments.steps,
+        hosts=arguments.hosts,
+        only=arguments.only,
+        seeds=1 if arguments.only == ("perturbed",) and arguments.seeds is None else arguments.seeds,
+        budget=arguments.budget,
+        resume_arguments=None if arguments.resume_args is None else tuple(shlex.split(arguments.resume_args)),
+        local_paths=_below(here, arguments.local or ()) or None,
+        shared_paths=_below(here, arguments.shared or ()) or None,
+        baseline=arguments.baseline and os.path.abspath(arguments.baseline),
+        output_format=arguments.output_format,
+    )
+
+
+def _below(folder: Path, paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(os.path.realpath(folder / path) for path in paths)
+
+
+def _plan(p: ArgumentParser, arguments: Namespace, config: Config, words: list[str]) -> Plan:
+    """Return what to rehearse. Ends the process for a wrong command line."""
+    if config.ranks is None:
+        p.error("how many ranks? Give -n N, or set ranks in [tool.allranks.rehearse]")
+    target = target_from(p, words, module=arguments.module)
+    if config.arguments and not isinstance(target, Command) and not target.arguments:
+        words = [*words, *config.arguments]
+        target = target_from(p, words, module=arguments.module)
+    if any(os.getcwd() == path or os.getcwd().startswith(path + os.sep) for path in config.local_paths):
+        raise ConfigWrong("--local: the working folder is in it, so each host would have its own copy of the program.")
+    return Plan(
+        target,
+        config.ranks,
+        config.devices,
+        hosts=config.hosts,
+        steps=config.steps,
+        names=config.only,
+        seeds=config.seeds,
+        seed=arguments.seed,
+        budget=config.budget,
+        resume_arguments=config.resume_arguments,
+        local=config.local_paths,
+        shared=config.shared_paths,
+    )
+
+
+def _write_baseline(target: Path, findings: Sequence[Finding], prints: Mapping[Finding, str]) -> int:
+    write_file(target, written(findings, prints))
+    print(f"Wrote {count(len(findings), 'finding')} to {os.path.relpath(target)}.")
+    return 0
+
+
+def _exit_code(done: Rehearsal, has_findings: bool) -> int:
+    if done.failure is not None:
+        print(done.output[-4000:], file=sys.stderr)
+        return 3
+    return 1 if has_findings else 0
