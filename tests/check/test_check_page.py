@@ -32,7 +32,7 @@ def test_every_form_is_on_the_page_and_can_be_chosen() -> None:
 
 def test_the_page_names_the_rules_that_are_off() -> None:
     """All of them, and none that runs."""
-    (told,) = re.findall(r"off until they are selected: ([^.]*)\.", PAGE)
+    (told,) = re.findall(r"They run only if you select them: ([^.]*)\.", PAGE)
     assert re.findall(r"AR\d+", told) == [rule.code for rule in all_rules() if not rule.default]
 
 

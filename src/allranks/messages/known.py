@@ -14,9 +14,9 @@ from typing import Literal
 Kind = Literal["cause", "unclear", "waiting", "consequence", "harmless"]
 KINDS: Mapping[Kind, str] = {
     "cause": "this message says what is wrong",
-    "unclear": "the consequence of another rank's end, if one has ended before; otherwise the cause",
-    "waiting": "a rank waits for others; what is wrong is on those ranks",
-    "consequence": "another rank, or another message, has the cause",
+    "unclear": "if another rank has ended before, a consequence of that end; otherwise the cause",
+    "waiting": "a rank waits for other ranks; the fault is on those other ranks",
+    "consequence": "another rank failed first, or another message shows the cause",
     "harmless": "this message reports no fault",
 }
 

@@ -12,12 +12,13 @@ GROUP_TIMEOUT = (
     "both"
 )
 ABSENT = (
-    "Some rank did not reach this collective. It is busy elsewhere (data, a save, a longer validation), has left the "
-    "loop, or is in another collective. A longer timeout seldom helps."
+    "Some rank did not reach this collective. That rank is busy elsewhere (data, a save, a longer validation), has left "
+    "the loop, or is in another collective. A longer timeout seldom helps."
 )
 FIND_IT = (
-    "Find the rank that reports nothing, and where it is: allranks doctor job (if it calls allranks.init()), or the "
-    "end of its log. Decisions (skip on NaN, end of data, early stop) must be equal on all ranks: docs/preflight.md."
+    "Find the rank that reports nothing, and where that rank is: run allranks doctor job (if the program calls "
+    "allranks.init()), or read the end of its log. Decisions (skip on NaN, end of data, early stop) must be equal on "
+    "all ranks: docs/preflight.md."
 )
 
 KNOWN = (
@@ -29,8 +30,9 @@ KNOWN = (
         means="The ranks are in different collectives at the same time, or in the same one with different shapes. The "
         "process ends by SIGABRT (gloo::EnforceNotMet). If the sizes fit by chance, the result is wrong without a "
         "message.",
-        do="Search for a collective that only some ranks reach, and for shapes that depend on the rank's data. "
-        "allranks.lockstep compares before each new collective; TORCH_DISTRIBUTED_DEBUG=DETAIL compares shapes.",
+        do="Search for a collective that only some ranks reach, and for shapes that depend on the data of a rank. "
+        "allranks.lockstep compares the ranks before each new collective; TORCH_DISTRIBUTED_DEBUG=DETAIL compares "
+        "shapes.",
         source=_SOURCE,
         facts=r"op\.nbytes\. (?P<came>\d+) vs (?P<expected>\d+)",
         example="  what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 4096 vs "
@@ -41,13 +43,13 @@ KNOWN = (
         kind="waiting",
         title="the ranks cannot reach each other",
         texts=("Gloo connectFullMesh failed", "Gloo context initialization failed"),
-        means="Every rank connects to every other. One rank has ended already, or has announced an address that the "
-        "others cannot reach (a host name that resolves to 127.0.0.1, a second network). Under JAX (GetKeyValue timed "
-        "out), a rank reached its first collective more than 30 s after the first rank: it still compiled, or its "
-        "machine is busy.",
-        do="Set GLOO_SOCKET_IFNAME to the interface that the hosts share. Search for a rank that has failed before. "
-        "No setting changes the 30 s: call world.barrier before the first collective, and give each rank its own "
-        "cores.",
+        means="Every rank connects to every other rank. Either a rank has ended already, or a rank has announced an "
+        "address that the others cannot reach (a host name that resolves to 127.0.0.1, a second network). Under JAX "
+        "(GetKeyValue timed out), a rank reached its first collective more than 30 s after the first rank, because it "
+        "still compiled or its machine is busy.",
+        do="Set GLOO_SOCKET_IFNAME to the network interface that all hosts share. Search for a rank that failed "
+        "before. The 30 s cannot be changed: call world.barrier before the first collective, and give each rank its "
+        "own cores.",
         source=_SOURCE,
         example="RuntimeError: Gloo connectFullMesh failed with [pair.cc:144] no error",
     ),
@@ -86,7 +88,7 @@ KNOWN = (
             "writev [",
         ),
         means="The process on the other end has ended, or has given up waiting.",
-        do="Find the rank whose log ends first, or which reports another error.",
+        do="Find the rank whose log ends first, or that reports another error.",
         source=_SOURCE,
         facts=r"\[(?P<peer>[\d.:a-f]+)\]:\d+",
         example="RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:42638. This is "
@@ -105,7 +107,7 @@ KNOWN = (
             "Gloo collective permute failed",
         ),
         means="The connection to a peer broke, or the operation itself failed.",
-        do="Find the rank whose log ends first. The text after the file name is what Gloo saw.",
+        do="Find the rank whose log ends first. Read the text after the file name: it is the error that Gloo saw.",
         source=_SOURCE,
         example="RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != "
         "nullptr. Unable to find address for: eth7",

@@ -27,25 +27,26 @@ KNOWN = (
     Known(
         name="jax-callback-failed",
         kind="cause",
-        title="a Python function that a device's program calls has raised",
+        title="a Python function that a device's program calls has raised an exception",
         texts=("jax.pure_callback failed", "jax.io_callback failed", "jax.debug.callback failed"),
-        means="Its error is below that line. The function is a pure_callback, io_callback or debug.callback, or a "
-        "check that uses one (eqx.error_if). The program of that device has ended. The other devices of the process, "
-        "and other processes, wait for it in the next collective, and XLA then reports a rendezvous.",
-        do="Correct what the traceback shows. Check the rows of that device first. allranks run --rendezvous-timeout "
-        "S shortens the wait.",
+        means="A Python function that the program of a device calls has raised an exception; the exception is below "
+        "that line. The function is a pure_callback, io_callback or debug.callback, or a check that uses one "
+        "(eqx.error_if). The program of that device has ended. The other devices wait for that device in the next "
+        "collective, and XLA then reports a rendezvous.",
+        do="Correct the error that the traceback shows. Check the rows of that device first. allranks run "
+        "--rendezvous-timeout S shortens the wait of the other devices.",
         source="JAX, jax/_src/callback.py",
         example="jax.pure_callback failed",
     ),
     Known(
         name="xla-leader-stuck",
         kind="waiting",
-        title="all device threads have reached a collective, and it does not end",
+        title="all device threads have reached a collective, but the collective does not end",
         texts=("has not marked the rendezvous as completed",),
-        means="All devices are in the collective. The thread that does the work for them (sets up NCCL, calls Python) "
-        "does not return.",
-        do="Check that work: a callback that waits for a lock or for another rank, or NCCL that cannot reach a peer "
-        "(NCCL_DEBUG=INFO shows it).",
+        means="All devices are in the collective. One thread sets up NCCL or calls Python for all of them, and this "
+        "thread does not return.",
+        do="Check what that thread does: a callback that waits for a lock or for another rank, or NCCL that cannot "
+        "reach a peer (NCCL_DEBUG=INFO shows this).",
         timeout=_TIMEOUT,
         source=_RENDEZVOUS,
         facts=r"for `(?P<collective>[^`]*)` (?:for|of) (?P<seconds>\d+) seconds",
@@ -85,11 +86,11 @@ KNOWN = (
     Known(
         name="xla-rendezvous-late",
         kind="harmless",
-        title="the device threads all reached the collective, late",
+        title="the device threads all reached the collective, but late",
         texts=("This thread is unstuck waiting for",),
-        means="The warning above it was a false alarm: one device was late, and the program continued.",
-        do="Nothing, if the machine was busy or a step is uneven by nature. Otherwise find out what makes a device "
-        "late.",
+        means="The warning above this line was a false alarm: one device was late, and the program continued.",
+        do="Nothing, if the machine was busy or if steps take different times on purpose. Otherwise find out what "
+        "makes a device late.",
         timeout=_TIMEOUT,
         source=_RENDEZVOUS,
         example="[id=0] This thread is unstuck waiting for `all-reduce; run_id=7` after 25.01s. Threads joined "
@@ -100,9 +101,10 @@ KNOWN = (
         kind="cause",
         title="XLA_FLAGS holds a flag that this jaxlib does not know",
         texts=("Unknown flag in XLA_FLAGS", "Unknown flags in XLA_FLAGS"),
-        means="XLA ends the process at an unknown flag. (It ignores unknown environment variables.) The flags differ "
-        "between versions of jaxlib.",
-        do="Remove the flag, or spell it as this jaxlib does. allranks preflight reports it before the start.",
+        means="XLA ends the process if XLA_FLAGS has an unknown flag. (XLA ignores unknown environment variables.) The"
+        " flags differ between versions of jaxlib.",
+        do="Remove the flag, or spell it as this version of jaxlib does. allranks preflight reports unknown flags "
+        "before the start.",
         source="XLA, xla/parse_flags_from_env.cc",
         facts=r"XLA_FLAGS: (?P<flags>.*)",
         example="F1122 01:30:54.749763   14878 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_foo=1",
@@ -112,8 +114,8 @@ KNOWN = (
         kind="cause",
         title="a flag of XLA_FLAGS has a value that XLA cannot read",
         texts=("Couldn't interpret value",),
-        means="XLA ends the process.",
-        do="Correct the value; XLA prints all flags and their types below.",
+        means="XLA ends the process if it cannot read the value of a flag.",
+        do="Correct the value. XLA prints all flags and their types below the message.",
         source="XLA, command_line_flags.cc",
         facts=r"value (?P<value>.*) for flag (?P<flag>\w+)",
         example="E1122 01:30:55.079391   14882 command_line_flags.cc:63] Couldn't interpret value abc for flag "
@@ -124,8 +126,9 @@ KNOWN = (
         kind="cause",
         title="XLA_FLAGS was read as the name of a file",
         texts=('to read flags for environment variable "XLA_FLAGS"',),
-        means="A value that does not begin with -- names a file of flags, and there is none.",
-        do="Begin every flag with two hyphens.",
+        means="If the value of XLA_FLAGS does not begin with --, XLA takes it for the name of a file of flags. There "
+        "is no such file.",
+        do="Begin every flag in XLA_FLAGS with two hyphens.",
         source="XLA, xla/parse_flags_from_env.cc",
         facts=r'open file "(?P<file>[^"]*)"',
         example='F1122 parse_flags_from_env.cc:171] Could not open file "xla_foo=1" to read flags for environment '
@@ -136,7 +139,8 @@ KNOWN = (
         kind="cause",
         title="a device has no memory left",
         texts=("RESOURCE_EXHAUSTED: Out of memory", "RESOURCE_EXHAUSTED: Failed to allocate"),
-        means="The arrays and the program's own buffers do not fit. The other ranks now wait for this one.",
+        means="The arrays and the buffers of the program do not fit into the memory of the device. The other ranks now"
+        " wait for this rank.",
         do="Use a smaller batch, more accumulation, donated arguments, or parameters sharded over more devices. Check "
         "for another process on the same GPU: XLA takes 75 % of it at the start (XLA_PYTHON_CLIENT_MEM_FRACTION).",
         source="XLA, allocator",
@@ -148,9 +152,9 @@ KNOWN = (
         kind="harmless",
         title="a compilation takes minutes",
         texts=("Very slow compile?",),
-        means="This rank compiles; the others wait for it at the first collective.",
-        do="Set timeouts that are longer than the compilation. A persistent compilation cache helps at restarts "
-        "(JAX_COMPILATION_CACHE_DIR).",
+        means="This rank compiles a program for minutes. The other ranks wait for this rank at the first collective.",
+        do="Set timeouts that are longer than the compilation. With a persistent compilation cache "
+        "(JAX_COMPILATION_CACHE_DIR), a restart need not compile again.",
         source="XLA, slow_operation_alarm.cc",
         example="E1122 slow_operation_alarm.cc:73] Very slow compile? If you want to file a bug, run with envvar "
         "XLA_FLAGS=--xla_dump_to=/tmp/foo and attach the results.",
@@ -158,16 +162,17 @@ KNOWN = (
     Known(
         name="jax-not-all-came",
         kind="waiting",
-        title="jax.distributed.initialize timed out: not all processes called it",
+        title="not all processes called jax.distributed.initialize before its timeout",
         texts=(
             "CoordinationService/RegisterTask",
             "Coordination service agent failed to register",
             "waited too long for some tasks to show up",
             "coordination service as cluster registration failed",
         ),
-        means="Process 0 did not listen at the coordinator's address, or some process never called initialize.",
-        do="Count the processes that started, and find out why one did not (its log ends early). Check that all have "
-        "the same address, and that the port is open between hosts.",
+        means="Process 0 did not listen at the address of the coordinator, or some process never called "
+        "jax.distributed.initialize.",
+        do="Count the processes that started. If one is missing, find out why (its log ends early). Check that all "
+        "processes use the same address, and that the port is open between hosts.",
         timeout="jax.distributed.initialize(initialization_timeout=300); allranks.init(timeout=300)",
         source=_COORDINATION,
         example="RPC: /xla.coordination.CoordinationService/RegisterTask",
@@ -190,11 +195,11 @@ KNOWN = (
         kind="waiting",
         title="a process sent no more heartbeats",
         texts=("unhealthy (stopped sending heartbeats)", "heartbeat timeout. This indicates that the remote task"),
-        means="The process named on the next line (or in task:N) was killed, or its host was lost or preempted. Or it "
-        "is stopped, or holds the GIL, for longer than the timeout. A process that is alive and stuck sends "
+        means="The process named on the next line (or in task:N) was killed, or its host was lost or preempted, or the"
+        " process was stopped or held the GIL for longer than the timeout. A process that is alive and waits sends "
         "heartbeats.",
-        do="Read the end of that process' log, and what the scheduler and the kernel report about its host (dmesg: "
-        "out of memory).",
+        do="Read the end of the log of that process, and what the scheduler and the kernel report about its host "
+        "(dmesg: out of memory).",
         timeout="jax.distributed.initialize(heartbeat_timeout_seconds=100)",
         source=_COORDINATION,
         facts=r"task:(?P<task>\d+) heartbeat|heartbeats\): (?P<tasks>[\d, ]+)",
@@ -206,10 +211,10 @@ KNOWN = (
         kind="waiting",
         title="the processes did not end together",
         texts=("Barrier timed out. Id: Shutdown", "Shutdown barrier in coordination service has failed"),
-        means="Some processes had ended and waited for the others to end. One process left early, has failed (its "
-        "traceback is in its log), or makes more steps than the others.",
-        do="Find the rank that is not among those that reached the barrier. If data has unequal length, or one rank "
-        "stops early, decide on all ranks together (docs/preflight.md).",
+        means="Some processes had ended and waited for the other processes to end. A process that did not end has left"
+        " early, has failed (its traceback is in its log), or makes more steps than the others.",
+        do="Find the rank that is not among those that reached the barrier. If the data has unequal length, or if one "
+        "rank stops early, let all ranks decide together when to stop (docs/preflight.md).",
         timeout="jax.distributed.initialize(shutdown_timeout_seconds=300)",
         source=_COORDINATION,
         example="DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::15002938948575300764::0. This usually happens "
@@ -220,8 +225,9 @@ KNOWN = (
         kind="waiting",
         title="not every process reached a barrier in time",
         texts=("Barrier timed out. Id:",),
-        means="The lines below say how many processes reached it, and name some that did not.",
-        do="Find where those processes are. A barrier that only some ranks reach (if process_index() == 0) never "
+        means="The lines below this message say how many processes reached the barrier, and name some processes that "
+        "did not.",
+        do="Find where the missing processes are. A barrier that only some ranks call (if process_index() == 0) never "
         "completes.",
         source=_COORDINATION,
         facts=r"Id: (?P<barrier>[^.\s]+)",
@@ -235,7 +241,8 @@ KNOWN = (
         texts=("GetKeyValue() timed out with key",),
         means="A process waits for a value of another process: the description of its devices, the address of its "
         "collectives, or a value of the program.",
-        do="Find the process that did not set it, and where it is: its log, or allranks doctor job.",
+        do="Find the process that did not set the key, and where that process is: read its log, or run allranks doctor"
+        " job.",
         source=_COORDINATION,
         facts=r"key: (?P<key>\S+)",
         example="DEADLINE_EXCEEDED: GetKeyValue() timed out with key: cpu:local_topology/cpu/1 and duration: 2m",
@@ -250,9 +257,9 @@ KNOWN = (
             "Heartbeat: Incarnation ID mismatch",
             "The service might have restarted",
         ),
-        means="A scheduler restarted one process. JAX's service cannot accept it again: all processes must restart "
-        "together.",
-        do="Configure the scheduler to restart the whole job, and find out why that process ended.",
+        means="A scheduler restarted one process. JAX's service does not accept a restarted process: all processes "
+        "must restart together.",
+        do="Configure the scheduler to restart the whole job. Find out why the first process ended.",
         source=_COORDINATION,
         example="ABORTED: /job:jax_worker/task:1 unexpectedly tried to connect. The task has restarted and likely "
         "crashed earlier - check for any earlier errors.",
@@ -269,8 +276,8 @@ KNOWN = (
             "UNAVAILABLE: failed to connect to all addresses",
             "UNAVAILABLE: recvmsg:Connection reset by peer",
         ),
-        means="All other processes end with it.",
-        do="Read the end of process 0's log, and check its host.",
+        means="All other processes end together with process 0.",
+        do="Read the end of the log of process 0, and check its host.",
         source=_COORDINATION,
         example="UNAVAILABLE: Failed to send RPC to coordination service. Either the leader task was "
         "preempted/died/restarted unexpectedly or this task is experiencing network issues.",
@@ -285,8 +292,8 @@ KNOWN = (
             "All tasks were set to error because coordination service encountered an error",
             "coordination agent is in error state",
         ),
-        means="The first process that ended or was lost is another one. This one is ended by SIGABRT.",
-        do="Find the rank whose log ends first. allranks run shows it as the first failure.",
+        means="Another process ended or was lost first. JAX ends this process by SIGABRT.",
+        do="Find the rank whose log ends first. allranks run reports that rank as the first failure.",
         source=_COORDINATION,
         example="F1122 01:36:25 client.h:80] Terminating process because the JAX distributed service detected fatal "
         "errors. This most likely indicates that another task died; see the other task logs for more details.",
@@ -294,10 +301,12 @@ KNOWN = (
     Known(
         name="jax-late-init",
         kind="cause",
-        title="jax.distributed.initialize was called too late",
+        title="the program called jax.distributed.initialize too late",
         texts=("initialize() must be called before",),
-        means="JAX was used (jax.devices(), an array) before the processes had joined, so each is a separate job.",
-        do="Call it (or allranks.init()) first. No array may be made while modules are imported.",
+        means="The program used JAX (jax.devices(), an array) before it called jax.distributed.initialize, so each "
+        "process is a separate job.",
+        do="Call jax.distributed.initialize (or allranks.init()) before all other uses of JAX. Modules must not make "
+        "arrays when they are imported.",
         source="jax/_src/distributed.py",
         example="RuntimeError: jax.distributed.initialize() must be called before any JAX calls that might initialise "
         "the XLA backend.",
@@ -307,9 +316,9 @@ KNOWN = (
         kind="cause",
         title="an array that is sharded over several processes was fetched on one",
         texts=("spans non-addressable",),
-        means="float(x), print(x) or np.asarray(x) of a global array needs the parts of the other processes.",
-        do="On all ranks: jax.experimental.multihost_utils.process_allgather(x), or make the value replicated (a loss "
-        "is). Never on rank 0 only.",
+        means="float(x), print(x) or np.asarray(x) of a global array needs the shards of the other processes.",
+        do="Call jax.experimental.multihost_utils.process_allgather(x) on all ranks, or make the value replicated (a "
+        "loss usually is). Do not fetch the array on rank 0 only.",
         source="jax/_src/array.py",
         example="RuntimeError: Fetching value for `jax.Array` that spans non-addressable (non process local) devices "
         "is not possible.",
@@ -324,7 +333,8 @@ KNOWN = (
             "not evenly divisible by the corresponding mesh axis",
             "got inconsistent sizes for array axes to be mapped",
         ),
-        means="Most often the last, smaller batch of an epoch, or a batch size that is no multiple of the devices.",
+        means="Most often the array is the last, smaller batch of an epoch, or the batch size is not a multiple of the"
+        " number of devices.",
         do="Use drop_last=True, and allranks.preflight(world, batch=..., data=loader) before the first step.",
         source="jax/_src/sharding_impls.py, pjit.py, shard_map.py, api.py",
         facts=r"axis (?P<axis>\d+) is partitioned (?P<parts>\d+) times.*dimension size (?:is )?(?P<size>\d+)",
@@ -336,8 +346,8 @@ KNOWN = (
         kind="cause",
         title="a process in which JAX runs was forked",
         texts=("os.fork() is incompatible with multithreaded code",),
-        means="A DataLoader with num_workers > 0, or subprocess code, forks. The child may inherit a lock that is "
-        "never released, and hang.",
+        means="A DataLoader with num_workers > 0, or code that uses subprocess, forks the process. The child may "
+        "inherit a lock that is never released, and then hangs.",
         do='Use multiprocessing_context="spawn" (or "forkserver") for the DataLoader, or num_workers=0.',
         source="jax/_src/xla_bridge.py",
         example="RuntimeWarning: os.fork() was called. os.fork() is incompatible with multithreaded code, and JAX is "
@@ -348,8 +358,9 @@ KNOWN = (
         kind="cause",
         title="JAX cannot use the accelerator that was requested",
         texts=("Unable to initialize backend", "The TPU is already in use by process"),
-        means="Its driver or plugin is missing or does not fit, or another process holds it.",
-        do="Read the rest of the line. nvidia-smi or the named process id shows which process holds the device.",
+        means="The driver or plugin of the accelerator is missing or does not fit, or another process holds the "
+        "device.",
+        do="Read the rest of the line. nvidia-smi shows which process holds the device.",
         source="jax/_src/xla_bridge.py",
         facts=r"backend '(?P<backend>\w+)'",
         example="RuntimeError: Unable to initialize backend 'cuda': FAILED_PRECONDITION: No visible GPU devices.",

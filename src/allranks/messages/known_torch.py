@@ -27,11 +27,11 @@ KNOWN = (
     Known(
         name="nccl-watchdog-stuck",
         kind="waiting",
-        title="torch's own NCCL watchdog hangs",
+        title="the NCCL watchdog of torch hangs",
         texts=("watchdog got stuck for", "Heartbeat monitor timed out"),
-        means="A call into CUDA or NCCL does not return, or another thread holds the GIL inside one. Mostly it "
-        "follows a collective that did not end: search for an earlier watchdog message.",
-        do="Find the rank whose messages come first. Python stacks: allranks doctor --stacks, or py-spy.",
+        means="A call into CUDA or NCCL does not return, or another thread holds the GIL in such a call. Most often "
+        "the watchdog hangs because a collective did not end before: search for an earlier watchdog message.",
+        do="Find the rank whose messages come first. To see Python stacks, run allranks doctor --stacks or py-spy.",
         timeout="TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC (480; 600 in older versions); TORCH_NCCL_ENABLE_MONITORING=0",
         source=_NCCL,
         facts=r"stuck for (?P<seconds>\d+) seconds",
@@ -43,7 +43,7 @@ KNOWN = (
         kind="consequence",
         title="torch ends the process after a failed NCCL operation",
         texts=("Some NCCL operations have failed or timed out", "we are taking the entire process down"),
-        means="The watchdog message above it names the collective.",
+        means="The watchdog message above this one names the collective that failed.",
         do="Read the first watchdog message of all ranks.",
         timeout="TORCH_NCCL_ASYNC_ERROR_HANDLING",
         source=_NCCL,
@@ -70,7 +70,7 @@ KNOWN = (
         kind="cause",
         title="two ranks use the same GPU",
         texts=("Duplicate GPU detected",),
-        means="Every rank used the default device.",
+        means="Several ranks use the default device instead of their own.",
         do="Call torch.cuda.set_device(local_rank) before the process group is made, and start as many ranks as GPUs.",
         source="NCCL",
         facts=r"rank (?P<one>\d+) and rank (?P<other>\d+) both on CUDA device (?P<device>\w+)",
@@ -82,7 +82,7 @@ KNOWN = (
         title="NCCL found no network interface",
         texts=("no socket interface found",),
         means="NCCL_SOCKET_IFNAME names an interface that this host does not have.",
-        do="Unset it, or name one that `ip addr` shows on every host.",
+        do="Unset NCCL_SOCKET_IFNAME, or set it to an interface that `ip addr` shows on every host.",
         source="NCCL",
         example="Bootstrap : no socket interface found",
     ),
@@ -91,8 +91,10 @@ KNOWN = (
         kind="cause",
         title="a system call or the network under NCCL failed",
         texts=("ncclSystemError", "ncclUnhandledCudaError"),
-        means="The network, shared memory (/dev/shm too small in a container), or the GPU itself.",
-        do="NCCL_DEBUG=WARN shows which call. Raise --shm-size in containers. dmesg shows GPU errors (Xid).",
+        means="The fault is in the network, in shared memory (/dev/shm too small in a container), or in the GPU "
+        "itself.",
+        do="Run again with NCCL_DEBUG=WARN to see which call failed. Raise --shm-size in containers. dmesg shows GPU "
+        "errors (Xid).",
         source="NCCL",
         example="ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
     ),
@@ -107,8 +109,9 @@ KNOWN = (
             "NCCL communicator was aborted",
             "DistBackendError",
         ),
-        means="The line below it is what NCCL saw last. After a peer has ended, it says little else.",
-        do="Find the rank whose log ends first. NCCL_DEBUG=WARN says more.",
+        means="The line below this message is the last error that NCCL saw. If a peer has ended, this line says little"
+        " more than that.",
+        do="Find the rank whose log ends first. Run again with NCCL_DEBUG=WARN to see more.",
         source="NCCL",
         example="torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:"
         "94, internal error - please report this issue to the NCCL developers",
@@ -118,10 +121,10 @@ KNOWN = (
         kind="cause",
         title="the ranks are in different collectives",
         texts=("Detected mismatch between collectives on ranks",),
-        means="TORCH_DISTRIBUTED_DEBUG=DETAIL compared them: the message has both sides. It does not see a different "
-        "reduce operation, nor another order of equal shapes.",
-        do="Search for a collective that only some ranks reach (if rank == 0), and for data that differs in shape. "
-        "allranks.lockstep compares reductions and order, too, and names the lines.",
+        means="TORCH_DISTRIBUTED_DEBUG=DETAIL compared the collectives of the ranks: the message shows both sides. "
+        "DETAIL does not find a different reduce operation, nor another order of equal shapes.",
+        do="Search for a collective that only some ranks reach (if rank == 0), and for data whose shape differs "
+        "between ranks. allranks.lockstep also compares reductions and order, and names the lines.",
         source="torch, ProcessGroupWrapper.cpp",
         facts=r"OpType=(?P<op>\w+), TensorShape=(?P<shape>\[[^\]]*\]).*?OpType=(?P<other_op>\w+), "
         r"TensorShape=(?P<other_shape>\[[^\]]*\])",
@@ -146,8 +149,9 @@ KNOWN = (
         kind="cause",
         title="DDP waits for gradients that were not computed",
         texts=("Expected to have finished reduction in the prior iteration",),
-        means="Some parameters are not part of the loss, perhaps on some ranks only (a branch by data).",
-        do="Use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True).",
+        means="Some parameters are not part of the loss, perhaps only on some ranks (because of a branch that depends "
+        "on the data).",
+        do="Use every parameter on every rank, or pass find_unused_parameters=True to DistributedDataParallel.",
         source="torch, reducer.cpp",
         example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. "
         "This error indicates that your module has parameters that were not used in producing loss.",
@@ -168,7 +172,7 @@ KNOWN = (
         kind="waiting",
         title="rank 0's store cannot be reached",
         texts=("The client socket has timed out after", "The client socket has failed to connect to"),
-        means="Rank 0 has not started, has failed, listens elsewhere, or a firewall is in between.",
+        means="Rank 0 has not started, has failed, or listens at another address; or a firewall blocks the connection.",
         do="Read rank 0's log first. MASTER_ADDR and MASTER_PORT must be equal on all ranks and reachable.",
         timeout="init_process_group(timeout=); allranks.init(timeout=300)",
         source=_STORE,
@@ -181,8 +185,9 @@ KNOWN = (
         kind="waiting",
         title="not all ranks reached the store",
         texts=("seconds waiting for clients.", "RendezvousTimeoutError"),
-        means="Fewer processes started than WORLD_SIZE says (or fewer hosts than --nnodes), or some failed before.",
-        do="Count the processes, and check those whose log ends early.",
+        means="Fewer processes started than WORLD_SIZE says (or fewer hosts than --nnodes says), or some processes "
+        "failed before they reached the store.",
+        do="Count the processes that started, and read the logs that end early.",
         timeout="init_process_group(timeout=); torchrun --rdzv-conf timeout=",
         source=_STORE,
         facts=r"(?P<joined>\d+/\d+) clients joined",
@@ -220,8 +225,8 @@ KNOWN = (
             "DistNetworkError",
         ),
         means="Rank 0 (or torchrun's agent) has ended, perhaps without an error and too early.",
-        do="Read the end of rank 0's log. If rank 0 finishes before the others, it must wait for them: a barrier, or "
-        "destroy_process_group() on all ranks.",
+        do="Read the end of rank 0's log. If rank 0 finishes before the other ranks, make it wait for them: with a "
+        "barrier, or with destroy_process_group() on all ranks.",
         source=_STORE,
         example="[W TCPStore.cpp:106] [c10d] sendBytes failed on SocketImpl(fd=3, addr=[localhost]:48166): Broken pipe",
     ),
@@ -242,8 +247,10 @@ KNOWN = (
         kind="cause",
         title="the variables of a launcher are missing",
         texts=("expected, but not set",),
-        means="init_process_group reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which are not set.",
-        do="Start with allranks run -n N or torchrun. Under srun use allranks.init(), which reads Slurm's variables.",
+        means="init_process_group reads the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and at least one "
+        "of them is not set.",
+        do="Start the program with allranks run -n N or torchrun. Under srun, call allranks.init(), which reads "
+        "Slurm's variables.",
         source="torch/distributed/rendezvous.py",
         facts=r"variable (?P<variable>\w+)",
         example="ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
@@ -254,9 +261,10 @@ KNOWN = (
         kind="consequence",
         title="torchrun's summary of a failed job",
         texts=("ChildFailedError", "Root Cause (first observed failure)"),
-        means="Some rank has failed. torchrun shows the first that it saw, without a traceback unless the program "
-        "uses @record.",
-        do="Read the traceback of the named rank, above. exitcode -9: killed, most often for memory.",
+        means="Some rank has failed. torchrun shows the failure that it saw first, without a traceback unless the "
+        "program uses @record.",
+        do="Read the traceback of the named rank, above this summary. Exit code -9 means that the rank was killed, "
+        "most often for lack of memory.",
         source="torch elastic",
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
     ),
@@ -265,8 +273,10 @@ KNOWN = (
         kind="cause",
         title="torchrun saw a rank fail",
         texts=("failed (exitcode:",),
-        means="-9 is SIGKILL (mostly from the kernel, for memory), -6 SIGABRT (from C++), -11 a crash, 1 an exception.",
-        do="Read the last lines of that rank. For -9: dmesg, and less memory (fewer workers, smaller batch).",
+        means="Exit code -9 is SIGKILL (most often by the kernel, for lack of memory), -6 is SIGABRT (by C++ code), "
+        "-11 is a crash, and 1 is an exception.",
+        do="Read the last lines of that rank. For -9, read dmesg, and use less memory (fewer workers, a smaller "
+        "batch).",
         source="torch elastic",
         facts=r"exitcode: (?P<exit_code>-?\d+)\) local_rank: (?P<local_rank>\d+)",
         example="E1122 api.py:1003] failed (exitcode: -9) local_rank: 1 (pid: 812) of binary: /usr/bin/python",
@@ -286,7 +296,8 @@ KNOWN = (
         kind="harmless",
         title="the process group was not destroyed",
         texts=("destroy_process_group() was not called",),
-        means="The program ended without it. Resources of NCCL may leak; the results are right.",
+        means="The program ended without destroy_process_group(). Resources of NCCL may leak; the results of the "
+        "program are right.",
         do="Call torch.distributed.destroy_process_group() at the end, on all ranks.",
         source=_NCCL,
         example="[rank0]:[W ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called before "
@@ -297,10 +308,10 @@ KNOWN = (
         kind="unclear",
         title="a worker of the DataLoader was ended by SIGTERM",
         texts=(") is killed by signal: Terminated",),
-        means="Another process ended it (it is no lack of memory): a scheduler sends SIGTERM to every process at a "
-        "time limit or a preemption.",
-        do="With an allranks.Checkpointer, workers live until the rank has saved. Otherwise read what the scheduler "
-        "reports.",
+        means="Another process ended the worker, not a lack of memory. A scheduler sends SIGTERM to every process at a"
+        " time limit or a preemption.",
+        do="Use an allranks.Checkpointer: then workers live until the rank has saved. Otherwise read what the "
+        "scheduler reports.",
         source="torch, DataLoader",
         example="RuntimeError: DataLoader worker (pid 4711) is killed by signal: Terminated. ",
     ),
@@ -309,8 +320,8 @@ KNOWN = (
         kind="cause",
         title="a worker of the DataLoader was killed",
         texts=(") is killed by signal:",),
-        means="Killed: no memory left (every worker copies what it changes). Bus error: no shared memory left. "
-        "Segmentation fault: a C library, often one that was used before the fork.",
+        means="If the message says Killed, there was no memory left (every worker copies what it changes). Bus error: "
+        "no shared memory was left. Segmentation fault: a C library crashed, often one that was used before the fork.",
         do="Use fewer workers or a smaller prefetch_factor; in a container a larger --shm-size; "
         'multiprocessing_context="spawn".',
         source="torch, DataLoader",
@@ -322,8 +333,8 @@ KNOWN = (
         kind="cause",
         title="a worker of the DataLoader ended",
         texts=("exited unexpectedly",),
-        means="Its error is above, or was lost with the process.",
-        do="num_workers=0 shows the error.",
+        means="The error of the worker is above this message, or was lost with the worker.",
+        do="Run with num_workers=0 to see the error.",
         source="torch, DataLoader",
         example="RuntimeError: DataLoader worker (pid(s) 812, 813) exited unexpectedly",
     ),
@@ -343,8 +354,10 @@ KNOWN = (
         kind="waiting",
         title="the DataLoader waited too long for a batch",
         texts=("DataLoader timed out after",),
-        means="The workers are stuck or too slow: a file system, a lock taken before the fork, one bad sample.",
-        do="num_workers=0 shows the line. While one rank waits here, the others wait for it in the collective.",
+        means="The workers hang or are too slow, because of a file system, a lock that was taken before the fork, or "
+        "one bad sample.",
+        do="Run with num_workers=0 to see the line. While one rank waits for its DataLoader, the other ranks wait for "
+        "that rank in a collective.",
         timeout="DataLoader(timeout=)",
         source="torch, DataLoader",
         facts=r"after (?P<seconds>[\d.]+) seconds",

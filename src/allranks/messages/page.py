@@ -8,19 +8,20 @@ from allranks.messages.known import KINDS, Known
 _HEAD = """\
 # Explain known messages of a log
 
-This page lists what messages of XLA, JAX, Gloo, NCCL, torch and the system mean, what to do, and which timeout applies.
+This page explains known messages of XLA, JAX, Gloo, NCCL, torch and the system: what each message means, what to do,
+and which timeout applies.
 
 ```
 allranks explain slurm-4711.out          # or several logs, or - for standard input; --json
 ```
 
-It reads the logs of any job, also of jobs that never used allranks. Causes come first, then ranks that wait for others,
-then consequences. Each kind of message is shown once: its first line, its number, and the ranks that printed it. The
-exit code is 0 if a message was found, 1 if none was.
+`allranks explain` reads the logs of any job, also of jobs that do not use allranks. The output lists causes first, then
+ranks that wait for others, then consequences. Each kind of message is shown once: its first line, how often it occurs,
+and the ranks that printed it. The exit code is 0 if a known message was found, 1 if none was found.
 
-`allranks run` explains messages in place, once per job, below the first message of a kind. It explains causes and
-waits. It does not explain consequences, because the end of the job names the first failure. If a job prints more than
-half a megabyte per second, only a part of the output is searched.
+`allranks run` explains messages directly below the first message of a kind, once per job. It explains causes and
+waits. It does not explain consequences, because the report at the end of the job names the first failure. If a job
+prints more than half a megabyte per second, `allranks run` searches only a part of the output.
 
 This page is made from the code (`python -m allranks.messages.page > docs/explain.md`).
 """
