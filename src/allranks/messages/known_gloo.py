@@ -12,8 +12,8 @@ GROUP_TIMEOUT = (
     "both"
 )
 ABSENT = (
-    "Some rank did not reach this collective. That rank is busy elsewhere (data, a save, a longer validation), has left "
-    "the loop, or is in another collective. A longer timeout seldom helps."
+    "Some rank did not reach this collective. That rank is busy elsewhere (data, a save, a longer validation), has "
+    "left the loop, or is in another collective. A longer timeout seldom helps."
 )
 FIND_IT = (
     "Find the rank that reports nothing, and where that rank is: run allranks doctor job (if the program calls "
