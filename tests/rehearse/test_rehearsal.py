@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,34 @@ def test_a_race_is_told_in_the_quiet_run_and_made_to_fail_by_a_seed(tmp_path: Pa
     assert "FAILED" in perturbed
 
 
+INTERRUPTED = """\
+import os, signal
+
+rank = int(os.environ["RANK"])
+open("both", "w").close()
+open(f"ready-{rank}", "w").close()
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_rehearsal_with_what_is_known(tmp_path: Path, signum: int, code: int) -> None:
+    """The ranks have ended, and the files are as before."""
+    (tmp_path / "train.py").write_text(INTERRUPTED)
+    command = [sys.executable, "-m", "allranks", "rehearse", "-n", "2", "--only", "quiet,hosts", "train.py"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not all((tmp_path / f"ready-{rank}").exists() for rank in (0, 1)):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signum)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert "error[AR102] ranks 0-1 write both, and nothing orders them" in out
+    assert re.search(r"^hosts +not seen +the rehearsal was interrupted$", out, re.MULTILINE)
+    assert err.endswith("1 new finding: interrupted\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
 def test_a_program_without_a_fault_ends_with_0(tmp_path: Path) -> None:
     done = rehearse(tmp_path, "print('x')", "--only", "quiet")
     assert done.returncode == 0
@@ -66,7 +96,9 @@ def test_a_program_without_a_fault_ends_with_0(tmp_path: Path) -> None:
 def test_a_program_that_fails_by_itself_ends_with_3_and_its_output(tmp_path: Path) -> None:
     done = rehearse(tmp_path, "raise ValueError('of its own')", "--only", "quiet")
     assert done.returncode == 3
-    assert "ValueError: of its own" in done.stderr
+    assert "the program fails by itself: rank" in done.stderr
+    assert "  | ValueError: of its own" in done.stderr
+    assert done.stderr.endswith("next: allranks rehearse --suggest train.py proposes arguments for it\n")
 
 
 def test_where_the_kernel_cannot_watch_python_is_watched_and_nothing_is_run_twice(

@@ -16,6 +16,7 @@ examples:
   allranks rehearse -n 4 train.py --config tiny.yaml          a script, with arguments that make it small
   allranks rehearse -n 2 -m package.train                     a module
   allranks rehearse                                           the command in [tool.allranks.rehearse]
+  allranks rehearse --suggest train.py                        arguments that make it small; runs nothing
   allranks rehearse -n 4 --only perturbed --seed 2 train.py   one perturbed run again
 
 The exit code is 0 without findings, 1 with findings, 2 for a wrong command line or configuration, 3 if the program
@@ -51,6 +52,8 @@ def _about_runs(p: argparse.ArgumentParser) -> None:
     p.add_argument("--seed", type=at_least_one, default=1, metavar="S", help="the seed of the first perturbed run (1)")
     p.add_argument("--budget", type=float, metavar="S", help="seconds for all runs together (120)")
     p.add_argument("--resume-args", metavar="TEXT", help="arguments that are added when the program starts again")
+    suggest = "run nothing: propose arguments that make the script small enough"
+    p.add_argument("--suggest", action="store_true", help=suggest)
     local = "a folder that is on the disk of each host: pretended hosts have their own copies (may be repeated)"
     p.add_argument("--local", type=local_text, action="append", metavar="PATH", help=local)
     shared = "a folder in the temporary folder that all hosts share (may be repeated)"

@@ -12,11 +12,16 @@ from pathlib import Path
 from allranks.check.results.baseline import written
 from allranks.cli.baseline import read_baseline
 from allranks.cli.printed import must_be_writable, print_report, write_file
+from allranks.cli.progress import ProgressLine
 from allranks.cli.pyproject import closest
 from allranks.cli.rehearse_report import report_of
+from allranks.cli.rehearse_start import must_not_start_ranks, source_path, started
+from allranks.cli.rehearse_suggest import show_suggestion
 from allranks.cli.run import target_from
 from allranks.findings import Finding
-from allranks.launch.job import Command
+from allranks.launch.job import Command, Target
+from allranks.launch.result import JobResult
+from allranks.rehearse.advice import explained
 from allranks.rehearse.config import Config, read
 from allranks.rehearse.plan import Plan
 from allranks.rehearse.rehearsal import Rehearsal, rehearse
@@ -36,16 +41,25 @@ def run(p: ArgumentParser, arguments: Namespace) -> int:
     if not words and found is not None and config.command:
         words = [*config.command]
         os.chdir(found[0].parent)
-    plan = _plan(p, arguments, config, words)
+    start = started(words)
+    if config.ranks is None and start.ranks is not None:
+        config = config.with_(ranks=start.ranks)
+    words, is_module = [*start.program], arguments.module
+    if words[:1] == ["-m"]:
+        words, is_module = words[1:], True
+    if arguments.suggest:
+        return show_suggestion(target_from(p, words, module=is_module), config.ranks or 2)
+    plan = _plan(p, arguments, config, words, is_module)
     baseline = read_baseline(config.baseline) if config.baseline and not arguments.write_baseline else None
     if output is not None:
         must_be_writable(output)
-    done = rehearse(plan, progress=lambda line: print(line, file=sys.stderr, flush=True))
+    line = ProgressLine()
+    done = rehearse(plan, progress=line.print, live=line.update)
     report = report_of(done, plan.ranks, config.allow, baseline)
     if arguments.write_baseline:
         return _write_baseline(Path(config.baseline or BASELINE), report.findings, report.prints)
     print_report(report, config.output_format, output)
-    return _exit_code(done, any(one.severity in ("error", "warning") for one in report.findings))
+    return _exit_code(done, plan.target, any(one.severity in ("error", "warning") for one in report.findings))
 
 
 def _configured(found: tuple[Path, object] | None, arguments: Namespace) -> Config:
@@ -78,14 +92,15 @@ def _below(folder: Path, paths: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(os.path.realpath(folder / path) for path in paths)
 
 
-def _plan(p: ArgumentParser, arguments: Namespace, config: Config, words: list[str]) -> Plan:
+def _plan(p: ArgumentParser, arguments: Namespace, config: Config, words: list[str], is_module: bool) -> Plan:
     """Return what to rehearse. Ends the process for a wrong command line."""
     if config.ranks is None:
         p.error("how many ranks? Give -n N, or set ranks in [tool.allranks.rehearse]")
-    target = target_from(p, words, module=arguments.module)
+    target = target_from(p, words, module=is_module)
     if config.arguments and not isinstance(target, Command) and not target.arguments:
         words = [*words, *config.arguments]
-        target = target_from(p, words, module=arguments.module)
+        target = target_from(p, words, module=is_module)
+    must_not_start_ranks(target, config.ranks)
     if any(os.getcwd() == path or os.getcwd().startswith(path + os.sep) for path in config.local_paths):
         raise ConfigWrong("--local: the working folder is in it, so each host would have its own copy of the program.")
     return Plan(
@@ -110,8 +125,17 @@ def _write_baseline(target: Path, findings: Sequence[Finding], prints: Mapping[F
     return 0
 
 
-def _exit_code(done: Rehearsal, has_findings: bool) -> int:
+def _why_it_failed(result: JobResult, script: str) -> list[str]:
+    failed = result.first_failure
+    headline = failed.headline() if failed else result.cause or f"exit code {result.exit_code}"
+    tail = result.ranks[failed.rank if failed else 0].tail
+    return explained(headline, [*tail], script)
+
+
+def _exit_code(done: Rehearsal, target: Target, has_findings: bool) -> int:
+    if done.interrupted:
+        return 128 + done.interrupted
     if done.failure is not None:
-        print(done.output[-4000:], file=sys.stderr)
+        print("\n".join(_why_it_failed(done.failure, source_path(target))), file=sys.stderr)
         return 3
     return 1 if has_findings else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 
 from allranks.failure import Failure
@@ -45,3 +46,15 @@ class JobResult:
     seconds: float = 0.0
     restarts: tuple[Failure, ...] = ()
     unjoined: str = ""
+
+    @property
+    def signal(self) -> int:
+        """The signal by which a person or a scheduler stopped the job; 0 if it ended in another way."""
+        return next((number for text, number in _STOPPED.items() if self.cause.startswith(text)), 0)
+
+
+# How ``cause`` begins, by `supervise`.
+_STOPPED = {
+    "interrupted by Ctrl-C": signal.SIGINT,
+    **{f"stopped by {one.name}": one for one in (signal.SIGTERM, signal.SIGHUP)},
+}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from allranks.findings import Finding, Note, Place, Row
+from allranks.launch.events import Terminated
 from allranks.launch.result import JobResult
+from allranks.launch.signals import Signals
 from allranks.rehearse.judge import failures, topics
+from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.plan import Plan, replay_command
-from allranks.rehearse.run import Run
-from allranks.rehearse.run_scenario import run_again, run_scenario, was_killed
+from allranks.rehearse.run import Interrupted, Run
+from allranks.rehearse.run_scenario import judge_part, run_again, run_scenario, was_killed
 from allranks.rehearse.scenario import Scenario, scenarios
 
 
@@ -20,6 +25,8 @@ class Rehearsal:
     """The result of a rehearsal.
 
     ``skipped`` has the scenarios that did not run, and why. ``unseen`` says, by scenario, why it was not judged.
+    ``failure`` is the end of a program that fails by itself, and ``output`` what its ranks printed. ``interrupted`` is
+    the signal that ended the rehearsal, or 0. ``is_over``: the quiet run failed, so no other is made.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -28,6 +35,8 @@ class Rehearsal:
     unseen: dict[str, str] = field(default_factory=dict)
     failure: JobResult | None = None
     output: str = ""
+    interrupted: int = 0
+    is_over: bool = False
 
     def skip(self, scenario: Scenario, why: str) -> None:
         """Record that a scenario does not run, and why."""
@@ -42,45 +51,71 @@ class Rehearsal:
 Progress = Callable[[str], None]
 
 
-def rehearse(plan: Plan, *, progress: Progress) -> Rehearsal:
+def rehearse(plan: Plan, *, progress: Progress, live: Progress | None = None) -> Rehearsal:
     """Run as many scenarios of a plan as its budget allows, and judge them.
 
-    ``progress`` gets a line of text for each.
+    ``progress`` gets a line of text for each. ``live`` gets, twice a second, a line about the run that is going on.
+    A signal (Ctrl-C, SIGTERM) ends the rehearsal: all files are restored, and the result is what is known by then.
     """
-    rehearsal = Rehearsal()
+    rehearsal, monitor = Rehearsal(), Monitor(live)
     started = time.monotonic()
     todo = scenarios(plan.names, seeds=plan.seeds, first_seed=plan.seed)
-    longest = 0.0
-    for number, scenario in enumerate(todo, 1):
-        left = plan.budget - (time.monotonic() - started)
-        if scenario.name == "hosts" and not 1 < plan.hosts <= plan.ranks:
-            rehearsal.skip(scenario, f"{plan.ranks} ranks are not spread over {plan.hosts} hosts")
-            continue
-        if why := _cannot_be_undone(rehearsal.runs):
-            rehearsal.skip(scenario, why)
-            continue
-        if number > 1 and longest > left:
-            rehearsal.skip(scenario, f"the budget of {plan.budget:g} s is used up (--budget)")
-            continue
-        begun = time.monotonic()
-        baseline = next((run.trace for one, run, _ in rehearsal.runs if one.name == "quiet"), None)
-        run, found, unseen = run_scenario(plan, scenario, baseline, rehearsal.findings)
-        rehearsal.unseen[scenario.name] = unseen
-        seconds = time.monotonic() - begun
-        longest = max(longest, seconds)
-        rehearsal.runs.append((scenario, run, seconds))
-        replay = replay_command(plan, scenario)
-        new = _merge(rehearsal.findings, [replace(one, replay=replay) for one in found])
-        progress(_line(number, len(todo), scenario, run, seconds, plan.ranks, new))
-        if run.result.exit_code and not was_killed(run):
-            rehearsal.output = run.output
-            if not _is_explained(run.result, rehearsal.findings):
-                found = run_again(plan, scenario, run.result) if scenario.name == "quiet" else []
-                _merge(rehearsal.findings, found)
-                rehearsal.failure = None if found else run.result
-            if scenario.name == "quiet":
-                break
+    with Signals() as signals:
+        for number, scenario in enumerate(todo, 1):
+            if rehearsal.interrupted or rehearsal.is_over:
+                rehearsal.skip(
+                    scenario, "the rehearsal was interrupted" if rehearsal.interrupted else "the quiet run failed"
+                )
+                continue
+            if why := _obstacle(plan, scenario, rehearsal, plan.budget - (time.monotonic() - started)):
+                rehearsal.skip(scenario, why)
+                continue
+            title = f"rehearsal {number} of {len(todo)}, {scenario.title}"
+            monitor.begin(title, len(rehearsal.findings))
+            progress(f"{title:34} {_rehearse_one(plan, scenario, rehearsal, monitor)}")
+            if signum := _signal_of(signals):
+                rehearsal.interrupted = signum
     return rehearsal
+
+
+def _rehearse_one(plan: Plan, scenario: Scenario, rehearsal: Rehearsal, monitor: Monitor) -> str:
+    """Run one scenario, and add to the rehearsal what it shows. Return a line about it."""
+    begun = time.monotonic()
+    baseline = next((run.trace for one, run, _ in rehearsal.runs if one.name == "quiet"), None)
+    try:
+        run, found, why = run_scenario(plan, scenario, baseline, rehearsal.findings, monitor)
+    except Interrupted as error:
+        rehearsal.interrupted = error.signum
+        run, found, why = error.run, judge_part(error.run), "the run was interrupted"
+    rehearsal.unseen[scenario.name] = why
+    seconds = time.monotonic() - begun
+    rehearsal.runs.append((scenario, run, seconds))
+    replay = replay_command(plan, scenario)
+    new = _merge(rehearsal.findings, [replace(one, replay=replay) for one in found])
+    if not rehearsal.interrupted and run.result.exit_code and not was_killed(run):
+        rehearsal.output = run.output
+        if not _is_explained(run.result, rehearsal.findings):
+            again = run_again(plan, scenario, run.result, monitor) if scenario.name == "quiet" else []
+            _merge(rehearsal.findings, [replace(one, replay=replay) for one in again])
+            rehearsal.failure = None if again else run.result
+        rehearsal.is_over = scenario.name == "quiet"
+    return _line(run, seconds, plan.ranks, new)
+
+
+def _obstacle(plan: Plan, scenario: Scenario, rehearsal: Rehearsal, left: float) -> str:
+    """Return why a scenario cannot run, or "" if it can. ``left`` is how many seconds of the budget are left."""
+    if scenario.name == "hosts" and not 1 < plan.hosts <= plan.ranks:
+        return f"{plan.ranks} ranks are not spread over {plan.hosts} hosts"
+    if why := _cannot_be_undone(rehearsal.runs):
+        return why
+    if max((seconds for _, _, seconds in rehearsal.runs), default=-math.inf) > left:
+        return f"the budget of {plan.budget:g} s is used up (--budget)"
+    return ""
+
+
+def _signal_of(signals: Signals) -> int:
+    """Return the number of a signal that came between two runs, or 0."""
+    return next((one.signum if isinstance(one, Terminated) else signal.SIGINT for one in signals.events()), 0)
 
 
 def _cannot_be_undone(runs: Sequence[tuple[Scenario, Run, float]]) -> str:
@@ -130,10 +165,9 @@ def _is_same(a: Finding, b: Finding) -> bool:
     return here in lines and b.code in (a.code, "AR405")
 
 
-def _line(number: int, total: int, scenario: Scenario, run: Run, seconds: float, ranks: int, new: int) -> str:
+def _line(run: Run, seconds: float, ranks: int, new: int) -> str:
     steps = max((event.step for event in run.trace.events), default=0)
-    name = f"rehearsal {number} of {total}, {scenario.title}"
     failed = run.result.first_failure
-    end = f"FAILED: {failed.headline()}" if failed else "ok"
+    end = f"FAILED: {failed.headline()}" if failed else "interrupted" if run.result.signal else "ok"
     found = f", {new} new finding{'' if new == 1 else 's'}" if new else ""
-    return f"{name:34} {steps} steps, {ranks} ranks, {seconds:.1f} s{found}: {end}"
+    return f"{steps} steps, {ranks} ranks, {seconds:.1f} s{found}: {end}"

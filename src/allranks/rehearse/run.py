@@ -6,8 +6,10 @@ import io
 import json
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from allranks.launch.console import Console
 from allranks.launch.engines import local
 from allranks.launch.job import Job
 from allranks.launch.result import JobResult
+from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.probe import hosts
 from allranks.rehearse.probe.files import is_interesting
 from allranks.rehearse.probe.record import is_users
@@ -34,6 +37,14 @@ class Run:
     output: str
 
 
+class Interrupted(Exception):
+    """Raised when a signal (Ctrl-C, SIGTERM) has ended a run. ``run`` is what was seen until then."""
+
+    def __init__(self, signum: int, run: Run) -> None:
+        super().__init__(f"ended by {signal.Signals(signum).name}")
+        self.signum, self.run = signum, run
+
+
 def run_once(
     job: Job,
     settings: Mapping[str, Any],
@@ -41,6 +52,7 @@ def run_once(
     journal: Journal | None = None,
     treat: Treat | None = None,
     on_effect: Callable[[Server, Effect], None] | None = None,
+    monitor: Monitor | None = None,
 ) -> Run:
     """Run a job under the watcher; return its result and its trace.
 
@@ -48,8 +60,10 @@ def run_once(
     - ``journal``: notes all changes of files, so that the caller can undo them.
     - ``treat``: delays or fails file calls.
     - ``on_effect``: is called with each file call, in the watcher's thread.
+    - ``monitor``: shows the progress.
 
-    If the watcher failed, raises its exception: a trace with holes cannot be judged.
+    Raises Interrupted if a signal ended the run. If the watcher failed, raises its exception: a trace with holes cannot
+    be judged.
     """
     with tempfile.TemporaryDirectory(prefix="allranks-rehearse-") as folder:
         place = os.path.join(folder, "watch")
@@ -59,15 +73,26 @@ def run_once(
         job = replace(job, probe=json.dumps(reported))
         output = io.BytesIO()
         console = Console(job.ranks, out=output, color=False, live=False, quiet=True)
-        with Server(
-            place, is_interesting=_is_the_programs, treat=treat, on_effect=on_effect, journal=journal, real_path=real
-        ) as server:
+        with (
+            Server(
+                place,
+                is_interesting=_is_the_programs,
+                treat=treat,
+                on_effect=on_effect,
+                journal=journal,
+                real_path=real,
+            ) as server,
+            monitor.following(server.steps) if monitor else nullcontext(),
+        ):
             result = local.run(job, console)
         console.close()
         if server.failure is not None:
             raise server.failure
         trace = _trace(job.ranks, Path(folder), server.effects, obstacle, real)
-    return Run(result, trace, output.getvalue().decode(errors="replace"))
+    run = Run(result, trace, output.getvalue().decode(errors="replace"))
+    if result.signal:
+        raise Interrupted(result.signal, run)
+    return run
 
 
 # Where a job of allranks has its own files.

@@ -15,6 +15,7 @@ from allranks.launch.result import JobResult
 from allranks.rehearse import judge
 from allranks.rehearse.judge import failures, hosts, resume
 from allranks.rehearse.judge.base import Case
+from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.order import order_of
 from allranks.rehearse.plan import Plan
 from allranks.rehearse.run import Run, run_once
@@ -28,16 +29,16 @@ _HANGS_AFTER = 15.0
 
 
 def run_scenario(
-    plan: Plan, scenario: Scenario, baseline: Trace | None, known: Sequence[Finding]
+    plan: Plan, scenario: Scenario, baseline: Trace | None, known: Sequence[Finding], monitor: Monitor
 ) -> tuple[Run, list[Finding], str]:
     """Run a scenario, which may need several runs.
 
-    Return the last run, the findings, and why the scenario was not judged ("" if it was).
+    Return the last run, the findings, and why the scenario was not judged ("" if it was). Raises Interrupted.
     """
     if scenario.name == "resume":
-        return _resume(plan, scenario, baseline)
+        return _resume(plan, scenario, baseline, monitor)
     delays = Delays(plan.ranks, scenario.seed) if scenario.name == "perturbed" else None
-    run = _run(plan, scenario, delays)
+    run = _run(plan, scenario, delays, monitor)
     case = Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())
     found = [_relative(one) for one in judge.all_findings(case)]
     if scenario.name == "hosts":
@@ -50,13 +51,19 @@ def run_scenario(
     return run, [*found, *(_relative(one) for one in ended)], _shared_folders(run.trace)
 
 
+def judge_part(run: Run) -> list[Finding]:
+    """Return the findings of a run that was interrupted: those of file calls, which need no complete run."""
+    case = Case(run.trace, order_of(run.trace), "seen before the interruption", os.getcwd())
+    return [_relative(one) for one in judge.findings_of_a_part(case)]
+
+
 def _shared_folders(trace: Trace) -> str:
     """Return why the pretended hosts had no private folders, or "" if they had."""
     event = next(trace.of("shared-folders"), None)
     return f"the hosts shared all folders: {event.data['why']}" if event else ""
 
 
-def run_again(plan: Plan, scenario: Scenario, failed: JobResult) -> list[Finding]:
+def run_again(plan: Plan, scenario: Scenario, failed: JobResult, monitor: Monitor) -> list[Finding]:
     """Run once more with the failed rank late.
 
     If the run does not fail then, the rank was too early: return the findings.
@@ -64,7 +71,7 @@ def run_again(plan: Plan, scenario: Scenario, failed: JobResult) -> list[Finding
     first = failed.first_failure
     if first is None or plan.ranks == 1:
         return []
-    run = _run(plan, scenario, Delays(plan.ranks, 0, late=first.rank))
+    run = _run(plan, scenario, Delays(plan.ranks, 0, late=first.rank), monitor)
     if run.result.exit_code:
         return []
     case = Case(run.trace, order_of(run.trace), "not seen with this rank 300 ms later", os.getcwd())
@@ -72,7 +79,7 @@ def run_again(plan: Plan, scenario: Scenario, failed: JobResult) -> list[Finding
     return [_relative(one) for one in found]
 
 
-def _run(plan: Plan, scenario: Scenario, delays: Delays | None) -> Run:
+def _run(plan: Plan, scenario: Scenario, delays: Delays | None, monitor: Monitor) -> Run:
     def treat(effect: Effect) -> Treatment:
         assert delays is not None
         line = (effect.process, effect.place) if effect.place else effect.frames[:1]
@@ -84,7 +91,7 @@ def _run(plan: Plan, scenario: Scenario, delays: Delays | None) -> Run:
         private = [one for one in [tempfile.gettempdir()] if one not in plan.shared]
         settings = probe_settings(scenario, steps=plan.steps, hosts=plan.hosts, private=private, local=plan.local)
         job = replace(_job(plan), zygote=delays is None or not delays.has_rank_local_hashes)
-        return run_once(job, settings, journal=journal, treat=treat if delays else None)
+        return run_once(job, settings, journal=journal, treat=treat if delays else None, monitor=monitor)
 
 
 def _make_folders(paths: Sequence[str], journal: Journal) -> None:
@@ -96,7 +103,7 @@ def _make_folders(paths: Sequence[str], journal: Journal) -> None:
                 folder.mkdir()
 
 
-def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run, list[Finding], str]:
+def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None, monitor: Monitor) -> tuple[Run, list[Finding], str]:
     """Kill all ranks after a checkpoint, twice, and let the third start run to its end.
 
     Return the last run, the findings, and why the scenario was not judged ("" if it was).
@@ -105,12 +112,12 @@ def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None) -> tuple[Run
     runs: list[Run] = []
     with _undone() as journal:
         if baseline is None:
-            baseline = run_once(_job(plan), settings, journal=journal).trace
+            baseline = run_once(_job(plan), settings, journal=journal, monitor=monitor).trace
             journal.undo()
         for number in range(3):
             on_effect = _kill_after_checkpoint if number < 2 else None
             more = plan.resume_arguments if number else ()
-            runs.append(run_once(_job(plan, more), settings, journal=journal, on_effect=on_effect))
+            runs.append(run_once(_job(plan, more), settings, journal=journal, on_effect=on_effect, monitor=monitor))
             if resume.unseen(baseline, [run.trace for run in runs]) or not was_killed(runs[-1]):
                 break
     traces = [run.trace for run in runs]

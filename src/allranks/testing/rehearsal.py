@@ -59,4 +59,6 @@ def rehearse(
     lines: list[str] = []
     plan = Plan(Script(path, tuple(arguments)), ranks, steps=steps, names=tuple(only), budget=budget)
     done = run(plan, progress=lines.append)
+    if done.interrupted:
+        raise KeyboardInterrupt
     return RehearsalReport(tuple(done.findings), done.failure is not None, done.output, tuple(lines))

@@ -39,3 +39,9 @@ def all_findings(case: Case) -> Iterator[Finding]:
     """Yield the findings of all judges for a case."""
     for judge in JUDGES:
         yield from judge(case)
+
+
+def findings_of_a_part(case: Case) -> Iterator[Finding]:
+    """Yield the findings that need no complete run: those of file calls."""
+    for judge in (files.judge, folders.judge):
+        yield from judge(case)

@@ -87,6 +87,7 @@ class Server:
         self._waiting: list[tuple[float, int, int, kernel.Stopped, int]] = []
         self._stacks = Stacks()
         self._is_over = False
+        self._pages: list[Page] = []
         self._thread = threading.Thread(target=self._run, name="allranks-watch", daemon=True)
 
     def __enter__(self) -> Server:
@@ -105,6 +106,10 @@ class Server:
         os.unlink(self.path)
         os.close(self._wake)
         os.close(self._waker)
+
+    def steps(self) -> int:
+        """Return how many steps the rank that is farthest has made. Any thread may call this."""
+        return max((page.get(STEP) for page in [*self._pages]), default=0)
 
     def kill_ranks(self, *, steps: int) -> None:
         """Make each rank be killed when it is ``steps`` steps beyond the step of the rank that is farthest now."""
@@ -146,6 +151,7 @@ class Server:
             said = json.loads(data)
             page_descriptor, listener = descriptors
             rank = _Rank(said["rank"], said["process"], Page(page_descriptor), listener)
+            self._pages.append(rank.page)
             self._selector.register(listener, selectors.EVENT_READ, rank)
             connection.send(b"ok")
 
