@@ -44,4 +44,4 @@ def test_a_collective_that_one_rank_does_not_join_ends(tmp_path: Path, framework
     assert "Timed out waiting 3000ms for recv" in done.out
     assert "allranks: what rank 0 said above: a collective did not end in time [gloo-timeout]" in done.out
     in_effect = {"jax": "and in effect", "torch": "torch's group: 3 s"}
-    assert in_effect[framework] in done.out
+    assert in_effect[framework] in " ".join(done.out.replace("(0)", "").split())  # the table folds long lines

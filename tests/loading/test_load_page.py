@@ -21,7 +21,7 @@ def test_the_page_is_short_and_leads_to_pages_that_are_there() -> None:
     pages.check_links("load.md", most_lines=190)
 
 
-@pytest.mark.needs("torch")
+@pytest.mark.needs("torch", "safetensors")
 def test_the_snippet_about_quantised_weights_runs(tmp_path: Path) -> None:
     out = pages.printed("load-quantized.md", tmp_path, snippets=1)
     assert "float8_e4m3fn (2, 2)" in out
