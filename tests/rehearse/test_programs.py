@@ -25,6 +25,8 @@ SCENARIOS = {
     "torch_local": "quiet,hosts",
     "torch_folder_by": "quiet,perturbed",
     "torch_order_of": "quiet,perturbed",
+    "torch_faults": "faults",
+    "jax_faults": "faults",
 }
 
 
@@ -34,7 +36,7 @@ def rehearse(folder: Path, program: str, *arguments: str, only: str = "") -> tup
         shutil.copy(PROGRAMS / name, folder)
     scenarios = only or next((those for start, those in SCENARIOS.items() if program.startswith(start)), "quiet")
     command = [sys.executable, "-m", "allranks", "rehearse", "-n", "2", "--only", scenarios]
-    command += ["--output-format", "json", "--output-file", "out.json", program, *arguments]
+    command += ["--budget", "240", "--output-format", "json", "--output-file", "out.json", program, *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode in (0, 1), done.stderr
     return done.returncode, json.loads((folder / "out.json").read_text())["findings"]

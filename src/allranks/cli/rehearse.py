@@ -50,6 +50,8 @@ def _about_runs(p: argparse.ArgumentParser) -> None:
     p.add_argument("--only", type=_names, metavar="NAMES", help=f"scenarios to run, of {','.join(NAMES)}")
     p.add_argument("--seeds", type=at_least_one, metavar="N", help="perturbed runs (3)")
     p.add_argument("--seed", type=at_least_one, default=1, metavar="S", help="the seed of the first perturbed run (1)")
+    fault = "add a run with a fault, e.g. kill:rank=1@step=5 (may be repeated)"
+    p.add_argument("--fault", action="append", default=[], metavar="WHAT", help=fault)
     p.add_argument("--budget", type=float, metavar="S", help="seconds for all runs together (120)")
     p.add_argument("--resume-args", metavar="TEXT", help="arguments that are added when the program starts again")
     suggest = "run nothing: propose arguments that make the script small enough"

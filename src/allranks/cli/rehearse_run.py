@@ -23,6 +23,7 @@ from allranks.launch.job import Command, Target
 from allranks.launch.result import JobResult
 from allranks.rehearse.advice import explained
 from allranks.rehearse.config import Config, read
+from allranks.rehearse.fault import FaultError, chosen
 from allranks.rehearse.plan import Plan
 from allranks.rehearse.rehearsal import Rehearsal, rehearse
 from allranks.report.base import count
@@ -103,19 +104,25 @@ def _plan(p: ArgumentParser, arguments: Namespace, config: Config, words: list[s
     must_not_start_ranks(target, config.ranks)
     if any(os.getcwd() == path or os.getcwd().startswith(path + os.sep) for path in config.local_paths):
         raise ConfigWrong("--local: the working folder is in it, so each host would have its own copy of the program.")
+    try:
+        faults = chosen(arguments.fault, size=config.ranks)
+    except FaultError as error:
+        p.error(f"--fault {error}")
+    with_faults = arguments.fault and "faults" not in config.only
     return Plan(
         target,
         config.ranks,
         config.devices,
         hosts=config.hosts,
         steps=config.steps,
-        names=config.only,
+        names=(*config.only, "faults") if with_faults else config.only,
         seeds=config.seeds,
         seed=arguments.seed,
         budget=config.budget,
         resume_arguments=config.resume_arguments,
         local=config.local_paths,
         shared=config.shared_paths,
+        faults=faults,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from allranks.launch.job import Command, Module, Script, Target
+from allranks.rehearse.fault import USUAL, Fault
 from allranks.rehearse.scenario import DEFAULT, Name, Scenario
 
 
@@ -32,6 +33,7 @@ class Plan:
     resume_arguments: tuple[str, ...] = ()
     local: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    faults: Sequence[Fault] = USUAL
 
 
 def replay_command(plan: Plan, scenario: Scenario) -> str:
@@ -40,6 +42,8 @@ def replay_command(plan: Plan, scenario: Scenario) -> str:
     words = ["allranks", "rehearse", "-n", str(plan.ranks), "--only", scenario.name]
     if scenario.seed:
         words += ["--seed", str(scenario.seed)]
+    if scenario.fault:
+        words += ["--fault", str(scenario.fault)]
     for option, value, usual in (
         ("-d", plan.devices, default.devices),
         ("--steps", plan.steps, default.steps),

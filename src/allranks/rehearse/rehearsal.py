@@ -16,7 +16,7 @@ from allranks.rehearse.judge import failures, topics
 from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.plan import Plan, replay_command
 from allranks.rehearse.run import Interrupted, Run
-from allranks.rehearse.run_scenario import judge_part, run_again, run_scenario, was_killed
+from allranks.rehearse.run_scenario import Outcome, judge_part, run_again, run_scenario, was_killed
 from allranks.rehearse.scenario import Scenario, scenarios
 
 
@@ -59,7 +59,7 @@ def rehearse(plan: Plan, *, progress: Progress, live: Progress | None = None) ->
     """
     rehearsal, monitor = Rehearsal(), Monitor(live)
     started = time.monotonic()
-    todo = scenarios(plan.names, seeds=plan.seeds, first_seed=plan.seed)
+    todo = scenarios(plan.names, seeds=plan.seeds, first_seed=plan.seed, faults=plan.faults)
     with Signals() as signals:
         for number, scenario in enumerate(todo, 1):
             if rehearsal.interrupted or rehearsal.is_over:
@@ -83,15 +83,16 @@ def _rehearse_one(plan: Plan, scenario: Scenario, rehearsal: Rehearsal, monitor:
     begun = time.monotonic()
     baseline = next((run.trace for one, run, _ in rehearsal.runs if one.name == "quiet"), None)
     try:
-        run, found, why = run_scenario(plan, scenario, baseline, rehearsal.findings, monitor)
+        outcome = run_scenario(plan, scenario, baseline, rehearsal.findings, monitor)
     except Interrupted as error:
         rehearsal.interrupted = error.signum
-        run, found, why = error.run, judge_part(error.run), "the run was interrupted"
-    rehearsal.unseen[scenario.name] = why
+        outcome = Outcome(error.run, judge_part(error.run), "the run was interrupted")
+    run = outcome.run
+    rehearsal.unseen[scenario.name] = "; ".join(filter(None, [rehearsal.unseen.get(scenario.name), outcome.unseen]))
     seconds = time.monotonic() - begun
     rehearsal.runs.append((scenario, run, seconds))
     replay = replay_command(plan, scenario)
-    new = _merge(rehearsal.findings, [replace(one, replay=replay) for one in found])
+    new = _merge(rehearsal.findings, [replace(one, replay=replay) for one in outcome.findings])
     if not rehearsal.interrupted and run.result.exit_code and not was_killed(run):
         rehearsal.output = run.output
         if not _is_explained(run.result, rehearsal.findings):

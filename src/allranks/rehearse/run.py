@@ -88,7 +88,7 @@ def run_once(
         console.close()
         if server.failure is not None:
             raise server.failure
-        trace = _trace(job.ranks, Path(folder), server.effects, obstacle, real)
+        trace = _trace(job.ranks, Path(folder), server, obstacle, real)
     run = Run(result, trace, output.getvalue().decode(errors="replace"))
     if result.signal:
         raise Interrupted(result.signal, run)
@@ -118,9 +118,7 @@ def _real_path(settings: Mapping[str, Any], ranks: int) -> Callable[[int, str], 
     return lambda rank, path: hosts.real_path(settings, hosts.host_of(rank, ranks, count), path)
 
 
-def _trace(
-    ranks: int, folder: Path, effects: list[Effect], obstacle: str, real: Callable[[int, str], str] | None
-) -> Trace:
+def _trace(ranks: int, folder: Path, server: Server, obstacle: str, real: Callable[[int, str], str] | None) -> Trace:
     events: list[Event] = []
     places: dict[int, dict[int, tuple[Frame, ...]]] = {}
     for file in sorted(folder.glob("rank-*.jsonl")):
@@ -129,7 +127,9 @@ def _trace(
         of_process = places[int(process)] = {}
         with open(file) as lines:
             events += (_really(event, real) for event in read_lines(lines, rank, of_process))
-    events += [_event(effect, places) for effect in effects]
+    events += [_event(effect, places) for effect in server.effects]
+    struck = [(_event(effect, places), action) for effect, action in server.struck]
+    events += [replace(event, kind="fault", data={"action": action, "steps": event.step}) for event, action in struck]
     notes = [f"file calls of C libraries and other programs: {obstacle}"] if obstacle else []
     return merged(ranks, events, notes)
 

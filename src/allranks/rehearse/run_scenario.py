@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from allranks.findings import Finding, Place
 from allranks.launch.job import Call, Job
 from allranks.launch.result import JobResult
 from allranks.rehearse import judge
-from allranks.rehearse.judge import failures, hosts, resume
+from allranks.rehearse.checkpoint_names import is_checkpoint
+from allranks.rehearse.fault import Fault, FileFault
+from allranks.rehearse.judge import failures, faults, hosts, resume
 from allranks.rehearse.judge.base import Case
 from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.order import order_of
@@ -21,22 +24,37 @@ from allranks.rehearse.plan import Plan
 from allranks.rehearse.run import Run, run_once
 from allranks.rehearse.scenario import Delays, Scenario, probe_settings
 from allranks.rehearse.trace import Trace
-from allranks.rehearse.watch.server import Effect, Server, Treatment
+from allranks.rehearse.watch.server import AS_IT_IS, Effect, Server, Treat, Treatment
 from allranks.rehearse.watch.undo import Journal
 
 # Seconds without a step or a line after which ranks are held to hang.
 _HANGS_AFTER = 15.0
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a scenario has shown: its last run, the findings, and why it was not judged ("" if it was)."""
+
+    run: Run
+    findings: list[Finding]
+    unseen: str = ""
+
+
 def run_scenario(
     plan: Plan, scenario: Scenario, baseline: Trace | None, known: Sequence[Finding], monitor: Monitor
-) -> tuple[Run, list[Finding], str]:
-    """Run a scenario, which may need several runs.
+) -> Outcome:
+    """Run a scenario, which may need several runs. Raises Interrupted.
 
-    Return the last run, the findings, and why the scenario was not judged ("" if it was). Raises Interrupted.
+    ``baseline`` is the trace of the quiet run, if there was one; ``known`` are the findings of the runs before.
     """
     if scenario.name == "resume":
         return _resume(plan, scenario, baseline, monitor)
+    if scenario.fault is not None:
+        return _faulted(plan, scenario.fault, baseline, monitor)
+    return _single(plan, scenario, known, monitor)
+
+
+def _single(plan: Plan, scenario: Scenario, known: Sequence[Finding], monitor: Monitor) -> Outcome:
     delays = Delays(plan.ranks, scenario.seed) if scenario.name == "perturbed" else None
     run = _run(plan, scenario, delays, monitor)
     case = Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())
@@ -48,7 +66,7 @@ def run_scenario(
         ended = failures.collectives(run.result, run.trace)
     else:
         ended = failures.race(run.result, run.trace, how)
-    return run, [*found, *(_relative(one) for one in ended)], _shared_folders(run.trace)
+    return Outcome(run, [*found, *(_relative(one) for one in ended)], _shared_folders(run.trace))
 
 
 def judge_part(run: Run) -> list[Finding]:
@@ -103,17 +121,12 @@ def _make_folders(paths: Sequence[str], journal: Journal) -> None:
                 folder.mkdir()
 
 
-def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None, monitor: Monitor) -> tuple[Run, list[Finding], str]:
-    """Kill all ranks after a checkpoint, twice, and let the third start run to its end.
-
-    Return the last run, the findings, and why the scenario was not judged ("" if it was).
-    """
+def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None, monitor: Monitor) -> Outcome:
+    """Kill all ranks after a checkpoint, twice, and let the third start run to its end."""
     settings = probe_settings(scenario, steps=plan.steps)
     runs: list[Run] = []
     with _undone() as journal:
-        if baseline is None:
-            baseline = run_once(_job(plan), settings, journal=journal, monitor=monitor).trace
-            journal.undo()
+        baseline = baseline or _baseline(plan, journal, monitor)
         for number in range(3):
             on_effect = _kill_after_checkpoint if number < 2 else None
             more = plan.resume_arguments if number else ()
@@ -121,8 +134,52 @@ def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None, monitor: Mon
             if resume.unseen(baseline, [run.trace for run in runs]) or not was_killed(runs[-1]):
                 break
     traces = [run.trace for run in runs]
-    found = resume.judge(baseline, traces)
-    return runs[-1], [_relative(one) for one in found], resume.unseen(baseline, traces)
+    found = [_relative(one) for one in resume.judge(baseline, traces)]
+    return Outcome(runs[-1], found, resume.unseen(baseline, traces))
+
+
+def _faulted(plan: Plan, fault: Fault, baseline: Trace | None, monitor: Monitor) -> Outcome:
+    """Let a fault strike in one run, and start the same command once more after it."""
+    settings = probe_settings(Scenario("faults"), steps=plan.steps)
+    with _undone() as journal:
+        baseline = baseline or _baseline(plan, journal, monitor)
+        if not fault.is_of_files:
+            fault = replace(fault, step=fault.step or _middle(baseline))
+        of_hit = {**settings, "fault": None if fault.is_of_files else fault.settings(plan.ranks)}
+        treat = _treatment(fault, plan.ranks)
+        hit = run_once(_job(plan), of_hit, journal=journal, treat=treat, monitor=monitor)
+        if why := faults.unseen(fault, hit.trace):
+            return Outcome(hit, [], why)
+        if fault.action == "delay":
+            ended = failures.race(hit.result, hit.trace, f"with the fault {fault}")
+            return Outcome(hit, [_relative(one) for one in ended])
+        again = run_once(_job(plan, plan.resume_arguments), settings, journal=journal, monitor=monitor)
+    found = faults.judge(fault, baseline, (hit.trace, hit.result), (again.trace, again.result))
+    return Outcome(again, [_relative(one) for one in found])
+
+
+def _treatment(fault: Fault, ranks: int) -> Treat:
+    at_files = FileFault(fault, ranks, os.getcwd())
+
+    def treat(effect: Effect) -> Treatment:
+        if not at_files.strikes(effect.rank, effect.operation, effect.paths[-1], effect.step):
+            return AS_IT_IS
+        failing = errno.ENOSPC if fault.action == "enospc" else 0
+        return Treatment(fault.seconds if fault.action == "delay" else 0.0, failing, fault.action)
+
+    return treat
+
+
+def _baseline(plan: Plan, journal: Journal, monitor: Monitor) -> Trace:
+    """Return the trace of a quiet run. Its changes of files are undone."""
+    settings = probe_settings(Scenario("quiet"), steps=plan.steps)
+    trace = run_once(_job(plan), settings, journal=journal, monitor=monitor).trace
+    journal.undo()
+    return trace
+
+
+def _middle(trace: Trace) -> int:
+    return max(1, max((event.step for event in trace.events), default=0) // 2)
 
 
 def _job(plan: Plan, more: Sequence[str] = ()) -> Job:
@@ -134,7 +191,7 @@ def _job(plan: Plan, more: Sequence[str] = ()) -> Job:
 
 
 def _kill_after_checkpoint(server: Server, effect: Effect) -> None:
-    if effect.operation not in ("read", "remove", "rmdir") and resume.is_checkpoint(effect.paths[-1]):
+    if effect.operation not in ("read", "remove", "rmdir") and is_checkpoint(effect.paths[-1]):
         server.kill_ranks(steps=2)
 
 

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
+from allranks.rehearse.fault import USUAL, Fault
 from allranks.rehearse.watch.syscalls import CHANGES
 
-Name: TypeAlias = Literal["quiet", "perturbed", "hosts", "resume"]
+Name: TypeAlias = Literal["quiet", "perturbed", "hosts", "resume", "faults"]
 NAMES: tuple[str, ...] = get_args(Name)
-DEFAULT: tuple[Name, ...] = get_args(Name)
+DEFAULT: tuple[Name, ...] = ("quiet", "perturbed", "hosts", "resume")
 
 # How long one call waits, how many calls of one line wait, and how long all calls of a rank wait at most: seconds.
 _DELAY, _CALLS, _MOST = 0.3, 4, 6.0
@@ -27,9 +28,12 @@ class Scenario:
 
     name: Name
     seed: int = 0
+    fault: Fault | None = None
 
     @property
     def title(self) -> str:
+        if self.fault:
+            return f"{self.name}, {self.fault}"
         return f"{self.name}, seed {self.seed}" if self.seed else self.name
 
     @property
@@ -38,12 +42,14 @@ class Scenario:
         return f"seen in the rehearsal {self.title!r}"
 
 
-def scenarios(names: Sequence[Name], *, seeds: int, first_seed: int) -> list[Scenario]:
-    """Return the runs of a rehearsal, in order."""
+def scenarios(names: Sequence[Name], *, seeds: int, first_seed: int, faults: Sequence[Fault] = USUAL) -> list[Scenario]:
+    """Return the runs of a rehearsal, in order. The scenario ``faults`` has a run for each of ``faults``."""
     runs = []
     for name in names:
         if name == "perturbed":
             runs += [Scenario(name, first_seed + number) for number in range(seeds)]
+        elif name == "faults":
+            runs += [Scenario(name, fault=fault) for fault in faults]
         else:
             runs.append(Scenario(name))
     return runs

@@ -8,6 +8,7 @@ from allranks.findings import Finding
 from allranks.rehearse.judge import (
     arrays,
     data,
+    faults,
     files,
     folders,
     loading,
@@ -32,7 +33,15 @@ JUDGES: tuple[Judge, ...] = (
 )
 
 # The faults that only a rehearsal can see; all other faults have rules of ``allranks check``.
-KINDS: tuple[Kind, ...] = (replicas.NO_GRADIENT, replicas.DIVERGED, resume.BEGINS_ANEW, resume.STATE)
+KINDS: tuple[Kind, ...] = (
+    replicas.NO_GRADIENT,
+    replicas.DIVERGED,
+    resume.BEGINS_ANEW,
+    resume.STATE,
+    faults.UNNOTICED,
+    faults.STEPS_LOST,
+    faults.NO_RESTART,
+)
 
 
 def all_findings(case: Case) -> Iterator[Finding]:

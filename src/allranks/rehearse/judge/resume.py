@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from allranks.findings import Finding
+from allranks.rehearse.checkpoint_names import is_checkpoint
 from allranks.rehearse.judge.base import Kind, finding
 from allranks.rehearse.judge.randomness import is_of_rank_0
 from allranks.rehearse.trace import Event, Trace
@@ -216,25 +217,3 @@ def _checkpoint_read(before: Trace, run: Trace) -> Event | None:
         ),
         None,
     )
-
-
-_ENDINGS = (
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".safetensors",
-    ".bin",
-    ".pkl",
-    ".pickle",
-    ".npz",
-    ".npy",
-    ".msgpack",
-    ".tar",
-    ".distcp",
-)
-_WORDS = ("ckpt", "checkpoint", "snapshot", "orbax", "state")
-
-
-def is_checkpoint(path: str) -> bool:
-    """Return whether a path is a checkpoint, judged by its name."""
-    return path.endswith(_ENDINGS) or any(word in path.rpartition("/")[2].lower() for word in _WORDS)

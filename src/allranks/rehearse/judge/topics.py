@@ -58,7 +58,12 @@ TOPICS = (
     Topic("trackers", ("AR103",), ("tracker",), "{} runs begun", "no tracker was used"),
     Topic("hosts", ("AR105", "AR606"), (), "", ""),
     Topic("resume", ("AR005", "AR006", "AR311"), (), "", ""),
+    Topic("faults", ("AR02",), (), "", ""),
 )
+
+
+# The topics of scenarios that run only when they are named.
+_OPTIONAL = ("faults",)
 
 
 def rows(traces: Iterable[Trace], findings: Sequence[Finding], scenarios: Mapping[str, str]) -> tuple[Row, ...]:
@@ -73,7 +78,8 @@ def rows(traces: Iterable[Trace], findings: Sequence[Finding], scenarios: Mappin
         missing |= dict.fromkeys(unseen_parts(trace))
         for event in trace.events:
             counts[event.kind] = counts.get(event.kind, 0) + 1
-    made = tuple(_row(topic, counts, findings, scenarios) for topic in TOPICS)
+    asked = [topic for topic in TOPICS if topic.name not in _OPTIONAL or topic.name in scenarios]
+    made = tuple(_row(topic, counts, findings, scenarios) for topic in asked)
     return (*made, Row("probes", "not seen", tuple(map(Note, missing)))) if missing else made
 
 
@@ -103,4 +109,5 @@ def _row(topic: Topic, counts: Mapping[str, int], findings: Sequence[Finding], s
 _SCENARIOS = {
     "hosts": "the ranks ran on pretended hosts",
     "resume": "the run went on after two interruptions as it did without",
+    "faults": "each failure was shown, and each restart went on",
 }

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import threading
 import time
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -32,6 +33,7 @@ class Recorder:
 
     def __init__(self, folder: str, rank: int, page: Page) -> None:
         self.rank, self.page = rank, page
+        self.on_step: list[Callable[[int], object]] = []
         self._folder = folder
         self._lock = threading.Lock()
         self._places: dict[tuple[Any, ...], int] = {}
@@ -71,13 +73,15 @@ class Recorder:
             self.page.set(POSITION, self.page.get(POSITION) + 1)
 
     def step_done(self, number: int) -> None:
-        """Record that a step is done. If the rank is to be killed at this step, kill it."""
+        """Record that a step is done, and call ``on_step``. If the rank is to be killed at this step, kill it."""
         if number > self.page.get(STEP):
             self.page.set(STEP, number)
         due = self.page.get(KILL_AT)
         if due and number >= due:
             self.write("killed", steps=number)
             os.kill(os.getpid(), signal.SIGKILL)
+        for action in self.on_step:
+            action(number)
 
     def place(self) -> int:
         """Return the number of the user's line that this thread runs, with its callers; 0 if there is none."""

@@ -12,6 +12,7 @@ from typing import Any
 from allranks.rehearse.probe import detect, files, hosts, perturb, trackers
 from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
 from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.strike import Striker
 from allranks.rehearse.watch import listener
 
 _kept: list[Any] = []
@@ -26,6 +27,9 @@ def begin() -> None:
         perturb.perturb(settings["seed"], rank)
     why = hosts.pretend(settings, rank, int(os.environ["ALLRANKS_SIZE"])) if settings.get("hosts") else ""
     recorder = Recorder(settings["folder"], rank, page)
+    fault = settings.get("fault")
+    if fault and rank in fault["ranks"]:
+        recorder.on_step.append(Striker(recorder, fault))
     _kept.append(recorder)
     if why:
         recorder.write("shared-folders", place=0, why=why)

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import selectors
+import signal
 import socket
 import threading
 import time
@@ -40,10 +41,15 @@ class Effect:
 
 
 class Treatment(NamedTuple):
-    """What to do with a call: let it wait ``seconds``, and fail it with an error number (0: let it continue)."""
+    """What to do with a call: let it wait ``seconds``, and fail it with an error number (0: let it continue).
+
+    ``fault`` is the action of a fault that strikes here, else "". With "kill" the rank is killed as if right after the
+    call: if the call opens a file to write it anew, the file is empty.
+    """
 
     seconds: float = 0.0
     failing: int = 0
+    fault: str = ""
 
 
 AS_IT_IS = Treatment()
@@ -59,7 +65,10 @@ class _Rank:
 
 
 class Server:
-    """The watcher. Ranks send their listeners to the socket ``path``. ``effects`` grows while they run."""
+    """The watcher. Ranks send their listeners to the socket ``path``.
+
+    ``effects`` grows while they run, and ``struck``: the calls at which a fault struck, each with its action.
+    """
 
     def __init__(
         self,
@@ -72,6 +81,7 @@ class Server:
         real_path: Callable[[int, str], str] | None = None,
     ) -> None:
         self.effects: list[Effect] = []
+        self.struck: list[tuple[Effect, str]] = []
         self.failure: BaseException | None = None
         self.path = path
         self._is_interesting, self._treat, self._journal = is_interesting, treat, journal
@@ -179,6 +189,11 @@ class Server:
                 self._on_effect(self, effect)
             if self._treat is not None:
                 treatment = self._treat(effect)
+            if treatment.fault:
+                self.struck.append((effect, treatment.fault))
+            if treatment.fault == "kill":
+                _kill(effect)
+                return
         if treatment.seconds > 0:
             due = time.monotonic() + treatment.seconds
             heapq.heappush(self._waiting, (due, stopped.number, rank.listener, stopped, treatment.failing))
@@ -224,3 +239,11 @@ class Server:
             except OSError:
                 return ""
         return os.path.normpath(text)
+
+
+def _kill(effect: Effect) -> None:
+    """Kill the rank that makes a call, and leave the file as it is right after the call."""
+    if effect.operation in ("create", "exclusive"):
+        with open(effect.paths[-1], "wb"):
+            pass
+    os.kill(effect.process, signal.SIGKILL)

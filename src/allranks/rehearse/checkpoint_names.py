@@ -1,0 +1,24 @@
+"""Judge by its name whether a file is a checkpoint."""
+
+from __future__ import annotations
+
+_ENDINGS = (
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".safetensors",
+    ".bin",
+    ".pkl",
+    ".pickle",
+    ".npz",
+    ".npy",
+    ".msgpack",
+    ".tar",
+    ".distcp",
+)
+_WORDS = ("ckpt", "checkpoint", "snapshot", "orbax", "state")
+
+
+def is_checkpoint(path: str) -> bool:
+    """Return whether a path is a checkpoint, judged by its name."""
+    return path.endswith(_ENDINGS) or any(word in path.rpartition("/")[2].lower() for word in _WORDS)
