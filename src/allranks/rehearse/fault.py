@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -78,7 +77,7 @@ class Fault:
         """Return whether an absolute path is one of this fault's files. Patterns may be relative to ``root``."""
         if not self.path:
             return is_checkpoint(path)
-        return any(fnmatch.fnmatch(one, self.path) for one in (path, os.path.relpath(path, root)))
+        return any(fnmatch.fnmatch(one, self.path) for one in (path, path.removeprefix(f"{root}/")))
 
     def settings(self, size: int) -> dict[str, Any]:
         """Return what the probe in each rank needs to know of this fault."""
