@@ -8,8 +8,9 @@ from allranks.findings import Finding
 from allranks.launch.result import JobResult
 from allranks.rehearse.checkpoint_names import is_checkpoint
 from allranks.rehearse.fault import Fault
-from allranks.rehearse.judge import failures, resume
 from allranks.rehearse.judge.base import Kind, finding
+from allranks.rehearse.judge.failures import frame_of
+from allranks.rehearse.judge.resume import judge as judge_resume
 from allranks.rehearse.trace import Event, Trace
 
 UNNOTICED = Kind(
@@ -55,10 +56,10 @@ def judge(
         failed = result.first_failure
         text = f"after the fault {fault} the same command fails on rank {failed.rank}: {' '.join(failed.what.split())}"
         evidence = [(_where(struck), struck), *_last_writes(trace)]
-        if one := finding(NO_RESTART, text, failures.frame_of(failed), evidence):
+        if one := finding(NO_RESTART, text, frame_of(failed), evidence):
             yield one
         return
-    yield from resume.judge(baseline, [trace, restarted])
+    yield from judge_resume(baseline, [trace, restarted])
 
 
 def unseen(fault: Fault, hit: Trace) -> str:
