@@ -104,7 +104,7 @@ class FileFault:
     _first_steps: dict[int, int] = field(default_factory=dict)
 
     def strikes(self, rank: int, operation: str, path: str, step: int) -> bool:
-        """Return whether the fault strikes at this call. Must be asked of each call, in the order of calls."""
+        """Return whether the fault strikes at this call. Must be called for each call, in order."""
         fault = self.fault
         if not fault.is_of_files or rank not in fault.ranks(self.ranks) or not fault.matches(path, self.root):
             return False
