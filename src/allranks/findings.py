@@ -30,11 +30,24 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """What a rank did in a rehearsal: at which step, and when (seconds on the machine's monotonic clock)."""
+
+    rank: int
+    step: int
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
-    """A piece of evidence for a finding: a call on the way to the fault, the guard, or the trace of the other role."""
+    """A piece of evidence for a finding: a call on the way to the fault, the guard, or the trace of the other role.
+
+    ``moment`` is the moment in a rehearsal that the note is about, if it is about one.
+    """
 
     text: str
     place: Place | None = None
+    moment: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ def test_accepted_findings_are_counted_and_not_shown(tmp_path: Path, monkeypatch
     findings = [found("train.py", line) for line in (1, 2, 3)] + [found("other.py", 1), found("train.py", 4)]
 
     def report(*allow: Allowed, baseline: Baseline | None = None) -> Report:
-        return report_of(Rehearsal(findings=[*findings]), 2, allow, baseline)
+        return report_of(Rehearsal(findings=[*findings]), Plan(Script("train.py"), 2), allow, baseline)
 
     shown = report(Allowed("AR405", "other.py", "small"))
     assert [one.place.line for one in shown.findings] == [1, 2, 4]

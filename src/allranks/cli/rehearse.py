@@ -67,6 +67,8 @@ def _about_output(p: argparse.ArgumentParser) -> None:
 
     p.add_argument("--output-format", choices=FORMS, help="default: full")
     p.add_argument("--output-file", type=local_path, metavar="FILE", help="write the report there")
+    trace = "write what each rank did, for ui.perfetto.dev (.json, or .json.gz)"
+    p.add_argument("--trace", type=local_path, metavar="FILE", help=trace)
     p.add_argument("--baseline", type=local_text, metavar="FILE", help="do not show the findings in this file")
     p.add_argument("--write-baseline", action="store_true", help="write what is found now to the baseline, and end")
 

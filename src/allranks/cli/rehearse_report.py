@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -10,13 +13,22 @@ from pathlib import Path
 from allranks.check.results.baseline import Baseline, fingerprints, unknown
 from allranks.check.results.suppress import suppressed, suppressions
 from allranks.check.sources.text import source_of, text_of
-from allranks.findings import Finding, Place
+from allranks.cli.printed import write_file
+from allranks.findings import Finding, Place, Row, not_seen
 from allranks.rehearse.config import Allowed
-from allranks.rehearse.rehearsal import Rehearsal
+from allranks.rehearse.judge.base import Case, place_of
+from allranks.rehearse.order import order_of
+from allranks.rehearse.perfetto import trace_events
+from allranks.rehearse.plan import Plan, command_line
+from allranks.rehearse.rehearsal import Rehearsal, ending, steps_of
+from allranks.rehearse.run import Run
+from allranks.rehearse.run_scenario import relative
+from allranks.rehearse.timeline import lines_seen, timeline_of
 from allranks.report.base import Report, Source, count
+from allranks.report.timeline import RehearsalFacts, RunSummary, Timeline
 
 
-def report_of(done: Rehearsal, ranks: int, allow: Sequence[Allowed], baseline: Baseline | None) -> Report:
+def report_of(done: Rehearsal, plan: Plan, allow: Sequence[Allowed], baseline: Baseline | None) -> Report:
     """Return the report of a rehearsal, without the findings that the project accepts."""
     places = {one.place.path for one in done.findings}
     places |= {note.place.path for one in done.findings for note in one.notes if note.place}
@@ -28,10 +40,11 @@ def report_of(done: Rehearsal, ranks: int, allow: Sequence[Allowed], baseline: B
     findings = tuple(_with_columns(one, sources) for one in findings)
     prints = fingerprints(findings, {path: text_of(path, raw) for path, raw in texts.items()})
     shown = unknown(findings, prints, baseline) if baseline else findings
-    steps = max((event.step for _, run, _ in done.runs for event in run.trace.events), default=0)
+    facts = _facts(done, plan)
+    steps = max((one.steps for one in facts.runs), default=0)
     return Report(
         shown,
-        done.rows(),
+        (*done.rows(), *_not_made(facts)),
         len(sources),
         sum(len(source.lines) for source in sources.values()),
         version("allranks"),
@@ -40,8 +53,45 @@ def report_of(done: Rehearsal, ranks: int, allow: Sequence[Allowed], baseline: B
         hidden=len(findings) - len(shown),
         allowed=len(commented) - len(findings),
         tool="allranks rehearse",
-        subject=f"{count(len(done.runs), 'run')} of {count(ranks, 'rank')}, {count(steps, 'step')} at most",
+        subject=f"{count(len(done.runs), 'run')} of {count(plan.ranks, 'rank')}, {count(steps, 'step')} at most",
+        rehearsal=facts,
     )
+
+
+def write_trace(report: Report, file: Path) -> None:
+    """Write the timelines of a rehearsal for Perfetto; compressed if the name ends in ``.gz``."""
+    timelines = report.rehearsal.timelines if report.rehearsal else ()
+    text = json.dumps(trace_events(timelines, report.findings)).encode()
+    write_file(file, gzip.compress(text) if file.suffix == ".gz" else text)
+
+
+def _facts(done: Rehearsal, plan: Plan) -> RehearsalFacts:
+    root = os.getcwd()
+    runs = [RunSummary(one.title, ending(run), seconds, steps_of(run)) for one, run, seconds in done.runs]
+    runs += [RunSummary(one.title, why, was_made=False) for one, why in done.skipped]
+    timelines = [_timeline(scenario.title, run, root) for scenario, run, _ in done.runs]
+    failed = done.failure and done.failure.first_failure
+    failure = "" if done.failure is None else failed.headline() if failed else done.failure.cause or "failed"
+    return RehearsalFacts(
+        command_line(plan.target),
+        root,
+        plan.ranks,
+        tuple(runs),
+        failure,
+        lines_seen([run.trace for _, run, _ in done.runs], root),
+        timelines=tuple(timelines),
+    )
+
+
+def _timeline(title: str, run: Run, root: str) -> Timeline:
+    case = Case(run.trace, order_of(run.trace), root=root)
+    return timeline_of(run.trace, title, locate=lambda event: relative(place_of(event.where)), name=case.name)
+
+
+def _not_made(facts: RehearsalFacts) -> tuple[Row, ...]:
+    """Return a row about the runs that were not made, if there are any."""
+    left = [one for one in facts.runs if not one.was_made]
+    return (not_seen("runs", *(f"{one.title}: {one.end}" for one in left)),) if left else ()
 
 
 def _with_columns(finding: Finding, sources: Mapping[str, Source]) -> Finding:

@@ -14,7 +14,7 @@ from allranks.cli.baseline import read_baseline
 from allranks.cli.printed import must_be_writable, print_report, write_file
 from allranks.cli.progress import ProgressLine
 from allranks.cli.pyproject import closest
-from allranks.cli.rehearse_report import report_of
+from allranks.cli.rehearse_report import report_of, write_trace
 from allranks.cli.rehearse_start import must_not_start_ranks, source_path, started
 from allranks.cli.rehearse_suggest import show_suggestion
 from allranks.cli.run import target_from
@@ -37,7 +37,7 @@ def run(p: ArgumentParser, arguments: Namespace) -> int:
     """Rehearse, and return the exit code. Raises AllranksError for a configuration that cannot be used."""
     found = closest(Path.cwd(), "rehearse")
     config = _configured(found, arguments)
-    output = arguments.output_file and Path(os.path.abspath(arguments.output_file))
+    output, trace = (one and Path(os.path.abspath(one)) for one in (arguments.output_file, arguments.trace))
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
     if not words and found is not None and config.command:
         words = [*config.command]
@@ -52,13 +52,15 @@ def run(p: ArgumentParser, arguments: Namespace) -> int:
         return show_suggestion(target_from(p, words, module=is_module), config.ranks or 2)
     plan = _plan(p, arguments, config, words, is_module)
     baseline = read_baseline(config.baseline) if config.baseline and not arguments.write_baseline else None
-    if output is not None:
-        must_be_writable(output)
+    for file in filter(None, (output, trace)):
+        must_be_writable(file)
     line = ProgressLine()
     done = rehearse(plan, progress=line.print, live=line.update)
-    report = report_of(done, plan.ranks, config.allow, baseline)
+    report = report_of(done, plan, config.allow, baseline)
     if arguments.write_baseline:
         return _write_baseline(Path(config.baseline or BASELINE), report.findings, report.prints)
+    if trace is not None:
+        write_trace(report, trace)
     print_report(report, config.output_format, output)
     return _exit_code(done, plan.target, any(one.severity in ("error", "warning") for one in report.findings))
 

@@ -58,6 +58,11 @@ def replay_command(plan: Plan, scenario: Scenario) -> str:
     return shlex.join([*words, *_command(plan.target)])
 
 
+def command_line(target: Target) -> str:
+    """Return the words for a target after the options of ``allranks rehearse``."""
+    return shlex.join(_command(target))
+
+
 def _command(target: Target) -> tuple[str, ...]:
     if isinstance(target, Script):
         return (target.path, *target.arguments)

@@ -167,8 +167,16 @@ def _is_same(a: Finding, b: Finding) -> bool:
 
 
 def _line(run: Run, seconds: float, ranks: int, new: int) -> str:
-    steps = max((event.step for event in run.trace.events), default=0)
-    failed = run.result.first_failure
-    end = f"FAILED: {failed.headline()}" if failed else "interrupted" if run.result.signal else "ok"
     found = f", {new} new finding{'' if new == 1 else 's'}" if new else ""
-    return f"{steps} steps, {ranks} ranks, {seconds:.1f} s{found}: {end}"
+    return f"{steps_of(run)} steps, {ranks} ranks, {seconds:.1f} s{found}: {ending(run)}"
+
+
+def steps_of(run: Run) -> int:
+    """Return how many steps the rank that was farthest had made at the end of a run."""
+    return max((event.step for event in run.trace.events), default=0)
+
+
+def ending(run: Run) -> str:
+    """Return how a run ended, as text: ``ok``, ``interrupted``, or ``FAILED: rank 1 ...``."""
+    failed = run.result.first_failure
+    return f"FAILED: {failed.headline()}" if failed else "interrupted" if run.result.signal else "ok"

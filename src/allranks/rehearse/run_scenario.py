@@ -213,13 +213,14 @@ def _undone() -> Iterator[Journal]:
 
 def _relative(finding: Finding) -> Finding:
     """Return a finding with paths relative to the working directory."""
-    notes = tuple(replace(note, place=_moved(note.place)) for note in finding.notes)
-    place = _moved(finding.place)
+    notes = tuple(replace(note, place=relative(note.place)) for note in finding.notes)
+    place = relative(finding.place)
     assert place is not None
     return replace(finding, place=place, notes=notes)
 
 
-def _moved(place: Place | None) -> Place | None:
+def relative(place: Place | None) -> Place | None:
+    """Return a place with its path relative to the working directory, or None for None."""
     if place is None:
         return None
     here = os.getcwd() + os.sep

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from allranks.findings import Finding, Place, Row, Severity
+from allranks.report.timeline import RehearsalFacts
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
@@ -71,6 +72,7 @@ class Report:
       or of ``--precision``.
     - ``allowed``: how many findings the project's settings allow.
     - ``tool``: the command that made the report.
+    - ``rehearsal``: the facts about a rehearsal, if the report is of one.
     - ``subject``: what the command examined, if not files, e.g. "4 runs of 2 ranks".
     """
 
@@ -89,6 +91,7 @@ class Report:
     allowed: int = 0
     tool: str = "allranks check"
     subject: str = ""
+    rehearsal: RehearsalFacts | None = None
 
     def where(self, place: Place) -> str:
         """Format a place for people, e.g. ``train.py:41:9``, or ``tour.ipynb:cell 3:2:9`` for a notebook."""
@@ -131,7 +134,21 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def verdict_of(report: Report) -> tuple[str, str]:
+    """Return the verdict of a rehearsal: its kind ("error", "warning" or "ok"), and a sentence."""
+    counts = report.counts()
+    if report.rehearsal and report.rehearsal.failure:
+        return "error", "The program fails by itself"
+    if counts["error"]:
+        return "error", f"This program would go wrong on a cluster: {count(counts['error'], 'error')}"
+    if counts["warning"]:
+        return "warning", f"This program may go wrong on a cluster: {count(counts['warning'], 'warning')}"
+    return "ok", "Nothing wrong was seen"
+
+
 def title(report: Report) -> str:
+    if report.rehearsal:
+        return f"Rehearsal of {report.rehearsal.command}"
     of = f" of {report.project}" if report.project else ""
     return f"Readiness{of} for several processes"
 

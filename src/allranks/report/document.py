@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from allranks.findings import Finding, Fix, Place
 from allranks.report.base import Report
 from allranks.report.readiness import note_document, row_document
+from allranks.report.timeline import RehearsalFacts
 
 
 def as_json(report: Report) -> str:
@@ -34,7 +36,31 @@ def document(report: Report) -> dict[str, Any]:
             "files": report.files,
             "lines": report.lines,
         },
+        **({"rehearsal": _rehearsal(report.rehearsal)} if report.rehearsal else {}),
     }
+
+
+def _rehearsal(facts: RehearsalFacts) -> dict[str, Any]:
+    runs = [
+        {"run": one.title, "made": one.was_made, "end": one.end, "seconds": round(one.seconds, 3), "steps": one.steps}
+        for one in facts.runs
+    ]
+    return {
+        "command": facts.command,
+        "root": facts.root,
+        "ranks": facts.ranks,
+        "failure": facts.failure,
+        "runs": runs,
+        "lines": {"complete": facts.is_complete, "files": {path: _lines(by) for path, by in facts.lines.items()}},
+    }
+
+
+def _lines(ranks_by_line: Mapping[int, int]) -> dict[str, list[int]]:
+    """Return the lines by how many ranks were seen at them: ``{"2": [1, 2, 7], "1": [9]}``."""
+    found: dict[str, list[int]] = {}
+    for line, ranks in sorted(ranks_by_line.items()):
+        found.setdefault(str(ranks), []).append(line)
+    return found
 
 
 def _finding(report: Report, finding: Finding) -> dict[str, Any]:

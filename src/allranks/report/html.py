@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from itertools import groupby
 
 from allranks.findings import Finding, Note, Place
-from allranks.report.base import Report, count, title, visible
+from allranks.report.base import Report, count, title, verdict_of, visible
 from allranks.report.page_style import SCRIPT, STYLE
 from allranks.report.readiness import evidence_of
+from allranks.report.timeline import RehearsalFacts
+from allranks.report.timeline_page import timeline_section
 
 AROUND, TALL, MOST = 2, 8, 8
 
 
 def html(report: Report) -> str:
-    """Return the page: figures, the readiness table, and the findings by file, with filters for code and severity."""
-    read = f"{count(report.files, 'file')}, {count(report.lines, 'line')} read; none of it was run"
-    body = [
-        f"<header><h1>{_text(title(report))}</h1>",
-        f"<p>{_text(report.tool)} {_text(report.version)}: {report.subject or read}.</p></header>",
-        *_figures(report),
-        *_readiness(report),
-        *_filters(report),
-    ]
-    for path, findings in groupby(report.findings, key=lambda finding: finding.place.path):
-        body += _file(report, path, list(findings))
+    """Return the page: the verdict, what was not seen, the findings by file, and the timeline of a rehearsal.
+
+    A report of code that was only read has its figures and the readiness table first. Findings have filters for code.
+    """
+    body = [*(_rehearsal(report, report.rehearsal) if report.rehearsal else _check(report))]
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_text(title(report))}</title><style>{STYLE}</style>"
@@ -35,6 +31,52 @@ def html(report: Report) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{page}\n<script>{SCRIPT}</script></body></html>'
     )
+
+
+def _check(report: Report) -> Iterator[str]:
+    read = f"{count(report.files, 'file')}, {count(report.lines, 'line')} read; none of it was run"
+    yield f"<header><h1>{_text(title(report))}</h1>"
+    yield f"<p>{_text(report.tool)} {_text(report.version)}: {report.subject or read}.</p></header>"
+    yield from _figures(report)
+    yield from _readiness(report)
+    yield from _findings(report)
+
+
+def _rehearsal(report: Report, facts: RehearsalFacts) -> Iterator[str]:
+    kind, verdict = verdict_of(report)
+    yield f'<header><p class="where">{_text(report.tool)} {_text(report.version)}</p>'
+    yield f'<h1 class="{kind}">{_text(verdict)}</h1>'
+    yield f"<p><code>{_text(facts.command)}</code>: {_text(report.subject)}.</p></header>"
+    yield from _figures(report)
+    yield from _not_seen(report)
+    yield from _findings(report)
+    yield from timeline_section(facts.timelines, report.findings)
+    yield "<h2>Runs</h2><table><thead><tr><th>run<th>steps<th>seconds<th>end</tr></thead><tbody>"
+    for run in facts.runs:
+        figures = (str(run.steps), f"{run.seconds:.1f}") if run.was_made else ("", "")
+        end = run.end if run.was_made else f"not made: {run.end}"
+        yield f"<tr><td>{_text(run.title)}<td>{figures[0]}<td>{figures[1]}<td>{_text(end)}</tr>"
+    yield "</tbody></table>"
+    yield from _readiness(report)
+
+
+def _not_seen(report: Report) -> Iterator[str]:
+    """Yield what was not seen, and why: the reader must not take it for correct."""
+    rows = [row for row in report.rows if row.verdict in ("not seen", "not determined")]
+    if not rows:
+        return
+    yield "<h2>Not seen</h2><table><tbody>"
+    for row in rows:
+        why = "<br>".join(_prose(text) for text in evidence_of(row, most=MOST, where=report.line_of))
+        yield f"<tr><td>{_text(row.topic)}<td class=why>{why}</tr>"
+    yield "</tbody></table>"
+
+
+def _findings(report: Report) -> Iterator[str]:
+    yield from _filters(report)
+    numbers = {id(finding): number for number, finding in enumerate(report.findings, 1)}
+    for path, findings in groupby(report.findings, key=lambda finding: finding.place.path):
+        yield from _file(report, path, [*findings], numbers)
 
 
 def _text(text: str) -> str:
@@ -88,10 +130,11 @@ def _filters(report: Report) -> Iterator[str]:
     yield "</nav>"
 
 
-def _file(report: Report, path: str, findings: list[Finding]) -> Iterator[str]:
+def _file(report: Report, path: str, findings: list[Finding], numbers: Mapping[int, int]) -> Iterator[str]:
     yield f'<section class="file"><h3>{_text(path)}</h3>'
     for finding in findings:
-        yield f'<article class="{finding.severity}" data-code="{_text(finding.code)}">'
+        anchor = f'id="finding-{numbers[id(finding)]}"'
+        yield f'<article {anchor} class="{finding.severity}" data-code="{_text(finding.code)}">'
         yield f'<h4><span class="code">{_text(finding.code)}</span> {_prose(finding.message)}</h4>'
         where = _text(report.where(finding.place))
         where += f" in <code>{_text(finding.symbol)}</code>" if finding.symbol else ""
@@ -107,6 +150,8 @@ def _file(report: Report, path: str, findings: list[Finding]) -> Iterator[str]:
             yield f"<dt>replay<dd><code>{_text(finding.replay)}</code>"
         yield "</dl>"
         yield from _notes(report, finding.notes)
+        if report.rehearsal and any(note.moment for note in finding.notes):
+            yield f'<p class="where">number {numbers[id(finding)]} in the <a href="#timeline">timeline</a></p>'
         yield "</article>"
     yield "</section>"
 

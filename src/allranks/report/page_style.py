@@ -1,4 +1,4 @@
-"""The style sheet of the HTML report, and its only script: the filter."""
+"""The style sheet of the HTML report, and its only script: the filter, and where a timeline is scrolled to."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ h1 { font-size: 1.6rem; margin: 0; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 .7rem; }
 h3 { font: 600 .95rem ui-monospace, monospace; margin: 1.8rem 0 .6rem; overflow-wrap: anywhere; }
 h4 { font-size: 1rem; margin: 0; font-weight: 600; }
+a { color: var(--info); }
 header p, .where { color: var(--faint); margin: .2rem 0; }
 .where { font-size: .85rem; overflow-wrap: anywhere; }
 code, pre { font-family: ui-monospace, monospace; font-size: .86em; }
@@ -29,7 +30,7 @@ code { background: var(--raised); padding: .1em .3em; border-radius: 4px; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .45rem .8rem .45rem 0; border-bottom: 1px solid
   var(--line); overflow-wrap: anywhere; }
-th { color: var(--faint); font-weight: 500; font-size: .85rem; }
+th { color: var(--faint); font-weight: 500; font-size: .85rem; white-space: nowrap; }
 td:first-child, td:nth-child(2) { white-space: nowrap; }
 .verdict { font-weight: 600; }
 .verdict.ok { color: var(--good); }
@@ -63,11 +64,47 @@ details { margin-top: .5rem; }
 summary { color: var(--faint); cursor: pointer; }
 .note { margin-top: .4rem; }
 .note + pre { margin-top: .3rem; }
+h1.error { color: var(--error); }
+h1.warning { color: var(--warning); }
+h1.ok { color: var(--good); }
+td.why { white-space: normal; color: var(--faint); }
+article:target { outline: 2px solid var(--error); outline-offset: 2px; }
+.timeline { display: flex; margin-top: .6rem; border: 1px solid var(--line); border-radius: 6px; overflow: hidden; }
+.names { flex: none; padding-top: 22px; background: var(--raised); border-right: 1px solid var(--line); }
+.name { height: 46px; padding: 12px .7rem 0; font-size: .8rem; color: var(--faint); white-space: nowrap; }
+.scroll { overflow-x: auto; flex: 1; min-width: 0; }
+.timeline svg { display: block; }
+.timeline .ground { fill: none; }
+.timeline .ground.g1 { fill: var(--raised); }
+.timeline .step { fill: var(--info); opacity: .28; }
+.timeline .collective { fill: var(--warning); opacity: .65; }
+.timeline .collective.open { fill: var(--error); opacity: .8; }
+.timeline .write { fill: var(--good); }
+.timeline .read { fill: var(--faint); opacity: .55; }
+.timeline .other { fill: var(--info); }
+.timeline .conflict circle { fill: var(--error); stroke: var(--ground); }
+.timeline .conflict .join { stroke: var(--error); stroke-width: 1.5; stroke-dasharray: 3 2; fill: none; }
+.timeline text { font: 9px system-ui, sans-serif; text-anchor: middle; fill: var(--text); pointer-events: none; }
+.timeline text.number { fill: var(--ground); font-weight: 700; font-size: 8px; }
+.key { margin-right: .8rem; white-space: nowrap; }
+.key::before { content: ""; display: inline-block; width: .8em; height: .8em; margin-right: .35em; border-radius: 2px;
+  vertical-align: -.05em; background: var(--faint); }
+.key.step::before { background: var(--info); opacity: .4; }
+.key.collective::before { background: var(--warning); opacity: .7; }
+.key.write::before { background: var(--good); clip-path: polygon(50% 0, 100% 100%, 0 100%); }
+.key.read::before { width: .25em; }
+.key.conflict::before { background: var(--error); border-radius: 50%; }
 [hidden] { display: none; }
 @media (max-width: 40rem) { dl { grid-template-columns: 1fr; } }
 @media print { nav { display: none; } article { break-inside: avoid; } }
 """
 SCRIPT = """
+for (const scroll of document.querySelectorAll(".scroll")) {
+  const first = scroll.querySelector(".conflict circle") || scroll.querySelector(".step");
+  const show = () => { if (first) scroll.scrollLeft = Math.max(0, first.getBBox().x - scroll.clientWidth / 3); };
+  scroll.closest("details").addEventListener("toggle", show);
+  show();
+}
 for (const button of document.querySelectorAll("nav button")) button.addEventListener("click", () => {
   const code = button.dataset.code;
   for (const other of document.querySelectorAll("nav button")) other.classList.toggle("on", other === button);

@@ -124,7 +124,8 @@ def row_document(row: Row, place: Callable[[Place], Any] = str) -> dict[str, Any
 
 
 def note_document(note: Note, place: Callable[[Place], Any]) -> dict[str, Any]:
-    return {"text": note.text, "place": place(note.place) if note.place else None}
+    moment = {"rank": note.moment.rank, "step": note.moment.step} if note.moment else {}
+    return {"text": note.text, "place": place(note.place) if note.place else None, **moment}
 
 
 def _cells(row: Row, texts: list[str], room: int) -> Iterator[tuple[str, str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from allranks.errors import name_ranks
-from allranks.findings import Confidence, Finding, Note, Place, Severity
+from allranks.findings import Confidence, Finding, Moment, Note, Place, Severity
 from allranks.rehearse.order import Order
 from allranks.rehearse.trace import Event, Frame, Trace
 
@@ -63,7 +63,7 @@ def finding(
 
     Return None if no line of the program is known for ``at`` or for any evidence.
     """
-    notes = tuple(Note(text, place_of(_frame(one))) for text, one in evidence)
+    notes = tuple(Note(text, place_of(_frame(one)), _moment(one)) for text, one in evidence)
     frame = _frame(at) or next((frame for _, one in evidence if (frame := _frame(one))), None)
     if frame is None:
         return None
@@ -79,6 +79,10 @@ def finding(
         notes,
         confidence=confidence,
     )
+
+
+def _moment(one: Event | Frame | None) -> Moment | None:
+    return Moment(one.rank, one.step, one.time) if isinstance(one, Event) else None
 
 
 def _frame(one: Event | Frame | None) -> Frame | None:
