@@ -16,7 +16,7 @@ from typing import Any
 
 from harness import free_port
 
-from allranks.launch.environment import Site, for_rank
+from allranks.launch.environment import JobLocation, for_rank
 from allranks.launch.job import Command, Job
 
 AGENT = Path(__file__).parents[2] / "src" / "allranks" / "agent"
@@ -49,7 +49,7 @@ def run(job: Job, folder: Path, *, base: dict[str, str] | None = None) -> Outcom
     channel.bind(str(folder / "control"))
     channel.settimeout(0.05)
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", **(base or {})}
-    site = Site("job-1", "hosta", port, port + 1, 2, str(folder / "control"), str(AGENT), environment)
+    site = JobLocation("job-1", "hosta", port, port + 1, 2, str(folder / "control"), str(AGENT), environment)
     started = time.monotonic()
     files = [(folder / f"{rank}.out", folder / f"{rank}.err") for rank in range(job.ranks)]
     ranks = []

@@ -11,7 +11,7 @@ import pytest
 
 from allranks.launch.console import REDRAW, SNAPSHOT, Console, OutputClosed, Style, choose_style
 from allranks.launch.merge import WINDOW
-from allranks.launch.terminal import Prefixes, fit, short_rank_list
+from allranks.launch.terminal import LinePrefixes, cut_to_width, short_rank_list
 
 
 def console(size: int = 4, *, color: bool = False, live: bool = False, **more) -> tuple[Console, io.BytesIO]:
@@ -284,13 +284,13 @@ def test_a_wide_set_of_ranks_is_shortened(ranks, text: str) -> None:
 
 def test_names_stand_for_single_ranks() -> None:
     """``hosta:1`` for rank 1; sets are numbers still."""
-    prefixes = Prefixes(2, color=False, names=("a:0", "bb:1"))
+    prefixes = LinePrefixes(2, color=False, names=("a:0", "bb:1"))
     assert [prefixes[1, "out"], prefixes[2, "err"], prefixes[3, "out"]] == [b"[a:0]  ", b"(bb:1) ", b"[0-1]  "]
 
 
 def test_a_cut_row_ends_its_color_and_counts_wide_characters() -> None:
     """Columns, not bytes: two for a wide character, none for colours and accents."""
-    assert fit("\x1b[31m日本語".encode(), 5) == "\x1b[31m日本".encode() + b"\x1b[0m"
-    assert fit("e\u0301\tx".encode(), 3) == "e\u0301 x".encode()
-    assert fit(b"plain", 5) == b"plain"
-    assert fit(b"plain!", 5) == b"plain"
+    assert cut_to_width("\x1b[31m日本語".encode(), 5) == "\x1b[31m日本".encode() + b"\x1b[0m"
+    assert cut_to_width("e\u0301\tx".encode(), 3) == "e\u0301 x".encode()
+    assert cut_to_width(b"plain", 5) == b"plain"
+    assert cut_to_width(b"plain!", 5) == b"plain"

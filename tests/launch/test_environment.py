@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.launch.environment import Site, for_rank, rendezvous_flags
+from allranks.launch.environment import JobLocation, for_rank, rendezvous_flags
 from allranks.launch.job import STYLES, Command, Job
 
 BASE = {"PATH": "/bin", "HOME": "/home/ann"}
 
 
-def site(*, cores: int = 8, **base: str) -> Site:
-    return Site("job-1", "hosta", 4001, 4002, cores, "/tmp/c", "/pkg/agent", {**BASE, **base})
+def site(*, cores: int = 8, **base: str) -> JobLocation:
+    return JobLocation("job-1", "hosta", 4001, 4002, cores, "/tmp/c", "/pkg/agent", {**BASE, **base})
 
 
 def environment(style: str = "default", rank: int = 1, devices: int | None = None, **base: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from allranks.launch.console import Console
 from allranks.launch.engines import local
 from allranks.launch.fork_server import ForkServer
 from allranks.launch.job import Call, Command, Job, Module, Script, Target, from_json, target_of, to_json
-from allranks.launch.ports import Ports
+from allranks.launch.ports import ReservedPorts
 
 
 def test_a_warm_fork_server_runs_one_job_after_another(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_warm_fork_server_runs_one_job_after_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", [socket.SO_REUSEADDR, socket.SO_REUSEPORT])
 def test_a_reserved_port_is_given_to_nobody_else_but_a_rank_can_listen_on_it(option: int) -> None:
     """torch's store sets the one option, gRPC the other."""
-    with Ports(2) as ports:
+    with ReservedPorts(2) as ports:
         number = ports.numbers[0]
         assert len(set(ports.numbers)) == 2
         with socket.socket() as plain, pytest.raises(OSError, match="in use"):
@@ -73,7 +73,7 @@ TARGET = st.one_of(
 @given(TARGET, st.dictionaries(TEXT, TEXT))
 def test_an_order_arrives_as_it_was_sent(what: Target, env: dict[str, str]) -> None:
     """With its descriptors, and an environment of any length."""
-    ours, theirs = messages.pair()
+    ours, theirs = messages.socket_pair()
     env["LONG"] = "x" * 300_000
     with ours, theirs, open(os.devnull, "wb") as file:
         spawn = messages.Spawn(3, to_json(what), "/", env)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.launch.lines import LONGEST_LINE, SETTLE, LineReader, clean, cut
+from allranks.launch.lines import LONGEST_LINE, SETTLE, LineReader, remove_control_codes, split_long_line
 
 UP = b"\x1b[A"
 
@@ -96,7 +96,7 @@ def test_a_line_without_end_is_cut() -> None:
     lines += reader.finish()
     assert b"".join(lines) == data
     assert all(line.decode() for line in lines)
-    assert b"".join(cut(b"\x80" * 200_000)) == b"\x80" * 200_000
+    assert b"".join(split_long_line(b"\x80" * 200_000)) == b"\x80" * 200_000
 
 
 def test_a_bar_without_end_is_cut_too() -> None:
@@ -110,7 +110,7 @@ def test_a_bar_without_end_is_cut_too() -> None:
 def test_colors_stay_and_end_with_the_line() -> None:
     """Only where colours are wanted; a colour left open does not run into the next line."""
     red = b"\x1b[31mred\x1b[K"
-    assert clean(red, color=True) == b"\x1b[31mred\x1b[0m"
-    assert clean(red + b"\x1b[0m", color=True) == b"\x1b[31mred\x1b[0m"
-    assert clean(red, color=False) == b"red"
+    assert remove_control_codes(red, color=True) == b"\x1b[31mred\x1b[0m"
+    assert remove_control_codes(red + b"\x1b[0m", color=True) == b"\x1b[31mred\x1b[0m"
+    assert remove_control_codes(red, color=False) == b"red"
     assert read(b"\r\x1b[31m 1%\x1b[0m\n", color=True) == [b"\x1b[31m 1%\x1b[0m"]

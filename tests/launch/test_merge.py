@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.launch.merge import MOST_WAITING, WINDOW, Entry, Merger, group_blocks, merge_equal, ranks_of
+from allranks.launch.merge import MOST_WAITING, WINDOW, LineMerger, MergedLine, group_blocks, merge_equal, ranks_of
 
 SIZE = 4
 # What happens to a merger: a rank says lines (few different ones, some indented), or time passes.
@@ -20,7 +20,7 @@ STORY = st.lists(st.tuples(SAID, st.sampled_from([0.0, WINDOW / 3, WINDOW * 2]))
 @given(STORY)
 def test_nothing_is_lost_or_invented_and_each_rank_keeps_its_order(story) -> None:
     """The entries that name a rank are, in order, exactly what that rank said; whatever the interleaving."""
-    merger, now, shown = Merger(SIZE), 0.0, []
+    merger, now, shown = LineMerger(SIZE), 0.0, []
     said: dict[int, list] = {rank: [] for rank in range(SIZE)}
     for (rank, stream, lines), pause in story:
         merger.add(rank, stream, lines, now)
@@ -37,7 +37,7 @@ def test_nothing_is_lost_or_invented_and_each_rank_keeps_its_order(story) -> Non
 @given(STORY)
 def test_no_line_waits_longer_than_the_window(story) -> None:
     """After its window a line has left; while lines wait there is a deadline within the window."""
-    merger, now, came = Merger(SIZE), 0.0, []
+    merger, now, came = LineMerger(SIZE), 0.0, []
     for (rank, stream, lines), pause in story:
         merger.add(rank, stream, lines, now)
         merger.due(now)
@@ -53,27 +53,27 @@ def test_no_line_waits_longer_than_the_window(story) -> None:
 @given(st.permutations([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]))
 def test_the_same_program_on_all_ranks_shows_each_line_once(turns: list[int]) -> None:
     """Within the window, in any interleaving: three lines that all ranks say are three entries, at once."""
-    merger, lines, shown = Merger(SIZE), [b"x", b"y", b"x"], []
+    merger, lines, shown = LineMerger(SIZE), [b"x", b"y", b"x"], []
     at = [0] * SIZE
     for rank in turns:
         merger.add(rank, "out", [lines[at[rank]]], 0.0)
         at[rank] += 1
         shown += merger.due(0.0)
-    assert shown == [Entry(0b1111, "out", line) for line in lines]
+    assert shown == [MergedLine(0b1111, "out", line) for line in lines]
 
 
 def test_a_line_that_all_have_said_does_not_jump_ahead() -> None:
     """It waits behind another line of a rank that it stands for."""
-    merger = Merger(2)
+    merger = LineMerger(2)
     merger.add(0, "out", [b"only 0", b"both"], 0.0)
     merger.add(1, "out", [b"both"], 0.0)
     assert merger.due(0.0) == []
-    assert merger.due(WINDOW) == [Entry(0b01, "out", b"only 0"), Entry(0b11, "out", b"both")]
+    assert merger.due(WINDOW) == [MergedLine(0b01, "out", b"only 0"), MergedLine(0b11, "out", b"both")]
 
 
 def test_equal_words_on_different_streams_are_different_lines() -> None:
     """What one rank says on stdout and another on stderr is not merged."""
-    merger = Merger(2)
+    merger = LineMerger(2)
     merger.add(0, "out", [b"x"], 0.0)
     merger.add(1, "err", [b"x"], 0.0)
     assert [entry.ranks for entry in merger.flush()] == [1, 2]
@@ -81,23 +81,23 @@ def test_equal_words_on_different_streams_are_different_lines() -> None:
 
 def test_a_late_rank_gets_a_line_of_its_own() -> None:
     """What has been shown cannot be joined any more."""
-    merger = Merger(2)
+    merger = LineMerger(2)
     merger.add(0, "out", [b"x", b"x"], 0.0)
     assert len(merger.due(WINDOW)) == 2
     merger.add(1, "out", [b"x"], 1.0)
-    assert merger.flush() == [Entry(2, "out", b"x")]
+    assert merger.flush() == [MergedLine(2, "out", b"x")]
 
 
 def test_a_flood_does_not_wait() -> None:
     """Above a number of waiting lines all of them leave, so that memory stays bounded."""
-    merger = Merger(2)
+    merger = LineMerger(2)
     merger.add(0, "out", [b"%d" % n for n in range(MOST_WAITING + 1)], 0.0)
     assert len(merger.due(0.0)) == MOST_WAITING + 1
 
 
 def test_a_line_repeated_for_ever_keeps_no_past() -> None:
     """The index of waiting lines holds those that wait, also when the same text always waits."""
-    merger = Merger(2)
+    merger = LineMerger(2)
     for moment in range(100):
         merger.add(0, "out", [b"."], moment * WINDOW / 2)
         merger.due(moment * WINDOW / 2)
@@ -106,7 +106,7 @@ def test_a_line_repeated_for_ever_keeps_no_past() -> None:
 
 def test_tracebacks_that_arrive_mixed_stand_apart() -> None:
     """Line by line from two ranks: the common head once, then each rank's own lines together."""
-    merger = Merger(3)
+    merger = LineMerger(3)
     ours = [b"Traceback", b"  File a", b"    x", b"ValueError: 0"]
     theirs = [b"Traceback", b"  File b", b"    y", b"ValueError: 1"]
     for one, other in zip(ours, theirs, strict=True):
@@ -119,15 +119,19 @@ def test_tracebacks_that_arrive_mixed_stand_apart() -> None:
 
 def test_lines_that_are_not_indented_keep_their_order_of_arrival() -> None:
     """Step 1 of all ranks before step 2 of any."""
-    entries = [Entry(1 << rank, "out", b"%d step %d" % (rank, step)) for step in range(3) for rank in range(3)]
-    shown = group_blocks([*entries, Entry(1, "out", b" indented")])
+    entries = [MergedLine(1 << rank, "out", b"%d step %d" % (rank, step)) for step in range(3) for rank in range(3)]
+    shown = group_blocks([*entries, MergedLine(1, "out", b" indented")])
     assert [entry for entry in shown if entry.text != b" indented"] == entries
 
 
 def test_states_of_one_moment_merge_by_text() -> None:
     """One entry per different text, in order of first mention."""
     said = [(0, "err", b"50%"), (1, "err", b"60%"), (2, "err", b"50%"), (2, "out", b"50%")]
-    assert merge_equal(said) == [Entry(0b101, "err", b"50%"), Entry(0b010, "err", b"60%"), Entry(0b100, "out", b"50%")]
+    assert merge_equal(said) == [
+        MergedLine(0b101, "err", b"50%"),
+        MergedLine(0b010, "err", b"60%"),
+        MergedLine(0b100, "out", b"50%"),
+    ]
 
 
 def test_bars_that_differ_by_their_clock_are_one() -> None:
@@ -136,4 +140,4 @@ def test_bars_that_differ_by_their_clock_are_one() -> None:
     said = [(0, "err", bar.format("00:01<00:00, 19.86it/s", 5)), (1, "err", bar.format("01:02:01<?, ?s/it", 5))]
     said.append((2, "err", bar.format("00:01<00:00, 19.86it/s", 6)))
     entries = merge_equal((rank, stream, text.encode()) for rank, stream, text in said)
-    assert entries == [Entry(0b011, "err", said[0][2].encode()), Entry(0b100, "err", said[2][2].encode())]
+    assert entries == [MergedLine(0b011, "err", said[0][2].encode()), MergedLine(0b100, "err", said[2][2].encode())]

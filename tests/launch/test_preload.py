@@ -10,7 +10,7 @@ import pytest
 
 from allranks.launch import fork_server_main, forked_rank
 from allranks.launch.job import Command, Script
-from allranks.launch.preload import Plan, plan
+from allranks.launch.preload import PreloadPlan, plan_preload
 
 LOCAL = {
     "model": "import flax.linen as nn\nfrom data import rows",
@@ -22,8 +22,8 @@ LOCAL = {
 }
 
 
-def read(source: str, *, name: str = "__main__", **env: str) -> Plan:
-    return plan(source, name=name, find=LOCAL.get, env=env)
+def read(source: str, *, name: str = "__main__", **env: str) -> PreloadPlan:
+    return plan_preload(source, name=name, find=LOCAL.get, env=env)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def read(source: str, *, name: str = "__main__", **env: str) -> Plan:
 def test_the_frameworks_that_a_script_and_its_own_modules_import_are_found(
     source: str, modules: tuple[str, ...]
 ) -> None:
-    assert read(source) == Plan(modules)
+    assert read(source) == PreloadPlan(modules)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_script_that_makes_what_saves_at_sigterm_is_told_by_its_text(source: s
 def test_the_script_of_a_command_is_read_too(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import allranks\nckpt = allranks.Checkpointer('run')")
     assert forked_rank.plan_for(Command(words), cwd=str(tmp_path)).makes_saver
-    assert forked_rank.plan_for(Command(("true",)), cwd=str(tmp_path)) == Plan(())
+    assert forked_rank.plan_for(Command(("true",)), cwd=str(tmp_path)) == PreloadPlan(())
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_script_that_sets_what_a_framework_reads_at_its_import_is_an_obstacle(
     found = read(f"import os\n{line}\nimport jax")
     unknown = "environment variables by names that its text does not show"
     told = f"{variable}, which a framework reads when it is imported" if variable else unknown
-    assert found == Plan((), f"the script sets {told}")
+    assert found == PreloadPlan((), f"the script sets {told}")
 
 
 def test_installed_packages_are_not_followed_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_installed_packages_are_not_followed_wherever_they_are(tmp_path: Path, m
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "tracker.py").write_text("import os\nos.environ[os.name] = '1'")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site-packages")])
-    assert forked_rank.plan_for(Script("train.py"), cwd=str(tmp_path)) == Plan(("numpy",))
+    assert forked_rank.plan_for(Script("train.py"), cwd=str(tmp_path)) == PreloadPlan(("numpy",))
     monkeypatch.setattr(sys, "path", [str(tmp_path / "mine")])
     assert "tracker sets environment variables" in forked_rank.plan_for(Script("train.py"), cwd=str(tmp_path)).obstacle
 
@@ -111,7 +111,7 @@ def test_installed_packages_are_not_followed_wherever_they_are(tmp_path: Path, m
     ],
 )
 def test_what_changes_nothing_for_a_framework_is_no_obstacle(line: str) -> None:
-    assert read(f"import os\n{line}\nimport jax", JAX_PLATFORMS="cpu") == Plan(("jax",))
+    assert read(f"import os\n{line}\nimport jax", JAX_PLATFORMS="cpu") == PreloadPlan(("jax",))
 
 
 def test_text_that_is_no_python_is_an_obstacle() -> None:
@@ -122,6 +122,6 @@ def test_text_that_is_no_python_is_an_obstacle() -> None:
 def test_a_module_without_a_spec_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     """As torch.backends is, which a module stands in for."""
     monkeypatch.setitem(sys.modules, "torch_backends", ModuleType("torch_backends"))
-    monkeypatch.setattr(fork_server_main, "_freeze", str)
-    monkeypatch.setattr(fork_server_main, "obstacle", str)
-    assert fork_server_main.preload(Plan(("torch_backends",))) == (("torch_backends",), "")
+    monkeypatch.setattr(fork_server_main, "_freeze_imports", str)
+    monkeypatch.setattr(fork_server_main, "why_not_forkable", str)
+    assert fork_server_main.preload(PreloadPlan(("torch_backends",))) == (("torch_backends",), "")

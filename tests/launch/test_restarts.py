@@ -6,7 +6,7 @@ import pytest
 
 from allranks.failure import Failure
 from allranks.launch.job import Command, Job
-from allranks.launch.restarts import again, run
+from allranks.launch.restarts import next_job, run
 from allranks.launch.result import JobResult
 
 FAILURE = Failure(1, "a", "ValueError: bad row", 0.0, where="train.py:3")
@@ -16,13 +16,13 @@ JOB = Job(Command(("python",)), 4, restarts=2, timeout=25.0)
 
 def test_a_failure_is_worth_another_start() -> None:
     """Which knows how many there were, why it is needed, and how much time is left."""
-    second = again(JOB, FAILED)
+    second = next_job(JOB, FAILED)
     assert second is not None
     assert (second.restart, second.timeout) == (1, 15.0)
     assert second.reason == "rank 1 (host a) failed at train.py:3: ValueError: bad row"
-    third = again(second, FAILED)
+    third = next_job(second, FAILED)
     assert third is not None
-    assert again(third, FAILED) is None
+    assert next_job(third, FAILED) is None
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_failure_is_worth_another_start() -> None:
     ids=["success", "Ctrl-C", "SIGTERM", "no time left"],
 )
 def test_another_end_is_not(result: JobResult) -> None:
-    assert again(JOB, result) is None
+    assert next_job(JOB, result) is None
 
 
 def test_the_last_end_counts_and_the_failures_before_are_kept() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from allranks.launch.events import LocateRanks, RankLeft
-from allranks.launch.stall import DEFAULT_HANG_AFTER, StallDetector, patience
+from allranks.launch.stall import DEFAULT_HANG_AFTER, StallDetector, seconds_until_report
 
 
 def left(rank: int, unjoined: str = "") -> RankLeft:
@@ -63,4 +63,4 @@ def test_ranks_that_never_met_are_told_from_those_that_did(frameworks: list[str 
     [(8.0, "5", 8.0), (0.0, "5", 0.0), (None, "5", 5.0), (None, None, DEFAULT_HANG_AFTER), (None, "x", 240.0)],
 )
 def test_how_long_the_launcher_waits(asked: float | None, env: str | None, seconds: float) -> None:
-    assert patience(asked, {} if env is None else {"ALLRANKS_HANG_AFTER": env}) == seconds
+    assert seconds_until_report(asked, {} if env is None else {"ALLRANKS_HANG_AFTER": env}) == seconds

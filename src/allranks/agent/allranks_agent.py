@@ -101,7 +101,7 @@ def activate(environ: Mapping[str, str]) -> None:
         os.environ.clear()
         os.environ.update(environ)
     os.environ["ALLRANKS_AGENT_PID"] = str(os.getpid())
-    _watch(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], _send_to_launcher)
+    _watch_this_process(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], _send_to_launcher)
     _Rank.listeners += (hang.on_report, joins.on_report, guard.on_report)
     stacks.register()
     stdin.attach(*failures.RANK, int(environ["ALLRANKS_SIZE"]))
@@ -119,10 +119,10 @@ def listen(rank: int, host: str, listener: Listener) -> None:
     if is_active():
         _Rank.listeners += (listener,)
     else:
-        _watch(rank, host, listener)
+        _watch_this_process(rank, host, listener)
 
 
-def _watch(rank: int, host: str, listener: Listener) -> None:
+def _watch_this_process(rank: int, host: str, listener: Listener) -> None:
     failures.RANK = rank, host
     _Rank.pid, _Rank.failed_with, _Rank.exit_failure, _Rank.listeners = os.getpid(), 0, None, (listener,)
     _watch_main_thread()
@@ -201,7 +201,7 @@ def report_failure(error: BaseException, *, thread: str = "") -> int:
     if failure["exit_code"] and not _is_departure(error):
         if not thread and _is_rescued(error):
             return _Rank.departure[0]
-        _report(failure)
+        _report_failure(failure)
     elif probe := getattr(error, "_allranks_exit", None):
         _Rank.exit_failure = probe.failure
     return int(failure["exit_code"])
@@ -249,7 +249,7 @@ def finish(code: int) -> NoReturn:
     raise SystemExit(code)
 
 
-def _report(failure: failures.Failure) -> None:
+def _report_failure(failure: failures.Failure) -> None:
     waits = threading.current_thread() is threading.main_thread()
     if waits:
         _expect_release()
@@ -295,9 +295,9 @@ def _watch_main_thread() -> None:
     program's hook is not called late, and cannot hide a failure from us.
     """
     threading._shutdown = _main_thread_ended  # type: ignore[attr-defined]
-    sys.exit = _exit
+    sys.exit = _exit_with_probe
     for name in {"exit", "quit"} & vars(builtins).keys():  # from `site`, absent under `python -S`
-        setattr(builtins, name, _exit)
+        setattr(builtins, name, _exit_with_probe)
 
 
 def _main_thread_ended() -> None:
@@ -307,7 +307,7 @@ def _main_thread_ended() -> None:
     if (error := failures.that_ended_main()) is not None:
         report_failure(error)
     elif _Rank.exit_failure is not None and _Rank.exit_failure["exit_code"]:
-        _report(_Rank.exit_failure)
+        _report_failure(_Rank.exit_failure)
     if _Rank.failed_with:
         _end_now(_Rank.failed_with)
     try:
@@ -336,21 +336,21 @@ class _ExitProbe:
         self.failure = failure
 
     def __del__(self) -> None:
-        if _caller() is None:
+        if _calling_frame() is None:
             _Rank.exit_failure = self.failure
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()  # the exception may be pickled and sent; its probe stays here
 
 
-def _caller() -> FrameType | None:
+def _calling_frame() -> FrameType | None:
     try:
         return sys._getframe(2)
     except ValueError:
         return None
 
 
-def _exit(code: Any = None) -> NoReturn:
+def _exit_with_probe(code: Any = None) -> NoReturn:
     """The replacement of sys.exit: raise SystemExit, and attach an _ExitProbe to it."""
     error = SystemExit() if code is None else SystemExit(code)
     if is_active() and threading.current_thread() is threading.main_thread():

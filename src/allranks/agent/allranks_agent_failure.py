@@ -52,19 +52,21 @@ def of(
     `frame` is where the exception is about to be raised, if it has not been raised yet. `handling` is the exception
     that is being handled there.
     """
-    chain = _chain(error, handling)
+    chain = _causes_of(error, handling)
     # A program that catches an error and leaves by sys.exit(1) has failed where the error was raised.
     shown = chain[0] if chain and isinstance(error, SystemExit) and _is_number(error.code) else error
-    raised = _leaf(shown) if _leaf(shown).__traceback__ is not None else shown
+    raised = _innermost_exception(shown) if _innermost_exception(shown).__traceback__ is not None else shown
     steps = _called_from(frame) if frame is not None and shown is error else _raised_through(raised)
     if thread.startswith(_OUR_THREADS):
         thread, steps = "", iter(())  # its message names the place
     return {
         "rank": RANK[0],
         "host": RANK[1],
-        "what": _what(error) if shown is error else f"{_what(error)} after {text_of(shown)}",
+        "what": _describe_exception(error)
+        if shown is error
+        else f"{_describe_exception(error)} after {text_of(shown)}",
         "when": time.time(),
-        "where": _guarded(lambda: printable(_where(raised, list(steps))), ""),
+        "where": _call_or_default(lambda: printable(_users_line(raised, list(steps))), ""),
         "traceback": "" if isinstance(shown, SystemExit) else traceback_of(shown),
         "thread": printable(thread),
         "exit_code": exit_code_of(error),
@@ -77,26 +79,26 @@ def text_of(error: BaseException) -> str:
 
     For a group, the first exception in it is added.
     """
-    name = _guarded(lambda: _name_of(type(error)), "an exception")
-    says = _guarded(lambda: _message_line(error), "(its __str__ raises)")
-    leaf = _leaf(error)
+    name = _call_or_default(lambda: _name_of(type(error)), "an exception")
+    says = _call_or_default(lambda: _message_line(error), "(its __str__ raises)")
+    leaf = _innermost_exception(error)
     inner = "" if leaf is error else f": {text_of(leaf)}"
     return printable(f"{name}: {says}{inner}" if says else name + inner)
 
 
 def message_of(error: BaseException) -> str:
     """Return the message of an exception, with all its lines, as printable text of bounded length. Never raises."""
-    return _bounded(_guarded(lambda: str.__str__(str(error)), "(its __str__ raises)"))
+    return _shorten_middle(_call_or_default(lambda: str.__str__(str(error)), "(its __str__ raises)"))
 
 
 def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception, without our frames, as printable text of bounded length. Never raises."""
     with frames.hidden(error):
-        text = _guarded(lambda: "".join(traceback.format_exception(error)), "")
-    return _bounded(text or _guarded(lambda: _plain_traceback(error), text_of(error)))
+        text = _call_or_default(lambda: "".join(traceback.format_exception(error)), "")
+    return _shorten_middle(text or _call_or_default(lambda: _plain_traceback(error), text_of(error)))
 
 
-def _bounded(text: str) -> str:
+def _shorten_middle(text: str) -> str:
     raw = text.encode(errors="backslashreplace")
     if len(raw) > HEAD + TAIL:
         raw = raw[:HEAD] + b"\n...\n" + raw[-TAIL:]
@@ -122,7 +124,7 @@ def _message_line(error: BaseException) -> str:
     return says.partition("\n")[0]
 
 
-def _guarded(make: Callable[[], T], otherwise: T) -> T:
+def _call_or_default(make: Callable[[], T], otherwise: T) -> T:
     """Return `make()`, or `otherwise` if it raises. `make` may run the program's code (an exception's `__str__`)."""
     try:
         return make()
@@ -130,12 +132,12 @@ def _guarded(make: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-def _leaf(error: BaseException) -> BaseException:
+def _innermost_exception(error: BaseException) -> BaseException:
     """Return the first exception in a group (also in nested groups), or the exception itself if it is no group."""
-    return _leaf(error.exceptions[0]) if isinstance(error, GROUP) else error
+    return _innermost_exception(error.exceptions[0]) if isinstance(error, GROUP) else error
 
 
-def _chain(error: BaseException, handling: BaseException | None) -> list[BaseException]:
+def _causes_of(error: BaseException, handling: BaseException | None) -> list[BaseException]:
     """Return the exceptions that led to this one: causes, and exceptions being handled when it was raised.
 
     The nearest is first.
@@ -197,11 +199,11 @@ def that_ended_main() -> BaseException | None:
     return error if (module, function) in {("__main__", "<module>"), ("runpy", "_run_module_as_main")} else None
 
 
-def _what(error: BaseException) -> str:
+def _describe_exception(error: BaseException) -> str:
     if not isinstance(error, SystemExit):
         return text_of(error)
     code = f"left with exit code {exit_code_of(error)}"
-    says = "" if _is_number(error.code) else _guarded(lambda: str(error.code), "(its __str__ raises)")
+    says = "" if _is_number(error.code) else _call_or_default(lambda: str(error.code), "(its __str__ raises)")
     return printable(f"{code}: {says}" if says else code)
 
 
@@ -221,17 +223,17 @@ def _called_from(frame: FrameType | None) -> Iterator[tuple[CodeType, int]]:
         frame = frame.f_back
 
 
-def _where(error: BaseException, steps: list[tuple[CodeType, int]]) -> str:
+def _users_line(error: BaseException, steps: list[tuple[CodeType, int]]) -> str:
     """Return the innermost line of the user's code. If there is none, return a line of any other code but ours."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{_shown(error.filename)}:{error.lineno}"
+        return f"{_relative_path(error.filename)}:{error.lineno}"
     places = [(code.co_filename, line) for code, line in steps if not code.co_filename.startswith(frames.OURS)]
     users = [place for place in places if frames.is_users(place[0])]
     # A dataclass's __init__ has no file; but then neither has what `python -c` runs.
     own = [place for place in users if not place[0].startswith("<")] or users or places[:1]
-    return f"{_shown(own[0][0])}:{own[0][1]}" if own else ""
+    return f"{_relative_path(own[0][0])}:{own[0][1]}" if own else ""
 
 
-def _shown(filename: str) -> str:
+def _relative_path(filename: str) -> str:
     """Return a path relative to the folder in which the job was started, if it is below that."""
     return os.path.relpath(filename, START) if filename.startswith(START + os.sep) else filename

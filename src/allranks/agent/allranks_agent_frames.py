@@ -34,11 +34,11 @@ class RemoteTraceback(str):
 @contextlib.contextmanager
 def hidden(error: BaseException) -> Iterator[None]:
     """Hide our frames in the tracebacks of an exception and of its causes, while the ``with`` block runs."""
-    kept = [(one, one.__traceback__, getattr(one, "__notes__", None)) for one in _family(error)]
+    kept = [(one, one.__traceback__, getattr(one, "__notes__", None)) for one in _related_exceptions(error)]
     try:
         if not os.environ.get("ALLRANKS_FULL_TRACEBACK"):
             for one, trace, notes in kept:
-                one.__traceback__ = _trimmed(one, trace)
+                one.__traceback__ = _trim_traceback(one, trace)
                 if notes and "ALLRANKS_CONTROL" in os.environ:
                     one.__notes__ = [note for note in notes if not isinstance(note, RemoteTraceback)]
         yield
@@ -52,15 +52,15 @@ def hidden(error: BaseException) -> Iterator[None]:
 def attach() -> None:
     """Show exceptions without our frames, unless the program has set sys.excepthook."""
     if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = _show
+        sys.excepthook = _show_without_frames
 
 
-def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _show_without_frames(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     with hidden(error):
         sys.__excepthook__(kind, error, error.__traceback__ if error.__traceback__ is not None else trace)
 
 
-def _family(error: BaseException) -> list[BaseException]:
+def _related_exceptions(error: BaseException) -> list[BaseException]:
     """Return an exception, the exceptions in its group, and the exceptions that led to them."""
     found: list[BaseException] = []
     queue: list[BaseException | None] = [error]
@@ -72,7 +72,7 @@ def _family(error: BaseException) -> list[BaseException]:
     return found
 
 
-def _trimmed(error: BaseException, trace: TracebackType | None) -> TracebackType | None:
+def _trim_traceback(error: BaseException, trace: TracebackType | None) -> TracebackType | None:
     steps: list[TracebackType] = []
     while trace is not None:
         steps.append(trace)

@@ -27,7 +27,7 @@ def on_report(kind: str, **fields: Any) -> None:
     elif kind == "joined" and is_wanted() and not _has_begun and fields["size"] == int(os.environ["ALLRANKS_SIZE"]) > 1:
         _has_begun = True
         _publish_pid()
-        threading.Thread(target=_begin, args=(fields["backend"],), name="allranks-start", daemon=True).start()
+        threading.Thread(target=_start_watch, args=(fields["backend"],), name="allranks-start", daemon=True).start()
 
 
 def is_wanted() -> bool:
@@ -46,7 +46,7 @@ def _publish_pid() -> None:
         file.write(str(os.getpid()))
 
 
-def _begin(backend: str) -> None:
+def _start_watch(backend: str) -> None:
     """Start the watch, in a thread. An error in it must not end the program."""
     try:
         if not _OVER.wait(START_SECONDS):

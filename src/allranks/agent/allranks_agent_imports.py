@@ -25,23 +25,23 @@ class _Finder:
         others = (finder for finder in sys.meta_path if finder is not self)
         spec = next((found for finder in others if (found := finder.find_spec(name, path, target))), None)
         if spec is not None and spec.loader is not None:
-            _follow(spec, self.actions[name])
+            _act_after_import(spec, self.actions[name])
         return spec
 
 
-def _follow(spec: ModuleSpec, actions: Sequence[Callable[[ModuleType], None]]) -> None:
+def _act_after_import(spec: ModuleSpec, actions: Sequence[Callable[[ModuleType], None]]) -> None:
     execute = spec.loader.exec_module  # type: ignore[union-attr]
 
     def execute_then_act(module: ModuleType) -> None:
         execute(module)
         if module.__name__ == spec.name:  # a loader may serve several modules (zipimport)
             for action in actions:
-                _act(action, module)
+                _run_action(action, module)
 
     spec.loader.exec_module = execute_then_act  # type: ignore[union-attr, method-assign]
 
 
-def _act(action: Callable[[ModuleType], None], module: ModuleType) -> None:
+def _run_action(action: Callable[[ModuleType], None], module: ModuleType) -> None:
     """Run an action. If it fails (it uses private parts of a library), print a line and let the program continue."""
     try:
         action(module)
@@ -60,6 +60,6 @@ def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
     """Call `action(module)` once the module has been executed, before its importer continues."""
     _FINDER.actions.setdefault(name, []).append(action)
     if name in sys.modules:
-        _act(action, sys.modules[name])
+        _run_action(action, sys.modules[name])
     elif _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)

@@ -56,7 +56,7 @@ def attach(
     """
     if os.environ.get("ALLRANKS_STYLE") == "default":
         after_import("jax._src.clusters", _offer_cluster)
-    after_import("jax._src.distributed", lambda module: _watch(module.State, report, is_active))
+    after_import("jax._src.distributed", lambda module: _wrap_initialize_and_shutdown(module.State, report, is_active))
     after_import("jax.experimental.multihost_utils", preemption.watch_queries)
     # After JAX has registered its own clean_up, hence run before it, while there still is a backend.
     after_import("jax", lambda _: atexit.register(_leave_at_exit, is_active, fail))
@@ -106,7 +106,7 @@ def _offer_cluster(clusters: ModuleType) -> None:
     base._cluster_types.insert(0, AllranksCluster)
 
 
-def _watch(state: type[Any], report: Callable[..., None], is_active: Callable[[], bool]) -> None:
+def _wrap_initialize_and_shutdown(state: type[Any], report: Callable[..., None], is_active: Callable[[], bool]) -> None:
     initialize, shutdown = state.initialize, state.shutdown
 
     @functools.wraps(initialize)
@@ -121,7 +121,7 @@ def _watch(state: type[Any], report: Callable[..., None], is_active: Callable[[]
                 await_coordinator(coordinator_address or os.environ["ALLRANKS_COORDINATOR"])
         initialize(self, coordinator_address, *args, **kwargs)
         if is_active():
-            _listen()
+            _start_departure_listener()
             _DEPARTURE.prepare()
             report("joined", backend="jax", size=self.num_processes)
 
@@ -232,7 +232,7 @@ class _Departure:
 _DEPARTURE = _Departure()
 
 
-def _listen() -> None:
+def _start_departure_listener() -> None:
     """Start a thread that waits for the launcher's message that a rank has left.
 
     The message arrives at the socket ALLRANKS_CONTROL.<rank>.
@@ -259,12 +259,12 @@ def _free_ourselves(channel: socket.socket) -> None:
 
 def _is_stuck(bridge: Any) -> bool:
     """Return whether the same result stays pending for STUCK_SECONDS while the process does nothing."""
-    before, used = _pending(bridge), time.process_time()
+    before, used = _live_arrays(bridge), time.process_time()
     time.sleep(STUCK_SECONDS)
-    return bool(before & _pending(bridge)) and time.process_time() - used < STUCK_LOAD * STUCK_SECONDS
+    return bool(before & _live_arrays(bridge)) and time.process_time() - used < STUCK_LOAD * STUCK_SECONDS
 
 
-def _pending(bridge: Any) -> set[int]:
+def _live_arrays(bridge: Any) -> set[int]:
     if not bridge.backends_are_initialized() or "cpu" not in bridge._backends:
         return set()
     return {id(array) for array in bridge._backends["cpu"].live_arrays() if not array.is_ready()}
@@ -312,7 +312,7 @@ def _half_close(listeners: set[Endpoint]) -> None:
     Gloo's threads close connections meanwhile. If they close a descriptor, nothing remains to be done for it. By the
     time we duplicate the descriptor, its number may belong to no file, or to another one.
     """
-    wanted = {inode for inode, *ends in _connections() if not listeners.isdisjoint(ends)}
+    wanted = {inode for inode, *ends in _tcp_connections() if not listeners.isdisjoint(ends)}
     for descriptor in os.listdir("/proc/self/fd"):
         try:
             held = os.dup(int(descriptor))
@@ -343,15 +343,15 @@ def _send_no_more(descriptor: int) -> None:
         connection.detach()
 
 
-def _connections() -> Iterator[tuple[str, Endpoint, Endpoint]]:
+def _tcp_connections() -> Iterator[tuple[str, Endpoint, Endpoint]]:
     """Yield the inode (in digits) and both ends of each established TCP connection in this network namespace."""
     for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
         with open(table) as lines:
             rows = [line.split() for line in lines][1:]
-        yield from ((row[9], _endpoint(row[1]), _endpoint(row[2])) for row in rows if row[3] == "01")
+        yield from ((row[9], _decode_endpoint(row[1]), _decode_endpoint(row[2])) for row in rows if row[3] == "01")
 
 
-def _endpoint(text: str) -> Endpoint:
+def _decode_endpoint(text: str) -> Endpoint:
     """Decode an endpoint such as "0100007F:1F90": the address in words of the machine's byte order, the port in hex."""
     words, _, port = text.partition(":")
     raw = bytes.fromhex(words)

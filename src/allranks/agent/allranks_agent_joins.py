@@ -47,17 +47,17 @@ def unjoined_frameworks() -> str:
 
 def _is_connected() -> bool:
     """Return whether this process has a connection to a port of the rendezvous (rpc, or a store of the program)."""
-    wanted = {int(port) for port in _ports() if port.isdecimal()}
-    inodes = {inode for inode, *ends in _connections() if not wanted.isdisjoint(ends)}
-    return bool(inodes) and any(_inode(number) in inodes for number in os.listdir("/proc/self/fd"))
+    wanted = {int(port) for port in _rendezvous_ports() if port.isdecimal()}
+    inodes = {inode for inode, *ends in _tcp_connections() if not wanted.isdisjoint(ends)}
+    return bool(inodes) and any(_socket_inode(number) in inodes for number in os.listdir("/proc/self/fd"))
 
 
-def _ports() -> Iterator[str]:
+def _rendezvous_ports() -> Iterator[str]:
     yield os.environ.get("MASTER_PORT", "")
     yield os.environ.get("ALLRANKS_COORDINATOR", "").rpartition(":")[2]
 
 
-def _connections() -> Iterator[tuple[str, int, int]]:
+def _tcp_connections() -> Iterator[tuple[str, int, int]]:
     for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
         try:
             with open(table) as lines:
@@ -70,7 +70,7 @@ def _connections() -> Iterator[tuple[str, int, int]]:
                 yield row[9], mine, theirs
 
 
-def _inode(descriptor: str) -> str:
+def _socket_inode(descriptor: str) -> str:
     try:
         target = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:

@@ -30,7 +30,9 @@ class _State:
 def leave_to_jax() -> None:
     """Let JAX's handler handle SIGTERM, now or as soon as JAX sets it."""
     _State.is_queried = True
-    if _State.jax is not None and _handler(_action()) == _handler(_State.before):  # no other handler was set since
+    if _State.jax is not None and _handler_address(_sigterm_action()) == _handler_address(
+        _State.before
+    ):  # no other handler was set since
         _set_action(_State.jax)
     _State.jax = None
 
@@ -41,10 +43,10 @@ def watch(state: type[Any], is_active: Callable[[], bool]) -> None:
 
     @functools.wraps(begin)
     def begin_and_restore(self: Any) -> None:
-        before = _action()
+        before = _sigterm_action()
         begin(self)
         if is_active() and not _State.is_queried:
-            _State.jax, _State.before = _action(), before
+            _State.jax, _State.before = _sigterm_action(), before
             _set_action(before)
 
     state.initialize_preemption_sync_manager = begin_and_restore
@@ -63,13 +65,13 @@ def watch_queries(utils: ModuleType) -> None:
     utils.reached_preemption_sync_point = query  # type: ignore[attr-defined]
 
 
-def _action() -> bytes:
+def _sigterm_action() -> bytes:
     found = ctypes.create_string_buffer(_SIZE)
     _LIBC.sigaction(signal.SIGTERM, None, found)
     return found.raw
 
 
-def _handler(action: bytes) -> bytes:
+def _handler_address(action: bytes) -> bytes:
     return action[: ctypes.sizeof(ctypes.c_void_p)]  # the first field; the mask's unused bits are random
 
 

@@ -40,13 +40,13 @@ def read(pids: Iterable[int], seconds: float = 1.0) -> dict[int, str]:
     A process is left out if it has not registered, or does not answer within `seconds`.
     """
     readable = {pid: place for pid in pids if (place := file_of(pid))}
-    before = {pid: _text(place) for pid, place in readable.items()}
+    before = {pid: _file_text(place) for pid, place in readable.items()}
     for pid in readable:
-        _signal(pid)
+        _request_stacks(pid)
     deadline, found, since = time.monotonic() + seconds, dict(before), time.monotonic()
     while time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-        now = {pid: _text(place) for pid, place in readable.items()}
+        now = {pid: _file_text(place) for pid, place in readable.items()}
         if now != found:
             found, since = now, time.monotonic()
         elif all(found[pid] != before[pid] for pid in readable) and time.monotonic() - since >= _QUIET_SECONDS:
@@ -62,24 +62,24 @@ def has_registered(pid: int) -> bool:
 def file_of(pid: int) -> str:
     """Return the path of the file with the stacks of process `pid`, or "" if it has not registered."""
     folder = f"/proc/{pid}/fd"
-    return next((path for path in _listed(folder) if _target(path) == _LINK), "")
+    return next((path for path in _paths_in(folder) if _link_target(path) == _LINK), "")
 
 
-def _listed(folder: str) -> Iterator[str]:
+def _paths_in(folder: str) -> Iterator[str]:
     try:
         yield from (f"{folder}/{name}" for name in sorted(os.listdir(folder), key=int))
     except OSError:  # it has ended, or is another user's
         return
 
 
-def _target(path: str) -> str:
+def _link_target(path: str) -> str:
     try:
         return os.readlink(path)
     except OSError:
         return ""
 
 
-def _text(path: str) -> str:
+def _file_text(path: str) -> str:
     try:
         with open(path, "rb") as file:
             return file.read().decode(errors="replace")
@@ -87,7 +87,7 @@ def _text(path: str) -> str:
         return ""
 
 
-def _signal(pid: int) -> None:
+def _request_stacks(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGURG)
     except ProcessLookupError:

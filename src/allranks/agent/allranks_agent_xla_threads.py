@@ -25,7 +25,7 @@ _VIRTUAL_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 def attach() -> None:
     """Enlarge the thread pool of each CPU client that JAX makes from now on, if it is too small."""
-    after_import("jaxlib.xla_client", _watch)
+    after_import("jaxlib.xla_client", _wrap_make_cpu_client)
 
 
 def virtual_devices(requested: int | None) -> int:
@@ -40,7 +40,7 @@ def threads() -> int:
     return int(setting) if setting.isdecimal() and int(setting) else len(os.sched_getaffinity(0))
 
 
-def _watch(xla_client: ModuleType) -> None:
+def _wrap_make_cpu_client(xla_client: ModuleType) -> None:
     make: Callable[..., Any] = xla_client.make_cpu_client
     if hasattr(make, "__wrapped__"):
         return

@@ -10,12 +10,12 @@ from typing import BinaryIO, TextIO
 
 from allranks.launch.explain import InlineExplainer
 from allranks.launch.filters import PeerLimit, without_noise, without_rank
-from allranks.launch.lines import LineReader, clean
+from allranks.launch.lines import LineReader, remove_control_codes
 from allranks.launch.logs import RankLogs
-from allranks.launch.merge import Entry, Merger, Stream, merge_equal
+from allranks.launch.merge import LineMerger, MergedLine, Stream, merge_equal
 from allranks.launch.output import OutputClosed as OutputClosed
 from allranks.launch.output import Outputs
-from allranks.launch.terminal import Prefixes, erase, live_rows
+from allranks.launch.terminal import LinePrefixes, erase_codes, live_rows
 from allranks.launch.terminal import Style as Style
 from allranks.launch.terminal import choose_style as choose_style
 
@@ -67,8 +67,8 @@ class Console:
         streams: tuple[Stream, Stream] = ("out", "err")
         self._readers = {(rank, stream): LineReader(color=color) for rank in range(size) for stream in streams}
         self._on_screen: set[LineReader] = set()  # the readers that may finish a bar by waiting
-        self._merger = Merger(size)
-        self._prefixes = Prefixes(size, color=color, names=names)
+        self._merger = LineMerger(size)
+        self._prefixes = LinePrefixes(size, color=color, names=names)
         self._tails: list[deque[bytes]] = [deque(maxlen=TAIL) for _ in range(size)]
         self._size = size
         self._recent: deque[bytes] = deque(maxlen=RECENT)
@@ -97,7 +97,7 @@ class Console:
     def feed(self, rank: int, stream: Stream, data: bytes, now: float) -> None:
         """Process a raw chunk of bytes that a rank wrote. The chunk may end anywhere in a line."""
         if self._logs:
-            self._log(self._logs, rank, data)
+            self._write_log(self._logs, rank, data)
         reader = self._readers[rank, stream]
         lines = without_noise(reader.feed(data, now))
         if stream == "err" and self._size > 1:
@@ -117,23 +117,23 @@ class Console:
             self._stale = True
             self._next_look = max(self._next_look, now if self._live else now + SNAPSHOT)
         self._merger.add(rank, stream, lines, now)
-        self._queue(self._merger.due(now))
-        self._show(now)
+        self._queue_for_output(self._merger.due(now))
+        self._write_ready_lines(now)
 
     def flush_due(self, now: float) -> float | None:
         """Show the lines that are due. Return the latest time for the next call, or None if nothing waits."""
         if self._on_screen:
-            self._settle(now)
-        self._queue(self._merger.due(now))
+            self._finish_progress_bars(now)
+        self._queue_for_output(self._merger.due(now))
         self._print_explanations(now)
         if not self._live and self._stale and now >= self._next_look:
             self._stale = False
-            states = self._states(now)
+            states = self._unfinished_rows(now)
             if states:
-                self._queue([*self._merger.flush(), *states])
+                self._queue_for_output([*self._merger.flush(), *states])
         self._outputs.pump()
-        self._show(now)
-        return min((moment for moment in self._deadlines() if moment is not None), default=None)
+        self._write_ready_lines(now)
+        return min((moment for moment in self._next_deadlines() if moment is not None), default=None)
 
     def print_line(self, text: str) -> None:
         """Print a line of the launcher, after all lines that ranks have finished before it."""
@@ -141,9 +141,9 @@ class Console:
         if not self._at_line_start:
             self._ready["err"].append(b"\n")
             self._at_line_start = True
-        self._queue(self._merger.flush())
+        self._queue_for_output(self._merger.flush())
         self._ready["err"].append(line)
-        self._put(self._shown)
+        self._replace_live_area(self._shown)
 
     def note(self, text: str) -> None:
         """Print a line of the launcher, unless the console is ``quiet``."""
@@ -171,11 +171,11 @@ class Console:
         last = [*self._tails[rank]]
         for stream in ("out", "err"):
             last += self._readers[rank, stream].unfinished()
-        return tuple(clean(line, color=False).decode(errors="replace") for line in last[-lines:])
+        return tuple(remove_control_codes(line, color=False).decode(errors="replace") for line in last[-lines:])
 
     def recent(self) -> list[str]:
         """Show all waiting lines. Return the last shown lines of ranks, and explanations, without prefix."""
-        self._queue(self._merger.flush())
+        self._queue_for_output(self._merger.flush())
         lines = list(self._recent) if self._size > 1 else without_rank(0, list(self._recent))
         return [line.decode(errors="replace") for line in lines]
 
@@ -196,9 +196,9 @@ class Console:
         if self._logs:
             self._logs.close()
             self._logs = None
-        self._queue(self._merger.flush())
+        self._queue_for_output(self._merger.flush())
         self._print_explanations(math.inf)
-        self._put(())
+        self._replace_live_area(())
         self._outputs.drain()
 
     def _print_explanations(self, now: float) -> None:
@@ -206,13 +206,13 @@ class Console:
             self._recent.extend(explanation.encode().splitlines())
             self.print_line(explanation)
 
-    def _log(self, logs: RankLogs, rank: int, data: bytes) -> None:
+    def _write_log(self, logs: RankLogs, rank: int, data: bytes) -> None:
         try:
             logs.write(rank, data)
         except OSError as error:
             self.print_line(f"rank {rank}: {logs.paths[rank]} ends here, the job goes on: {error}")
 
-    def _settle(self, now: float) -> None:
+    def _finish_progress_bars(self, now: float) -> None:
         for (rank, stream), reader in self._readers.items():
             if reader in self._on_screen:
                 lines = reader.settle(now)
@@ -220,7 +220,7 @@ class Console:
                 self._merger.add(rank, stream, lines, now)
         self._on_screen = {reader for reader in self._on_screen if reader.deadline is not None}
 
-    def _queue(self, entries: Iterable[Entry]) -> None:
+    def _queue_for_output(self, entries: Iterable[MergedLine]) -> None:
         prefixes, ready = self._prefixes, self._ready
         entries = list(entries)
         self._recent.extend(text for _, _, text in entries[-RECENT:])
@@ -230,11 +230,11 @@ class Console:
         for ranks, stream, text in entries:
             ready[stream].append(b"%b%b\n" % (prefixes[ranks, stream], text))
 
-    def _states(self, now: float) -> list[Entry]:
+    def _unfinished_rows(self, now: float) -> list[MergedLine]:
         readers = self._readers.items()
         return merge_equal((rank, stream, row) for (rank, stream), reader in readers for row in reader.unfinished(now))
 
-    def _show(self, now: float) -> None:
+    def _write_ready_lines(self, now: float) -> None:
         """Write the ready lines.
 
         Below them, if there is a live area, write only together with a redraw, to avoid flicker.
@@ -243,14 +243,14 @@ class Console:
         if self._live and (self._stale or rows) and now >= self._next_look:
             if self._outputs.full_descriptors and not self._has_lines():
                 return  # a stopped terminal: unseen redraws must not pile up
-            states = self._states(now)
+            states = self._unfinished_rows(now)
             rows = live_rows(states, self._prefixes, width=self.width - 1, most=MOST_LIVE)
             self._next_look = now + REDRAW
             self._stale = self._too_young(now)
         elif rows:
             return
         if self._has_lines() or rows != self._shown:
-            self._put(rows)
+            self._replace_live_area(rows)
 
     def _has_lines(self) -> bool:
         return any(self._ready.values())
@@ -260,9 +260,9 @@ class Console:
         readers = self._readers.values()
         return any(reader.pending and reader.unfinished() and not reader.unfinished(now) for reader in readers)
 
-    def _put(self, rows: tuple[bytes, ...]) -> None:
+    def _replace_live_area(self, rows: tuple[bytes, ...]) -> None:
         """Replace the live area by the ready lines and ``rows``. Use one write if both outputs are one file."""
-        picture = erase(len(self._shown)) + b"".join(self._ready["err"]) + b"\n".join(rows)
+        picture = erase_codes(len(self._shown)) + b"".join(self._ready["err"]) + b"\n".join(rows)
         out = b"" if self._outputs.shared else b"".join(self._ready["out"])
         for lines in self._ready.values():
             lines.clear()
@@ -270,7 +270,7 @@ class Console:
         self._outputs.write("out", out)
         self._outputs.write("err", picture)
 
-    def _deadlines(self) -> Iterable[float | None]:
+    def _next_deadlines(self) -> Iterable[float | None]:
         yield self._merger.deadline
         yield self._explainer.deadline
         yield from (reader.deadline for reader in self._on_screen)

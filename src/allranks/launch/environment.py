@@ -29,7 +29,7 @@ LAUNCHER_PREFIXES = ("ALLRANKS_", "TORCHELASTIC_", "SLURM_STEP_", "OMPI_", "PMIX
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class JobLocation:
     """The properties of a job's location; the same for all ranks.
 
     - ``job_id``: unique among jobs.
@@ -68,7 +68,7 @@ def rendezvous_flags(seconds: float) -> tuple[str, ...]:
     return tuple(f"--{name}={value}" for name, value in waits.items())
 
 
-def for_rank(job: Job, rank: int, site: Site) -> dict[str, str]:
+def for_rank(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     """Return the complete environment of one rank."""
     inherited = {
         name: value
@@ -76,20 +76,20 @@ def for_rank(job: Job, rank: int, site: Site) -> dict[str, str]:
         if name not in LAUNCHER_VARIABLES and not name.startswith(LAUNCHER_PREFIXES)
     }
     return {
-        **_performance(job, site.cores),
+        **_thread_count_variables(job, site.cores),
         **({} if job.devices is None else {"JAX_PLATFORMS": "cpu"}),
         **inherited,
         **({} if job.devices is None else {"JAX_NUM_CPU_DEVICES": str(job.devices)}),
-        **_rendezvous(job, site.base.get("XLA_FLAGS", "")),
+        **_rendezvous_variables(job, site.base.get("XLA_FLAGS", "")),
         "PYTHONUNBUFFERED": "1",
         "PYTHONFAULTHANDLER": "1",
         "PYTHONPATH": ":".join(filter(None, [site.agent_dir, site.base.get("PYTHONPATH")])),
-        **_agent(job, rank, site),
+        **_agent_variables(job, rank, site),
         **_STYLES[job.style](job, rank, site),
     }
 
 
-def _performance(job: Job, cores: int) -> dict[str, str]:
+def _thread_count_variables(job: Job, cores: int) -> dict[str, str]:
     """Return the variables that set thread counts. The user's own setting overrides each of them.
 
     NPROC sizes XLA's CPU thread pool. A step that is not awaited blocks one pool thread per device while the next step
@@ -100,7 +100,7 @@ def _performance(job: Job, cores: int) -> dict[str, str]:
     return {**threads, "NPROC": str(max(2 * (job.devices or 1), share))}
 
 
-def _rendezvous(job: Job, own_flags: str) -> dict[str, str]:
+def _rendezvous_variables(job: Job, own_flags: str) -> dict[str, str]:
     """Return the variables that set the timeouts of collectives. XLA uses the last of equal flags: the user's."""
     if job.rendezvous_timeout is None:
         return {}
@@ -108,7 +108,7 @@ def _rendezvous(job: Job, own_flags: str) -> dict[str, str]:
     return {"ALLRANKS_RENDEZVOUS_TIMEOUT": f"{job.rendezvous_timeout:g}", **({"XLA_FLAGS": flags} if flags else {})}
 
 
-def _agent(job: Job, rank: int, site: Site) -> dict[str, str]:
+def _agent_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     return {
         "ALLRANKS_RANK": str(rank),
         "ALLRANKS_SIZE": str(job.ranks),
@@ -122,19 +122,19 @@ def _agent(job: Job, rank: int, site: Site) -> dict[str, str]:
         "ALLRANKS_RESTART": str(job.restart),
         **({"ALLRANKS_RESTART_REASON": job.reason} if job.reason else {}),
         **{name: site.base[name] for name in USER_SETTINGS if name in site.base},
-        **({"ALLRANKS_GUARD": _guard(job)} if job.guard else {}),
+        **({"ALLRANKS_GUARD": _guard_mode(job)} if job.guard else {}),
         **({"ALLRANKS_PROBE": job.probe} if job.probe else {}),
         **({} if job.hang_after is None else {"ALLRANKS_HANG_AFTER": f"{job.hang_after:g}"}),
         **({} if job.on_hang is None else {"ALLRANKS_ON_HANG": job.on_hang}),
     }
 
 
-def _guard(job: Job) -> str:
+def _guard_mode(job: Job) -> str:
     """Return what the guard compares. In a rehearsal it compares calls only, since the probe compares values itself."""
     return "calls" if job.probe else "any-line" if job.guard_any_line else "1"
 
 
-def _torch(job: Job, rank: int, site: Site) -> dict[str, str]:
+def _torch_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -146,20 +146,20 @@ def _torch(job: Job, rank: int, site: Site) -> dict[str, str]:
     }
 
 
-def _default(job: Job, rank: int, site: Site) -> dict[str, str]:
+def _default_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     """Return torch's variables, and the variables from which our agent's cluster environment configures JAX."""
     return {
-        **_torch(job, rank, site),
+        **_torch_variables(job, rank, site),
         "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{site.coordinator_port}",
         "JAX_PROCESS_COUNT": str(job.ranks),
         "JAX_PROCESS_INDEX": str(rank),
     }
 
 
-def _torchrun(job: Job, rank: int, site: Site) -> dict[str, str]:
+def _torchrun_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     """Return all variables that torchrun of torch 2.x sets. Torch itself serves the store, not torchrun's agent."""
     return {
-        **_torch(job, rank, site),
+        **_torch_variables(job, rank, site),
         "ROLE_RANK": str(rank),
         "ROLE_NAME": "default",
         "ROLE_WORLD_SIZE": str(job.ranks),
@@ -172,7 +172,7 @@ def _torchrun(job: Job, rank: int, site: Site) -> dict[str, str]:
     }
 
 
-def _slurm(job: Job, rank: int, site: Site) -> dict[str, str]:
+def _slurm_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     """Return the variables of one job step on one node.
 
     The node is localhost: JAX waits 300 s for a name that does not resolve.
@@ -204,7 +204,7 @@ def _slurm(job: Job, rank: int, site: Site) -> dict[str, str]:
     }
 
 
-def _ompi(job: Job, rank: int, site: Site) -> dict[str, str]:
+def _ompi_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     """Return the variables of Open MPI 4.
 
     JAX takes the coordinator's host from the URI; nobody listens on the URI's port.
@@ -221,9 +221,9 @@ def _ompi(job: Job, rank: int, site: Site) -> dict[str, str]:
     }
 
 
-_STYLES: dict[Style, Callable[[Job, int, Site], dict[str, str]]] = {
-    "default": _default,
-    "torchrun": _torchrun,
-    "slurm": _slurm,
-    "ompi": _ompi,
+_STYLES: dict[Style, Callable[[Job, int, JobLocation], dict[str, str]]] = {
+    "default": _default_variables,
+    "torchrun": _torchrun_variables,
+    "slurm": _slurm_variables,
+    "ompi": _ompi_variables,
 }

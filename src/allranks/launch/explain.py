@@ -37,7 +37,7 @@ def facts_text(known: Known, line: bytes) -> str:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SeenMessage:
     known: Known
     line: bytes
     due: float
@@ -54,8 +54,8 @@ class InlineExplainer:
     def __init__(self) -> None:
         known = [one for one in BOOK.known if one.kind in ("cause", "waiting")]
         self._kinds = {one.name for one in known}
-        self._seen: dict[str, _Seen] = {}
-        self._waiting: list[_Seen] = []
+        self._seen: dict[str, _SeenMessage] = {}
+        self._waiting: list[_SeenMessage] = []
         self._allowance, self._since = float(BURST), 0.0
 
     def feed(self, rank: int, lines: Sequence[bytes], now: float) -> None:
@@ -70,7 +70,7 @@ class InlineExplainer:
             if known.name in self._kinds:
                 seen = self._seen.get(known.name)
                 if seen is None:
-                    seen = self._seen[known.name] = _Seen(known, line, now + WINDOW)
+                    seen = self._seen[known.name] = _SeenMessage(known, line, now + WINDOW)
                     self._waiting.append(seen)
                 seen.ranks.add(rank)
 

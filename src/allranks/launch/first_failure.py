@@ -130,14 +130,14 @@ def find_first_failure(
     ``departures`` are the ranks that ended, or left the world, normally. File paths below ``cwd``, where the job was
     started, are shown relative to it.
     """
-    found = list(_candidates(reports, exits, host=host, cwd=cwd))
+    found = list(_failure_candidates(reports, exits, host=host, cwd=cwd))
     best = min(found, default=None)
     if best is None or best.weight is Weight.CAUSE:
         return best
     return _early_exit(found, exits, departures, host=host) or best
 
 
-def _candidates(
+def _failure_candidates(
     reports: Iterable[FailureReport], exits: Mapping[int, RankExit], *, host: str, cwd: str
 ) -> Iterator[Candidate]:
     reported: set[int] = set()

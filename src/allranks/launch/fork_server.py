@@ -41,7 +41,7 @@ class ForkServer:
     def __init__(self, env: Mapping[str, str], *, stdin: bool = False) -> None:
         root = str(Path(__file__).parents[2])
         self._has_ranks = False
-        self._sock, theirs = messages.pair()
+        self._sock, theirs = messages.socket_pair()
         with theirs:
             boot = BOOT.format(root=root, fd=theirs.fileno())
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, messages.IGNORED)  # until its Python can ignore them

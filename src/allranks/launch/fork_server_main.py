@@ -37,7 +37,7 @@ from allranks.failure import text_of
 from allranks.launch import fork_server_messages as messages
 from allranks.launch import forked_rank
 from allranks.launch.job import Call, Command, from_json
-from allranks.launch.preload import Plan
+from allranks.launch.preload import PreloadPlan
 
 has_children = load("allranks_agent_missing_ranks").has_children
 
@@ -54,14 +54,14 @@ def main(fd: int, path: Sequence[str]) -> None:
     """Serve messages from a socket; in a forked rank, run the rank. ``path`` is the ``sys.path`` that ranks get."""
     before: dict[int, Any] = {signum: signal.signal(signum, signal.SIG_IGN) for signum in messages.IGNORED}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, messages.IGNORED)  # `fork_server` blocks them while Python starts
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _set_process_control(PR_SET_CHILD_SUBREAPER, 1)
     spawn = _ForkServer(socket.socket(fileno=fd), before).serve()
     if spawn is None:
         os._exit(0)  # nothing to flush, and taking the imported frameworks down would cost time
     forked_rank.run_as_rank(from_json(spawn.target), env=spawn.env, path=path)
 
 
-def _prctl(option: int, value: int) -> None:
+def _set_process_control(option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) failed")
@@ -91,7 +91,7 @@ class _ForkServer:
         """
         while os.getppid() == self._launcher:
             readable = select.select([self._sock.fileno(), self._waker], [], [], PARENT_CHECK_SECONDS)[0]
-            self._reap()
+            self._reap_children()
             if self._sock.fileno() not in readable:
                 continue
             got = messages.receive(self._sock)
@@ -99,24 +99,24 @@ class _ForkServer:
                 break
             message, fds = got
             if isinstance(message, messages.Spawn):
-                if self._spawn(message, *fds):
+                if self._spawn_rank(message, *fds):
                     return message
             else:
-                self._follow(message)
-        self._sweep()
+                self._handle_message(message)
+        self._kill_descendants()
         return None
 
-    def _follow(self, message: messages.Message) -> None:
+    def _handle_message(self, message: messages.Message) -> None:
         if isinstance(message, messages.Preload):
             loaded, obstacle = prepare(message)
             self._zygote = not obstacle
-            self._report(messages.Ready(loaded, obstacle))
+            self._send_report(messages.Ready(loaded, obstacle))
         elif isinstance(message, messages.Kill):
-            self._signal(message)
+            self._signal_ranks(message)
         elif isinstance(message, messages.Sweep):
-            self._report(messages.Swept(self._sweep()))
+            self._send_report(messages.Swept(self._kill_descendants()))
 
-    def _signal(self, kill: messages.Kill) -> None:
+    def _signal_ranks(self, kill: messages.Kill) -> None:
         """Send a signal to ranks, the last rank first.
 
         After rank 0 of a JAX world has ended, the other ranks would print many errors.
@@ -127,13 +127,13 @@ class _ForkServer:
             if kill.signum != signal.SIGTERM:
                 signal_group(pid, kill.signum)
             elif rank not in self._commands:
-                _send(pid, signal.SIGTERM)
+                _send_signal(pid, signal.SIGTERM)
             elif agent in (pid, *descendants(pid)):
-                _send(agent, signal.SIGTERM)
+                _send_signal(agent, signal.SIGTERM)
             else:  # no Python of ours below the command, as far as is known
                 signal_group(pid, signal.SIGTERM)
 
-    def _spawn(self, spawn: messages.Spawn, out: int, err: int) -> bool:
+    def _spawn_rank(self, spawn: messages.Spawn, out: int, err: int) -> bool:
         """Start a rank. Returns True in the rank if it is to run Python code in this process."""
         fork_server = os.getpid()
         if isinstance(from_json(spawn.target), Command):
@@ -142,7 +142,7 @@ class _ForkServer:
             pid = os.fork()
         except OSError as error:
             os.write(err, f"allranks: rank {spawn.rank} could not be started: {error}\n".encode())
-            self._report(messages.Exited(spawn.rank, 1, time.time(), 0))
+            self._send_report(messages.Exited(spawn.rank, 1, time.time(), 0))
             pid = None
         if pid == 0:
             return self._become_rank(spawn, fork_server, out, err)
@@ -150,13 +150,13 @@ class _ForkServer:
         os.close(err)
         if pid is not None:
             self._pids[spawn.rank] = pid
-            self._report(messages.Started(spawn.rank, pid, time.time()))
+            self._send_report(messages.Started(spawn.rank, pid, time.time()))
         return False
 
     def _become_rank(self, spawn: messages.Spawn, fork_server: int, out: int, err: int) -> bool:
         """Set up a forked child as a rank. Returns only if its target is Python code that runs in this process."""
         os.setsid()
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        _set_process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != fork_server:  # it died before the kernel knew our wish
             os._exit(1)
         signal.set_wakeup_fd(-1)
@@ -179,24 +179,24 @@ class _ForkServer:
             os.write(2, f"allranks: rank {spawn.rank} could not run {argv[0]!r}: {error.strerror}\n".encode())
             os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
-    def _reap(self) -> None:
+    def _reap_children(self) -> None:
         while True:
             try:
                 os.read(self._waker, 4096)
             except BlockingIOError:
                 break
-        while (ended := _wait(os.WNOHANG)) is not None:
-            self._note(*ended)
+        while (ended := _wait_for_child(os.WNOHANG)) is not None:
+            self._record_end(*ended)
 
-    def _note(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
+    def _record_end(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
         rank = next((rank for rank, known in self._pids.items() if known == pid), None)
         if rank is None:
             return  # an orphan of a rank
         del self._pids[rank]
         code = os.waitstatus_to_exitcode(status)
-        self._report(messages.Exited(rank, code, time.time(), usage.ru_maxrss * 1024))
+        self._send_report(messages.Exited(rank, code, time.time(), usage.ru_maxrss * 1024))
 
-    def _sweep(self) -> tuple[int, ...]:
+    def _kill_descendants(self) -> tuple[int, ...]:
         """Kill every descendant and wait for their ends.
 
         Return the pids that still live after ``STUCK_AFTER`` seconds.
@@ -208,19 +208,19 @@ class _ForkServer:
                 return tuple(living)
             living = descendants(os.getpid())
             for pid in living:
-                _send(pid, signal.SIGKILL)
+                _send_signal(pid, signal.SIGKILL)
             select.select([self._waker], [], [], 0.1)
-            self._reap()
+            self._reap_children()
         return ()
 
-    def _report(self, message: messages.Message) -> None:
+    def _send_report(self, message: messages.Message) -> None:
         try:
             messages.send(self._sock, message)
         except (BrokenPipeError, ConnectionResetError):
             return  # the launcher has ended: the next read of the socket ends the loop
 
 
-def _wait(options: int) -> tuple[int, int, resource.struct_rusage] | None:
+def _wait_for_child(options: int) -> tuple[int, int, resource.struct_rusage] | None:
     try:
         pid, status, usage = os.wait4(-1, options)
     except ChildProcessError:
@@ -236,7 +236,7 @@ def signal_group(pid: int, signum: int) -> None:
         os.kill(pid, signum)
 
 
-def _send(pid: int, signum: int) -> None:
+def _send_signal(pid: int, signum: int) -> None:
     """Send a signal to a process, unless the process has ended and was reaped."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signum)
@@ -274,11 +274,11 @@ def prepare(message: messages.Preload) -> tuple[tuple[str, ...], str]:
             forked_rank.call(call)
         except Exception as error:
             return (), text_of(error)
-        return (), _freeze()
+        return (), _freeze_imports()
     return preload(forked_rank.plan_for(from_json(message.target), cwd=message.cwd))
 
 
-def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
+def preload(plan: PreloadPlan) -> tuple[tuple[str, ...], str]:
     """Import the modules of the plan. Return the modules, and the reason why the process must not be forked, or ""."""
     if plan.obstacle:
         return (), plan.obstacle
@@ -293,22 +293,22 @@ def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
         except Exception as error:
             return tuple(loaded), f"import {module} raised {text_of(error)}"
         loaded.append(module)
-        if why := obstacle():
+        if why := why_not_forkable():
             return tuple(loaded), f"import {module} {why}"
     if "allranks" in loaded:
         for name in PRELOADED:
             getattr(allranks, name)
-    return tuple(loaded), _freeze()
+    return tuple(loaded), _freeze_imports()
 
 
-def _freeze() -> str:
+def _freeze_imports() -> str:
     gc.collect()
     gc.freeze()  # what is loaded now stays: the collector need not touch, and so copy, its pages in each rank
-    why = obstacle()
+    why = why_not_forkable()
     return f"the imports of the ranks {why}" if why else ""
 
 
-def obstacle() -> str:
+def why_not_forkable() -> str:
     """Return why ranks must not be forked from this process ("starts 2 threads"), or "" if they may."""
     if len(tasks := os.listdir("/proc/self/task")) > 1:
         return f"starts {len(tasks) - 1} thread{'s' if len(tasks) > 2 else ''}"

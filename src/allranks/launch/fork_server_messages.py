@@ -98,7 +98,7 @@ Message = Preload | Spawn | Kill | Sweep | Ready | Started | Exited | Swept
 KINDS: dict[str, Callable[..., Message]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
+def socket_pair() -> tuple[socket.socket, socket.socket]:
     """Return two connected sockets: the launcher's and the fork server's."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 

@@ -22,7 +22,7 @@ from typing import Any
 from allranks.agent import load
 from allranks.callsite import is_users
 from allranks.launch.job import Call, Command, Module, Script, Target
-from allranks.launch.preload import Plan, plan
+from allranks.launch.preload import PreloadPlan, plan_preload
 
 _kept_alive: list[object] = []  # the fork server's __main__: its last frame still runs below the rank's program
 
@@ -36,13 +36,13 @@ def run_as_rank(target: Target, *, env: Mapping[str, str], path: Sequence[str]) 
     sys.path[:] = path
     agent = load()  # what the ``sitecustomize`` of a fresh interpreter does
     agent.activate(env)
-    sys.stdout = sys.__stdout__ = _stream(1, "<stdout>", like=sys.__stdout__)  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = _stream(2, "<stderr>", like=sys.__stderr__)  # type: ignore[misc]
-    reseed()
+    sys.stdout = sys.__stdout__ = _open_standard_stream(1, "<stdout>", like=sys.__stdout__)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _open_standard_stream(2, "<stderr>", like=sys.__stderr__)  # type: ignore[misc]
+    reseed_generators()
     run(target, agent)
 
 
-def _stream(fd: int, name: str, *, like: object) -> io.TextIOWrapper:
+def _open_standard_stream(fd: int, name: str, *, like: object) -> io.TextIOWrapper:
     """Return a standard stream as ``python -u`` opens it: printed text is written at once."""
     raw = io.FileIO(fd, "wb", closefd=False)
     raw.name = name
@@ -52,7 +52,7 @@ def _stream(fd: int, name: str, *, like: object) -> io.TextIOWrapper:
     return stream
 
 
-def reseed() -> None:
+def reseed_generators() -> None:
     """Reseed the random generators of this process, so that the ranks do not share their state after the fork.
 
     Otherwise a script that forgets to seed would seem to work. Python's ``random`` reseeds itself after a fork; NumPy's
@@ -129,39 +129,39 @@ def call(target: Call) -> None:
     getattr(importlib.import_module(module), name)(*json.loads(target.arguments))
 
 
-def plan_for(target: Target, *, cwd: str) -> Plan:
+def plan_for(target: Target, *, cwd: str) -> PreloadPlan:
     """Return the plan of what to import before the ranks are forked, from the source of the target and of its modules.
 
     For a command, the target is the first Python file in its words.
     """
     if isinstance(target, Command):
         files = [word for word in " ".join(target.arguments).replace(";", " ").split() if word.endswith(".py")]
-        return plan_for(Script(files[0]), cwd=cwd) if files else Plan(())
+        return plan_for(Script(files[0]), cwd=cwd) if files else PreloadPlan(())
     roots = [entry for entry in sys.path if entry and is_users(os.path.join(entry, ""))]
     if isinstance(target, Script):
         file = os.path.join(cwd, target.path)
         roots.insert(0, os.path.dirname(file))
-        names = {"__main__": _read(file)}
+        names = {"__main__": _read_source(file)}
     else:
         roots.insert(0, cwd)
         name = target.name if isinstance(target, Module) else getattr(target, "function", "").partition(":")[0]
-        names = {module: _find(module, roots) for module in (f"{name}.__main__", name) if name}
+        names = {module: _find_source(module, roots) for module in (f"{name}.__main__", name) if name}
     for module, text in names.items():
         if text is not None:
-            return plan(text, name=module, find=lambda wanted: _find(wanted, roots), env=os.environ)
-    return Plan(())
+            return plan_preload(text, name=module, find=lambda wanted: _find_source(wanted, roots), env=os.environ)
+    return PreloadPlan(())
 
 
-def _find(module: str, roots: Sequence[str]) -> str | None:
+def _find_source(module: str, roots: Sequence[str]) -> str | None:
     """Return the source of a module below one of these folders. Return None for any other module, and for ours."""
     if module.split(".")[0] == "allranks":
         return None  # it imports a framework only if the script has done so
     base = module.replace(".", "/")
     files = (os.path.join(root, base + end) for root in roots for end in (".py", "/__init__.py"))
-    return next((text for file in files if (text := _read(file)) is not None), None)
+    return next((text for file in files if (text := _read_source(file)) is not None), None)
 
 
-def _read(file: str) -> str | None:
+def _read_source(file: str) -> str | None:
     try:
         with tokenize.open(file) as source:
             return source.read()

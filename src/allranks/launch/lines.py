@@ -28,7 +28,7 @@ _TRACEBACK = b"Traceback (most recent call last):"
 RESET = b"\x1b[0m"
 
 
-def clean(text: bytes, *, color: bool) -> bytes:
+def remove_control_codes(text: bytes, *, color: bool) -> bytes:
     """Remove codes that move the cursor, make a sound or set a title. Return the text.
 
     With ``color``, colours are kept, and ended at the end of the text. Otherwise they are removed too.
@@ -41,7 +41,7 @@ def clean(text: bytes, *, color: bool) -> bytes:
     return text + RESET if b"\x1b" in text and not text.endswith((RESET, b"\x1b[m")) else text
 
 
-def cut(line: bytes) -> Iterator[bytes]:
+def split_long_line(line: bytes) -> Iterator[bytes]:
     """Yield ``line`` in pieces of at most ``LONGEST_LINE`` bytes. No piece ends inside a UTF-8 character."""
     start = 0
     while len(line) - start > LONGEST_LINE:
@@ -52,7 +52,7 @@ def cut(line: bytes) -> Iterator[bytes]:
     yield line[start:]
 
 
-class _Row:
+class _ScreenRow:
     """A line on the screen of a rank. ``bar``: it was rewritten. ``left``: when the cursor last moved below it."""
 
     __slots__ = ("at_start", "bar", "left", "text")
@@ -71,7 +71,7 @@ class _Row:
 
     @property
     def blank(self) -> bool:
-        return not clean(self.text, color=False).strip()
+        return not remove_control_codes(self.text, color=False).strip()
 
 
 class LineReader:
@@ -81,25 +81,25 @@ class LineReader:
         self._color = color
         self._open = b""  # the unfinished line of a plain stream; while there are rows: an escape code broken off
         self._since = 0.0
-        self._rows: list[_Row] = []
+        self._rows: list[_ScreenRow] = []
         self._at = 0
 
     def feed(self, data: bytes, now: float) -> list[bytes]:
         """Process a chunk that arrived at ``now`` (seconds). Return the lines that the chunk finished."""
         text = self._open + data if self._open else data
         if self._rows or b"\r" in text:
-            return self._follow(text, now)
+            return self._interpret_chunk(text, now)
         lines = text.split(b"\n")
         last = lines.pop()
         if lines or not self._open:
             self._since = now
         if len(text) > LONGEST_LINE:
-            lines = [piece for line in lines for piece in cut(line)]
-            *pieces, last = cut(last)
+            lines = [piece for line in lines for piece in split_long_line(line)]
+            *pieces, last = split_long_line(last)
             lines += pieces
         self._open = last
         if b"\x1b" in text or b"\x08" in text or b"\x07" in text:
-            return [clean(line, color=self._color) for line in lines]
+            return [remove_control_codes(line, color=self._color) for line in lines]
         return lines
 
     def settle(self, now: float) -> list[bytes]:
@@ -107,13 +107,17 @@ class LineReader:
         count = 0
         while count < self._at and now >= self._rows[count].left + SETTLE:
             count += 1
-        lines = self._take(count)
+        lines = self._finish_first_rows(count)
         self._leave_screen()
         return lines
 
     def finish(self) -> list[bytes]:
         """Return the unfinished text as lines. Call when the stream has ended."""
-        lines = self._take(len(self._rows)) if self._rows else [clean(self._open, color=self._color)]
+        lines = (
+            self._finish_first_rows(len(self._rows))
+            if self._rows
+            else [remove_control_codes(self._open, color=self._color)]
+        )
         self._open, self._rows, self._at = b"", [], 0
         return [line for line in lines if line]
 
@@ -133,34 +137,36 @@ class LineReader:
         cut. Without ``now``, every row is included.
         """
         if self._rows:
-            return tuple(clean(row.text, color=self._color).rstrip(b" ") for row in self._rows if not row.blank)
+            return tuple(
+                remove_control_codes(row.text, color=self._color).rstrip(b" ") for row in self._rows if not row.blank
+            )
         if self._open and (now is None or now >= self._since + SETTLE):
-            return (clean(self._open, color=self._color),)
+            return (remove_control_codes(self._open, color=self._color),)
         return ()
 
-    def _follow(self, data: bytes, now: float) -> list[bytes]:
+    def _interpret_chunk(self, data: bytes, now: float) -> list[bytes]:
         """Interpret ``data`` as a terminal does; return the lines that it finished."""
         broken = _BROKEN_OFF.search(data)
         self._open = broken[0] if broken else b""
         if not self._rows:
-            self._rows, self._at = [_Row()], 0
+            self._rows, self._at = [_ScreenRow()], 0
         self._since = now
         lines: list[bytes] = []
         for token in _TOKEN.findall(data[: broken.start()] if broken else data):
             if token == b"\n":
-                lines += self._down(now)
+                lines += self._move_to_next_row(now)
             elif token == b"\r":
                 self._rows[self._at].at_start = True
             elif token[0] == 0x1B:
-                self._obey(token)
+                self._apply_escape_code(token)
             else:
                 self._rows[self._at].write(token)
         row = self._rows[self._at]
-        *pieces, row.text = cut(row.text)
+        *pieces, row.text = split_long_line(row.text)
         self._leave_screen()
-        return lines + [clean(piece, color=self._color) for piece in pieces]
+        return lines + [remove_control_codes(piece, color=self._color) for piece in pieces]
 
-    def _down(self, now: float) -> list[bytes]:
+    def _move_to_next_row(self, now: float) -> list[bytes]:
         """Move to the next row; return the lines that this finished.
 
         Plain text in the bottom row ends the display: the cursor will not return above it.
@@ -172,15 +178,15 @@ class LineReader:
             below = self._rows[self._at]
             below.at_start = True
             if below.blank:
-                self._rows[self._at] = _Row()
+                self._rows[self._at] = _ScreenRow()
             return []
-        self._rows.append(_Row())
+        self._rows.append(_ScreenRow())
         alone = self._at == 1 and not row.bar
         if alone or (not row.bar and not row.blank):
-            return self._take(self._at)
-        return self._take(1) if len(self._rows) > MOST_ROWS else []
+            return self._finish_first_rows(self._at)
+        return self._finish_first_rows(1) if len(self._rows) > MOST_ROWS else []
 
-    def _obey(self, code: bytes) -> None:
+    def _apply_escape_code(self, code: bytes) -> None:
         """Apply an escape code: colour or cursor up; in a row that is being rewritten, also start of line and erase."""
         row = self._rows[self._at]
         if _SGR.fullmatch(code):
@@ -192,15 +198,15 @@ class LineReader:
         elif (code == b"\x1b[2K" and (row.bar or row.at_start)) or (row.at_start and code in (b"\x1b[K", b"\x1b[0K")):
             row.text = b""
 
-    def _take(self, count: int) -> list[bytes]:
+    def _finish_first_rows(self, count: int) -> list[bytes]:
         """Finish the first ``count`` rows and return their lines. A bar that erased itself gives no line."""
         taken, self._rows = self._rows[:count], self._rows[count:]
         self._at -= count
-        return [line for row in taken if not (row.bar and row.blank) for line in self._finished(row)]
+        return [line for row in taken if not (row.bar and row.blank) for line in self._lines_of_row(row)]
 
-    def _finished(self, row: _Row) -> list[bytes]:
+    def _lines_of_row(self, row: _ScreenRow) -> list[bytes]:
         """Return the lines of a row. If a traceback begins in the line of an interrupted bar, it gets its own line."""
-        text = clean(row.text, color=self._color)
+        text = remove_control_codes(row.text, color=self._color)
         if not row.bar:
             return [text]
         bar, traceback, more = text.partition(_TRACEBACK)

@@ -8,7 +8,7 @@ from typing import Any
 
 from allranks.errors import name_ranks
 from allranks.launch.explain import explanation_text, facts_text
-from allranks.launch.lines import clean
+from allranks.launch.lines import remove_control_codes
 from allranks.messages.book import BOOK
 from allranks.messages.known import KINDS, Known
 
@@ -53,7 +53,7 @@ class LogScanner:
         for number, line, known in BOOK.matches(block):
             found = self._found.get(known.name)
             if found is None:
-                text = clean(line, color=False)[:_MOST_SHOWN].decode(errors="replace").strip()
+                text = remove_control_codes(line, color=False)[:_MOST_SHOWN].decode(errors="replace").strip()
                 found = LogMatch(known, log, first + number, text, facts_text(known, line))
                 self._found[known.name] = found
             found.count += 1

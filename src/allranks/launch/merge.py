@@ -23,7 +23,7 @@ _CLOCK = re.compile(rb"\d+:[\d:]+<[\d:?]+, *[\d.?]+[^],]*")
 Stream = Literal["out", "err"]
 
 
-class Entry(NamedTuple):
+class MergedLine(NamedTuple):
     """A line and the ranks that printed it. ``ranks`` is a bit mask; ``text`` has no newline."""
 
     ranks: int
@@ -37,7 +37,7 @@ def ranks_of(mask: int) -> tuple[int, ...]:
     return tuple(rank for rank in range(mask.bit_length()) if mask >> rank & 1)
 
 
-def merge_equal(states: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
+def merge_equal(states: Iterable[tuple[int, Stream, bytes]]) -> list[MergedLine]:
     """Merge what ranks show at one moment (the states of their bars): one entry per text, in order of first appearance.
 
     Bars that differ only in tqdm's clock (``00:01<00:03, 9.8it/s``) are merged, with the clock of the first bar.
@@ -47,10 +47,10 @@ def merge_equal(states: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
         key = stream, _CLOCK.sub(b"", text)
         ranks, first = merged.get(key, (0, text))
         merged[key] = ranks | 1 << rank, first
-    return [Entry(ranks, stream, text) for (stream, _), (ranks, text) in merged.items()]
+    return [MergedLine(ranks, stream, text) for (stream, _), (ranks, text) in merged.items()]
 
 
-def group_blocks(entries: list[Entry]) -> list[Entry]:
+def group_blocks(entries: list[MergedLine]) -> list[MergedLine]:
     """Reorder ``entries`` so that each rank's indented lines follow the line above them.
 
     The order of each rank is kept. Tracebacks of several ranks arrive mixed, line by line. A line that starts with a
@@ -63,18 +63,18 @@ def group_blocks(entries: list[Entry]) -> list[Entry]:
     for place, entry in enumerate(entries):
         for rank in ranks_of(entry.ranks):
             turns[rank].append(place)
-    ordered: list[Entry] = []
+    ordered: list[MergedLine] = []
     done = bytearray(len(entries))
     for first in range(len(entries)):
         place = first
         while not done[place]:
             done[place] = 1
             ordered.append(entries[place])
-            place = _continuation(entries, place, turns)
+            place = _joined_continuation(entries, place, turns)
     return ordered
 
 
-def _continuation(entries: list[Entry], place: int, turns: dict[int, deque[int]]) -> int:
+def _joined_continuation(entries: list[MergedLine], place: int, turns: dict[int, deque[int]]) -> int:
     """Remove ``place`` from its ranks' queues.
 
     Return the index of the entry that continues it, or ``place`` if none does.
@@ -92,7 +92,7 @@ def _continuation(entries: list[Entry], place: int, turns: dict[int, deque[int]]
     return head if indented and below.ranks == above.ranks else place
 
 
-class Merger:
+class LineMerger:
     """The queue of lines.
 
     ``add`` lines of ranks, and take the entries that are ``due``, or all entries with ``flush``.
@@ -138,7 +138,7 @@ class Merger:
         """Return the entries that wait, by text. An equal line of another rank will join the entry."""
         return self._places[stream]
 
-    def due(self, now: float) -> list[Entry]:
+    def due(self, now: float) -> list[MergedLine]:
         """Remove and return, from the front, entries that every rank has printed or that waited ``window`` seconds."""
         end, arrivals = self._gone, self._arrivals
         while arrivals and now >= arrivals[0][0] + self._window:
@@ -148,29 +148,29 @@ class Merger:
             count += 1
         if len(masks) - count > MOST_WAITING:
             count = len(masks)
-        return self._take(count)
+        return self._remove_first_entries(count)
 
-    def flush(self) -> list[Entry]:
+    def flush(self) -> list[MergedLine]:
         """Remove and return all entries."""
-        return self._take(len(self._texts))
+        return self._remove_first_entries(len(self._texts))
 
     @property
     def deadline(self) -> float | None:
         """The latest time at which ``due`` will return something, or None if nothing waits."""
         return self._arrivals[0][0] + self._window if self._arrivals else None
 
-    def _take(self, count: int) -> list[Entry]:
+    def _remove_first_entries(self, count: int) -> list[MergedLine]:
         if not count:
             return []
-        entries = list(map(Entry, self._masks[:count], self._streams[:count], self._texts[:count]))
+        entries = list(map(MergedLine, self._masks[:count], self._streams[:count], self._texts[:count]))
         del self._masks[:count], self._streams[:count], self._texts[:count]
         self._gone += count
         while self._arrivals and self._arrivals[0][1] <= self._gone:
             self._arrivals.popleft()
-        self._forget(entries)
+        self._remove_from_index(entries)
         return group_blocks(entries)
 
-    def _forget(self, entries: list[Entry]) -> None:
+    def _remove_from_index(self, entries: list[MergedLine]) -> None:
         """Remove from the index the texts of entries that no longer wait."""
         if not self._texts:
             for places in self._places.values():

@@ -68,13 +68,13 @@ class OutputQueue:
 
     def pump(self) -> None:
         """Send the queued bytes that can be sent at once. Raises OutputClosed."""
-        self._send(patience_ms=0)
+        self._send_queued(patience_ms=0)
 
     def drain(self) -> None:
         """Send all queued bytes, and wait for the reader as long as necessary. Raises OutputClosed."""
-        self._send(patience_ms=None)
+        self._send_queued(patience_ms=None)
 
-    def _send(self, *, patience_ms: int | None) -> None:
+    def _send_queued(self, *, patience_ms: int | None) -> None:
         try:
             while self._waiting and (self._fd < 0 or self._poll.poll(patience_ms)):
                 head = self._waiting.popleft()

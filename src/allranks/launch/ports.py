@@ -11,18 +11,18 @@ import socket
 from types import TracebackType
 
 
-class Ports:
+class ReservedPorts:
     """``count`` TCP ports of the loopback address, reserved until ``close`` (or the end of a ``with``)."""
 
     def __init__(self, count: int, address: str = "127.0.0.1") -> None:
-        self._sockets = [_reserve(address) for _ in range(count)]
+        self._sockets = [_reserve_port(address) for _ in range(count)]
         self.numbers: tuple[int, ...] = tuple(sock.getsockname()[1] for sock in self._sockets)
 
     def close(self) -> None:
         for sock in self._sockets:
             sock.close()
 
-    def __enter__(self) -> Ports:
+    def __enter__(self) -> ReservedPorts:
         return self
 
     def __exit__(
@@ -31,7 +31,7 @@ class Ports:
         self.close()
 
 
-def _reserve(address: str) -> socket.socket:
+def _reserve_port(address: str) -> socket.socket:
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -44,7 +44,7 @@ _COMPUTED = "environment variables by names that its text does not show"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PreloadPlan:
     """What to import before the ranks are forked.
 
     - ``modules``: dotted names, in the order of the source.
@@ -57,7 +57,7 @@ class Plan:
     makes_saver: bool = False
 
 
-def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapping[str, str]) -> Plan:
+def plan_preload(source: str, *, name: str, find: Callable[[str], str | None], env: Mapping[str, str]) -> PreloadPlan:
     """Read a script and the modules of the user that it imports; return the plan.
 
     - ``source``, ``name``: the script's source and its dotted name ("__main__", "pkg.train").
@@ -75,10 +75,10 @@ def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapp
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError):
-            obstacles.append(f"{_named(here)} is not valid Python")
+            obstacles.append(f"{_module_description(here)} is not valid Python")
             continue
-        obstacles += (f"{_named(here)} sets {variable}" for variable in _sets(tree, env))
-        for module in _imports(tree, package=here.rpartition(".")[0]):
+        obstacles += (f"{_module_description(here)} sets {variable}" for variable in _environment_changes(tree, env))
+        for module in _imported_modules(tree, package=here.rpartition(".")[0]):
             if module in seen:
                 continue
             seen.add(module)
@@ -86,14 +86,14 @@ def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapp
                 wanted[module] = None
             elif (found := find(module)) is not None:
                 queue.append((module, found))
-    return Plan((), obstacles[0], saves) if obstacles else Plan(tuple(wanted), makes_saver=saves)
+    return PreloadPlan((), obstacles[0], saves) if obstacles else PreloadPlan(tuple(wanted), makes_saver=saves)
 
 
-def _named(module: str) -> str:
+def _module_description(module: str) -> str:
     return "the script" if module == "__main__" else module
 
 
-def _imports(tree: ast.AST, *, package: str) -> Iterator[str]:
+def _imported_modules(tree: ast.AST, *, package: str) -> Iterator[str]:
     """Yield every module that the source may import: for ``from a import b`` both ``a`` and ``a.b``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -111,13 +111,13 @@ def _with_parents(module: str) -> Iterator[str]:
     yield from (".".join(parts[: i + 1]) for i in range(len(parts)))
 
 
-def _sets(tree: ast.AST, env: Mapping[str, str]) -> Iterator[str]:
+def _environment_changes(tree: ast.AST, env: Mapping[str, str]) -> Iterator[str]:
     """Yield a description of each change that the source makes in ``os.environ`` to a variable read at import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Subscript) and _is_environ(target.value):
-                    yield from _changed(target.slice, node.value, env, keeps=False)
+                    yield from _describe_change(target.slice, node.value, env, keeps=False)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield from _sets_by_call(node, node.func, env)
 
@@ -128,19 +128,21 @@ def _sets_by_call(node: ast.Call, func: ast.Attribute, env: Mapping[str, str]) -
         and len(node.args) == 2
         and (func.attr == "putenv" or _is_environ(func.value))
     ):
-        yield from _changed(node.args[0], node.args[1], env, keeps=func.attr == "setdefault")
+        yield from _describe_change(node.args[0], node.args[1], env, keeps=func.attr == "setdefault")
     elif func.attr == "update" and _is_environ(func.value):
         literal = [arg for arg in node.args if isinstance(arg, ast.Dict)]
         if len(literal) != len(node.args):
             yield _COMPUTED
         for dictionary in literal:
             for key, value in zip(dictionary.keys, dictionary.values, strict=True):
-                yield from _changed(key, value, env, keeps=False)
+                yield from _describe_change(key, value, env, keeps=False)
         for keyword in node.keywords:
-            yield from _changed(ast.Constant(keyword.arg) if keyword.arg else None, keyword.value, env, keeps=False)
+            yield from _describe_change(
+                ast.Constant(keyword.arg) if keyword.arg else None, keyword.value, env, keeps=False
+            )
 
 
-def _changed(key: ast.expr | None, value: ast.expr, env: Mapping[str, str], *, keeps: bool) -> Iterator[str]:
+def _describe_change(key: ast.expr | None, value: ast.expr, env: Mapping[str, str], *, keeps: bool) -> Iterator[str]:
     if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
         yield _COMPUTED
         return

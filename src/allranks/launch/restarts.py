@@ -11,7 +11,7 @@ from allranks.launch.result import JobResult
 _REASON = 1000  # characters of a failure that travel in the environment
 
 
-def again(job: Job, result: JobResult) -> Job | None:
+def next_job(job: Job, result: JobResult) -> Job | None:
     """Return the job to start next after a job has ended, or None if it is not restarted.
 
     A failure of a rank leads to another start; success, Ctrl-C, SIGTERM and the time limit do not. The time limit
@@ -30,7 +30,7 @@ def run(job: Job, start: Callable[[Job], JobResult], *, report: Callable[[str], 
     ``report`` is called with a line of text before each restart.
     """
     result, following = start(job), job
-    while (next_one := again(following, result)) is not None:
+    while (next_one := next_job(following, result)) is not None:
         failed = result.first_failure
         assert failed is not None
         report(

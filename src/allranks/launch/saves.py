@@ -83,11 +83,11 @@ class Saves:
 
         ``code`` is the launcher's exit code, or None if the ranks decide it.
         """
-        if not self.exit_codes and (lost := self._loss(exits)):
+        if not self.exit_codes and (lost := self._lost_steps(exits)):
             return lost
         return self.why, max(self.exit_codes.values(), default=0) if code is None else code
 
-    def _loss(self, exits: Mapping[int, RankExit]) -> tuple[str, int] | None:
+    def _lost_steps(self, exits: Mapping[int, RankExit]) -> tuple[str, int] | None:
         if self.terminated_at is None:
             return None
         in_order = bool(exits) and all(end.wait_code == 0 for end in exits.values())

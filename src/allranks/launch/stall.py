@@ -35,7 +35,7 @@ class RankLocations:
 RankLocator = Callable[[LocateRanks, Mapping[int, int]], RankLocations]
 
 
-def patience(hang_after: float | None, env: Mapping[str, str]) -> float:
+def seconds_until_report(hang_after: float | None, env: Mapping[str, str]) -> float:
     """Return after how many seconds a stall is reported: ``hang_after``, or, if it is None, the value in ``env``."""
     try:
         return float(env.get("ALLRANKS_HANG_AFTER", DEFAULT_HANG_AFTER)) if hang_after is None else hang_after

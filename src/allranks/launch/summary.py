@@ -31,25 +31,25 @@ def summary(result: JobResult, *, recent: Collection[str] = (), quiet: bool = Fa
     lines: list[str] = []
     first = result.first_failure
     if first is not None:
-        lines += [*_failure(first, result, recent), *_consequences(first, result, recent), ""]
+        lines += [*_failure_lines(first, result, recent), *_consequence_lines(first, result, recent), ""]
     elif result.cause:
         lines += [f"job {result.cause}", ""]
     elif result.unjoined:
-        lines += [_unjoined(result), ""]
-    return lines[:-1] if quiet else [*lines, *_table(result)]
+        lines += [_unjoined_note(result), ""]
+    return lines[:-1] if quiet else [*lines, *_rank_table(result)]
 
 
-def _failure(first: Failure, result: JobResult, recent: Collection[str]) -> Iterator[str]:
+def _failure_lines(first: Failure, result: JobResult, recent: Collection[str]) -> Iterator[str]:
     yield "first failure: " + replace(first, what=text_without_rank(first.rank, first.what)).headline()
     trace = [text_without_rank(first.rank, line) for line in first.traceback.rstrip().splitlines()]
     tail = _last_lines(result.ranks[first.rank].tail, trace)
     if tail and not first.what.startswith(LEFT_EARLY) and not _is_shown(tail, recent):
         yield f"  last lines of rank {first.rank}:"  # what it prints while its peers fail is a consequence
-        yield from (f"    {_cut(line)}" for line in tail)
+        yield from (f"    {_shorten_line(line)}" for line in tail)
     if trace and _is_shown(trace[-MOST_LINES:], recent):
         yield "  (its traceback is above)"
     else:
-        yield from (f"  {_cut(line)}" for line in trace)
+        yield from (f"  {_shorten_line(line)}" for line in trace)
     if not trace and (known := BOOK.find(first.what.encode())):
         explanation = explanation_text(known, about=f"  rank {first.rank}").splitlines()
         if not all(line in recent for line in explanation[1:]):
@@ -66,11 +66,11 @@ def _is_shown(lines: Sequence[str], recent: Collection[str]) -> bool:
     )
 
 
-def _cut(line: str) -> str:
+def _shorten_line(line: str) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}... ({len(line)} characters)"
 
 
-def _unjoined(result: JobResult) -> str:
+def _unjoined_note(result: JobResult) -> str:
     size, frameworks = len(result.ranks), result.unjoined.split(", ")
     join = " or ".join(_JOINS.get(one, f"what joins processes in {one}") for one in frameworks)
     return (
@@ -91,20 +91,20 @@ def _last_lines(tail: Sequence[str], trace: Sequence[str]) -> list[str]:
     return lines[-MOST_LINES:]
 
 
-def _consequences(first: Failure, result: JobResult, recent: Collection[str]) -> Iterator[str]:
+def _consequence_lines(first: Failure, result: JobResult, recent: Collection[str]) -> Iterator[str]:
     """Yield one line for each group of ranks that ended in the same way, apart from numbers (ports, addresses)."""
-    same = _how(result.ranks[first.rank])
+    same = _how_rank_ended(result.ranks[first.rank])
     groups: dict[str, list[RankResult]] = {}
     for rank in result.ranks:
         if rank.rank != first.rank:
-            groups.setdefault(_NUMBER.sub("0", _how(rank)), []).append(rank)
+            groups.setdefault(_NUMBER.sub("0", _how_rank_ended(rank)), []).append(rank)
     for ranks in groups.values():
         names = name_ranks(rank.rank for rank in ranks)
-        is_same = ranks[0].reported is not None and _how(ranks[0]) == same
-        yield f"{names}: the same" if is_same else f"consequences: {names}: {_how(ranks[0], recent)}"
+        is_same = ranks[0].reported is not None and _how_rank_ended(ranks[0]) == same
+        yield f"{names}: the same" if is_same else f"consequences: {names}: {_how_rank_ended(ranks[0], recent)}"
 
 
-def _how(rank: RankResult, recent: Collection[str] = ()) -> str:
+def _how_rank_ended(rank: RankResult, recent: Collection[str] = ()) -> str:
     """Return a text that says how a rank ended.
 
     If the text of its error is in ``recent``, give only the error's type.
@@ -119,9 +119,9 @@ def _how(rank: RankResult, recent: Collection[str] = ()) -> str:
     return "not started" if rank.wait_code is None else describe_exit(rank.wait_code)
 
 
-def _table(result: JobResult) -> list[str]:
+def _rank_table(result: JobResult) -> list[str]:
     rows = [
-        (r.rank, r.host, r.devices, _exit(r), f"{r.seconds:.1f} s", f"{r.peak_bytes / 2**20:.0f} MB")
+        (r.rank, r.host, r.devices, _exit_text(r), f"{r.seconds:.1f} s", f"{r.peak_bytes / 2**20:.0f} MB")
         for r in result.ranks
     ]
     text = table(("rank", "host", "devices", "exit", "time", "peak memory"), rows)
@@ -130,7 +130,7 @@ def _table(result: JobResult) -> list[str]:
     return [*text.splitlines(), f"exit code {result.exit_code} after {result.seconds:.1f} s{again}"]
 
 
-def _exit(rank: RankResult) -> str | None:
+def _exit_text(rank: RankResult) -> str | None:
     if rank.wait_code is None:
         return None
     if rank.reported is not None and rank.stopped:  # it had failed already, and was held until the others were down

@@ -129,21 +129,21 @@ class Supervisor:
 
     # What the table names. Each takes the event and returns actions.
 
-    def _started(self, event: RankStarted) -> list[Action]:
+    def _on_started(self, event: RankStarted) -> list[Action]:
         self.alive.add(event.rank)
         return []
 
     def _started_too_late(self, event: RankStarted) -> list[Action]:
         self.alive.add(event.rank)
-        return [self._signal((event.rank,), signal.SIGKILL)]
+        return [self._signal_action((event.rank,), signal.SIGKILL)]
 
-    def _joining(self, event: Joining) -> list[Action]:
+    def _on_joining(self, event: Joining) -> list[Action]:
         self.stalls.joining.setdefault(event.rank, self._now)
         return []
 
     def _joined_world(self, event: Joined) -> list[Action]:
         self.stalls.join(event.rank)
-        return self._notify({event.rank}) if self.departures else []
+        return self._notify_peers({event.rank}) if self.departures else []
 
     def _note_departure(self, event: RankLeft) -> list[Action]:
         if event.exit_code:
@@ -156,7 +156,7 @@ class Supervisor:
         self.departures.setdefault(event.rank, Departure(event.when, event.failure, event.where, event.lines))
         if event.has_ended:
             self.stalls.leave(event, self._now)
-        return self._notify(self.stalls.joined - self.departures.keys())
+        return self._notify_peers(self.stalls.joined - self.departures.keys())
 
     def _note_failing(self, event: RankFailing | RankFailed) -> list[Action]:
         if isinstance(event, RankFailing) and event.explains:
@@ -168,30 +168,30 @@ class Supervisor:
         self._saves.note(event)
         return []
 
-    def _fail(self, event: RankFailed) -> list[Action]:
+    def _on_failure(self, event: RankFailed) -> list[Action]:
         self._note_failing(event)
         self._failed.update([event.failure.rank] if event.waits else [])
         if self.phase is not Phase.SETTLING:
-            self._settle()
+            self._wait_for_cause()
         return self._stop_if_none_is_well()
 
     def _fail_stopping(self, event: RankFailed) -> list[Action]:
         self._failed.add(event.failure.rank)  # by our signal: no failure of the job
         self._saves.failures.append(event.failure)
-        return self._release()
+        return self._release_failed_ranks()
 
-    def _exit(self, event: RankExited) -> list[Action]:
+    def _on_exit(self, event: RankExited) -> list[Action]:
         if done := self._note_exit(event):
             return done
         if self.exits[event.rank].wait_code == 0:
-            return self._notify(self.stalls.joined - self.departures.keys())
-        return self._settle()
+            return self._notify_peers(self.stalls.joined - self.departures.keys())
+        return self._wait_for_cause()
 
     def _exit_settling(self, event: RankExited) -> list[Action]:
         return self._note_exit(event) or self._stop_if_none_is_well()
 
     def _exit_stopping(self, event: RankExited) -> list[Action]:
-        return self._note_exit(event) or self._release()
+        return self._note_exit(event) or self._release_failed_ranks()
 
     def _note_exit(self, event: RankExited) -> list[Action]:
         sent = self._sent.get(event.rank, ())
@@ -201,84 +201,84 @@ class Supervisor:
         self.alive.discard(event.rank)
         stopping = self.phase in (Phase.STOPPING, Phase.KILLING)
         ended = len(self.exits) == self.size or (stopping and not self.alive)
-        return self._finish() if ended else []
+        return self._finish_job() if ended else []
 
-    def _interrupt(self, _event: Interrupted) -> list[Action]:
+    def _on_interrupt(self, _event: Interrupted) -> list[Action]:
         self.cause, self._exit_code = "interrupted by Ctrl-C", 128 + signal.SIGINT
-        return self._stop(signal.SIGINT, self._limits.grace, "interrupted")
+        return self._stop_ranks(signal.SIGINT, self._limits.grace, "interrupted")
 
-    def _terminate(self, event: Terminated) -> list[Action]:
+    def _on_terminate(self, event: Terminated) -> list[Action]:
         name = signal.Signals(event.signum).name
         self.cause, self._exit_code = f"stopped by {name}", 128 + event.signum
         self._saves.terminated_at = self._now
-        return self._stop(signal.SIGTERM, self._limits.grace, f"{name} received")
+        return self._stop_ranks(signal.SIGTERM, self._limits.grace, f"{name} received")
 
     def _terminate_settling(self, event: Terminated) -> list[Action]:
         first = self.first_failure
         killed = first is not None and first.exit_code == EXIT_SIGTERM  # a signal to all may reach a rank before us
-        return self._terminate(event) if killed else self._kill(event)
+        return self._on_terminate(event) if killed else self._kill_all(event)
 
     def _terminate_again(self, event: Terminated) -> list[Action]:
         if self._saves.is_repeated(self._now, self._limits.repeat):
             return []
         self._saves.killed = "at a second signal"
-        return self._kill(event)
+        return self._kill_all(event)
 
     def _run_out_of_time(self) -> list[Action]:
         limit = f"the time limit of {self._limits.timeout:g} s"
         self.cause, self._exit_code = f"stopped at {limit}", 124
         where = LocateRanks("time", self._limits.timeout or 0.0, (), tuple(sorted(self.exits)))
-        return [where, *self._stop(signal.SIGTERM, self._limits.crash_grace, f"{limit} is over")]
+        return [where, *self._stop_ranks(signal.SIGTERM, self._limits.crash_grace, f"{limit} is over")]
 
     def _lose_fork_server(self, _event: ForkServerLost) -> list[Action]:
         self.cause, self._exit_code = "the process that keeps the ranks was killed", 128 + signal.SIGKILL
-        return [Print(f"{self.cause}, and the ranks with it"), *self._finish()]
+        return [Print(f"{self.cause}, and the ranks with it"), *self._finish_job()]
 
-    def _kill(self, _event: Event) -> list[Action]:
-        self._enter(Phase.KILLING, self._limits.kill_patience)
+    def _kill_all(self, _event: Event) -> list[Action]:
+        self._enter_phase(Phase.KILLING, self._limits.kill_patience)
         if not self.alive:
-            return self._finish()
-        return [self._signal(tuple(sorted(self.alive)), signal.SIGKILL)]
+            return self._finish_job()
+        return [self._signal_action(tuple(sorted(self.alive)), signal.SIGKILL)]
 
-    def _ignore(self, _event: Event) -> list[Action]:
+    def _ignore_event(self, _event: Event) -> list[Action]:
         return []
 
     def _tick_running(self, _event: Tick) -> list[Action]:
-        if _over(self._end_of_time, self._now):
+        if _is_over(self._end_of_time, self._now):
             return self._run_out_of_time()
-        if _over(self._stranded_at(), self._now):
+        if _is_over(self._stranded_at(), self._now):
             self.reports.append(FailureReport(self._absence_failure()))
-            return self._settle()
+            return self._wait_for_cause()
         return [*self.stalls.report(self._now)]
 
     def _tick_settling(self, event: Tick) -> list[Action]:
-        if not _over(self._phase_deadline, self._now):
+        if not _is_over(self._phase_deadline, self._now):
             return []
         weight = found.weight if (found := self._best_candidate()) else Weight.CAUSE
         until = self._settling_since + self._limits.patience(weight, dying=bool(event.dying & self.alive))
-        if _over(until, self._now):
+        if _is_over(until, self._now):
             return self._stop_after_failure()
         self._phase_deadline = min(until, self._now + self._limits.settle)
         return []
 
     def _tick_stopping(self, event: Tick) -> list[Action]:
-        if not _over(self._phase_deadline, self._now):
+        if not _is_over(self._phase_deadline, self._now):
             return []
         over = f"the grace of {self._limits.grace:g} s"
         self._saves.killed = f"when {over} was over"
         say = Print(f"{over} is over: killing {name_ranks(self.alive)}")
-        return [*([] if self._saves.terminated_at is None else [say]), *self._kill(event)]
+        return [*([] if self._saves.terminated_at is None else [say]), *self._kill_all(event)]
 
     def _tick_killing(self, _event: Tick) -> list[Action]:
-        if not _over(self._phase_deadline, self._now):
+        if not _is_over(self._phase_deadline, self._now):
             return []
         them = "it" if len(self.alive) == 1 else "them"
-        return [Print(f"{name_ranks(self.alive)} could not be killed; giving up on {them}"), *self._finish()]
+        return [Print(f"{name_ranks(self.alive)} could not be killed; giving up on {them}"), *self._finish_job()]
 
     # Steps that several answers share.
 
-    def _settle(self) -> list[Action]:
-        self._enter(Phase.SETTLING, self._limits.settle)
+    def _wait_for_cause(self) -> list[Action]:
+        self._enter_phase(Phase.SETTLING, self._limits.settle)
         self._settling_since = self._now
         return []
 
@@ -289,39 +289,39 @@ class Supervisor:
     def _stop_after_failure(self) -> list[Action]:
         first = self.first_failure
         why = f"{name_ranks([first.rank])} failed" if first else "a rank failed"  # it says more itself
-        return [MarkFailed(), *self._stop(signal.SIGTERM, self._limits.crash_grace, why)]
+        return [MarkFailed(), *self._stop_ranks(signal.SIGTERM, self._limits.crash_grace, why)]
 
-    def _stop(self, signum: int, grace: float, why: str) -> list[Action]:
-        self._enter(Phase.STOPPING, grace)
+    def _stop_ranks(self, signum: int, grace: float, why: str) -> list[Action]:
+        self._enter_phase(Phase.STOPPING, grace)
         if not self.alive:
-            return self._finish()
+            return self._finish_job()
         ranks = tuple(sorted(self.alive - self._failed))
         if not ranks:
-            return self._release()
+            return self._release_failed_ranks()
         hint = "; Ctrl-C again to kill at once" if signum == signal.SIGINT else ""
         what = self._saves.expected_save(ranks, grace) or f"stopping {name_ranks(ranks)}{hint}"
-        return [Print(f"{why}: {what}", notice=True), self._signal(ranks, signum)]
+        return [Print(f"{why}: {what}", notice=True), self._signal_action(ranks, signum)]
 
-    def _release(self) -> list[Action]:
+    def _release_failed_ranks(self) -> list[Action]:
         """Release the failed ranks if only they are left; the lowest last, since it may serve the others' store."""
         if not self.alive <= self._failed:
             return []
         *others, lowest = sorted(self.alive, reverse=True)
         due = tuple(rank for rank in others or [lowest] if rank not in self._released)
         self._released.update(due)
-        return [self._signal(due, signal.SIGTERM)] if due else []
+        return [self._signal_action(due, signal.SIGTERM)] if due else []
 
-    def _notify(self, ranks: set[int]) -> list[Action]:
+    def _notify_peers(self, ranks: set[int]) -> list[Action]:
         living = tuple(sorted(ranks & self.alive))
         return [NotifyPeers(living)] if living else []
 
-    def _signal(self, ranks: tuple[int, ...], signum: int) -> Signal:
+    def _signal_action(self, ranks: tuple[int, ...], signum: int) -> Signal:
         for rank in ranks:
             self._sent[rank] = (*self._sent.get(rank, ()), signum)
         return Signal(ranks, signum)
 
-    def _finish(self) -> list[Action]:
-        self._enter(Phase.ENDED, None)
+    def _finish_job(self) -> list[Action]:
+        self._enter_phase(Phase.ENDED, None)
         first = self.first_failure
         if first is not None:
             return [Finish(first.exit_code)]
@@ -329,7 +329,7 @@ class Supervisor:
         self.cause = "; ".join(filter(None, (self.cause, what)))
         return [Finish(code)]
 
-    def _enter(self, phase: Phase, seconds: float | None) -> None:
+    def _enter_phase(self, phase: Phase, seconds: float | None) -> None:
         self.phase = phase
         self._phase_deadline = None if seconds is None else self._now + seconds
 
@@ -342,57 +342,57 @@ class Supervisor:
         return early_exit(rank, self.exits[rank].when, host=self._host, while_doing=wait)
 
 
-def _over(deadline: float | None, now: float) -> bool:
+def _is_over(deadline: float | None, now: float) -> bool:
     return deadline is not None and now >= deadline
 
 
 Answer = Callable[[Supervisor, Any], list[Action]]
 _UNTIL_STOPPED: dict[type[Event], Answer] = {
-    RankStarted: Supervisor._started,
+    RankStarted: Supervisor._on_started,
     RankFailing: Supervisor._note_failing,
     SaveReport: Supervisor._note_save,
-    RankFailed: Supervisor._fail,
+    RankFailed: Supervisor._on_failure,
     RankLeft: Supervisor._note_left,
     ForkServerLost: Supervisor._lose_fork_server,
 }
 _ROWS: dict[Phase, dict[type[Event], Answer]] = {
     Phase.RUNNING: {
         **_UNTIL_STOPPED,
-        Joining: Supervisor._joining,
+        Joining: Supervisor._on_joining,
         Joined: Supervisor._joined_world,
-        RankExited: Supervisor._exit,
-        Interrupted: Supervisor._interrupt,
-        Terminated: Supervisor._terminate,
+        RankExited: Supervisor._on_exit,
+        Interrupted: Supervisor._on_interrupt,
+        Terminated: Supervisor._on_terminate,
         Tick: Supervisor._tick_running,
     },
     Phase.SETTLING: {
         **_UNTIL_STOPPED,
-        **dict.fromkeys((Joining, Joined), Supervisor._ignore),
+        **dict.fromkeys((Joining, Joined), Supervisor._ignore_event),
         RankExited: Supervisor._exit_settling,
-        Interrupted: Supervisor._kill,
+        Interrupted: Supervisor._kill_all,
         Terminated: Supervisor._terminate_settling,
         Tick: Supervisor._tick_settling,
     },
     Phase.STOPPING: {
         RankStarted: Supervisor._started_too_late,
-        **dict.fromkeys((Joining, Joined, RankFailing), Supervisor._ignore),
+        **dict.fromkeys((Joining, Joined, RankFailing), Supervisor._ignore_event),
         SaveReport: Supervisor._note_save,
         RankFailed: Supervisor._fail_stopping,
         RankLeft: Supervisor._note_departure,
         RankExited: Supervisor._exit_stopping,
-        Interrupted: Supervisor._kill,
+        Interrupted: Supervisor._kill_all,
         Terminated: Supervisor._terminate_again,
         Tick: Supervisor._tick_stopping,
         ForkServerLost: Supervisor._lose_fork_server,
     },
     Phase.KILLING: {
-        **dict.fromkeys(EVENTS, Supervisor._ignore),
+        **dict.fromkeys(EVENTS, Supervisor._ignore_event),
         RankStarted: Supervisor._started_too_late,
         RankExited: Supervisor._note_exit,
         Tick: Supervisor._tick_killing,
         ForkServerLost: Supervisor._lose_fork_server,
     },
-    Phase.ENDED: dict.fromkeys(EVENTS, Supervisor._ignore),
+    Phase.ENDED: dict.fromkeys(EVENTS, Supervisor._ignore_event),
 }
 TABLE: dict[tuple[Phase, type[Event]], Answer] = {
     (phase, event): answer for phase, row in _ROWS.items() for event, answer in row.items()

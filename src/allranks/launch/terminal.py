@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from allranks.errors import rank_list
 from allranks.launch.lines import RESET
-from allranks.launch.merge import Entry, Stream, ranks_of
+from allranks.launch.merge import MergedLine, Stream, ranks_of
 from allranks.report import character_width
 
 # Okabe and Ito's colours, distinct with every kind of colour vision, as the nearest of the 256 that are readable on
@@ -54,19 +54,19 @@ def short_rank_list(ranks: Sequence[int]) -> str:
         return whole
     runs = whole.split(", ")
     for count in range(len(runs) - 1, 0, -1):
-        named = sum(_count(run) for run in runs[:count])
+        named = sum(_count_of_range(run) for run in runs[:count])
         text = ", ".join([*runs[:count], f"+{len(ranks) - named}"])
         if len(text) <= LONGEST_SET or count == 1:
             return text
     return whole
 
 
-def _count(run: str) -> int:
+def _count_of_range(run: str) -> int:
     first, _, last = run.partition("-")
     return int(last or first) - int(first) + 1
 
 
-class Prefixes(dict[tuple[int, Stream], bytes]):
+class LinePrefixes(dict[tuple[int, Stream], bytes]):
     """The prefix of a line, by (bit mask of ranks, stream): ``[0-3] `` for stdout, ``(0-3) `` for stderr.
 
     Each rank has its own colour; the prefix of several ranks is dim. A job of one rank has no prefix.
@@ -78,10 +78,10 @@ class Prefixes(dict[tuple[int, Stream], bytes]):
         self._width = max(map(len, [*names, f"0-{size - 1}"])) + 2
 
     def __missing__(self, key: tuple[int, Stream]) -> bytes:
-        self[key] = self._make(ranks_of(key[0]), key[1]) if self._size > 1 else b""
+        self[key] = self._make_prefix(ranks_of(key[0]), key[1]) if self._size > 1 else b""
         return self[key]
 
-    def _make(self, ranks: tuple[int, ...], stream: Stream) -> bytes:
+    def _make_prefix(self, ranks: tuple[int, ...], stream: Stream) -> bytes:
         name = self._names[ranks[0]] if self._names and len(ranks) == 1 else short_rank_list(ranks)
         label = f"[{name}]" if stream == "out" else f"({name})"
         blanks = " " * (self._width - len(label) + 1 if len(label) < self._width else 1)
@@ -91,7 +91,7 @@ class Prefixes(dict[tuple[int, Stream], bytes]):
         return f"\x1b[{code}m{label}\x1b[0m{blanks}".encode()
 
 
-def fit(text: bytes, width: int) -> bytes:
+def cut_to_width(text: bytes, width: int) -> bytes:
     """Return ``text`` cut to ``width`` columns of a terminal.
 
     Colour codes take no column. Invalid UTF-8 shows as U+FFFD.
@@ -109,20 +109,20 @@ def fit(text: bytes, width: int) -> bytes:
     return "".join(kept).encode()
 
 
-def erase(rows: int) -> bytes:
+def erase_codes(rows: int) -> bytes:
     """Return the terminal codes that erase the last ``rows`` lines. The cursor must be in the last of them."""
     if not rows:
         return b""
     return (b"\r\x1b[%dA\x1b[J" % (rows - 1)) if rows > 1 else b"\r\x1b[J"
 
 
-def live_rows(states: Sequence[Entry], prefixes: Prefixes, *, width: int, most: int) -> tuple[bytes, ...]:
+def live_rows(states: Sequence[MergedLine], prefixes: LinePrefixes, *, width: int, most: int) -> tuple[bytes, ...]:
     """Return the lines of the live area: one for each state, cut to ``width`` columns.
 
     There are at most ``most`` lines; if there are more states, the last line says how many more.
     """
     shown = states if len(states) <= most else states[: most - 1]
-    rows = [fit(prefixes[ranks, stream] + text, width) for ranks, stream, text in shown]
+    rows = [cut_to_width(prefixes[ranks, stream] + text, width) for ranks, stream, text in shown]
     if len(shown) < len(states):
         rows.append(b"... and %d more" % (len(states) - len(shown)))
     return tuple(rows)

@@ -18,7 +18,7 @@ from allranks.launch import fork_server_messages as messages
 from allranks.launch import forked_rank
 from allranks.launch.console import Console
 from allranks.launch.control_socket import ControlSocket
-from allranks.launch.environment import Site, for_rank
+from allranks.launch.environment import JobLocation, for_rank
 from allranks.launch.events import (
     Action,
     Event,
@@ -39,11 +39,11 @@ from allranks.launch.fork_server import ForkServer
 from allranks.launch.job import Command, Job, to_json
 from allranks.launch.limits import Limits
 from allranks.launch.merge import Stream
-from allranks.launch.ports import Ports
+from allranks.launch.ports import ReservedPorts
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.saves import Saves
 from allranks.launch.signals import Signals
-from allranks.launch.stall import RankLocator, patience
+from allranks.launch.stall import RankLocator, seconds_until_report
 from allranks.launch.supervise import Phase, Supervisor
 from allranks.process import is_ending
 
@@ -78,8 +78,8 @@ def run(
     host = socket.gethostname()
     with ExitStack() as stack:
         control_socket = stack.enter_context(ControlSocket())
-        coordinator, master = stack.enter_context(Ports(2)).numbers
-        site = Site(
+        coordinator, master = stack.enter_context(ReservedPorts(2)).numbers
+        site = JobLocation(
             job_id=f"{host}-{os.getpid()}-{coordinator}",
             host=host,
             coordinator_port=coordinator,
@@ -93,9 +93,9 @@ def run(
         signals = stack.enter_context(Signals())
         warm = fork_server is not None
         if fork_server is None:
-            fork_server = stack.enter_context(ForkServer(common(envs), stdin=job.ranks == 1))
+            fork_server = stack.enter_context(ForkServer(common_variables(envs), stdin=job.ranks == 1))
         spawns = [messages.Spawn(rank, to_json(job.target), cwd, env) for rank, env in enumerate(envs)]
-        loop = stack.enter_context(_Loop(job, console, host=host, cwd=cwd, spawns=spawns, show=show))
+        loop = stack.enter_context(_EventLoop(job, console, host=host, cwd=cwd, spawns=spawns, show=show))
         loop.attach(control_socket, fork_server, signals)
         if warm or not job.zygote or isinstance(job.target, Command):
             loop.spawn()
@@ -104,7 +104,7 @@ def run(
         return loop.run()
 
 
-def common(envs: list[dict[str, str]]) -> dict[str, str]:
+def common_variables(envs: list[dict[str, str]]) -> dict[str, str]:
     """Return the variables that all ranks share. The fork server imports the frameworks in this environment."""
     first, *others = envs
     return {
@@ -124,7 +124,7 @@ class _Rank:
     pipes: dict[int, Stream] = field(default_factory=dict)
 
 
-class _Loop:
+class _EventLoop:
     """The event loop of one job. It passes events from their sources to the supervisor."""
 
     def __init__(
@@ -142,7 +142,7 @@ class _Loop:
         self._console = console
         self._host = host
         self._start = time.monotonic()
-        hang_after = 0.0 if show is None else patience(job.hang_after, spawns[0].env)
+        hang_after = 0.0 if show is None else seconds_until_report(job.hang_after, spawns[0].env)
         limits = Limits(grace=job.grace, timeout=job.timeout, hang_after=hang_after)
         self._show = show
         self._shown: list[Event] = []
@@ -160,7 +160,7 @@ class _Loop:
         for source in (control_socket, fork_server, signals):
             self._selector.register(source, selectors.EVENT_READ)
 
-    def __enter__(self) -> _Loop:
+    def __enter__(self) -> _EventLoop:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -187,29 +187,29 @@ class _Loop:
     def run(self) -> JobResult:
         """Handle events until the job has ended and none of its processes lives. Return the job's result."""
         while self._exit_code is None:
-            self._turn(self._timeout())
+            self._handle_events(self._seconds_until_due())
         if self._has_ranks:  # else the fork server may be deep in an import, and has nothing to sweep
-            self._order(messages.Sweep())
+            self._send_to_fork_server(messages.Sweep())
             self._turn_until(lambda: self._swept, SWEEP_PATIENCE)
             self._turn_until(lambda: not self._open_pipes(), DRAIN_PATIENCE)
         self._console.report_hidden_lines()
-        return self._result(self._exit_code)
+        return self._job_result(self._exit_code)
 
     def _turn_until(self, true: Callable[[], bool], patience: float) -> None:
         deadline = time.monotonic() + patience
         while not true() and (left := deadline - time.monotonic()) > 0:
-            self._turn(left)
+            self._handle_events(left)
 
-    def _timeout(self) -> float | None:
+    def _seconds_until_due(self) -> float | None:
         """Return the seconds until the supervisor or the console is due, or None if neither is."""
         now = time.monotonic()
         due = [self._console.flush_due(now), self._supervisor.deadline, now if self._shown else None]
         moments = [moment for moment in due if moment is not None]
         return max(0.0, min(moments) - now) if moments else None
 
-    def _turn(self, timeout: float | None) -> None:
+    def _handle_events(self, timeout: float | None) -> None:
         """Wait for events and handle them. Reports of agents are first: reports of the fork server happened later."""
-        self._listen(not self._console.is_full)
+        self._read_or_pause_outputs(not self._console.is_full)
         self._watch_output()
         ready = [(key.fileobj, key.data) for key, _ in self._selector.select(timeout)]
         sources = [source for source, _ in ready]
@@ -217,23 +217,23 @@ class _Loop:
             self._console.flush_due(time.monotonic())
         for source, data in ready:
             if data is not None:
-                self._read(source, *data)
+                self._read_output(source, *data)
         events: list[Event] = []
         if self._signals in sources:
             events += self._signals.events()
         if self._fork_server in sources:
             seen = self._fork_server.reports()
-            events += self._mail()
-            events += self._news(seen)
+            events += self._agent_events()
+            events += self._fork_server_events(seen)
         elif self._control_socket in sources:
-            events += self._mail()
-        for event in [*events, *self._take_located(), Tick(self._dying())]:
+            events += self._agent_events()
+        for event in [*events, *self._take_located(), Tick(self._exiting_ranks())]:
             for action in self._supervisor.on(event, time.monotonic()):
-                self._do(action)
+                self._perform_action(action)
         if self._supervisor.phase is not Phase.RUNNING and (first := self._supervisor.first_failure) is not None:
             self._console.limit_peers(first.rank)
 
-    def _mail(self) -> Iterator[Event]:
+    def _agent_events(self) -> Iterator[Event]:
         try:
             for report in self._control_socket.reports():
                 if isinstance(report, RankFailing | RankFailed):
@@ -251,17 +251,17 @@ class _Loop:
             for _ in range(MOST_CHUNKS):
                 if fd not in self._ranks[rank].pipes or not select.select([fd], [], [], 0)[0]:
                     break
-                self._read(fd, rank, stream)
+                self._read_output(fd, rank, stream)
         return self._console.tail(rank, WORDS)
 
-    def _dying(self) -> frozenset[int]:
+    def _exiting_ranks(self) -> frozenset[int]:
         """Return the ranks whose processes are exiting. Other ranks may notice the exit before the fork server does."""
         if self._supervisor.phase is not Phase.SETTLING:
             return frozenset()
         living = [(number, rank.pid) for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended]
         return frozenset(number for number, pid in living if is_ending(pid))
 
-    def _news(self, reports: list[messages.Message | None]) -> Iterator[Event]:
+    def _fork_server_events(self, reports: list[messages.Message | None]) -> Iterator[Event]:
         """Process reports of the fork server; yield the events for the supervisor."""
         for report in reports:
             if isinstance(report, messages.Started):
@@ -279,17 +279,17 @@ class _Loop:
             elif isinstance(report, messages.Swept):
                 self._swept = True
                 if report.stuck:
-                    self._print(f"processes {', '.join(map(str, report.stuck))} could not be killed")
+                    self._print_line(f"processes {', '.join(map(str, report.stuck))} could not be killed")
             elif report is None:
                 self._swept = True
                 self._selector.unregister(self._fork_server)
                 self._kill_groups()
                 yield ForkServerLost()
 
-    def _do(self, action: Action) -> None:
+    def _perform_action(self, action: Action) -> None:
         if isinstance(action, Signal):
             agents = tuple(self._control_socket.agents.get(rank, 0) for rank in action.ranks)
-            self._order(messages.Kill(action.ranks, action.signum, agents))
+            self._send_to_fork_server(messages.Kill(action.ranks, action.signum, agents))
         elif isinstance(action, Print):
             (self._console.note if action.notice else self._console.print_line)(f"allranks: {action.text}")
         elif isinstance(action, NotifyPeers):
@@ -308,7 +308,7 @@ class _Loop:
         pids = {number: rank.pid for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended}
         shown = self._show(action, pids)
         for line in filter(str.strip, shown.lines):
-            self._print(line)
+            self._print_line(line)
         policy = self._spawns[0].env.get("ALLRANKS_ON_HANG")
         if shown.failure is not None and policy == "end" and action.reason != "time":
             self._shown.append(RankFailed(shown.failure, waits=False))
@@ -317,7 +317,7 @@ class _Loop:
         shown, self._shown = self._shown, []
         return shown
 
-    def _order(self, message: messages.Kill | messages.Sweep) -> None:
+    def _send_to_fork_server(self, message: messages.Kill | messages.Sweep) -> None:
         try:
             self._fork_server.order(message)
         except BrokenPipeError:
@@ -332,10 +332,10 @@ class _Loop:
                 except ProcessLookupError:
                     continue
 
-    def _print(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         self._console.print_line(f"allranks: {text}".rstrip())
 
-    def _read(self, fd: object, rank: int, stream: Stream) -> None:
+    def _read_output(self, fd: object, rank: int, stream: Stream) -> None:
         assert isinstance(fd, int)
         data = os.read(fd, CHUNK)
         if data:
@@ -361,7 +361,7 @@ class _Loop:
             self._selector.register(fd, selectors.EVENT_WRITE)
         self._full = full
 
-    def _listen(self, reading: bool) -> None:
+    def _read_or_pause_outputs(self, reading: bool) -> None:
         """Stop or resume reading the ranks' output. The ranks wait while nobody reads our output."""
         if reading is self._reading:
             return
@@ -373,7 +373,7 @@ class _Loop:
                 else:
                     self._selector.unregister(fd)
 
-    def _result(self, exit_code: int) -> JobResult:
+    def _job_result(self, exit_code: int) -> JobResult:
         said = {report.failure.rank: report.failure for report in reversed(self._supervisor.reports)}
         ranks = tuple(
             RankResult(
