@@ -74,7 +74,7 @@ def of_jax() -> None:
 
 def first_run(jax: Any, rows: Callable[[], Any]) -> None:
     """A training step of 24 layers: its compilation, and reading and digesting what came of it."""
-    from allranks.gate.lockstep.hlo import collectives
+    from allranks.gate.lockstep.hlo import collectives_of_module
     from allranks.world.guards import jax as inside
 
     def loss(layers: Any, x: Any) -> Any:
@@ -90,7 +90,7 @@ def first_run(jax: Any, rows: Callable[[], Any]) -> None:
     program = compiled._executable.unsafe_call
     begin = time.perf_counter()
     text = inside.text_of(program)
-    call_of("step", lines=collectives(text), key=inside.form_of(program, text))
+    call_of("step", lines=collectives_of_module(text), key=inside.form_of(program, text))
     found["reading it for its first run"] = time.perf_counter() - begin
 
 
@@ -120,7 +120,7 @@ def of_torch() -> None:
         return took
 
     bare = in_place(nothing)
-    watched = edge._method(nothing, METHODS["allreduce"], edge._installed())
+    watched = edge._comparing_method(nothing, METHODS["allreduce"], edge._install_kernels())
     found["in an all_reduce, outside of a block"] = max(0.0, in_place(watched) - bare)
     (found["a + a, outside of a block"],) = best(lambda: x + x)
     with allranks.lockstep():

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from allranks.errors import CollectiveOnOneRank
-from allranks.gate.lockstep.branches import branches, frame, reason
-from allranks.gate.lockstep.calls import make_call, mismatch, missing_ranks_error
+from allranks.gate.lockstep.branches import branches_of_source, divergence_reason, frame_as_json
+from allranks.gate.lockstep.calls import make_call, mismatch_of_calls, missing_ranks_error
 
 SOURCE = """\
 def evaluate(model):
@@ -30,13 +30,13 @@ def train():
     if step % 2 == 0:
         reduce(c)
 """
-FOUND = branches(SOURCE)
+FOUND = branches_of_source(SOURCE)
 TRAIN, EVALUATE = 6, 1
 
 
 def at(*places: tuple[int, int]) -> list[list[object]]:
     """Return the frames of a rank, outermost first, as (function, line)."""
-    return [frame("train.py", function, line, FOUND) for function, line in places]
+    return [frame_as_json("train.py", function, line, FOUND) for function, line in places]
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def at(*places: tuple[int, int]) -> list[list[object]]:
     ],
 )
 def test_the_branch_that_not_all_ranks_are_in(groups: Sequence[tuple[Sequence[int], object]], says: str | None) -> None:
-    found = reason(groups)
+    found = divergence_reason(groups)
     assert (found and found.text) == says
-    assert (found and reason(groups[::-1])) == found
+    assert (found and divergence_reason(groups[::-1])) == found
 
 
 def test_a_source_that_is_none_has_no_branches() -> None:
-    assert branches("def f(:") == []
+    assert branches_of_source("def f(:") == []
 
 
 def test_a_call_of_one_rank_under_a_condition_on_the_rank_is_a_collective_on_one_rank() -> None:
@@ -83,7 +83,7 @@ def test_a_call_of_one_rank_under_a_condition_on_the_rank_is_a_collective_on_one
             ("all_reduce", "train.py:9", at((TRAIN, 9))),
         ]
     ]
-    error = mismatch(5, [([0], words[0]), ([1], words[1])])
+    error = mismatch_of_calls(5, [([0], words[0]), ([1], words[1])])
     assert isinstance(error, CollectiveOnOneRank)
     assert error.ranks == (0,)
     assert "call 5 differs: rank 0: all_gather (train.py:11); rank 1: all_reduce (train.py:9): only rank 0" in str(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.gate.lockstep.hlo import collectives
+from allranks.gate.lockstep.hlo import collectives_of_module
 
 TEXT = """HloModule , is_scheduled=true, num_partitions=4
 
@@ -25,7 +25,7 @@ ENTRY {
 
 def test_collectives_are_told_with_reduction_shape_and_groups() -> None:
     """In their order; the end of one that runs beside others is no second one."""
-    assert collectives(TEXT) == [
+    assert collectives_of_module(TEXT) == [
         "all-reduce maximum f32[2] among {{0,1},{2,3}}",
         "all-gather bf16[8,64] among [1,4]<=[4]",
         "collective-permute (f32[4], f32[4]) among {{0,1},{1,0}}",
@@ -34,4 +34,4 @@ def test_collectives_are_told_with_reduction_shape_and_groups() -> None:
 
 
 def test_a_program_without_any_has_none() -> None:
-    assert collectives("ENTRY {\n  ROOT tmp_0 = f32[8]{0} iota(), iota_dimension=0\n}") == []
+    assert collectives_of_module("ENTRY {\n  ROOT tmp_0 = f32[8]{0} iota(), iota_dimension=0\n}") == []

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from allranks.gate.lockstep import position
-from allranks.gate.lockstep.loops import loops
+from allranks.gate.lockstep.loops import loops_of_source
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from allranks.gate.lockstep.loops import loops
     ],
 )
 def test_a_for_loop_has_a_counter_if_its_iterator_counts(header: str, counter: str, targets: tuple[str, ...]) -> None:
-    (placed,) = loops(f"{header}\n    step()\n")
+    (placed,) = loops_of_source(f"{header}\n    step()\n")
     assert (placed.loop.counter, placed.loop.targets) == (counter, targets)
 
 
@@ -34,7 +34,7 @@ def test_a_for_loop_has_a_counter_if_its_iterator_counts(header: str, counter: s
     [("step()\n    k += 1", "k"), ("if fine:\n        k += 1", ""), ("k += 2", ""), ("n += 1", "")],
 )
 def test_a_while_loop_has_one_if_every_turn_adds_one_to_it(body: str, counter: str) -> None:
-    (placed,) = loops(f"while k < 5:\n    {body}\n")
+    (placed,) = loops_of_source(f"while k < 5:\n    {body}\n")
     assert placed.loop.counter == counter
 
 
@@ -48,7 +48,7 @@ def test_loops_belong_to_their_function_and_hold_their_bodies_only() -> None:
         else:
             make_call()
     """
-    outer, inner = loops(textwrap.dedent(source).strip())
+    outer, inner = loops_of_source(textwrap.dedent(source).strip())
     assert (outer.function, outer.first, outer.last) == (0, 2, 5)
     assert (inner.function, inner.first, inner.last) == (2, 4, 4)
 
@@ -58,7 +58,7 @@ def test_a_position_names_the_loops_that_run_outermost_first() -> None:
 
     def step() -> None:
         for micro in range(2):
-            found.append(position.read(position.get_ident()))
+            found.append(position.read_loop_counts(position.get_ident()))
             del micro
 
     for epoch in range(3):
@@ -86,8 +86,8 @@ def test_a_position_names_the_loops_that_run_outermost_first() -> None:
     ],
 )
 def test_a_loop_knows_its_collection(iterated: str, collection: str) -> None:
-    assert loops(f"for name in {iterated}:\n    step()\n")[0].loop.over == collection
-    assert loops(f"[step(name) for name in {iterated}]")[0].loop.over == collection
+    assert loops_of_source(f"for name in {iterated}:\n    step()\n")[0].loop.over == collection
+    assert loops_of_source(f"[step(name) for name in {iterated}]")[0].loop.over == collection
 
 
 def test_elements_are_named_alike_whatever_their_order() -> None:
@@ -95,12 +95,14 @@ def test_elements_are_named_alike_whatever_their_order() -> None:
     grads = {"b": object(), "a": object()}
     other, names = dict(sorted(grads.items())), list(grads)
     for name in grads:
-        (label,) = position.labels(position.get_ident(), all_collections=False)
+        (label,) = position.read_loop_elements(position.get_ident(), all_collections=False)
         assert label.element == repr(name)
     for value in other.values():
-        (named,) = position.labels(position.get_ident(), all_collections=False)
+        (named,) = position.read_loop_elements(position.get_ident(), all_collections=False)
         assert other[named.element.strip("'")] is value
         assert named.elements == label.elements
     for name in names:
-        assert position.labels(position.get_ident(), all_collections=False) == []
-        assert [one.element for one in position.labels(position.get_ident(), all_collections=True)] == [repr(name)]
+        assert position.read_loop_elements(position.get_ident(), all_collections=False) == []
+        assert [one.element for one in position.read_loop_elements(position.get_ident(), all_collections=True)] == [
+            repr(name)
+        ]

@@ -16,7 +16,7 @@ from allranks.gate.lockstep import outcome
 from allranks.gate.lockstep.calls import Call, make_call
 from allranks.gate.lockstep.monitor import Monitor
 from allranks.gate.lockstep.outcome import CallRate, calls_until_next
-from allranks.gate.lockstep.steps import Label
+from allranks.gate.lockstep.steps import LoopElement
 
 
 def make(monitor: Monitor, words: str, members: tuple[int, ...] | None = None, where: str = "") -> None:
@@ -64,7 +64,7 @@ def test_values_are_compared_now_and_then(monkeypatch: pytest.MonkeyPatch) -> No
         made = sequence.canonical(make_call("step", "train.py:8"))
         for step in range(2000):
             rate = 0.1 if step > 1000 and monitor.world.rank == 1 else 0.5
-            sequence.enter(made, values=partial(list, [Label("argument 2", str(rate), "")]))
+            sequence.enter(made, values=partial(list, [LoopElement("argument 2", str(rate), "")]))
         return sequence.exchanges
 
     for error in threads.run(2, program):

@@ -14,16 +14,16 @@ from test_sequence import no_grace as no_grace
 from allranks.errors import Mismatch
 from allranks.gate.lockstep.calls import make_call
 from allranks.gate.lockstep.monitor import Monitor
-from allranks.gate.lockstep.steps import Position, compare
+from allranks.gate.lockstep.steps import LoopPosition, compare_advances
 
 LOOP = "k in the loop at train.py:8"
 
 
-def at(**counts: int) -> Position:
-    return Position(tuple((f"{name} in the loop at train.py:8", count) for name, count in counts.items()))
+def at(**counts: int) -> LoopPosition:
+    return LoopPosition(tuple((f"{name} in the loop at train.py:8", count) for name, count in counts.items()))
 
 
-def train(monitor: Monitor, positions: Iterable[Position]) -> int:
+def train(monitor: Monitor, positions: Iterable[LoopPosition]) -> int:
     """Make one call at each position, as an edge does; return how many questions that took."""
     sequence = monitor.sequence(range(monitor.world.size))
     made = sequence.canonical(make_call("all_reduce", "train.py:9"))
@@ -38,7 +38,7 @@ def train(monitor: Monitor, positions: Iterable[Position]) -> int:
     return sequence.exchanges
 
 
-def stand(monitor: Monitor, positions: Iterable[Position]) -> Any:
+def stand(monitor: Monitor, positions: Iterable[LoopPosition]) -> Any:
     """Make the calls, and wait in the last one, which others do not join."""
     merge_queries = train(monitor, positions)
     sequence = monitor.sequence(range(monitor.world.size))
@@ -65,11 +65,11 @@ def test_a_step_that_one_rank_leaves_out_is_found_at_its_next_call(at_step: int,
         assert "Did a rank leave out a step" in str(error)
 
 
-def of_every_rank(positions: list[Position]) -> Callable[[int], list[Position]]:
+def of_every_rank(positions: list[LoopPosition]) -> Callable[[int], list[LoopPosition]]:
     return lambda _: positions
 
 
-def samples(rank: int, *, kept: float, batch: int = 4) -> list[Position]:
+def samples(rank: int, *, kept: float, batch: int = 4) -> list[LoopPosition]:
     """A call for each full batch of a stream of the rank's own, of which it drops some samples."""
     draw, taken, found = random.Random(rank), 0, []
     for i in itertools.count():
@@ -82,7 +82,7 @@ def samples(rank: int, *, kept: float, batch: int = 4) -> list[Position]:
     raise AssertionError
 
 
-HEALTHY: dict[str, Callable[[int], list[Position]]] = {
+HEALTHY: dict[str, Callable[[int], list[LoopPosition]]] = {
     "all leave out the same": of_every_rank([at(k=k) for k in range(200) if k % 37]),
     "strides of their own": lambda rank: [at(k=k) for k in range(rank, 400, 2)],
     "epochs": of_every_rank([at(epoch=epoch, i=i) for epoch in range(20) for i in range(10)]),
@@ -93,7 +93,7 @@ HEALTHY: dict[str, Callable[[int], list[Position]]] = {
     "another attempt of one rank": lambda rank: [at(k=k, attempt=int(rank == 1 and k % 7 == 3)) for k in range(60)],
     "more micro-batches on one rank, late": lambda rank: [at(k=k, i=3 if rank and k > 20 else 1) for k in range(60)],
     "another loop": of_every_rank([at(k=k) for k in range(50)] + [at(n=n) for n in range(50)]),
-    "no loop": of_every_rank([Position()] * 100),
+    "no loop": of_every_rank([LoopPosition()] * 100),
     "long": of_every_rank([at(epoch=epoch, i=i) for epoch in range(3) for i in range(1000)]),
 }
 
@@ -127,15 +127,15 @@ def test_a_step_left_out_in_the_long_run_is_found_within_sixteen_calls() -> None
 
 
 def test_of_ranks_that_ask_those_that_went_farther_left_something_out() -> None:
-    assert compare([(0, {LOOP: [1, 7, 0]}), (1, {LOOP: [2, 8, 0]}), (2, {LOOP: [1, 7, 0]})]) == (
+    assert compare_advances([(0, {LOOP: [1, 7, 0]}), (1, {LOOP: [2, 8, 0]}), (2, {LOOP: [1, 7, 0]})]) == (
         "in the loop at train.py:8: ranks 0, 2: k = 7, 1 on; rank 1: k = 8, 2 on",
         [1],
     )
-    assert compare([(0, {LOOP: [1, 7, 1]}), (1, {LOOP: [0, 6, 1]})]) == (
+    assert compare_advances([(0, {LOOP: [1, 7, 1]}), (1, {LOOP: [0, 6, 1]})]) == (
         "in the loop at train.py:8: rank 0: k = 7, 1 on; rank 1: k = 6, 0 on",
         [1],
     )
-    assert compare([(0, {LOOP: [3, 7, 1]}), (1, {LOOP: [3, 9, 1]}), (2, {})]) is None
+    assert compare_advances([(0, {LOOP: [3, 7, 1]}), (1, {LOOP: [3, 9, 1]}), (2, {})]) is None
 
 
 @pytest.mark.parametrize(
@@ -145,4 +145,4 @@ def test_of_ranks_that_ask_those_that_went_farther_left_something_out() -> None:
 )
 def test_loops_that_count_what_each_rank_has_for_itself_are_not_compared(ones: Any, others: Any) -> None:
     """No whole number of steps, or of a loop that has not gone on yet."""
-    assert compare([(0, {LOOP: ones}), (1, {LOOP: others})]) is None
+    assert compare_advances([(0, {LOOP: ones}), (1, {LOOP: others})]) is None

@@ -6,11 +6,11 @@ import pytest
 
 from allranks.arrays.base import Leaf
 from allranks.errors import Mismatch
-from allranks.gate.ticket import Entry, compare, describe_leaves, digest_of, leaf_mismatch
+from allranks.gate.ticket import CollectiveEntry, compare_entries, describe_leaves, digest_of, leaf_mismatch
 
 
-def entry(sequence: int = 1, step: int | None = 7, digest: str = "d", where: str = "a.py:1") -> Entry:
-    return Entry(sequence, step, digest, False, where)
+def entry(sequence: int = 1, step: int | None = 7, digest: str = "d", where: str = "a.py:1") -> CollectiveEntry:
+    return CollectiveEntry(sequence, step, digest, False, where)
 
 
 def leaf(path: str, *shape: int, dtype: str = "float32", pieces: tuple[int, ...] | None = None) -> Leaf:
@@ -19,7 +19,7 @@ def leaf(path: str, *shape: int, dtype: str = "float32", pieces: tuple[int, ...]
 
 def test_equal_tickets_pass_wherever_they_were_written() -> None:
     """The line of the call may differ over ranks; nothing else."""
-    assert compare([entry(), entry(where="b.py:2"), entry()]) is None
+    assert compare_entries([entry(), entry(where="b.py:2"), entry()]) is None
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_equal_tickets_pass_wherever_they_were_written() -> None:
         (entry(step=9, digest="e"), "step 7, digest d (a.py:1); rank 2: step 9, digest e (a.py:1). Did a rank skip"),
     ],
 )
-def test_the_odd_rank_is_named_with_what_it_holds(odd: Entry, says: str) -> None:
+def test_the_odd_rank_is_named_with_what_it_holds(odd: CollectiveEntry, says: str) -> None:
     with pytest.raises(Mismatch) as caught:
-        compare([entry(), entry(), odd, entry()])
+        compare_entries([entry(), entry(), odd, entry()])
     assert says in str(caught.value)
     assert caught.value.ranks == (2,)
 
@@ -43,17 +43,17 @@ def test_the_odd_rank_is_named_with_what_it_holds(odd: Entry, says: str) -> None
 def test_10_000_tickets_are_compared() -> None:
     """At the largest size that the library plans for, the few that differ are named as ranges."""
     entries = [entry() for _ in range(10_000)]
-    assert compare(entries) is None
+    assert compare_entries(entries) is None
     entries[8000:8008] = [entry(step=6)] * 8
     with pytest.raises(Mismatch, match=r"ranks 0-7999, 8008-9999: step 7.*ranks 8000-8007: step 6") as caught:
-        compare(entries)
+        compare_entries(entries)
     assert caught.value.ranks == tuple(range(8000, 8008))
 
 
 def test_groups_with_leaves_are_to_be_compared_leaf_by_leaf() -> None:
     """Where only the digests differ and all ranks can say what is behind them, the groups come back instead."""
-    reported = [Entry(1, 7, digest, True, "a.py:1") for digest in "ddede"]
-    assert compare(reported) == [[0, 1, 3], [2, 4]]
+    reported = [CollectiveEntry(1, 7, digest, True, "a.py:1") for digest in "ddede"]
+    assert compare_entries(reported) == [[0, 1, 3], [2, 4]]
 
 
 def test_the_first_leaf_that_differs_is_named() -> None:

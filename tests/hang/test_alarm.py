@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from allranks.errors import KeyTimeout
-from allranks.hang.alarm import PATIENCE, Alarm, Case, RankSnapshot
+from allranks.hang.alarm import PATIENCE, HangAlarm, HangCase, RankSnapshot
 from allranks.hang.diagnose import diagnose
 from allranks.hang.heartbeat import Heartbeat
 from allranks.world.base import World
@@ -52,12 +52,12 @@ def run(
     every: float = 1.0,
     faults: tuple[Fault, ...] = (),
     seed: int = 0,
-) -> tuple[list[Case], object]:
+) -> tuple[list[HangCase], object]:
     """Let all ranks beat for so long; ``state(rank, now)`` is None while the rank goes through its steps."""
-    cases: list[Case] = []
+    cases: list[HangCase] = []
 
     def program(world: World) -> None:
-        alarm = Alarm(world, Rank(world, lambda now: state(world.rank, now)), limit=LIMIT, report=cases.append)
+        alarm = HangAlarm(world, Rank(world, lambda now: state(world.rank, now)), limit=LIMIT, report=cases.append)
         pause(world, random.Random(f"{seed} {world.rank}").uniform(0, every))
         while world.clock.now() <= seconds - every:
             alarm.tick()

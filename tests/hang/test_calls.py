@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.hang.calls import NO_CALLS, Calls, odd_one
+from allranks.hang.calls import NO_CALLS, RecentCalls, odd_one
 
 # A step of DDP with two buffers: their broadcasts, then the gradients.
 STEP = ("broadcast [8]", "broadcast [1]", "allreduce [57]")
 
 
-def after(*calls: str, steps: int = 6) -> Calls:
+def after(*calls: str, steps: int = 6) -> RecentCalls:
     forms = (*STEP * steps, *calls)
-    return Calls(len(forms), forms)
+    return RecentCalls(len(forms), forms)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_the_rank_that_departs_from_the_steps_is_named(
 
 def test_without_calls_in_common_nobody_is_named() -> None:
     assert odd_one(NO_CALLS, NO_CALLS) is None
-    assert odd_one(Calls(1, ("a",)), Calls(1, ("b",))) is None
-    assert odd_one(Calls(900, ("a",) * 5), Calls(12, ("a",) * 5)) is None
+    assert odd_one(RecentCalls(1, ("a",)), RecentCalls(1, ("b",))) is None
+    assert odd_one(RecentCalls(900, ("a",) * 5), RecentCalls(12, ("a",) * 5)) is None
 
 
 @given(
@@ -60,8 +60,8 @@ def test_a_call_that_no_step_makes_is_always_found(step: list[str], steps: int, 
     before = step * steps + step[: at % len(step)]
     rest = [*step[at % len(step) :], *step]
     mine, others = [*before, "metric"], [*before, rest[0]]
-    extra = Calls(len(mine), tuple(mine[-kept:]))
-    usual = Calls(len(others), tuple(others[-kept:]))
+    extra = RecentCalls(len(mine), tuple(mine[-kept:]))
+    usual = RecentCalls(len(others), tuple(others[-kept:]))
     if kept > len(step):
         assert odd_one(extra, usual) == 0
         assert odd_one(usual, extra) == 1

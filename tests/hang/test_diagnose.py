@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.hang.calls import NO_CALLS, Calls
-from allranks.hang.diagnose import Diagnosis, Seen, diagnose
+from allranks.hang.calls import NO_CALLS, RecentCalls
+from allranks.hang.diagnose import Diagnosis, RankObservation, diagnose
 from allranks.hang.heartbeat import Heartbeat
 
 LIMIT = 60.0
@@ -29,27 +29,27 @@ def outside(phase: str = "python", where: str = "data.py:41 in next_batch") -> H
 
 
 # Each fault: what is seen of the rank that has it, and what it is called.
-FAULTS: dict[str, tuple[Seen, str]] = {
-    "exception": (Seen(0, COMPUTES, False, "has failed: ValueError: bad row"), "raised"),
-    "SIGKILL": (Seen(0, COMPUTES, False, "", "X"), "dead"),
-    "killed, told by another": (Seen(0, COMPUTES, False, "killed by SIGKILL"), "dead"),
-    "left early": (Seen(0, COMPUTES, False, "has left (exit code 0)"), "left"),
-    "SIGSTOP": (Seen(0, COMPUTES, False, "", "T"), "stopped"),
-    "debugger": (Seen(0, COMPUTES, False, "", "t"), "stopped"),
-    "holds the GIL": (Seen(0, COMPUTES, False, "", "S"), "frozen"),
-    "no network": (Seen(0, COMPUTES, False), "silent"),
-    "never seen": (Seen(0, None, False), "silent"),
-    "data": (Seen(0, outside("data")), "stuck"),
-    "file": (Seen(0, outside()), "stuck"),
-    "restore": (Seen(0, outside("restore")), "stuck"),
-    "polls": (Seen(0, replace(outside(), still=0.5)), "stuck"),
-    "earlier collective": (Seen(0, replace(WAITS, what="eval_step", order=STEP)), "behind"),
-    "other collective": (Seen(0, replace(WAITS, what="only_here")), "elsewhere"),
+FAULTS: dict[str, tuple[RankObservation, str]] = {
+    "exception": (RankObservation(0, COMPUTES, False, "has failed: ValueError: bad row"), "raised"),
+    "SIGKILL": (RankObservation(0, COMPUTES, False, "", "X"), "dead"),
+    "killed, told by another": (RankObservation(0, COMPUTES, False, "killed by SIGKILL"), "dead"),
+    "left early": (RankObservation(0, COMPUTES, False, "has left (exit code 0)"), "left"),
+    "SIGSTOP": (RankObservation(0, COMPUTES, False, "", "T"), "stopped"),
+    "debugger": (RankObservation(0, COMPUTES, False, "", "t"), "stopped"),
+    "holds the GIL": (RankObservation(0, COMPUTES, False, "", "S"), "frozen"),
+    "no network": (RankObservation(0, COMPUTES, False), "silent"),
+    "never seen": (RankObservation(0, None, False), "silent"),
+    "data": (RankObservation(0, outside("data")), "stuck"),
+    "file": (RankObservation(0, outside()), "stuck"),
+    "restore": (RankObservation(0, outside("restore")), "stuck"),
+    "polls": (RankObservation(0, replace(outside(), still=0.5)), "stuck"),
+    "earlier collective": (RankObservation(0, replace(WAITS, what="eval_step", order=STEP)), "behind"),
+    "other collective": (RankObservation(0, replace(WAITS, what="only_here")), "elsewhere"),
 }
 
 
-def world(size: int, culprits: dict[int, Seen], others: Heartbeat = WAITS) -> list[Seen]:
-    ranks = [culprits.get(rank, Seen(rank, others)) for rank in range(size)]
+def world(size: int, culprits: dict[int, RankObservation], others: Heartbeat = WAITS) -> list[RankObservation]:
+    ranks = [culprits.get(rank, RankObservation(rank, others)) for rank in range(size)]
     return [
         replace(one, rank=rank, heartbeat=replace(one.heartbeat, rank=rank) if one.heartbeat else None)
         for rank, one in enumerate(ranks)
@@ -83,15 +83,15 @@ def test_a_fault_that_explains_more_comes_first() -> None:
 def test_ranks_that_have_done_their_part_are_not_waited_for() -> None:
     """The root of a broadcast goes on at once, and may stand elsewhere: the rank that never came is named."""
     ahead = replace(outside(where="train.py:95 in main"), order=STEP + 1)
-    found = diagnose(world(4, {0: Seen(0, ahead), 2: Seen(2, outside())}), limit=LIMIT)
+    found = diagnose(world(4, {0: RankObservation(0, ahead), 2: RankObservation(2, outside())}), limit=LIMIT)
     assert found.culprits == (2,)
 
 
 def test_without_counts_and_stamps_the_minority_is_named() -> None:
     """Nothing is known but where each rank stands."""
     most = Heartbeat(0, 0.0, where="train.py:88 in main", since=70, still=70, alike=70)
-    assert diagnose(world(3, {1: Seen(1, outside())}, most), limit=LIMIT).culprits == (1,)
-    assert diagnose(world(2, {1: Seen(1, outside())}, most), limit=LIMIT).culprits == (0, 1)
+    assert diagnose(world(3, {1: RankObservation(1, outside())}, most), limit=LIMIT).culprits == (1,)
+    assert diagnose(world(2, {1: RankObservation(1, outside())}, most), limit=LIMIT).culprits == (0, 1)
     assert diagnose(world(3, {}, most), limit=LIMIT).culprits == (0, 1, 2)
 
 
@@ -103,12 +103,12 @@ def test_nobody_is_named_where_all_stand_in_one_call() -> None:
 @pytest.mark.parametrize("others", [COMPUTES, COMES], ids=["computing", "in a collective"])
 def test_a_world_that_moves_has_no_culprit(others: Heartbeat) -> None:
     """Neither while ranks compute, nor while some have come to a collective and one has not yet."""
-    mixed = {1: Seen(1, COMPUTES), 2: Seen(2, COMES)}
+    mixed = {1: RankObservation(1, COMPUTES), 2: RankObservation(2, COMES)}
     assert diagnose(world(4, mixed, others), limit=LIMIT).culprits == ()
 
 
 def test_a_rank_alone_outside_is_named_while_the_others_go_on() -> None:
-    found = diagnose(world(4, {3: Seen(3, outside())}, COMPUTES), limit=LIMIT)
+    found = diagnose(world(4, {3: RankObservation(3, outside())}, COMPUTES), limit=LIMIT)
     assert (found.culprits, found.waiting) == ((3,), ())
 
 
@@ -126,13 +126,13 @@ def test_a_rank_alone_outside_is_named_while_the_others_go_on() -> None:
 )
 def test_a_rank_that_works_is_told_from_one_that_is_stuck(heartbeat: Heartbeat, works: bool) -> None:
     """A compilation or a save that uses cores or files, or Python that is elsewhere at every look."""
-    found = diagnose(world(4, {1: Seen(1, heartbeat)}), limit=LIMIT)
+    found = diagnose(world(4, {1: RankObservation(1, heartbeat)}), limit=LIMIT)
     assert found.culprits == (1,)
     assert found.at_work is works
     assert found.verdicts[1] == ("working" if works else "stuck")
 
 
-def planted(seed: int, size: int) -> tuple[list[Seen], int, str]:
+def planted(seed: int, size: int) -> tuple[list[RankObservation], int, str]:
     """A world in which the others have come to the collective at random moments, and one rank has a random fault."""
     chance = random.Random(seed)
     fault = chance.choice([name for name in FAULTS if name != "other collective" or size > 2])
@@ -142,7 +142,7 @@ def planted(seed: int, size: int) -> tuple[list[Seen], int, str]:
         since = chance.choice([70.0, 70.0, 70.0, chance.uniform(31, 90)])
         return replace(WAITS, since=since, still=since, alike=since, step=chance.choice([None, STEP]))
 
-    seen = [FAULTS[fault][0] if one == rank else Seen(one, other()) for one in range(size)]
+    seen = [FAULTS[fault][0] if one == rank else RankObservation(one, other()) for one in range(size)]
     return (
         [replace(s, rank=r, heartbeat=s.heartbeat and replace(s.heartbeat, rank=r)) for r, s in enumerate(seen)],
         rank,
@@ -176,7 +176,7 @@ BEATS = st.builds(
     cores=st.sampled_from([0.0, 1.0]),
 )
 SEEN = st.builds(
-    Seen,
+    RankObservation,
     rank=st.just(0),
     heartbeat=st.none() | BEATS,
     fresh=st.booleans(),
@@ -187,7 +187,7 @@ SEEN = st.builds(
 
 @given(st.lists(SEEN, min_size=1, max_size=8))
 @settings(max_examples=1000)
-def test_any_world_has_a_consistent_diagnosis(ranks: list[Seen]) -> None:
+def test_any_world_has_a_consistent_diagnosis(ranks: list[RankObservation]) -> None:
     """Nobody is culprit and waits; a rank that has ended does not wait; a world in which all are well and move has no
     culprit."""
     seen = [replace(s, rank=r, heartbeat=s.heartbeat and replace(s.heartbeat, rank=r)) for r, s in enumerate(ranks)]
@@ -195,20 +195,24 @@ def test_any_world_has_a_consistent_diagnosis(ranks: list[Seen]) -> None:
     assert len(found.verdicts) == len(seen)
     assert not set(found.culprits) & set(found.waiting)
     assert not any(seen[rank].ended for rank in found.waiting)
-    well = [Seen(r, one.heartbeat) for r, one in enumerate(seen) if one.heartbeat and one.heartbeat.still == 0]
+    well = [
+        RankObservation(r, one.heartbeat) for r, one in enumerate(seen) if one.heartbeat and one.heartbeat.still == 0
+    ]
     if len(well) == len(seen):
         assert diagnose(well, limit=LIMIT).culprits == ()
 
 
-def waits(rank: int, what: str, *, peer: int = -1, order: int = 7, calls: Calls = NO_CALLS, group: str = "") -> Seen:
+def waits(
+    rank: int, what: str, *, peer: int = -1, order: int = 7, calls: RecentCalls = NO_CALLS, group: str = ""
+) -> RankObservation:
     heartbeat = replace(
         WAITS, rank=rank, what=what, order=order, peer=peer, group=group, where=f"train.py:{rank} in main"
     )
-    return Seen(rank, heartbeat, calls=calls)
+    return RankObservation(rank, heartbeat, calls=calls)
 
 
 RECV, SEND = "recv from rank {}", "send to rank {}"
-DEADLOCKS: dict[str, tuple[list[Seen], tuple[int, ...], str]] = {
+DEADLOCKS: dict[str, tuple[list[RankObservation], tuple[int, ...], str]] = {
     "recv faces recv": ([waits(0, RECV, peer=1), waits(1, RECV, peer=0)], (0, 1), "elsewhere"),
     "send faces send": ([waits(0, SEND, peer=1), waits(1, SEND, peer=0)], (0, 1), "elsewhere"),
     "a ring of receives": (
@@ -233,7 +237,10 @@ DEADLOCKS: dict[str, tuple[list[Seen], tuple[int, ...], str]] = {
         "ahead",
     ),
     "an evaluation on one of two": (
-        [waits(0, "barrier", order=9, calls=Calls(6, tuple("ababcb"))), waits(1, "b", calls=Calls(5, tuple("ababa")))],
+        [
+            waits(0, "barrier", order=9, calls=RecentCalls(6, tuple("ababcb"))),
+            waits(1, "b", calls=RecentCalls(5, tuple("ababa"))),
+        ],
         (0,),
         "ahead",
     ),
@@ -251,12 +258,14 @@ def test_ranks_that_all_wait_for_something_else(kind: str) -> None:
 
 def test_who_receives_waits_for_its_peer_alone() -> None:
     """A third rank that is outside, too, is not what holds it up."""
-    found = diagnose([waits(0, RECV, peer=1), Seen(1, outside()), Seen(2, outside())], limit=LIMIT)
+    found = diagnose(
+        [waits(0, RECV, peer=1), RankObservation(1, outside()), RankObservation(2, outside())], limit=LIMIT
+    )
     assert found.culprits == (1,)
 
 
 def test_where_most_have_left_the_one_that_waits_makes_a_call_more() -> None:
     """Rank 0 evaluates once more, after the others' end. Where one of three has left early, it is that."""
-    left = [Seen(rank, None, False, "has left (exit code 0)") for rank in (1, 2)]
+    left = [RankObservation(rank, None, False, "has left (exit code 0)") for rank in (1, 2)]
     assert diagnose([waits(0, "all_reduce"), *left], limit=LIMIT).culprits == (0,)
     assert diagnose([waits(0, "a"), left[0], replace(waits(2, "a"), rank=2)], limit=LIMIT).culprits == (1,)

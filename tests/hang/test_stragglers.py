@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from allranks.hang.stragglers import WINDOW, Pace, stragglers
+from allranks.hang.stragglers import WINDOW, BusyTime, stragglers
 
 
 def steps(size: int, *, slow: float, noise: float, seed: int, count: int) -> Iterator[dict[int, tuple[float, float]]]:
@@ -16,7 +16,7 @@ def steps(size: int, *, slow: float, noise: float, seed: int, count: int) -> Ite
     All ranks wait for the slowest. Each has noise of its own, and stands still for a second now and then.
     """
     chance = random.Random(seed)
-    paces = [Pace() for _ in range(size)]
+    paces = [BusyTime() for _ in range(size)]
     now, waited, waits = 0.0, [0.0] * size, 0
     for pace in paces:
         pace.record(now, waits, 0.0)

@@ -15,7 +15,7 @@ import pytest
 
 from allranks.hang import branches, kernel, messages, stacks
 from allranks.hang.heartbeat import Heartbeat
-from allranks.hang.sites import Frame, classify, place
+from allranks.hang.sites import Frame, classify_stack, innermost_users_line
 from allranks.hang.training_thread import TrainingThread
 from allranks.world.progress import Progress
 
@@ -167,9 +167,9 @@ def test_a_stack_tells_what_a_thread_is_in(file: str, function: str, phase: str)
     """By the frames inside of the user's own; those outside of it do not count."""
     mine = Frame("train.py", "main", 88, True)
     stack = [Frame("/v/lib/python3.11/queue.py", "get", 1, False), Frame(file, function, 2, False), mine]
-    assert classify(stack)[0] == phase
-    assert classify([mine, *stack])[0] == "python"
-    assert place(stack) == "train.py:88 in main"
+    assert classify_stack(stack)[0] == phase
+    assert classify_stack([mine, *stack])[0] == "python"
+    assert innermost_users_line(stack) == "train.py:88 in main"
 
 
 def test_stacks_begin_at_the_users_code_and_have_its_lines() -> None:
@@ -198,12 +198,12 @@ def test_what_c_has_written_is_read_like_our_own() -> None:
 
 
 def test_equal_stacks_are_one() -> None:
-    assert stacks.alike({0: "a", 1: "b", 2: "a", 3: "c"}) == [("b", (1,)), ("c", (3,)), ("a", (0, 2))]
+    assert stacks.group_equal_stacks({0: "a", 1: "b", 2: "a", 3: "c"}) == [("b", (1,)), ("c", (3,)), ("a", (0, 2))]
 
 
 def test_the_kernel_knows_the_state_of_a_process() -> None:
-    assert kernel.state(os.getpid()) == "R"
-    assert kernel.state(2**22 + 1) == "X"
+    assert kernel.process_state(os.getpid()) == "R"
+    assert kernel.process_state(2**22 + 1) == "X"
     assert kernel.system_call(2**22 + 1) == ""
 
 
@@ -221,7 +221,7 @@ def test_a_thread_below_a_condition_on_the_rank_is_known(condition: str, found: 
     text = f"def evaluate():\n    look()\nif {condition}:\n    evaluate()\nelse:\n    look()\nlook()\n"
     file.write_text(text)
     seen: list[str] = []
-    stacks.remember([str(file)])
+    stacks.remember_sources([str(file)])
     names: dict[str, object] = {"look": lambda: seen.append(branches.rank_branch(sys._getframe(1)))}
     for holds in (True, False):
         tree = ast.parse(text)

@@ -71,8 +71,8 @@ def test_the_pool_gets_two_threads_a_device_and_never_fewer_than_was_asked_for(
     before = dict(os.environ)
     jaxlib = ModuleType("jaxlib.xla_client")
     jaxlib.make_cpu_client = lambda **_: os.environ.get("PJRT_NPROC", os.environ.get("NPROC"))  # type: ignore[attr-defined]
-    xla_threads._watch(jaxlib)
-    xla_threads._watch(jaxlib)
+    xla_threads._wrap_make_cpu_client(jaxlib)
+    xla_threads._wrap_make_cpu_client(jaxlib)
     assert jaxlib.make_cpu_client(num_devices=asked) == (seen or environ.get("NPROC"))
     assert dict(os.environ) == before
 

@@ -52,7 +52,7 @@ def _start_watch(backend: str) -> None:
         if not _OVER.wait(START_SECONDS):
             watch = package("allranks.hang.launched")
             if not _OVER.is_set():
-                watch.begin(backend)
+                watch.begin_watch(backend)
     except Exception as error:
         if not _OVER.is_set():
             rank = os.environ["ALLRANKS_RANK"]

@@ -32,7 +32,7 @@ from allranks.errors import (
 )
 from allranks.failure import message_of
 from allranks.gate.collective import raise_leaf_mismatch
-from allranks.gate.ticket import Entry, compare, describe_array
+from allranks.gate.ticket import CollectiveEntry, compare_entries, describe_array
 from allranks.world.base import World
 
 _KINDS: dict[str, type[AllranksError]] = {
@@ -68,7 +68,7 @@ def describe_values(values: Mapping[str, Any]) -> dict[str, str]:
 
 def agree(
     world: World,
-    entry: Entry,
+    entry: CollectiveEntry,
     *,
     error: Exception | None,
     describe: Callable[[], Mapping[str, str]],
@@ -107,7 +107,7 @@ def _decide(values: Sequence[Any]) -> dict[str, Any] | str | None:
     """Return None if all ranks agree. If not, return which ranks cannot save and why, or what differs between ranks."""
     if refused := first_refusal([refusal for refusal, *_ in values]):
         return {"refused": refused}
-    if (parties := compare([Entry(*ticket) for _, ticket, *_ in values])) is not None:
+    if (parties := compare_entries([CollectiveEntry(*ticket) for _, ticket, *_ in values])) is not None:
         return {"trees": parties}
     if len({placed for _, _, placed, _ in values}) > 1:
         return "placement"

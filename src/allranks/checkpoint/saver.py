@@ -32,7 +32,7 @@ from allranks.consistency.placement import agree_placement, open_world_tree
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, Mismatch
 from allranks.failure import text_of
-from allranks.gate.ticket import Entry
+from allranks.gate.ticket import CollectiveEntry
 from allranks.storage.base import BLOCK, Storage
 from allranks.world.base import World
 from allranks.world.progress import progress
@@ -169,7 +169,7 @@ class Saver:
         said = show(digest(prepared.digest if prepared else "", json.dumps(values)))
         return agree.agree(
             self._world,
-            Entry(self._count, order.step, said, True, call_site()),
+            CollectiveEntry(self._count, order.step, said, True, call_site()),
             error=error,
             describe=partial(_describe, prepared, values),
             claim=claim_of(tree, self._world, name="save") if tree and operation else None,

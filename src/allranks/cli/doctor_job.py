@@ -34,7 +34,7 @@ def _training_thread(arguments: argparse.Namespace) -> int:
 
     name = None if arguments.job == ONLY else arguments.job
     try:
-        state = query.query(query.choose(name), threads=arguments.stacks)
+        state = query.query_job(query.choose_job(name), threads=arguments.stacks)
     except AllranksError as error:
         print(f"allranks: {error}", file=sys.stderr)
         return 2
@@ -50,15 +50,15 @@ def _training_thread(arguments: argparse.Namespace) -> int:
 
 def _text(state: JobState, *, stacks: bool) -> Iterator[str]:
     from allranks.hang.messages import stack_lines
-    from allranks.hang.query import describe
+    from allranks.hang.query import describe_job
 
-    yield from describe(state)
+    yield from describe_job(state)
     if stacks:
         yield from ("", *stack_lines(state.case, every_thread=True))
 
 
 def _document(state: JobState) -> dict[str, Any]:
-    from allranks.hang.messages import headline
+    from allranks.hang.messages import hang_headline
 
     case = state.case
     slow = {one.rank: one.ratio for one in state.slow}
@@ -83,7 +83,7 @@ def _document(state: JobState) -> dict[str, Any]:
         "job": state.job,
         "command": list(state.command),
         "well": state.well,
-        "says": "" if state.well else headline(case, state.hosts),
+        "says": "" if state.well else hang_headline(case, state.hosts),
         "culprits": list(case.diagnosis.culprits),
         "waiting": list(case.diagnosis.waiting),
         "ranks": ranks,

@@ -208,7 +208,7 @@ def _show(size: int) -> RankLocator:
     def show(request: LocateRanks, pids: Mapping[int, int]) -> RankLocations:
         from allranks.hang import places
 
-        return places.show(request, pids, size=size)
+        return places.locate_ranks(request, pids, size=size)
 
     return show
 

@@ -180,7 +180,7 @@ def lookup(name: str, patience: float) -> Lookup:
 
 def jobs() -> Row:
     try:
-        return ranks.jobs(query.jobs())
+        return ranks.jobs(query.jobs_on_this_machine())
     except AllranksError as error:
         return not_determined("running jobs", str(error))
 

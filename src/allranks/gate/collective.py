@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from allranks.arrays.base import Leaf
 from allranks.callsite import call_site
-from allranks.gate.ticket import Entry, compare, describe_leaves, digest_of, leaf_mismatch
+from allranks.gate.ticket import CollectiveEntry, compare_entries, describe_leaves, digest_of, leaf_mismatch
 from allranks.world.base import World
 from allranks.world.codec import Value
 
@@ -43,8 +43,8 @@ def collective(
     counts[name] += 1
     descriptions = {} if isinstance(digest, str) else describe_leaves(digest)
     digest_text = digest if isinstance(digest, str) else digest_of(descriptions)
-    entry = Entry(counts[name], step, digest_text, not isinstance(digest, str), call_site())
-    groups = world.exchange("collective", name, list(astuple(entry)), decide=_decide, timeout=timeout)
+    entry = CollectiveEntry(counts[name], step, digest_text, not isinstance(digest, str), call_site())
+    groups = world.exchange("collective", name, list(astuple(entry)), decide=_find_mismatch, timeout=timeout)
     if groups is not None:
         raise_leaf_mismatch(world, name, groups, descriptions=descriptions, timeout=timeout)
     try:
@@ -54,9 +54,9 @@ def collective(
         raise
 
 
-def _decide(values: Sequence[Value]) -> Value:
+def _find_mismatch(values: Sequence[Value]) -> Value:
     """Return None if all ranks have entered with the same values, else the groups whose leaves must be compared."""
-    return compare([Entry(*value) for value in values])
+    return compare_entries([CollectiveEntry(*value) for value in values])
 
 
 def raise_leaf_mismatch(

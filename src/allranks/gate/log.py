@@ -25,7 +25,7 @@ def log(message: object, *args: object, level: int = logging.INFO) -> None:
     The arguments are evaluated on every rank, as the reduction of a sharded metric must be. If ``logging`` is not
     configured, the text goes to stderr.
     """
-    rank = _rank()
+    rank = _current_rank()
     configured = _LOGGER.hasHandlers()
     if not _may_log(rank, level) or (configured and not _LOGGER.isEnabledFor(level)):
         return
@@ -40,7 +40,7 @@ def log(message: object, *args: object, level: int = logging.INFO) -> None:
 
 def print(*values: object, **options: Any) -> None:  # noqa: A001
     """Print like the builtin, but only on the main rank. The arguments are evaluated on every rank."""
-    rank = _rank()
+    rank = _current_rank()
     if rank in (0, None):
         with one_rank(0):
             builtins.print(*values, **options)
@@ -53,7 +53,7 @@ class RankFilter(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        rank = _rank()
+        rank = _current_rank()
         record.rank = "?" if rank is None else rank
         return super().filter(record) and _may_log(rank, record.levelno)
 
@@ -75,7 +75,7 @@ def configure_logging(level: int = logging.INFO) -> None:
             handler.addFilter(RankFilter())
 
 
-def _rank() -> int | None:
+def _current_rank() -> int | None:
     try:
         return current().rank
     except AllranksError:

@@ -35,7 +35,7 @@ def digest_of(descriptions: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CollectiveEntry:
     """How a rank enters a named collective.
 
     - ``sequence``: how often the rank has entered this name, including this time.
@@ -50,7 +50,7 @@ class Entry:
     has_leaves: bool
     where: str
 
-    def differs_from(self, other: Entry) -> set[str]:
+    def differs_from(self, other: CollectiveEntry) -> set[str]:
         """Return which of the fields ``sequence``, ``step`` and ``digest`` differ."""
         return {name for name in _REMEDY if getattr(self, name) != getattr(other, name)}
 
@@ -66,7 +66,7 @@ class Entry:
         )
 
 
-def compare(entries: Sequence[Entry]) -> list[list[int]] | None:
+def compare_entries(entries: Sequence[CollectiveEntry]) -> list[list[int]] | None:
     """Compare the entries of ranks 0 ... N-1: return None if they are equal, else raise Mismatch that names the ranks.
 
     If only digests of leaves differ, return the groups of equal ranks instead. The leaves of these groups must then be

@@ -59,7 +59,7 @@ class RankWriter:
         return f"RankWriter({self._target!r})"
 
 
-class _Nothing:
+class _IgnoresCalls:
     """The object on the other ranks: it accepts every call, does nothing, and is false."""
 
     def __getattr__(self, name: str) -> Any:
@@ -69,7 +69,7 @@ class _Nothing:
     def __setattr__(self, name: str, value: object) -> None:
         pass
 
-    def __getitem__(self, key: Any) -> _Nothing:
+    def __getitem__(self, key: Any) -> _IgnoresCalls:
         return self
 
     def __setitem__(self, key: Any, value: object) -> None:
@@ -78,7 +78,7 @@ class _Nothing:
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    def __enter__(self) -> _Nothing:
+    def __enter__(self) -> _IgnoresCalls:
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -91,7 +91,7 @@ class _Nothing:
         return "nothing on this rank"
 
 
-_NOTHING = _Nothing()
+_NOTHING = _IgnoresCalls()
 
 
 def _on_one_rank(call: Callable[..., Any]) -> Callable[..., Any]:

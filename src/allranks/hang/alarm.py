@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from allranks.errors import KeyTimeout
-from allranks.hang.calls import NO_CALLS, Calls
-from allranks.hang.diagnose import Diagnosis, Seen, diagnose
+from allranks.hang.calls import NO_CALLS, RecentCalls
+from allranks.hang.diagnose import Diagnosis, RankObservation, diagnose
 from allranks.hang.heartbeat import Heartbeat
 from allranks.world import departures
 from allranks.world.base import World
@@ -53,7 +53,7 @@ class RankSnapshot:
     stack: str
     threads: Mapping[str, str]
     near: Mapping[int, str]
-    calls: Calls = NO_CALLS
+    calls: RecentCalls = NO_CALLS
     notes: tuple[str, ...] = ()
     branch: str = ""
 
@@ -66,11 +66,11 @@ class RankSnapshot:
     def from_json(cls, fields: dict[str, Any]) -> RankSnapshot:
         near = {int(rank): state for rank, state in fields["near"].items()}
         number, *forms = fields["calls"]
-        heartbeat, calls = Heartbeat.from_json(fields["beat"]), Calls(number, tuple(forms))
+        heartbeat, calls = Heartbeat.from_json(fields["beat"]), RecentCalls(number, tuple(forms))
         return cls(heartbeat, fields["stack"], fields["threads"], near, calls, tuple(fields["notes"]), fields["branch"])
 
 
-class Observer(Protocol):
+class RankObserver(Protocol):
     """What the alarm needs to know of its own rank."""
 
     def heartbeat(self) -> Heartbeat:
@@ -84,11 +84,11 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class HangCase:
     """A hang, with the reports that the judging rank has gathered."""
 
     limit: float
-    seen: tuple[Seen, ...]
+    seen: tuple[RankObservation, ...]
     snapshots: Mapping[int, RankSnapshot]
     diagnosis: Diagnosis
 
@@ -98,7 +98,7 @@ class Case:
         return max((snapshot.heartbeat.when for snapshot in self.snapshots.values()), default=0.0)
 
 
-class Alarm:
+class HangAlarm:
     """One rank's part of the protocol.
 
     One thread must call ``tick`` now and then. The thread that waits for wake-ups must call ``heard``. On the judging
@@ -108,10 +108,10 @@ class Alarm:
     def __init__(
         self,
         world: World,
-        observer: Observer,
+        observer: RankObserver,
         *,
         limit: float,
-        report: Callable[[Case], None],
+        report: Callable[[HangCase], None],
         over: Callable[[], None] = lambda: None,
     ) -> None:
         self._world, self._store, self._observer = world, world.store, observer
@@ -129,12 +129,12 @@ class Alarm:
         heartbeat, number = self._observer.heartbeat(), self._next
         self._store.set(f"beat/{self._world.rank}", dumps(heartbeat.to_json()))
         if heartbeat.still < self.limit / 2:
-            return self._moved()
+            return self._reset_after_progress()
         self._well = 0
         if self._waits_for is not None:
             self._read_verdict(*self._waits_for)
         elif heartbeat.still >= self._due and not self._reported:
-            self._call(number)
+            self._claim_judge(number)
         return None
 
     def heard(self) -> None:
@@ -145,7 +145,7 @@ class Alarm:
             self._waits_for = self._next, self._world.clock.now() + _VERDICT  # first, or ``tick`` calls once more
             self._next += 1
 
-    def _moved(self) -> None:
+    def _reset_after_progress(self) -> None:
         self._due = self.limit
         self._waits_for = None
         self._reported = False
@@ -154,34 +154,34 @@ class Alarm:
             self._judged = False
             self._over()
 
-    def _call(self, number: int) -> None:
+    def _claim_judge(self, number: int) -> None:
         mine = dumps(self._world.rank)
         judge = self._store.claim(f"hang/{number}/judge", mine)
         self._world.listener.wake()  # a judge that has claimed it may have died before it rang
         if judge == mine:
-            self._settle(reported=self._judge(number))
+            self._finish_judgement(reported=self._judge_hang(number))
         else:
             self._waits_for = number, self._world.clock.now() + _VERDICT
 
     def _read_verdict(self, number: int, until: float) -> None:
         verdict = self._store.get(f"hang/{number}/verdict")
         if verdict is not None:
-            self._settle(reported=loads(verdict)["reported"])
+            self._finish_judgement(reported=loads(verdict)["reported"])
         elif self._world.clock.now() >= until:
             self._waits_for = None
 
-    def _settle(self, *, reported: bool) -> None:
+    def _finish_judgement(self, *, reported: bool) -> None:
         self._waits_for = None
         self._reported = reported
         self._due += self.limit
 
-    def _judge(self, number: int) -> bool:
+    def _judge_hang(self, number: int) -> bool:
         """Find the ranks for which the others wait, and report the hang; return whether it was reported.
 
         A hang counts as reported also if an earlier report has described it.
         """
-        snapshots = self._gather(number)
-        case = self._case(snapshots)
+        snapshots = self._gather_reports(number)
+        case = self._build_case(snapshots)
         stands = max((snapshot.heartbeat.still for snapshot in snapshots.values()), default=0.0)
         too_early = case.diagnosis.at_work and stands < PATIENCE * self.limit
         anybody = case.diagnosis.culprits or len(case.diagnosis.waiting) == self._world.size
@@ -193,7 +193,7 @@ class Alarm:
             self._report(case)
         return reported
 
-    def _is_known(self, case: Case) -> bool:
+    def _is_known(self, case: HangCase) -> bool:
         """Return whether the last report has described this hang: some rank has made no progress since that report.
 
         A rank that polls seems to make progress, and so starts the protocol again.
@@ -210,7 +210,7 @@ class Alarm:
         ]
         return max(seconds_in_place, default=0.0) > since
 
-    def _gather(self, number: int) -> dict[int, RankSnapshot]:
+    def _gather_reports(self, number: int) -> dict[int, RankSnapshot]:
         """Return the reports by rank, as soon as every rank that has not ended has reported, or at the deadline."""
         world = self._world
         deadline = world.clock.now() + _ANSWER + world.size / _A_SECOND
@@ -228,7 +228,7 @@ class Alarm:
             except KeyTimeout:
                 continue
 
-    def _case(self, snapshots: Mapping[int, RankSnapshot]) -> Case:
+    def _build_case(self, snapshots: Mapping[int, RankSnapshot]) -> HangCase:
         ended = departures.read(self._store)
         near = {rank: state for snapshot in snapshots.values() for rank, state in snapshot.near.items()}
         last: dict[str, bytes] = {} if len(snapshots) == self._world.size else self._store.list("beat/")
@@ -239,5 +239,5 @@ class Alarm:
             # One that beats is not mute: its machine may only be too busy for an answer in time.
             fresh = heartbeat is not None and now - heartbeat.when < self.limit / 2
             calls, branch = (snapshot.calls, snapshot.branch) if snapshot else (NO_CALLS, "")
-            seen.append(Seen(rank, heartbeat, fresh, ended.get(rank, ""), near.get(rank, ""), calls, branch))
-        return Case(self.limit, tuple(seen), snapshots, diagnose(seen, limit=self.limit))
+            seen.append(RankObservation(rank, heartbeat, fresh, ended.get(rank, ""), near.get(rank, ""), calls, branch))
+        return HangCase(self.limit, tuple(seen), snapshots, diagnose(seen, limit=self.limit))

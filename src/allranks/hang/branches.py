@@ -27,12 +27,12 @@ def rank_branch(frame: FrameType | None) -> str:
 
     Only sources that were read before the hang are used (``stacks.remember``).
     """
-    for step in stacks.walk(frame):
+    for step in stacks.frames_outward(frame):
         file = step.f_code.co_filename
         if not is_users(file) or file not in linecache.cache:
             continue
         line = step.f_lineno or 0
-        below = [branch for branch in _branches(file) if branch[0] <= line <= branch[1]]
+        below = [branch for branch in _branches_of_file(file) if branch[0] <= line <= branch[1]]
         if below:
             _, _, at, words = below[-1]
             return f"if {words} ({short_path(file)}:{at})"
@@ -40,12 +40,12 @@ def rank_branch(frame: FrameType | None) -> str:
 
 
 @lru_cache(maxsize=256)
-def _branches(file: str) -> tuple[_Branch, ...]:
+def _branches_of_file(file: str) -> tuple[_Branch, ...]:
     tree = parse("".join(linecache.getlines(file)))
-    return () if tree is None else tuple(sorted(_of(tree)))
+    return () if tree is None else tuple(sorted(_rank_branches_of(tree)))
 
 
-def _of(tree: ast.AST) -> Iterator[_Branch]:
+def _rank_branches_of(tree: ast.AST) -> Iterator[_Branch]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and any(map(_is_rank, ast.walk(node.test))):
             for words, run in ((ast.unparse(node.test), node.body), (f"not ({ast.unparse(node.test)})", node.orelse)):

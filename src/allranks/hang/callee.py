@@ -21,11 +21,11 @@ _WAITS = frozenset(["block_until_ready", "item", "cpu", "tolist", "synchronize"]
 
 def waits_for_device(frame: FrameType | None) -> str:
     """Return the source of a frame's current call if that call runs a JAX program or waits for an array; else ""."""
-    expression = None if frame is None else _expression(frame.f_code, frame.f_lasti)
+    expression = None if frame is None else _call_expression(frame.f_code, frame.f_lasti)
     if frame is None or expression is None:
         return ""
     called = expression.func
-    kind = type(_resolve(called, frame))
+    kind = type(_resolve_name(called, frame))
     jitted = kind.__module__.startswith("jaxlib") and kind.__name__.endswith("Function")
     waits = isinstance(called, ast.Attribute) and (called.attr in _WAITS or _is_work(called, frame))
     return ast.unparse(expression) if jitted or waits else ""
@@ -36,12 +36,12 @@ def _is_work(called: ast.Attribute, frame: FrameType) -> bool:
     if called.attr != "wait":
         return False
     if isinstance(called.value, ast.Call):  # dist.irecv(...).wait()
-        return getattr(_resolve(called.value.func, frame), "__module__", "").startswith("torch.distributed")
-    return type(_resolve(called.value, frame)).__module__.startswith("torch.")
+        return getattr(_resolve_name(called.value.func, frame), "__module__", "").startswith("torch.distributed")
+    return type(_resolve_name(called.value, frame)).__module__.startswith("torch.")
 
 
 @lru_cache(maxsize=256)
-def _expression(code: CodeType, instruction: int) -> ast.Call | None:
+def _call_expression(code: CodeType, instruction: int) -> ast.Call | None:
     """Return the call at an instruction of a code object, parsed from its source; None without a call or a source."""
     position = next(islice(code.co_positions(), instruction // 2, None), None)
     if position is None or None in position or code.co_filename not in linecache.cache:
@@ -56,10 +56,10 @@ def _expression(code: CodeType, instruction: int) -> ast.Call | None:
     return parsed.body if isinstance(parsed, ast.Expression) and isinstance(parsed.body, ast.Call) else None
 
 
-def _resolve(word: ast.expr, frame: FrameType) -> object:
+def _resolve_name(word: ast.expr, frame: FrameType) -> object:
     """Return the object that a name or a dotted name means in a frame, without calling anything."""
     if isinstance(word, ast.Name):
         return frame.f_locals.get(word.id, frame.f_globals.get(word.id, _NOTHING))
-    if isinstance(word, ast.Attribute) and (owner := _resolve(word.value, frame)) is not _NOTHING:
+    if isinstance(word, ast.Attribute) and (owner := _resolve_name(word.value, frame)) is not _NOTHING:
         return inspect.getattr_static(owner, word.attr, _NOTHING)
     return _NOTHING

@@ -5,25 +5,25 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-from allranks.hang.calls import Calls, Flight
+from allranks.hang.calls import CollectivesInFlight, RecentCalls
 
 
-def flight() -> Flight | None:
+def collectives_in_flight() -> CollectivesInFlight | None:
     """Return the torch collectives in flight; None if they are unknown."""
     if "torch.distributed" not in sys.modules:
         return None
     import allranks.hang.torch as adapter
 
-    return adapter.flight()
+    return adapter.collectives_in_flight()
 
 
-def history() -> Calls:
+def recorded_collectives() -> RecentCalls:
     """Return the last collectives of all ranks that torch has recorded; no calls without torch."""
     if "torch.distributed" not in sys.modules:
-        return Calls()
+        return RecentCalls()
     import allranks.hang.torch as adapter
 
-    return adapter.history()
+    return adapter.recorded_collectives()
 
 
 def describe_group(name: str) -> str:

@@ -37,7 +37,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from allranks.hang.calls import NO_CALLS, Calls, odd_one
+from allranks.hang.calls import NO_CALLS, RecentCalls, odd_one
 from allranks.hang.heartbeat import Heartbeat
 from allranks.world.claims import by_claim
 
@@ -48,7 +48,7 @@ Verdict = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RankObservation:
     """What is known of one rank.
 
     - ``heartbeat`` is its last heartbeat, ``fresh`` if the rank answers now.
@@ -65,7 +65,7 @@ class Seen:
     fresh: bool = True
     ended: str = ""
     process: str = ""
-    calls: Calls = NO_CALLS
+    calls: RecentCalls = NO_CALLS
     branch: str = ""
     is_written: bool = False
 
@@ -84,7 +84,7 @@ class Diagnosis:
     at_work: bool = False
 
 
-def diagnose(seen: Sequence[Seen], *, limit: float) -> Diagnosis:
+def diagnose(seen: Sequence[RankObservation], *, limit: float) -> Diagnosis:
     """Judge all ranks, given in rank order, and return the diagnosis.
 
     A rank without a sign of progress for nearly ``limit`` seconds makes no progress.
@@ -97,7 +97,7 @@ def diagnose(seen: Sequence[Seen], *, limit: float) -> Diagnosis:
         if one.heartbeat and verdict in _LIVES
     }
     waiting = frozenset(rank for rank, heartbeat in heartbeats.items() if heartbeat.waits)
-    culprits, role = _culprits(verdicts, heartbeats, waiting, limit=limit, seen=seen)
+    culprits, role = _find_culprits(verdicts, heartbeats, waiting, limit=limit, seen=seen)
     at_work = bool(culprits) and all(rank in heartbeats and heartbeats[rank].at_work(limit) for rank in culprits)
     if role is not None:
         for rank in culprits:
@@ -116,7 +116,7 @@ _MUTE = frozenset(["stopped", "frozen", "silent"])
 _LEFT = frozenset(["left"])
 
 
-def _judge_one(one: Seen, limit: float) -> Verdict:
+def _judge_one(one: RankObservation, limit: float) -> Verdict:
     """Return the verdict on one rank without regard to the other ranks."""
     if one.ended:
         return (
@@ -133,13 +133,13 @@ def _judge_one(one: Seen, limit: float) -> Verdict:
     return "waiting" if one.heartbeat.waits else "stuck"
 
 
-def _culprits(
+def _find_culprits(
     verdicts: Sequence[Verdict],
     heartbeats: Mapping[int, Heartbeat],
     waiting: Collection[int],
     *,
     limit: float,
-    seen: Sequence[Seen],
+    seen: Sequence[RankObservation],
 ) -> tuple[tuple[int, ...], Verdict | None]:
     """Return the ranks that caused the hang, and a verdict on them if ``_judge_one`` gives another one; else None."""
     if sum(verdict in _LEFT for verdict in verdicts) > len(heartbeats) == len(waiting) > 0:
@@ -152,15 +152,17 @@ def _culprits(
         return (), None
     outside = [rank for rank in heartbeats if rank not in waiting]
     if not outside:
-        return _apart(heartbeats, seen)
+        return _diverged_ranks(heartbeats, seen)
     if waiting:
-        return _late(outside, waiting, heartbeats), "stuck"
+        return _awaited_ranks(outside, waiting, heartbeats), "stuck"
     if len(still) < len(outside):
         return still, "stuck"
-    return _crowd({rank: heartbeat.where for rank, heartbeat in heartbeats.items()}) or still, "stuck"
+    return _ranks_elsewhere({rank: heartbeat.where for rank, heartbeat in heartbeats.items()}) or still, "stuck"
 
 
-def _late(outside: Sequence[int], waiting: Collection[int], heartbeats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
+def _awaited_ranks(
+    outside: Sequence[int], waiting: Collection[int], heartbeats: Mapping[int, Heartbeat]
+) -> tuple[int, ...]:
     """Return those of the ranks outside collectives for which the waiting ranks wait.
 
     These are the ranks with which a waiting rank moves data, or else the ranks that have not reached the call of the
@@ -174,12 +176,14 @@ def _late(outside: Sequence[int], waiting: Collection[int], heartbeats: Mapping[
     return tuple(rank for rank in outside if heartbeats[rank].order < farthest) or tuple(outside)
 
 
-def _apart(heartbeats: Mapping[int, Heartbeat], seen: Sequence[Seen]) -> tuple[tuple[int, ...], Verdict]:
+def _diverged_ranks(
+    heartbeats: Mapping[int, Heartbeat], seen: Sequence[RankObservation]
+) -> tuple[tuple[int, ...], Verdict]:
     """Return, if all ranks wait, the ranks that caused the hang, and the verdict on them.
 
     These ranks wait for something else than the other ranks.
     """
-    if ring := _ring(heartbeats):
+    if ring := _find_ring(heartbeats):
         return ring, "elsewhere"
     if astray := {
         rank: heartbeat.peer
@@ -194,7 +198,7 @@ def _apart(heartbeats: Mapping[int, Heartbeat], seen: Sequence[Seen]) -> tuple[t
         and len({(heartbeat.order, heartbeat.where) for heartbeat in heartbeats.values()}) > 1
     ):
         return alone, "ahead"
-    if odd := _odd(heartbeats, {one.rank: one.calls for one in seen}):
+    if odd := _unusual_callers(heartbeats, {one.rank: one.calls for one in seen}):
         return odd, "ahead"
     orders = {rank: heartbeat.order for rank, heartbeat in heartbeats.items()}
     if all(orders.values()) and len(set(orders.values())) > 1:
@@ -205,8 +209,10 @@ def _apart(heartbeats: Mapping[int, Heartbeat], seen: Sequence[Seen]) -> tuple[t
             return behind or tuple(rank for rank, order in orders.items() if order < max(orders.values())), "behind"
         return ahead, "ahead"
     if all(orders.values()):
-        return _crowd({rank: (heartbeat.phase, heartbeat.what) for rank, heartbeat in heartbeats.items()}), "elsewhere"
-    return _crowd(
+        return _ranks_elsewhere(
+            {rank: (heartbeat.phase, heartbeat.what) for rank, heartbeat in heartbeats.items()}
+        ), "elsewhere"
+    return _ranks_elsewhere(
         {rank: (heartbeat.phase, heartbeat.what, heartbeat.where) for rank, heartbeat in heartbeats.items()}
     ), "elsewhere"
 
@@ -217,7 +223,7 @@ def _is_matched(rank: int, heartbeats: Mapping[int, Heartbeat]) -> bool:
     return theirs.peer == rank and theirs.is_receiving is not mine.is_receiving
 
 
-def _ring(heartbeats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
+def _find_ring(heartbeats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
     """Return the ranks of a ring: each receives from the next, or each sends to the next; () if there is no ring."""
     for first in heartbeats:
         path, rank = [first], heartbeats[first].peer
@@ -229,7 +235,7 @@ def _ring(heartbeats: Mapping[int, Heartbeat]) -> tuple[int, ...]:
     return ()
 
 
-def _odd(heartbeats: Mapping[int, Heartbeat], calls: Mapping[int, Calls]) -> tuple[int, ...]:
+def _unusual_callers(heartbeats: Mapping[int, Heartbeat], calls: Mapping[int, RecentCalls]) -> tuple[int, ...]:
     """Return the ranks that made a call that the program does not usually make, if two equally large groups differ."""
     kinds = by_claim((rank, calls[rank]) for rank in heartbeats)
     if len(kinds) != 2 or not all(kinds) or len({len(ranks) for ranks in kinds.values()}) != 1:
@@ -238,7 +244,7 @@ def _odd(heartbeats: Mapping[int, Heartbeat], calls: Mapping[int, Calls]) -> tup
     return () if found is None else tuple(list(kinds.values())[found])
 
 
-def _crowd(places: Mapping[int, Hashable]) -> tuple[int, ...]:
+def _ranks_elsewhere(places: Mapping[int, Hashable]) -> tuple[int, ...]:
     """Return the ranks that are not at the most frequent of these places in the code.
 
     Return all ranks if no place is the most frequent one, and none if all ranks are at one place.

@@ -35,7 +35,7 @@ class Address:
         return self.path.with_name(f"{self.path.name}.stacks")
 
 
-def folder() -> Path:
+def socket_folder() -> Path:
     """Return the folder of the sockets, which is the same for all processes of a user whatever TMPDIR is.
 
     Raises AllranksError if other users can write the folder.
@@ -50,14 +50,14 @@ def folder() -> Path:
     return path
 
 
-def name(job: str, rank: int, pid: int) -> Address:
-    return Address(folder() / f"{job}.{rank}.{pid}", job, rank, pid)
+def socket_name(job: str, rank: int, pid: int) -> Address:
+    return Address(socket_folder() / f"{job}.{rank}.{pid}", job, rank, pid)
 
 
-def known() -> list[Address]:
+def known_addresses() -> list[Address]:
     """Return the addresses of this machine's ranks, sorted by job and rank; remove the sockets of ended ranks."""
     found = []
-    for path in folder().iterdir():
+    for path in socket_folder().iterdir():
         job, *numbers = path.name.split(".")
         if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
             continue
@@ -108,14 +108,14 @@ class Endpoint:
             channel, _ = self._sock.accept()
         except BlockingIOError:  # who knocked has left
             return
-        threading.Thread(target=self._serve, args=(channel,), name=f"{OURS}-door", daemon=True).start()
+        threading.Thread(target=self._serve_client, args=(channel,), name=f"{OURS}-door", daemon=True).start()
 
     def close(self) -> None:
         self._sock.close()
         self.at.path.unlink(missing_ok=True)
         self.at.stacks.unlink(missing_ok=True)
 
-    def _serve(self, channel: socket.socket) -> None:
+    def _serve_client(self, channel: socket.socket) -> None:
         with channel:
             channel.settimeout(_PATIENCE)
             try:

@@ -37,11 +37,11 @@ def system_call(thread: int) -> str:
     if not words or not words[0].isdigit():  # running, or stopped
         return ""
     name, kind = _CALLS.get(int(words[0]), (f"system call {words[0]}", ""))
-    argument = _argument(kind, [int(word, 16) for word in words[1:3]])
+    argument = _describe_argument(kind, [int(word, 16) for word in words[1:3]])
     return f"{name}({argument!r})" if argument else name
 
 
-def _argument(kind: str, words: list[int]) -> str:
+def _describe_argument(kind: str, words: list[int]) -> str:
     try:
         if kind == "fd":
             return os.readlink(f"/proc/self/fd/{words[0]}")
@@ -61,7 +61,7 @@ def _text_at(address: int) -> str:
         os.close(memory)
 
 
-def switches(thread: int) -> int:
+def count_context_switches(thread: int) -> int:
     """Return how often a thread of this process has begun to wait. The number is constant during one wait."""
     try:
         status = Path(f"/proc/self/task/{thread}/status").read_text()
@@ -70,7 +70,7 @@ def switches(thread: int) -> int:
     return int(status.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0] or 0)
 
 
-def transferred() -> int:
+def bytes_transferred() -> int:
     """Return how many bytes this process has read and written since it started."""
     try:
         lines = Path("/proc/self/io").read_text().splitlines()
@@ -79,7 +79,7 @@ def transferred() -> int:
     return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar:", "wchar:")))
 
 
-def state(pid: int) -> str:
+def process_state(pid: int) -> str:
     """Return the letter that proc(5) gives for the state of a process of this machine; ``X`` if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -94,9 +94,9 @@ class LauncherListener:
     def report(self, kind: str, **fields: Any) -> None:
         """Act on a message of this rank's agent: ``failed`` (a rank has failed) or ``left`` (this rank has ended)."""
         if kind == "failed":
-            _mark(self._store, int(fields["failure"]["rank"]), f"has failed: {fields['failure']['what']}")
+            _mark_departure(self._store, int(fields["failure"]["rank"]), f"has failed: {fields['failure']['what']}")
         elif kind == "left":
-            _mark(self._store, self._rank, f"has left (exit code {fields.get('exit_code', 0)})")
+            _mark_departure(self._store, self._rank, f"has left (exit code {fields.get('exit_code', 0)})")
             self.stop()
 
     def stop(self) -> None:
@@ -120,25 +120,25 @@ class LauncherListener:
         return True
 
 
-def begin(backend: str) -> None:
+def begin_watch(backend: str) -> None:
     """Watch this rank, unless ``allranks.init()`` does so or the user wants no watch.
 
     The agent must call this once in each process.
     """
     rank, size, host = int(os.environ["ALLRANKS_RANK"]), int(os.environ["ALLRANKS_SIZE"]), os.environ["ALLRANKS_HOST"]
-    store = PolledStore(folder())
+    store = PolledStore(store_folder())
     listener = LauncherListener(store, rank)
     world = World(Identity(rank, size, rank, (host,) * size, backend), store, listener=listener)
     if start.substitute(world, listener, listener.stop):
         agent.load().listen(rank, host, listener.report)
 
 
-def folder() -> Path:
+def store_folder() -> Path:
     """Return the folder of the store. The launcher removes the folder together with its socket."""
     return Path(f"{os.environ['ALLRANKS_CONTROL']}.watch")
 
 
-def _mark(store: KeyValueStore, rank: int, why: str) -> None:
+def _mark_departure(store: KeyValueStore, rank: int, why: str) -> None:
     try:
         departures.mark(store, rank, why)
     except StoreError:

@@ -26,7 +26,7 @@ class Limits:
     xla_flags: str = ""
 
 
-def governing(heartbeat: Heartbeat, limits: Limits) -> Iterator[str]:
+def describe_timeouts(heartbeat: Heartbeat, limits: Limits) -> Iterator[str]:
     """Yield lines that say after how long the wait of a rank ends by itself, and which setting says so."""
     if heartbeat.phase == "exchange":
         said_by = (
@@ -37,12 +37,12 @@ def governing(heartbeat: Heartbeat, limits: Limits) -> Iterator[str]:
         said_by = "new_group" if heartbeat.group else "init_process_group"
         yield f"torch gives up after {limits.torch:g} s: {said_by}(timeout=...)"
     elif heartbeat.phase == "collective":
-        cpu = _flag(_XLA_CPU, limits.xla_flags)
+        cpu = _flag_value(_XLA_CPU, limits.xla_flags)
         yield f"on CPUs JAX gives up after {cpu or _XLA_CPU_DEFAULT:g} s: --{_XLA_CPU} in XLA_FLAGS"
-        gpu = _flag(_XLA_GPU, limits.xla_flags)
+        gpu = _flag_value(_XLA_GPU, limits.xla_flags)
         yield f"on GPUs JAX {f'gives up after {gpu:g} s' if gpu else 'waits for ever'}: --{_XLA_GPU} in XLA_FLAGS"
 
 
-def _flag(name: str, flags: str) -> float | None:
+def _flag_value(name: str, flags: str) -> float | None:
     found = re.search(rf"--{name}=(\d+(?:\.\d+)?)", flags)
     return float(found[1]) if found else None

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 
 from allranks.errors import name_ranks, rank_list
-from allranks.hang.alarm import Case
-from allranks.hang.diagnose import Seen, Verdict
+from allranks.hang.alarm import HangCase
+from allranks.hang.diagnose import RankObservation, Verdict
 from allranks.hang.heartbeat import Heartbeat
-from allranks.hang.limits import Limits, governing
-from allranks.hang.stacks import alike
+from allranks.hang.limits import Limits, describe_timeouts
+from allranks.hang.stacks import group_equal_stacks
 from allranks.hang.stragglers import Straggler
 from allranks.report import table
 from allranks.world.progress import PYTHON
@@ -53,53 +53,53 @@ _REMEDIES: dict[str, str] = {
 }
 
 
-def headline(case: Case, hosts: Sequence[str]) -> str:
+def hang_headline(case: HangCase, hosts: Sequence[str]) -> str:
     """Return one line that names the rank for which the others wait, and where that rank is."""
     culprits, waiting = case.diagnosis.culprits, case.diagnosis.waiting
     if not culprits:
         heartbeat = next(seen.heartbeat for seen in case.seen if seen.heartbeat is not None)
-        return f"all ranks wait in {call_of(heartbeat)}{_since(heartbeat.still)}, and no rank is missing"
-    who = _named(culprits, hosts)
+        return f"all ranks wait in {call_of(heartbeat)}{_duration_text(heartbeat.still)}, and no rank is missing"
+    who = _rank_names(culprits, hosts)
     still = max(
         (seen.heartbeat.seconds_in_place for seen in case.seen if seen.heartbeat and seen.rank in waiting), default=0.0
     )
     if not waiting and all(
         heartbeat and heartbeat.waits for heartbeat in (case.seen[rank].heartbeat for rank in culprits)
     ):
-        return _differ(case, culprits)
+        return _headline_of_different_calls(case, culprits)
     if not waiting:
-        return f"{who} {'makes' if len(culprits) == 1 else 'make'} no progress{_where(case, culprits[0])}"
+        return f"{who} {'makes' if len(culprits) == 1 else 'make'} no progress{_where_rank_is(case, culprits[0])}"
     waits = "waits" if len(waiting) == 1 else "wait"
-    return f"{name_ranks(waiting)} {waits} for {who}{_since(still)}{_where(case, culprits[0])}"
+    return f"{name_ranks(waiting)} {waits} for {who}{_duration_text(still)}{_where_rank_is(case, culprits[0])}"
 
 
-def report(case: Case, hosts: Sequence[str], limits: Limits) -> str:
+def hang_report(case: HangCase, hosts: Sequence[str], limits: Limits) -> str:
     """Return the complete report as text of several lines, without a newline at the end."""
-    lines = [f"HANG: {headline(case, hosts)}"]
+    lines = [f"HANG: {hang_headline(case, hosts)}"]
     verdicts, now = case.diagnosis.verdicts, case.when
     for rank in case.diagnosis.culprits[:MOST]:
-        lines += [f"  {line}" for line in culprit(case.seen[rank], verdicts[rank], hosts[rank], now)]
+        lines += [f"  {line}" for line in describe_culprit(case.seen[rank], verdicts[rank], hosts[rank], now)]
     if (heartbeat := first_waiting(case)) is not None:
-        lines += [f"  limit: {text}" for text in governing(heartbeat, limits)]
+        lines += [f"  limit: {text}" for text in describe_timeouts(heartbeat, limits)]
     notes = {note: rank for rank, snapshot in sorted(case.snapshots.items(), reverse=True) for note in snapshot.notes}
     lines += [f"  note: rank {rank}: {note}" for note, rank in notes.items()]
     return "\n".join([*lines, *table_and_stacks(case)])
 
 
-def first_waiting(case: Case) -> Heartbeat | None:
+def first_waiting(case: HangCase) -> Heartbeat | None:
     """Return the heartbeat of a waiting rank, if possible not of a rank that caused the hang; None if none waits."""
     waits = [seen.heartbeat for seen in case.seen if seen.heartbeat is not None and seen.heartbeat.waits]
     others = [heartbeat for heartbeat in waits if heartbeat.rank in case.diagnosis.waiting]
     return next(iter(others or waits), None)
 
 
-def table_and_stacks(case: Case) -> list[str]:
+def table_and_stacks(case: HangCase) -> list[str]:
     """Return the lines of a table of the ranks' states (equal ranks in one row), and then the lines of the stacks."""
-    rows = table(("ranks", "verdict", "in", "at", "for", "step"), _groups(case), indent="  ")
+    rows = table(("ranks", "verdict", "in", "at", "for", "step"), _group_rows(case), indent="  ")
     return ["", *rows.splitlines(), "", *stack_lines(case)]
 
 
-def remedy(seen: Seen, verdict: Verdict) -> str:
+def remedy(seen: RankObservation, verdict: Verdict) -> str:
     """Return the advice on what to do about a rank that caused the hang."""
     heartbeat = seen.heartbeat
     if verdict in _REMEDIES or heartbeat is None:
@@ -115,14 +115,14 @@ def remedy(seen: Seen, verdict: Verdict) -> str:
     return _REMEDIES[next(kind for kind, is_so in kinds.items() if is_so)]
 
 
-def culprit(seen: Seen, verdict: Verdict, host: str, now: float) -> Iterator[str]:
+def describe_culprit(seen: RankObservation, verdict: Verdict, host: str, now: float) -> Iterator[str]:
     """Yield lines that describe a rank that caused the hang, and what to do about it; ``now`` is in Unix seconds."""
     ended = f" ({seen.ended})" if seen.ended else ""
     yield f"rank {seen.rank} (host {host}) {_DOES.get(verdict, verdict)}{ended}"
     if (heartbeat := seen.heartbeat) is not None:
         old = "" if seen.fresh or seen.is_written else f"{now - heartbeat.when:.0f} s ago: "
         where = heartbeat.where or "(no Python line)"
-        yield f"  {old}{call_of(heartbeat)} at {where}{_kernel(heartbeat)}, for {heartbeat.since:.0f} s"
+        yield f"  {old}{call_of(heartbeat)} at {where}{_system_call_text(heartbeat)}, for {heartbeat.since:.0f} s"
         details = [f"step {heartbeat.step}"] if heartbeat.step is not None else []
         details += [f"before: {heartbeat.before}"] if heartbeat.before else []
         details += [f"its process uses {heartbeat.cores:.1f} cores"] if seen.fresh else []
@@ -132,9 +132,9 @@ def culprit(seen: Seen, verdict: Verdict, host: str, now: float) -> Iterator[str
     yield f"  what to do: {remedy(seen, verdict)}"
 
 
-def _groups(case: Case) -> Iterator[tuple[object, ...]]:
+def _group_rows(case: HangCase) -> Iterator[tuple[object, ...]]:
     """Yield a row of the table for each group of ranks in an equal state, the smallest group first."""
-    groups: dict[tuple[object, ...], list[Seen]] = {}
+    groups: dict[tuple[object, ...], list[RankObservation]] = {}
     for seen, verdict in zip(case.seen, case.diagnosis.verdicts, strict=True):
         heartbeat = seen.heartbeat
         key = (
@@ -150,12 +150,12 @@ def _groups(case: Case) -> Iterator[tuple[object, ...]]:
         yield (f"and {len(ordered) - MOST} more groups", "", "", "", "", "")
 
 
-def stack_lines(case: Case, *, every_thread: bool = False) -> Iterator[str]:
+def stack_lines(case: HangCase, *, every_thread: bool = False) -> Iterator[str]:
     """Yield the lines of the stacks: of the training threads, equal stacks once, and then of other threads.
 
     With ``every_thread`` the other threads are those of all ranks, otherwise those of the ranks that caused the hang.
     """
-    groups = alike({rank: snapshot.stack for rank, snapshot in case.snapshots.items()})
+    groups = group_equal_stacks({rank: snapshot.stack for rank, snapshot in case.snapshots.items()})
     most = len(groups) if every_thread else MOST
     for stack, ranks in groups[:most]:
         yield f"  stack of {name_ranks(ranks)}:"
@@ -168,10 +168,10 @@ def stack_lines(case: Case, *, every_thread: bool = False) -> Iterator[str]:
         yield f"  ({len(groups) - most} more stacks: allranks doctor --stacks)"
 
 
-def _differ(case: Case, ranks: Sequence[int]) -> str:
+def _headline_of_different_calls(case: HangCase, ranks: Sequence[int]) -> str:
     """Return the headline for the case that every rank waits, but the ranks wait in different calls."""
     heartbeats = [heartbeat for rank in ranks if (heartbeat := case.seen[rank].heartbeat)]
-    still = _since(max(heartbeat.still for heartbeat in heartbeats))
+    still = _duration_text(max(heartbeat.still for heartbeat in heartbeats))
     if all(heartbeat.peer >= 0 for heartbeat in heartbeats):
         missing = "sends" if heartbeats[0].is_receiving else "receives"
         calls = "; ".join(
@@ -186,15 +186,15 @@ def _differ(case: Case, ranks: Sequence[int]) -> str:
     return f"the ranks are in different {kind}{still}: {calls}"
 
 
-def _since(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     return "" if math.isnan(seconds) else f", since {seconds:.0f} s"
 
 
-def _named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
+def _rank_names(ranks: Sequence[int], hosts: Sequence[str]) -> str:
     return f"rank {ranks[0]} (host {hosts[ranks[0]]})" if len(ranks) == 1 else name_ranks(ranks)
 
 
-def _where(case: Case, rank: int) -> str:
+def _where_rank_is(case: HangCase, rank: int) -> str:
     heartbeat, verdict = case.seen[rank].heartbeat, case.diagnosis.verdicts[rank]
     if heartbeat is None or not heartbeat.where:
         return f": {verdict}"
@@ -203,7 +203,7 @@ def _where(case: Case, rank: int) -> str:
     if not case.seen[rank].fresh:
         return f": {verdict}, last seen at {heartbeat.where}"
     call = f"{call_of(heartbeat)} " if heartbeat.phase != PYTHON or heartbeat.what else ""
-    return f": {call}at {heartbeat.where}{_kernel(heartbeat)}"
+    return f": {call}at {heartbeat.where}{_system_call_text(heartbeat)}"
 
 
 def call_of(heartbeat: Heartbeat) -> str:
@@ -213,7 +213,7 @@ def call_of(heartbeat: Heartbeat) -> str:
     return f"{heartbeat.phase} {heartbeat.what}".strip()
 
 
-def _kernel(heartbeat: Heartbeat) -> str:
+def _system_call_text(heartbeat: Heartbeat) -> str:
     return f", in {heartbeat.kernel}" if heartbeat.kernel and not heartbeat.kernel.startswith("futex") else ""
 
 
@@ -228,7 +228,7 @@ def mute_store(heartbeat: Heartbeat, hosts: Sequence[str], *, state: str, second
     )
 
 
-def straggler(one: Straggler, heartbeat: Heartbeat, host: str) -> str:
+def describe_straggler(one: Straggler, heartbeat: Heartbeat, host: str) -> str:
     """Return one line about a slow rank: how long a step takes there, and how much time all ranks lose."""
     at = f", at step {heartbeat.step}" if heartbeat.step is not None else ""
     return (

@@ -17,10 +17,10 @@ from allranks import agent
 from allranks.errors import name_ranks
 from allranks.failure import Failure
 from allranks.hang import endpoint, messages, stacks
-from allranks.hang.alarm import Case, RankSnapshot
-from allranks.hang.diagnose import Diagnosis, Seen, Verdict, diagnose
+from allranks.hang.alarm import HangCase, RankSnapshot
+from allranks.hang.diagnose import Diagnosis, RankObservation, Verdict, diagnose
 from allranks.hang.heartbeat import Heartbeat
-from allranks.hang.sites import Frame, classify, place
+from allranks.hang.sites import Frame, classify_stack, innermost_users_line
 from allranks.hang.watch import EXIT_CODE
 from allranks.launch.events import LocateRanks
 from allranks.launch.fork_server_main import descendants
@@ -41,18 +41,20 @@ class _State:
     text: str
 
 
-def show(request: LocateRanks, pids: Mapping[int, int], *, size: int) -> RankLocations:
+def locate_ranks(request: LocateRanks, pids: Mapping[int, int], *, size: int) -> RankLocations:
     """Locate the ranks as the launcher's ``request`` demands; ``pids`` maps the living ranks to their process ids."""
     if not pids:
         return RankLocations(())
     host = socket.gethostname()
-    states = {} if request.reason == "exit" else _watched(pids)  # first: the signal of the others ends a wait
-    states |= _dumped({rank: pid for rank, pid in pids.items() if rank not in states}, request)
-    seen = tuple(_seen(rank, states, request, pids) for rank in range(size))
-    diagnosis = _diagnosis(request, seen)
+    states = (
+        {} if request.reason == "exit" else _query_watched_ranks(pids)
+    )  # first: the signal of the others ends a wait
+    states |= _dump_stacks({rank: pid for rank, pid in pids.items() if rank not in states}, request)
+    seen = tuple(_observation_of(rank, states, request, pids) for rank in range(size))
+    diagnosis = _diagnose_request(request, seen)
     snapshots = {rank: RankSnapshot(state.heartbeat, state.text, {}, {}) for rank, state in states.items()}
-    case = Case(_STILL, seen, snapshots, diagnosis)
-    headline = _headline(request, case, [host] * size)
+    case = HangCase(_STILL, seen, snapshots, diagnosis)
+    headline = _headline_of_request(request, case, [host] * size)
     lines = [headline, *messages.table_and_stacks(case)]
     if not diagnosis.culprits or request.reason == "time":
         return RankLocations(tuple(lines))
@@ -63,10 +65,10 @@ def show(request: LocateRanks, pids: Mapping[int, int], *, size: int) -> RankLoc
     return RankLocations(tuple(lines), failure)
 
 
-def _watched(pids: Mapping[int, int]) -> dict[int, _State]:
+def _query_watched_ranks(pids: Mapping[int, int]) -> dict[int, _State]:
     """Query the ranks that have a hang watch, and return the states of those that answer, by rank."""
     ours = {pid: rank for rank, root in pids.items() for pid in (root, *descendants(root))}
-    addresses = [one for one in endpoint.known() if one.pid in ours]
+    addresses = [one for one in endpoint.known_addresses() if one.pid in ours]
     if not addresses:
         return {}
     query = {"want": "sight"}
@@ -80,24 +82,26 @@ def _watched(pids: Mapping[int, int]) -> dict[int, _State]:
     }
 
 
-def _dumped(pids: Mapping[int, int], request: LocateRanks) -> dict[int, _State]:
+def _dump_stacks(pids: Mapping[int, int], request: LocateRanks) -> dict[int, _State]:
     """Let CPython write the stacks of these ranks, and return their states by rank."""
     reader: Any = agent.load("allranks_agent_stacks")
     trees = {rank: (root, *descendants(root)) for rank, root in pids.items()}
     found = {rank: next((pid for pid in tree if reader.has_registered(pid)), 0) for rank, tree in trees.items()}
     first = {rank: pid for rank, pid in found.items() if pid}
     texts = reader.read(first.values())
-    return {rank: _read(rank, texts[pid], request) for rank, pid in first.items() if pid in texts}
+    return {rank: _parse_dump(rank, texts[pid], request) for rank, pid in first.items() if pid in texts}
 
 
-def _read(rank: int, text: str, request: LocateRanks) -> _State:
+def _parse_dump(rank: int, text: str, request: LocateRanks) -> _State:
     threads = stacks.threads_of_dump(text)
     frames = threads[-1]
-    phase, what = classify(frames)
+    phase, what = classify_stack(frames)
     if request.reason == "exit" and phase not in WAITS:
         phase, (what, frames) = EXIT, exit_of(text, threads)
     since = request.seconds if request.reason == "exit" else math.nan
-    heartbeat = Heartbeat(rank, time.time(), phase, what, place(frames), since=since, still=since, alike=since)
+    heartbeat = Heartbeat(
+        rank, time.time(), phase, what, innermost_users_line(frames), since=since, still=since, alike=since
+    )
     return _State(heartbeat, stacks.format_dump(frames))
 
 
@@ -114,13 +118,15 @@ def exit_of(text: str, threads: Sequence[tuple[Frame, ...]]) -> tuple[str, tuple
     return "atexit callback", main
 
 
-def _seen(rank: int, states: Mapping[int, _State], request: LocateRanks, pids: Mapping[int, int]) -> Seen:
+def _observation_of(
+    rank: int, states: Mapping[int, _State], request: LocateRanks, pids: Mapping[int, int]
+) -> RankObservation:
     if rank in request.ended or rank not in pids:
-        return Seen(rank, None, False, "has left")
-    return Seen(rank, states[rank].heartbeat if rank in states else None, rank in states)
+        return RankObservation(rank, None, False, "has left")
+    return RankObservation(rank, states[rank].heartbeat if rank in states else None, rank in states)
 
 
-def _diagnosis(request: LocateRanks, seen: Sequence[Seen]) -> Diagnosis:
+def _diagnose_request(request: LocateRanks, seen: Sequence[RankObservation]) -> Diagnosis:
     if request.reason == "time":
         found = diagnose([_without_progress(one) for one in seen], limit=2 * _STILL)
         if found.waiting or all(one.heartbeat and not math.isnan(one.heartbeat.still) for one in seen):
@@ -137,7 +143,7 @@ def _diagnosis(request: LocateRanks, seen: Sequence[Seen]) -> Diagnosis:
     return Diagnosis(tuple(verdicts), tuple(culprits), waiting)
 
 
-def _without_progress(one: Seen) -> Seen:
+def _without_progress(one: RankObservation) -> RankObservation:
     """Return a copy in which the rank makes no progress, if it is unknown how long it has been there.
 
     The time is unknown for a rank that was seen only once.
@@ -147,11 +153,11 @@ def _without_progress(one: Seen) -> Seen:
     return replace(one, heartbeat=replace(one.heartbeat, still=_STILL, alike=_STILL))
 
 
-def _headline(request: LocateRanks, case: Case, hosts: Sequence[str]) -> str:
+def _headline_of_request(request: LocateRanks, case: HangCase, hosts: Sequence[str]) -> str:
     culprits, waiting = case.diagnosis.culprits, case.diagnosis.waiting
     if request.reason == "time":
         still = culprits or set(case.diagnosis.verdicts) == {"waiting"}
-        found = f": {messages.headline(case, hosts)}" if still else ""
+        found = f": {messages.hang_headline(case, hosts)}" if still else ""
         return f"the time limit of {request.seconds:g} s is over{found}; where each rank is:"
     if not culprits:
         return f"HANG: {name_ranks(waiting)} wait for each other at the end, since {request.seconds:.0f} s"

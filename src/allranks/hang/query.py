@@ -9,8 +9,8 @@ from typing import Any
 
 from allranks.errors import AllranksError
 from allranks.hang import endpoint, kernel, messages
-from allranks.hang.alarm import Case, RankSnapshot
-from allranks.hang.diagnose import Seen, diagnose
+from allranks.hang.alarm import HangCase, RankSnapshot
+from allranks.hang.diagnose import RankObservation, diagnose
 from allranks.hang.endpoint import Address
 from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.stragglers import Straggler, stragglers
@@ -30,7 +30,7 @@ class JobState:
     job: str
     command: tuple[str, ...]
     hosts: tuple[str, ...]
-    case: Case
+    case: HangCase
     slow: tuple[Straggler, ...]
 
     @property
@@ -38,7 +38,7 @@ class JobState:
         return not self.case.diagnosis.culprits and set(self.case.diagnosis.verdicts) == {"healthy"}
 
 
-def choose(name: str | None) -> list[Address]:
+def choose_job(name: str | None) -> list[Address]:
     """Return the ranks of the job whose name begins with ``name``, or of the only job on this machine.
 
     Raises AllranksError if no job or several jobs fit.
@@ -56,19 +56,19 @@ def choose(name: str | None) -> list[Address]:
     raise AllranksError(f"{len(found)} jobs run here: {listed}.", remedy="Name one: allranks doctor JOB.")
 
 
-def jobs() -> dict[str, str]:
+def jobs_on_this_machine() -> dict[str, str]:
     """Return the jobs on this machine that can be queried: their ranks and command as text, by the job's name."""
     return {job: _describe_ranks(ranks) for job, ranks in _by_job().items()}
 
 
 def _by_job() -> dict[str, list[Address]]:
     found: dict[str, list[Address]] = {}
-    for address in endpoint.known():
+    for address in endpoint.known_addresses():
         found.setdefault(address.job, []).append(address)
     return found
 
 
-def query(ranks: Sequence[Address], *, threads: bool) -> JobState:
+def query_job(ranks: Sequence[Address], *, threads: bool) -> JobState:
     """Query all ranks that can be reached, and return the judged state of the job.
 
     Raises AllranksError if no rank of this machine answers.
@@ -78,24 +78,28 @@ def query(ranks: Sequence[Address], *, threads: bool) -> JobState:
         answers = list(pool.map(lambda address: endpoint.request(address, wanted, timeout=_OWN), ranks))
     answered = [(address, answer) for address, answer in zip(ranks, answers, strict=True) if answer]
     if not answered:
-        pids = ", ".join(f"{address.pid} ({kernel.state(address.pid)})" for address in ranks)
+        pids = ", ".join(f"{address.pid} ({kernel.process_state(address.pid)})" for address in ranks)
         raise AllranksError(f"job {ranks[0].job}: no rank of this machine answers; its processes: {pids}.")
     me = answered[0][1]["rank"]
     snapshots = {address.rank: RankSnapshot.from_json(answer["sight"]) for address, answer in answered}
     far = {} if len(snapshots) == me["size"] else _from_the_store(answered[0][0])
-    states = {address.rank: kernel.state(address.pid) for address in ranks}
-    seen = tuple(_seen(rank, snapshots, far, states) for rank in range(me["size"]))
-    case = Case(me["limit"], seen, snapshots, diagnose(seen, limit=me["limit"]))
+    states = {address.rank: kernel.process_state(address.pid) for address in ranks}
+    seen = tuple(_observation_of(rank, snapshots, far, states) for rank in range(me["size"]))
+    case = HangCase(me["limit"], seen, snapshots, diagnose(seen, limit=me["limit"]))
     slow = stragglers({one.rank: (one.heartbeat.pace, one.heartbeat.noise) for one in seen if one.heartbeat})
     return JobState(ranks[0].job, tuple(me["command"]), tuple(me["hosts"]), case, slow)
 
 
-def _seen(rank: int, snapshots: Mapping[int, RankSnapshot], far: Mapping[str, Any], states: Mapping[int, str]) -> Seen:
+def _observation_of(
+    rank: int, snapshots: Mapping[int, RankSnapshot], far: Mapping[str, Any], states: Mapping[int, str]
+) -> RankObservation:
     """Return what is known of a rank: its answer, the state of its process on this machine, or its last heartbeat."""
     if rank in snapshots:
-        return Seen(rank, snapshots[rank].heartbeat, calls=snapshots[rank].calls, branch=snapshots[rank].branch)
+        return RankObservation(
+            rank, snapshots[rank].heartbeat, calls=snapshots[rank].calls, branch=snapshots[rank].branch
+        )
     heartbeats = {heartbeat["rank"]: Heartbeat.from_json(heartbeat) for heartbeat in far.get("beats", ())}
-    return Seen(
+    return RankObservation(
         rank, heartbeats.get(rank), rank not in states and rank in heartbeats, far.get("ended", {}).get(str(rank), ""),
         states.get(rank, ""),
     )  # fmt: skip
@@ -111,7 +115,7 @@ def _describe_ranks(ranks: Sequence[Address]) -> str:
     return f"{len(ranks)} ranks here, {command}"
 
 
-def describe(state: JobState) -> Iterator[str]:
+def describe_job(state: JobState) -> Iterator[str]:
     """Yield the lines of a job's description: a table with a row per rank, then which rank waits for which."""
     case, hosts = state.case, state.hosts
     slow = {one.rank: f"{one.ratio:.2f} x" for one in state.slow}
@@ -131,7 +135,7 @@ def describe(state: JobState) -> Iterator[str]:
     if state.well:
         yield "all ranks make progress"
     elif case.diagnosis.culprits or case.diagnosis.waiting:
-        yield messages.headline(case, hosts)
+        yield messages.hang_headline(case, hosts)
         now = case.when
         for rank in case.diagnosis.culprits[: messages.MOST]:
-            yield from messages.culprit(case.seen[rank], case.diagnosis.verdicts[rank], hosts[rank], now)
+            yield from messages.describe_culprit(case.seen[rank], case.diagnosis.verdicts[rank], hosts[rank], now)

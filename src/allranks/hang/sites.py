@@ -42,7 +42,7 @@ _SIGNS = (
 )
 
 
-def classify(stack: Sequence[Frame]) -> tuple[str, str]:
+def classify_stack(stack: Sequence[Frame]) -> tuple[str, str]:
     """Return the phase of a stack, given from its innermost frame outwards, and the call in that phase.
 
     The phase is ``python`` if it is unknown.
@@ -60,7 +60,7 @@ def classify(stack: Sequence[Frame]) -> tuple[str, str]:
     return PYTHON, ""
 
 
-def place(stack: Sequence[Frame]) -> str:
+def innermost_users_line(stack: Sequence[Frame]) -> str:
     """Return the innermost line of the user's code in a stack, e.g. ``data.py:41 in next_batch``.
 
     Return the innermost line of any code if there is no code of the user.

@@ -23,11 +23,11 @@ OURS = "allranks"
 
 
 @lru_cache(maxsize=4096)
-def _known(filename: str) -> tuple[str, bool]:
+def _file_facts(filename: str) -> tuple[str, bool]:
     return short_path(filename), is_users(filename)
 
 
-def walk(frame: FrameType | None) -> Iterator[FrameType]:
+def frames_outward(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield a frame and then its callers, from the innermost frame outwards."""
     for _ in range(_DEEPEST):
         if frame is None:
@@ -36,11 +36,11 @@ def walk(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def read(frame: FrameType | None) -> tuple[Frame, ...]:
+def read_stack(frame: FrameType | None) -> tuple[Frame, ...]:
     """Return a stack as frames, innermost frame first."""
     found = []
-    for step in walk(frame):
-        file, users = _known(step.f_code.co_filename)
+    for step in frames_outward(frame):
+        file, users = _file_facts(step.f_code.co_filename)
         found.append(Frame(file, step.f_code.co_name, step.f_lineno or 0, users))
     return tuple(found)
 
@@ -50,20 +50,22 @@ def format_stack(frame: FrameType | None) -> str:
 
     It shows only source lines that were read before the hang: a file system that hangs must not block this thread.
     """
-    steps = [(step.f_code, step.f_lineno or 0) for step in walk(frame)]
+    steps = [(step.f_code, step.f_lineno or 0) for step in frames_outward(frame)]
     while any(_is_users(code.co_filename) for code, _ in steps) and not _is_users(steps[-1][0].co_filename):
         steps.pop()  # what started the program, or the thread
     while len(steps) > 1 and steps[0][0].co_filename.startswith(_HOUSE):
         del steps[0]
-    words = [f"{_known(code.co_filename)[0]}:{line} in {code.co_name}{_source(code, line)}" for code, line in steps]
+    words = [
+        f"{_file_facts(code.co_filename)[0]}:{line} in {code.co_name}{_source_line(code, line)}" for code, line in steps
+    ]
     return "\n".join(reversed(words))
 
 
 def _is_users(file: str) -> bool:
-    return _known(file)[1] and not file.startswith("<")
+    return _file_facts(file)[1] and not file.startswith("<")
 
 
-def _source(code: CodeType, line: int) -> str:
+def _source_line(code: CodeType, line: int) -> str:
     name = code.co_filename
     source = linecache.getline(name, line).strip() if name in linecache.cache else ""
     return f":  {source}" if source else ""
@@ -80,7 +82,7 @@ def of_others(but: int) -> dict[str, FrameType]:
     return found
 
 
-def alike(stacks: Mapping[int, str]) -> list[tuple[str, tuple[int, ...]]]:
+def group_equal_stacks(stacks: Mapping[int, str]) -> list[tuple[str, tuple[int, ...]]]:
     """Group ranks whose stacks are equal. Return (stack, ranks) pairs, the smallest group first.
 
     >>> alike({0: "a", 1: "b", 2: "a"}) [('b', (1,)), ('a', (0, 2))]
@@ -89,10 +91,10 @@ def alike(stacks: Mapping[int, str]) -> list[tuple[str, tuple[int, ...]]]:
     return sorted(((stack, tuple(ranks)) for stack, ranks in groups.items()), key=lambda group: (len(group[1]), group))
 
 
-def remember(filenames: Iterable[str]) -> None:
+def remember_sources(filenames: Iterable[str]) -> None:
     """Read the user's sources among these files now, so that their lines are known during a hang."""
     for filename in filenames:
-        if filename not in linecache.cache and _known(filename)[1]:
+        if filename not in linecache.cache and _file_facts(filename)[1]:
             linecache.getlines(filename)
             linecache.cache.setdefault(filename, (0, None, [], filename))
 
@@ -110,7 +112,7 @@ def threads_of_dump(text: str) -> list[tuple[Frame, ...]]:
 def _frames_of_dump(thread: str) -> Iterator[Frame]:
     for line in thread.splitlines():
         if match := _DUMPED.fullmatch(line.strip()):
-            file, users = _known(match[1])
+            file, users = _file_facts(match[1])
             yield Frame(file, match[3], int(match[2]), users)
 
 

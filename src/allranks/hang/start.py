@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from allranks.errors import AllranksError
 from allranks.gate.log import log
-from allranks.hang.watch import Listener, Policy, Settings, Watch
+from allranks.hang.watch import Listener, Policy, Watch, WatchSettings
 from allranks.launch.stall import DEFAULT_HANG_AFTER as DEFAULT_HANG_AFTER
 from allranks.world import detect
 from allranks.world.base import DEFAULT_TIMEOUT, World
@@ -17,7 +17,7 @@ from allranks.world.sentinel import Sentinel
 _POLICIES: dict[str, Policy] = {"warn": "warn", "end": "end"}
 
 _lock = threading.Lock()
-_made: tuple[Settings | None, Watch | None] | None = None
+_made: tuple[WatchSettings | None, Watch | None] | None = None
 # Called at the end of ``init``, in its thread.
 after_init: list[Callable[[], None]] = []
 # The watch of a program that has not called ``init`` yet.
@@ -57,15 +57,15 @@ def init(
     AllranksError if the world uses another ``backend``.
     """
     global _made, _stop_substitute
-    settings = _settings(hang_after, on_hang)
+    settings = _watch_settings(hang_after, on_hang)
     with _lock:
         world = detect.init(backend, timeout=timeout, fail_fast=fail_fast)
         if _made is None:
             if _stop_substitute is not None:
                 _stop_substitute()
                 _stop_substitute = None
-            _made = settings, _watch(world, settings)
-        elif settings not in (_made[0], _settings(DEFAULT_HANG_AFTER, "warn")):
+            _made = settings, _start_watch(world, settings)
+        elif settings not in (_made[0], _watch_settings(DEFAULT_HANG_AFTER, "warn")):
             again = f"allranks.init(hang_after={hang_after!r}, on_hang={on_hang!r})"
             log("allranks: %s changes nothing: the first call has set up the hang watch.", again, level=30)
     while after_init:
@@ -84,7 +84,7 @@ def substitute(world: World, listener: Listener, stop: Callable[[], None]) -> bo
     A later ``init`` calls ``stop`` to end this watch.
     """
     global _stop_substitute
-    settings = _settings(DEFAULT_HANG_AFTER, "warn")
+    settings = _watch_settings(DEFAULT_HANG_AFTER, "warn")
     with _lock:
         if _made is not None or _stop_substitute is not None or settings is None:
             return False
@@ -93,7 +93,7 @@ def substitute(world: World, listener: Listener, stop: Callable[[], None]) -> bo
     return True
 
 
-def _settings(hang_after: float, on_hang: str) -> Settings | None:
+def _watch_settings(hang_after: float, on_hang: str) -> WatchSettings | None:
     after = os.environ.get("ALLRANKS_HANG_AFTER", hang_after)
     policy = os.environ.get("ALLRANKS_ON_HANG", on_hang)
     try:
@@ -105,10 +105,10 @@ def _settings(hang_after: float, on_hang: str) -> Settings | None:
             f"hang_after is {after!r} and on_hang {policy!r}.",
             remedy="hang_after is in seconds, 0 for never; on_hang is warn or end.",
         )
-    return Settings(limit, _POLICIES[policy]) if limit else None
+    return WatchSettings(limit, _POLICIES[policy]) if limit else None
 
 
-def _watch(world: World, settings: Settings | None) -> Watch | None:
+def _start_watch(world: World, settings: WatchSettings | None) -> Watch | None:
     """Start the watch of a world of several processes, and return it; None for a world of one, which needs no watch."""
     if settings is None or not isinstance(world.listener, Sentinel):
         return None

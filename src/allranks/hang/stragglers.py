@@ -22,7 +22,7 @@ _FEWEST_LOOKS = 5
 _ERROR = 1.4826 * 1.2533
 
 
-class Pace:
+class BusyTime:
     """Measure for how many seconds one rank is busy in a step, over the last ``WINDOW`` steps."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from torch._C import _distributed_c10d
 from torch.distributed import distributed_c10d
 
 from allranks.errors import rank_list
-from allranks.hang.calls import Calls, Flight
+from allranks.hang.calls import CollectivesInFlight, RecentCalls
 
 _read: Any = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
 _DEFAULT = "0"
@@ -19,7 +19,7 @@ _DEFAULT = "0"
 _MOST_CALLS = 96
 
 
-def flight() -> Flight | None:
+def collectives_in_flight() -> CollectivesInFlight | None:
     """Return the numbers of collectives that have begun and ended; None if torch does not record them.
 
     The collectives of DDP's reducer and of compiled code are included. The recorder is a private API, so this module
@@ -28,25 +28,25 @@ def flight() -> Flight | None:
     if _read is None or not dist.is_initialized():
         return None
     groups = json.loads(_read(False, False)).get("pg_status", {})
-    begun, ended = _numbers(groups.pop(_DEFAULT, None))
-    pending = [name for name, status in groups.items() if (numbers := _numbers(status))[0] > numbers[1]]
-    return Flight(begun, ended, tuple(pending))
+    begun, ended = _begun_and_ended(groups.pop(_DEFAULT, None))
+    pending = [name for name, status in groups.items() if (numbers := _begun_and_ended(status))[0] > numbers[1]]
+    return CollectivesInFlight(begun, ended, tuple(pending))
 
 
-def _numbers(status: Any) -> tuple[int, int]:
+def _begun_and_ended(status: Any) -> tuple[int, int]:
     """Return how many collectives of a group have begun and have ended. Torch's own record has -1 for none."""
     if status is None:
         return 0, 0
     return int(status["last_enqueued_collective"]), max(0, int(status["last_completed_collective"]))
 
 
-def history() -> Calls:
+def recorded_collectives() -> RecentCalls:
     """Return the last collectives of the default group; none if torch does not record them."""
     if _read is None or not dist.is_initialized():
-        return Calls()
+        return RecentCalls()
     entries = [one for one in json.loads(_read(True, False)).get("entries", ()) if _is_of_all(one)][-_MOST_CALLS:]
     number = int(entries[-1]["collective_seq_id"]) if entries else 0
-    return Calls(number, tuple(f"{one['profiling_name']} {one['input_sizes']}" for one in entries))
+    return RecentCalls(number, tuple(f"{one['profiling_name']} {one['input_sizes']}" for one in entries))
 
 
 def _is_of_all(entry: Any) -> bool:

@@ -21,11 +21,11 @@ from typing import Any
 
 from allranks.hang import kernel, stacks
 from allranks.hang.callee import waits_for_device
-from allranks.hang.calls import Flight
-from allranks.hang.detect import describe_group, flight, in_lockstep, peer_of
+from allranks.hang.calls import CollectivesInFlight
+from allranks.hang.detect import collectives_in_flight, describe_group, in_lockstep, peer_of
 from allranks.hang.heartbeat import Heartbeat
-from allranks.hang.sites import classify, place
-from allranks.hang.stragglers import Pace
+from allranks.hang.sites import classify_stack, innermost_users_line
+from allranks.hang.stragglers import BusyTime
 from allranks.world.progress import PYTHON, WAITS, Progress, progress
 
 # Over how many looks the use of cores and files is taken.
@@ -59,33 +59,33 @@ class TrainingThread:
         self._signs: tuple[Any, ...] = ()
         self._moved = self._elsewhere = now()
         self._place: tuple[Any, ...] = ()
-        self._used = deque([(now(), time.process_time(), kernel.transferred())], maxlen=_LOOKS)
-        self._pace = Pace()
+        self._used = deque([(now(), time.process_time(), kernel.bytes_transferred())], maxlen=_LOOKS)
+        self._pace = BusyTime()
 
     def heartbeat(self) -> Heartbeat:
         """Return a new heartbeat with the present state of the thread."""
-        now, frame, begun = self._now(), self.frame(), flight()
-        at = tuple((step.f_code, step.f_lasti) for step in stacks.walk(frame))
-        stack = stacks.read(frame)
+        now, frame, begun = self._now(), self.frame(), collectives_in_flight()
+        at = tuple((step.f_code, step.f_lasti) for step in stacks.frames_outward(frame))
+        stack = stacks.read_stack(frame)
         phase, what, began = mark = self._progress.mark
         stamped = phase != PYTHON
         self._note_progress(now, at, (mark, self._progress.calls, begun), stamped=stamped)
-        if not stamped or classify(stack)[0] == "compile":
+        if not stamped or classify_stack(stack)[0] == "compile":
             said = what
-            phase, what = self._read(stack, frame, begun)
+            phase, what = self._phase_from_stack(stack, frame, begun)
             what = said if phase == PYTHON else what
-        group, peer = ("", -1) if stamped or phase not in WAITS else self._partners(what, frame, begun)
+        group, peer = ("", -1) if stamped or phase not in WAITS else self._transfer_partners(what, frame, begun)
         counted = stamped or begun is not None or phase not in WAITS
         alike = now - self._elsewhere
         pace, noise = self._pace.measure()
-        cores, io = self._use(now)
+        cores, io = self._resource_use(now)
         last = self._progress.last
         return Heartbeat(
             rank=self._rank,
             when=time.time(),
             phase=phase,
             what=_in_full(what, group, peer),
-            where=place(stack),
+            where=innermost_users_line(stack),
             kernel=kernel.system_call(self._native) if alike else "",
             before=f"{last[0]} {last[1]}".strip() if last[0] != PYTHON else "",
             step=self._progress.step,
@@ -119,21 +119,27 @@ class TrainingThread:
     def _note_progress(self, now: float, at: tuple[Any, ...], stamps: tuple[Any, ...], *, stamped: bool) -> None:
         if (at, stamps) != self._place:
             self._place, self._elsewhere = (at, stamps), now
-            stacks.remember(code.co_filename for code, _ in at)
-        signs = (stamps,) if stamped else (stamps, at, kernel.switches(self._native))
+            stacks.remember_sources(code.co_filename for code, _ in at)
+        signs = (stamps,) if stamped else (stamps, at, kernel.count_context_switches(self._native))
         if signs != self._signs:
             self._signs, self._moved = signs, now
 
-    def _partners(self, what: str, frame: FrameType | None, begun: Flight | None) -> tuple[str, int]:
+    def _transfer_partners(
+        self, what: str, frame: FrameType | None, begun: CollectivesInFlight | None
+    ) -> tuple[str, int]:
         """Return (group, rank) with which a torch call waits: group "" for all ranks or unknown, rank -1 for none."""
-        calls = [step for step in stacks.walk(frame) if step.f_code.co_name == what] if what in _PAIRED else []
+        calls = (
+            [step for step in stacks.frames_outward(frame) if step.f_code.co_name == what] if what in _PAIRED else []
+        )
         peer = peer_of(calls[0], what) if calls else None
         pending = begun.pending if begun is not None and begun.begun == begun.ended and not calls else ()
         return pending[0] if len(pending) == 1 else "", -1 if peer is None else peer
 
-    def _read(self, stack: Any, frame: FrameType | None, begun: Flight | None) -> tuple[str, str]:
+    def _phase_from_stack(
+        self, stack: Any, frame: FrameType | None, begun: CollectivesInFlight | None
+    ) -> tuple[str, str]:
         """Return the phase and the call of a thread without a stamp, from its stack."""
-        phase, what = classify(stack)
+        phase, what = classify_stack(stack)
         if phase != PYTHON:
             return phase, what
         if call := waits_for_device(frame):
@@ -142,10 +148,10 @@ class TrainingThread:
             return "collective", f"torch's collective {begun.begun}"
         return phase, what
 
-    def _use(self, now: float) -> tuple[float, float]:
+    def _resource_use(self, now: float) -> tuple[float, float]:
         """Return the cores, and the bytes a second, that the process has used over the last snapshots."""
         then, cpu, moved = self._used[0]
-        used = now, time.process_time(), kernel.transferred()
+        used = now, time.process_time(), kernel.bytes_transferred()
         self._used.append(used)
         seconds = now - then
         return ((used[1] - cpu) / seconds, (used[2] - moved) / seconds) if seconds > 0 else (0.0, 0.0)
@@ -164,10 +170,11 @@ def collectives_of(threads: Mapping[str, FrameType]) -> Iterator[str]:
     ``threads`` are the threads other than the training thread.
     """
     for name, frame in threads.items():
-        stack = stacks.read(frame)
-        phase, what = classify(stack)
+        stack = stacks.read_stack(frame)
+        phase, what = classify_stack(stack)
         call = waits_for_device(frame) if phase == PYTHON else ""
         is_jax = bool(call) or (phase == "collective" and any("/jax/" in step.file for step in stack))
         what = call or what
         if is_jax and not name.startswith(_AUTOGRADS):
-            yield f"thread {name} is in collective {what} at {place(stack)}: lockstep does not compare it (JAX)"
+            line = innermost_users_line(stack)
+            yield f"thread {name} is in collective {what} at {line}: lockstep does not compare it (JAX)"

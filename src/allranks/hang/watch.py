@@ -24,13 +24,13 @@ from allranks import agent
 from allranks.errors import AllranksError, StoreError
 from allranks.failure import Failure
 from allranks.hang import endpoint, kernel, messages, stacks
-from allranks.hang.alarm import Alarm, Case, RankSnapshot
+from allranks.hang.alarm import HangAlarm, HangCase, RankSnapshot
 from allranks.hang.branches import rank_branch
 from allranks.hang.calls import NO_CALLS
-from allranks.hang.detect import history, torch_timeout
+from allranks.hang.detect import recorded_collectives, torch_timeout
 from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.limits import Limits
-from allranks.hang.sites import classify, place
+from allranks.hang.sites import classify_stack, innermost_users_line
 from allranks.hang.stragglers import Straggler, stragglers
 from allranks.hang.training_thread import TrainingThread, collectives_of
 from allranks.world import departures
@@ -53,7 +53,7 @@ _LEAVING = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WatchSettings:
     """The settings of the watch.
 
     ``limit``: for how many seconds a rank may make no progress. ``policy``: what happens after the report of a hang.
@@ -63,7 +63,7 @@ class Settings:
     policy: Policy
 
 
-def period(limit: float, size: int) -> float:
+def heartbeat_period(limit: float, size: int) -> float:
     """Return the seconds between two heartbeats."""
     return max(min(_EVERY, limit / 8), size / _MOST_BEATS)
 
@@ -85,9 +85,9 @@ class Listener(FailureListener, Protocol):
 class Watch:
     """The hang watch of this process. ``start`` begins the watch, and it ends with the world."""
 
-    def __init__(self, world: World, listener: Listener, settings: Settings) -> None:
+    def __init__(self, world: World, listener: Listener, settings: WatchSettings) -> None:
         self._world, self._listener, self._settings = world, listener, settings
-        self._every = period(settings.limit, world.size)
+        self._every = heartbeat_period(settings.limit, world.size)
         self._training_thread = TrainingThread(world.rank)
         self._heartbeat = self._training_thread.heartbeat()
         self._looking = threading.Lock()
@@ -100,7 +100,7 @@ class Watch:
         self._job = ""
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # so that ``stop`` waits for no look
         self._threads = [
-            threading.Thread(target=self._guard, args=(target,), name=f"{stacks.OURS}-{name}", daemon=True)
+            threading.Thread(target=self._run_guarded, args=(target,), name=f"{stacks.OURS}-{name}", daemon=True)
             for name, target in (("look", self._take_snapshots), ("heartbeat", self._send_heartbeats))
         ]
 
@@ -108,7 +108,7 @@ class Watch:
         mine = f"{os.getpid():x}{time.time_ns():x}"[-12:]
         self._job = self._world.store.claim("hang/job", mine.encode()).decode()
         self._open_endpoint()
-        self._arm()
+        self._arm_stack_timer()
         self._listener.at_end(self.stop)
         for thread in self._threads:
             thread.start()
@@ -123,7 +123,7 @@ class Watch:
         if self._endpoint is not None:
             self._endpoint.close()
 
-    def _guard(self, work: Callable[[], None]) -> None:
+    def _run_guarded(self, work: Callable[[], None]) -> None:
         """Run one of the watch's threads; report an error in it, which must not end the training."""
         try:
             work()
@@ -143,10 +143,16 @@ class Watch:
                 rank_branch(self._training_thread.frame()),
             )
         others = stacks.of_others(self._training_thread.thread) if threads else {}
-        near = {rank: kernel.state(pid) for rank, pid in self._listener.near.items()}
+        near = {rank: kernel.process_state(pid) for rank, pid in self._listener.near.items()}
         words = {name: stacks.format_stack(frame) for name, frame in others.items()}
         return RankSnapshot(
-            heartbeat, stack, words, near, history() if threads else NO_CALLS, tuple(collectives_of(others)), branch
+            heartbeat,
+            stack,
+            words,
+            near,
+            recorded_collectives() if threads else NO_CALLS,
+            tuple(collectives_of(others)),
+            branch,
         )
 
     # The thread that looks.
@@ -165,10 +171,10 @@ class Watch:
                 due = time.monotonic() + self._every
                 with self._looking:
                     self._heartbeat = self._training_thread.heartbeat()
-                self._arm()
+                self._arm_stack_timer()
                 self._check_store()
 
-    def _arm(self) -> None:
+    def _arm_stack_timer(self) -> None:
         """Arm a timer in C that writes all stacks if this thread does not run again in time, e.g. without the GIL."""
         if self._dump is not None:
             if self._dump.tell():
@@ -182,7 +188,7 @@ class Watch:
         if asked is None or time.monotonic() - asked < limit or self._heartbeat.still < limit or self._said_so:
             return
         self._said_so = True
-        states = {rank: kernel.state(pid) for rank, pid in self._listener.near.items()}
+        states = {rank: kernel.process_state(pid) for rank, pid in self._listener.near.items()}
         able = [rank for rank, state in states.items() if rank and state not in _MUTE_STATES]
         if able and self._world.rank > min(able):
             return  # one rank of each machine is enough
@@ -193,7 +199,7 @@ class Watch:
 
     def _end_without_a_store(self, what: str) -> None:
         if "ALLRANKS_CONTROL" in os.environ:
-            self._listener.end_all(self._failure(0, what, ""))
+            self._listener.end_all(self._failure_of(0, what, ""))
         elif 0 in self._listener.near:
             os.kill(self._listener.near[0], signal.SIGKILL)  # the sentinels of its machine end the job
         else:
@@ -203,7 +209,9 @@ class Watch:
 
     def _send_heartbeats(self) -> None:
         try:
-            alarm = Alarm(self._world, self, limit=self._settings.limit, report=self._report, over=self._report_end)
+            alarm = HangAlarm(
+                self._world, self, limit=self._settings.limit, report=self._report_hang, over=self._report_end
+            )
             while not self._over.is_set():
                 self._asked = time.monotonic()
                 alarm.tick()
@@ -214,16 +222,16 @@ class Watch:
         except StoreError:
             self._asked = None  # the sentinel sees it too, and knows whether it is an end in order
 
-    def _report(self, case: Case) -> None:
+    def _report_hang(self, case: HangCase) -> None:
         case = self._with_dumps(case)
         waits = messages.first_waiting(case)
         flags = os.environ.get("XLA_FLAGS", "")
         limits = Limits(self._world.timeout, torch_timeout(waits.group if waits else ""), flags)
-        write_stderr(messages.report(case, self._world.hosts, limits))
+        write_stderr(messages.hang_report(case, self._world.hosts, limits))
         if self._settings.policy == "end" and not case.diagnosis.at_work:
-            self._end(case)
+            self._end_job(case)
 
-    def _with_dumps(self, case: Case) -> Case:
+    def _with_dumps(self, case: HangCase) -> HangCase:
         """Return the case with the stacks that C wrote for ranks of this machine that do not answer.
 
         These stacks are newer than the last snapshots of those ranks.
@@ -233,28 +241,30 @@ class Watch:
             pid, heartbeat = self._listener.near.get(rank), case.seen[rank].heartbeat
             if pid is None or heartbeat is None or rank in case.snapshots:
                 continue
-            path = endpoint.name(self._job, rank, pid).stacks
+            path = endpoint.socket_name(self._job, rank, pid).stacks
             if path.exists() and (text := path.read_text(errors="replace")):
                 frames = stacks.threads_of_dump(text)[-1]
-                phase, what = classify(frames)
+                phase, what = classify_stack(frames)
                 since = case.when - heartbeat.when
-                heartbeat = replace(heartbeat, phase=phase, what=what, where=place(frames), kernel="", since=since)
+                heartbeat = replace(
+                    heartbeat, phase=phase, what=what, where=innermost_users_line(frames), kernel="", since=since
+                )
                 seen[rank] = replace(seen[rank], heartbeat=heartbeat, is_written=True)
                 snapshots[rank] = RankSnapshot(heartbeat, stacks.format_dump(frames), {}, {})
         return replace(case, seen=tuple(seen), snapshots=snapshots)
 
-    def _end(self, case: Case) -> None:
+    def _end_job(self, case: HangCase) -> None:
         culprits = case.diagnosis.culprits or (self._world.rank,)
         heartbeat = case.seen[culprits[0]].heartbeat
         where = heartbeat.where.partition(" in ")[0] if heartbeat else ""
-        failure = self._failure(culprits[0], f"HANG: {messages.headline(case, self._world.hosts)}", where)
+        failure = self._failure_of(culprits[0], f"HANG: {messages.hang_headline(case, self._world.hosts)}", where)
         self._listener.end_all(failure)
         if "ALLRANKS_CONTROL" not in os.environ:
             for rank in culprits:
                 if case.diagnosis.verdicts[rank] in ("stopped", "frozen") and rank in self._listener.near:
                     os.kill(self._listener.near[rank], signal.SIGKILL)  # it cannot end itself
 
-    def _failure(self, rank: int, what: str, where: str) -> Failure:
+    def _failure_of(self, rank: int, what: str, where: str) -> Failure:
         return Failure(rank, self._world.hosts[rank], what, time.time(), where=where, exit_code=EXIT_CODE)
 
     def _report_end(self) -> None:
@@ -273,7 +283,7 @@ class Watch:
         for rank, one in slow.items():
             if rank not in self._slow:
                 write_stderr(
-                    messages.straggler(
+                    messages.describe_straggler(
                         one,
                         next(heartbeat for heartbeat in heartbeats if heartbeat.rank == rank),
                         self._world.hosts[rank],
@@ -285,13 +295,13 @@ class Watch:
 
     def _open_endpoint(self) -> None:
         try:
-            at = endpoint.name(self._job, self._world.rank, os.getpid())
-            self._endpoint = endpoint.Endpoint(at, self._answer)
+            at = endpoint.socket_name(self._job, self._world.rank, os.getpid())
+            self._endpoint = endpoint.Endpoint(at, self._answer_question)
             self._dump = at.stacks.open("wb+", buffering=0)
         except (AllranksError, OSError) as error:
             write_stderr(f"rank {self._world.rank}: allranks doctor job cannot query this rank: {error}")
 
-    def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _answer_question(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         if question.get("want") == "beats":
             heartbeats = self._world.store.list("beat/").values()
             ended = {str(rank): why for rank, why in departures.read(self._world.store).items()}

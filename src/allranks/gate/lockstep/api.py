@@ -74,12 +74,12 @@ def lockstep(
     monitor = monitor_of(world)
     monitor.set_check(check)
     if fn is None:
-        return _block(monitor, lines, timeout)
+        return _compared_block(monitor, lines, timeout)
     return cast(F, detect.wrapped(monitor, fn, same_lines=lines, timeout=timeout))
 
 
 @contextmanager
-def _block(monitor: Monitor, lines: bool, timeout: float | None) -> Iterator[None]:
+def _compared_block(monitor: Monitor, lines: bool, timeout: float | None) -> Iterator[None]:
     try:
         with detect.watched(monitor, same_lines=lines, timeout=timeout):
             yield

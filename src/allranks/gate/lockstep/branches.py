@@ -43,27 +43,27 @@ class Branch:
     function: int
 
 
-def branches(source: str) -> list[Branch]:
+def branches_of_source(source: str) -> list[Branch]:
     """Return the loops and the conditions on the rank in a source, outermost first; none if it does not parse."""
     tree = parse(source)
-    return [] if tree is None else list(_walk(tree, 0))
+    return [] if tree is None else list(_branches_below(tree, 0))
 
 
-def _walk(node: ast.AST, function: int) -> Iterator[Branch]:
+def _branches_below(node: ast.AST, function: int) -> Iterator[Branch]:
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         block: Any = getattr(node, name, None)
         for statement in block if isinstance(block, list) else ():
-            yield from _of(statement, function, block[-1].end_lineno)
+            yield from _branches_of_statement(statement, function, block[-1].end_lineno)
             within = function
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 within = min([statement.lineno, *(one.lineno for one in statement.decorator_list)])
-            yield from _walk(statement, within)
+            yield from _branches_below(statement, within)
 
 
-def _of(node: ast.stmt, function: int, end: int) -> Iterator[Branch]:
+def _branches_of_statement(node: ast.stmt, function: int, end: int) -> Iterator[Branch]:
     """Yield the branches of a statement; ``end`` is the last line of the block that contains the statement."""
     if isinstance(node, _LOOPS):
-        head = f"while {ast.unparse(node.test)}" if isinstance(node, ast.While) else _for(node)
+        head = f"while {ast.unparse(node.test)}" if isinstance(node, ast.While) else _loop_header(node)
         yield Branch(True, node.lineno, head, node.lineno, node.body[-1].end_lineno or end, function)
     elif isinstance(node, ast.If) and _is_about_ranks(node.test):
         condition = f"if {ast.unparse(node.test)}"
@@ -77,7 +77,7 @@ def _of(node: ast.stmt, function: int, end: int) -> Iterator[Branch]:
             yield Branch(False, node.lineno, left, last + 1, end, function)
 
 
-def _for(node: ast.For | ast.AsyncFor) -> str:
+def _loop_header(node: ast.For | ast.AsyncFor) -> str:
     return f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
 
 
@@ -90,14 +90,14 @@ def _is_about_ranks(test: ast.expr) -> bool:
 Frames = Sequence[Sequence[Any]]
 
 
-def frame(path: str, function: int, line: int, found: Sequence[Branch]) -> list[Any]:
+def frame_as_json(path: str, function: int, line: int, found: Sequence[Branch]) -> list[Any]:
     """Return a frame as a list of JSON values; ``found`` are the branches of its file."""
     around = [one for one in found if one.function == function and one.first <= line <= one.last]
     return [path, function, line, [[one.is_loop, one.line, one.text, one.first, one.last] for one in around]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class DivergenceReason:
     """Why only some ranks make a call.
 
     ``text`` is the explanation, ``ranks`` are the ranks that differ, and ``remedy`` says what to do. ``is_guarded``:
@@ -110,7 +110,7 @@ class Reason:
     is_guarded: bool = False
 
 
-def reason(groups: Sequence[tuple[Sequence[int], Frames]]) -> Reason | None:
+def divergence_reason(groups: Sequence[tuple[Sequence[int], Frames]]) -> DivergenceReason | None:
     """Return why groups of ranks make different calls, from their frames; None if no reason is found.
 
     ``groups`` are pairs of the ranks and their frames.
@@ -118,19 +118,19 @@ def reason(groups: Sequence[tuple[Sequence[int], Frames]]) -> Reason | None:
     for at, (ranks, frames) in enumerate(groups):
         others = [*groups[:at], *groups[at + 1 :]]
         for path, function, _, around in frames:
-            there = [_in(function, path, frames) for _, frames in others]
+            there = [_line_in_function(function, path, frames) for _, frames in others]
             for is_loop, line, text, first, last in around:
                 if is_loop and all(one is not None and one[0] > last for one in there):
                     return _left_early([rank for other, _ in others for rank in other], text, f"{path}:{line}")
                 arms = [one[1].get(line) for one in there if one is not None]
                 if not is_loop and not any(arms):
-                    return _guarded(ranks, text, f"{path}:{line}")
+                    return _guarded_reason(ranks, text, f"{path}:{line}")
                 if any(arm not in (None, first) for arm in arms):
                     return None  # both arms of one condition
     return None
 
 
-def _in(function: int, path: str, frames: Frames) -> tuple[int, dict[int, int]] | None:
+def _line_in_function(function: int, path: str, frames: Frames) -> tuple[int, dict[int, int]] | None:
     """Return a rank's line in a function, and the branches around it; None if the rank is not in that function.
 
     The branches are a mapping from the line of the statement to the first line that runs under it.
@@ -139,18 +139,18 @@ def _in(function: int, path: str, frames: Frames) -> tuple[int, dict[int, int]] 
     return next(((line, {branch[1]: branch[3] for branch in around}) for _, _, line, around in found), None)
 
 
-def _left_early(ranks: Sequence[int], text: str, where: str) -> Reason:
+def _left_early(ranks: Sequence[int], text: str, where: str) -> DivergenceReason:
     why = f"{name_ranks(ranks)} {'has' if len(ranks) == 1 else 'have'} left the loop early, `{text}` ({where})"
-    return Reason(why, tuple(ranks), EQUAL_STEPS)
+    return DivergenceReason(why, tuple(ranks), EQUAL_STEPS)
 
 
-def _guarded(ranks: Sequence[int], text: str, where: str) -> Reason:
+def _guarded_reason(ranks: Sequence[int], text: str, where: str) -> DivergenceReason:
     verb = "makes" if len(ranks) == 1 else "make"
     why = f"only {name_ranks(ranks)} {verb} the call, under `{text}` ({where})"
-    return Reason(why, tuple(ranks), ON_ALL_RANKS, is_guarded=len(ranks) == 1)
+    return DivergenceReason(why, tuple(ranks), ON_ALL_RANKS, is_guarded=len(ranks) == 1)
 
 
-def guard_of(ranks: Sequence[int], frames: Frames) -> Reason | None:
+def guard_of(ranks: Sequence[int], frames: Frames) -> DivergenceReason | None:
     """Return the reason if these ranks are under a condition on the rank while the others have ended; else None."""
     found = ((path, *one) for path, _, _, around in frames for one in around if not one[0])
-    return next((_guarded(ranks, text, f"{path}:{line}") for path, _, line, text, *_ in found), None)
+    return next((_guarded_reason(ranks, text, f"{path}:{line}") for path, _, line, text, *_ in found), None)

@@ -13,7 +13,7 @@ _NO_DESCRIPTIONS = ("", "undefined")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CollectiveKind:
     """A kind of collective operation.
 
     ``name`` is its public name. ``tensors`` are the arguments whose tensors must have equal shapes and dtypes on all
@@ -26,23 +26,23 @@ class Kind:
 
 
 KINDS = {
-    "allreduce_": Kind("all_reduce", ("tensors",)),
-    "allreduce_coalesced_": Kind("all_reduce_coalesced", ("tensors",)),
-    "allgather_": Kind("all_gather", ("output_tensors",)),
-    "allgather_coalesced_": Kind("all_gather_coalesced", ("output_lists",)),
-    "_allgather_base_": Kind("all_gather_into_tensor", ("output_tensor", "input_tensor")),
-    "allgather_into_tensor_coalesced_": Kind("all_gather_into_tensor_coalesced", ("outputs", "inputs")),
-    "reduce_scatter_": Kind("reduce_scatter", ("input_tensors",)),
-    "_reduce_scatter_base_": Kind("reduce_scatter_tensor", ("output_tensor", "input_tensor")),
-    "reduce_scatter_tensor_coalesced_": Kind("reduce_scatter_tensor_coalesced", ("outputs", "inputs")),
-    "alltoall_": Kind("all_to_all"),
-    "alltoall_base_": Kind("all_to_all_single"),
-    "broadcast_": Kind("broadcast", ("tensors",), is_symmetric=False),
-    "reduce_": Kind("reduce", ("tensors",), is_symmetric=False),
-    "gather_": Kind("gather", ("input_tensors",), is_symmetric=False),
-    "scatter_": Kind("scatter", ("output_tensors",), is_symmetric=False),
-    "barrier": Kind("barrier", is_symmetric=False),
-    "monitored_barrier_": Kind("monitored_barrier", is_symmetric=False),
+    "allreduce_": CollectiveKind("all_reduce", ("tensors",)),
+    "allreduce_coalesced_": CollectiveKind("all_reduce_coalesced", ("tensors",)),
+    "allgather_": CollectiveKind("all_gather", ("output_tensors",)),
+    "allgather_coalesced_": CollectiveKind("all_gather_coalesced", ("output_lists",)),
+    "_allgather_base_": CollectiveKind("all_gather_into_tensor", ("output_tensor", "input_tensor")),
+    "allgather_into_tensor_coalesced_": CollectiveKind("all_gather_into_tensor_coalesced", ("outputs", "inputs")),
+    "reduce_scatter_": CollectiveKind("reduce_scatter", ("input_tensors",)),
+    "_reduce_scatter_base_": CollectiveKind("reduce_scatter_tensor", ("output_tensor", "input_tensor")),
+    "reduce_scatter_tensor_coalesced_": CollectiveKind("reduce_scatter_tensor_coalesced", ("outputs", "inputs")),
+    "alltoall_": CollectiveKind("all_to_all"),
+    "alltoall_base_": CollectiveKind("all_to_all_single"),
+    "broadcast_": CollectiveKind("broadcast", ("tensors",), is_symmetric=False),
+    "reduce_": CollectiveKind("reduce", ("tensors",), is_symmetric=False),
+    "gather_": CollectiveKind("gather", ("input_tensors",), is_symmetric=False),
+    "scatter_": CollectiveKind("scatter", ("output_tensors",), is_symmetric=False),
+    "barrier": CollectiveKind("barrier", is_symmetric=False),
+    "monitored_barrier_": CollectiveKind("monitored_barrier", is_symmetric=False),
 }
 
 
@@ -54,7 +54,7 @@ def describe(
     ``tensors`` holds a dtype and a shape in turn. ``root`` is the rank from or to which data goes; None for none.
     ``among`` describes the group; it is "" for all ranks. With at most two tensors there are no lines.
     """
-    shapes = [_tensor(dtype, shape) for dtype, shape in zip(tensors[::2], tensors[1::2], strict=True)]
+    shapes = [_describe_tensor(dtype, shape) for dtype, shape in zip(tensors[::2], tensors[1::2], strict=True)]
     many = len(shapes) > 2
     words = [
         KINDS[name].name,
@@ -77,5 +77,5 @@ def describe_group(name: str, description: str, ranks: Iterable[int]) -> str:
     return " ".join(filter(None, words))
 
 
-def _tensor(dtype: Any, shape: Any) -> str:
+def _describe_tensor(dtype: Any, shape: Any) -> str:
     return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"

@@ -34,7 +34,7 @@ def users_frame(frame: FrameType) -> FrameType:
 
 def describe(frame: FrameType) -> str:
     """Return the lines of a frame and of its caller, only of the user's code, e.g. ``model.py:5, from train.py:80``."""
-    places = [(short_path(one.f_code.co_filename), one.f_lineno) for one in _users(frame)]
+    places = [(short_path(one.f_code.co_filename), one.f_lineno) for one in _users_frames(frame)]
     if len(places) == 2 and places[0][0] == places[1][0]:
         return f"{places[0][0]}:{places[0][1]}" + (f", from line {places[1][1]}" if places[0] != places[1] else "")
     return ", from ".join(f"{path}:{line}" for path, line in places)
@@ -42,7 +42,7 @@ def describe(frame: FrameType) -> str:
 
 def comparable_text(frame: FrameType) -> str:
     """Return the lines without their folders: the program may be in different folders on different hosts."""
-    return " ".join(f"{os.path.basename(one.f_code.co_filename)}:{one.f_lineno}" for one in _users(frame))
+    return " ".join(f"{os.path.basename(one.f_code.co_filename)}:{one.f_lineno}" for one in _users_frames(frame))
 
 
 def frames_of(thread: int) -> list[list[Any]]:
@@ -54,22 +54,22 @@ def frames_of(thread: int) -> list[list[Any]]:
         if _is_users(code.co_filename):
             function = 0 if code.co_name == "<module>" else code.co_firstlineno
             path = os.path.basename(code.co_filename)
-            found.insert(0, branches.frame(path, function, frame.f_lineno, _branches_of(code.co_filename)))
+            found.insert(0, branches.frame_as_json(path, function, frame.f_lineno, _branches_of(code.co_filename)))
         frame = frame.f_back
     return found[-_MOST_FRAMES:]
 
 
 @functools.cache
 def _branches_of(filename: str) -> list[branches.Branch]:
-    return branches.branches("".join(linecache.getlines(filename)))
+    return branches.branches_of_source("".join(linecache.getlines(filename)))
 
 
-def codes(frame: FrameType) -> tuple[CodeType, ...]:
+def code_objects(frame: FrameType) -> tuple[CodeType, ...]:
     """Return the code objects that must stay alive as long as the frame's key is in use."""
     return frame.f_code, (frame.f_back or frame).f_code
 
 
-def _users(frame: FrameType) -> Sequence[FrameType]:
+def _users_frames(frame: FrameType) -> Sequence[FrameType]:
     """Return the frame and its caller, or only those of the user's code.
 
     A library that wraps the call on one rank must make no difference.

@@ -14,7 +14,7 @@ from typing import Any
 
 from allranks.digest import digest, show
 from allranks.errors import CollectiveOnOneRank, Mismatch, name_ranks
-from allranks.gate.lockstep.branches import EQUAL_STEPS, Frames, Reason, guard_of, reason
+from allranks.gate.lockstep.branches import EQUAL_STEPS, DivergenceReason, Frames, divergence_reason, guard_of
 from allranks.world.claims import Ticket, by_claim, describe_groups, minority
 
 # How many lines of a call travel where ranks differ: the first difference is most often among the first.
@@ -76,7 +76,7 @@ def call_ticket(made: Call | None) -> Ticket:
     return Ticket("lockstep", made.what, made.where) if made else Ticket("lockstep", "a call of long ago", "")
 
 
-def mismatch(number: int, groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> Mismatch:
+def mismatch_of_calls(number: int, groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> Mismatch:
     """Return the error for ranks whose ``number``-th calls differ.
 
     ``groups`` are pairs of ranks and the message that describes their call. A message has the keys of
@@ -86,59 +86,63 @@ def mismatch(number: int, groups: Sequence[tuple[Sequence[int], Mapping[str, Any
     - ``deviates``: whether that position is unusual.
     - ``frames``: the rank's functions and lines.
     """
-    reported, remedy = _difference(groups)
+    reported, remedy = _describe_difference(groups)
     deviating = [rank for ranks, words in groups for rank in ranks if words["deviates"]]
     is_usual = not deviating and all(words["digest"] != _END_OF_REGION for _, words in groups)
-    if is_usual and (why := reason([(ranks, words["frames"]) for ranks, words in groups])):
-        return _error(f"call {number} differs: {reported}: {why.text}.", why)
+    if is_usual and (why := divergence_reason([(ranks, words["frames"]) for ranks, words in groups])):
+        return _mismatch_of(f"call {number} differs: {reported}: {why.text}.", why)
     return Mismatch(
         f"call {number} differs: {reported}.", ranks=deviating or minority(ranks for ranks, _ in groups), remedy=remedy
     )
 
 
-def _error(text: str, why: Reason) -> Mismatch:
+def _mismatch_of(text: str, why: DivergenceReason) -> Mismatch:
     return (CollectiveOnOneRank if why.is_guarded else Mismatch)(text, ranks=why.ranks, remedy=why.remedy)
 
 
-def _difference(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> tuple[str, str]:
+def _describe_difference(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> tuple[str, str]:
     first = groups[0][1]
     if len({words["digest"] for _, words in groups}) == 1:
-        return _each(
-            groups, lambda words: ", ".join(filter(None, [f"{words['what']}{_at(words)}", words["step"]]))
+        return _describe_each_group(
+            groups, lambda words: ", ".join(filter(None, [f"{words['what']}{_location_text(words)}", words["step"]]))
         ), LEFT_OUT
     if any(words["what"] != first["what"] for _, words in groups):
         left = any(words["digest"] == _END_OF_REGION for _, words in groups)
-        return _each(groups, lambda words: f"{words['what']}{_at(words)}"), EQUAL_STEPS if left else ONE_ORDER
+        return _describe_each_group(
+            groups, lambda words: f"{words['what']}{_location_text(words)}"
+        ), EQUAL_STEPS if left else ONE_ORDER
     if reported := _first_line(groups, "lines"):
         return f"{first['what']}: {reported}", ONE_ORDER
     if any(words["where"] != first["where"] for _, words in groups):
-        reported = _each(groups, lambda words: words["where"] or "no line")
+        reported = _describe_each_group(groups, lambda words: words["where"] or "no line")
         return f"{first['what']} starts from different lines: {reported}", f"{ONE_ORDER} {_LINES}"
     if reported := _first_line(groups, "details"):
         return f"{first['what']} is not one program: {reported}", _CODE
-    reported = _each(groups, lambda words: f"program {words['digest'][:8]}")
+    reported = _describe_each_group(groups, lambda words: f"program {words['digest'][:8]}")
     same = "all but its large constants" if first["details"] else "its arguments and collectives"
-    return f"{first['what']}{_at(first)} is not one program, though {same} are alike: {reported}", _CODE
+    return f"{first['what']}{_location_text(first)} is not one program, though {same} are alike: {reported}", _CODE
 
 
 def _first_line(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], key: str) -> str:
     """Return the first line that differs, with its text in each group of ranks; "" if no line differs."""
     for index in range(max(len(words[key]) for _, words in groups)):
-        if len({_line(words[key], index) for _, words in groups}) > 1:
-            return _each(groups, lambda words, at=index: f"{_line(words[key], at)}{_at(words)}")
+        if len({_line_or_end(words[key], index) for _, words in groups}) > 1:
+            return _describe_each_group(
+                groups, lambda words, at=index: f"{_line_or_end(words[key], at)}{_location_text(words)}"
+            )
     return ""
 
 
-def _each(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], words: Any) -> str:
+def _describe_each_group(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], words: Any) -> str:
     reports = by_claim((rank, words(call_words)) for ranks, call_words in groups for rank in ranks)
     return describe_groups(reports.items())
 
 
-def _line(lines: Sequence[str], index: int) -> str:
+def _line_or_end(lines: Sequence[str], index: int) -> str:
     return lines[index] if index < len(lines) else "nothing more"
 
 
-def _at(words: Mapping[str, Any]) -> str:
+def _location_text(words: Mapping[str, Any]) -> str:
     return f" ({words['where']})" if words["where"] else ""
 
 
@@ -150,5 +154,5 @@ def missing_ranks_error(
     left = f"{name_ranks(departures)} {'has' if len(departures) == 1 else 'have'} ended after {number - 1} calls"
     begin = f"rank {rank}: lockstep: {left}; rank {rank} is in {mine}"
     if why := guard_of([rank], frames):
-        return _error(f"{begin}: {why.text}.", why)
+        return _mismatch_of(f"{begin}: {why.text}.", why)
     return Mismatch(f"{begin}: {name_ranks(departures)} left early.", ranks=departures, remedy=EQUAL_STEPS)

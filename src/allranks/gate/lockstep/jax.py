@@ -28,7 +28,7 @@ from allranks.callsite import call_site
 from allranks.errors import ContradictingSigns
 from allranks.gate.lockstep import call_sites
 from allranks.gate.lockstep.calls import Call, make_call
-from allranks.gate.lockstep.hlo import collectives
+from allranks.gate.lockstep.hlo import collectives_of_module
 from allranks.gate.lockstep.monitor import Monitor
 from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.sequence import CallSequence, Values
@@ -71,7 +71,7 @@ class Programs:
         # The programs that ran here; None for those of this process only.
         self._seen: WeakKeyDictionary[Any, Program | None] = WeakKeyDictionary()
         # Programs and their calls by line, where every run passes Python (``follow``).
-        self._programs: WeakKeyDictionary[Any, _Variant] | None = None
+        self._programs: WeakKeyDictionary[Any, _ProgramVariant] | None = None
         self._agreed: set[str] = set()
         self._has_warned = False
         _check_ranks(monitor)
@@ -98,8 +98,8 @@ class Programs:
                 return
             known = self._seen.get(program)
             if len(members) > 1:
-                known = known or self._read(program, arguments, members)
-                self._compare(known, functools.partial(signatures.replicated, arguments))
+                known = known or self._read_program(program, arguments, members)
+                self._compare_run(known, functools.partial(signatures.replicated, arguments))
             self._seen[program] = known
 
     def _warn_other_thread(self, name: str) -> None:
@@ -113,31 +113,31 @@ class Programs:
                 stacklevel=2,
             )
 
-    def _call(self, programs: WeakKeyDictionary[Any, _Variant], program: Any, arguments: Sequence[Any]) -> None:
+    def _call(self, programs: WeakKeyDictionary[Any, _ProgramVariant], program: Any, arguments: Sequence[Any]) -> None:
         """Compare a run of a program that is not run by a wrapped function."""
         variant = programs.get(program)
         if variant is None:
             members = inside.processes_of(program)
             if len(members) == 1:
                 return
-            variant = programs[program] = _Variant(self._read(program, arguments, members))
+            variant = programs[program] = _ProgramVariant(self._read_program(program, arguments, members))
         frame = call_sites.users_frame(_getframe(2))
         site = variant.site(frame, self)
         made, sequence, *_ = site
         sequence.enter(made, values=functools.partial(signatures.replicated, arguments))
 
-    def _read(self, program: Any, arguments: Sequence[Any], members: Sequence[int]) -> Program:
+    def _read_program(self, program: Any, arguments: Sequence[Any], members: Sequence[int]) -> Program:
         sequence, text = self.monitor.sequence(members), inside.text_of(program)
         sequence.executing = self._is_executing
         reported = [
-            *_numbered("argument", map(signatures.describe, arguments)),
-            *_numbered("collective", collectives(text)),
+            *_numbered_lines("argument", map(signatures.describe, arguments)),
+            *_numbered_lines("collective", collectives_of_module(text)),
         ]
         return Program(
             sequence, program.name, tuple(reported), inside.form_of(program, text), inside.source_of(program)
         )
 
-    def _compare(self, program: Program, values: Values) -> None:
+    def _compare_run(self, program: Program, values: Values) -> None:
         current_function, made = self.current_function, program.call(call_site())
         if current_function is None:
             if made.digest not in self._agreed:
@@ -165,7 +165,7 @@ def programs_of(monitor: Monitor) -> Programs:
 
 
 @dataclass(slots=True)
-class _Variant:
+class _ProgramVariant:
     """One of the programs of a function, with its calls by the lines that start them."""
 
     program: Program
@@ -179,12 +179,12 @@ class _Variant:
             sequence = self.program.sequence
             line = call_sites.comparable_text(frame) if same_lines else ""
             made = sequence.canonical(self.program.call(call_sites.describe(frame), line))
-            site = self.sites[frame_key] = made, sequence, sequence.predictor, programs, call_sites.codes(frame)
+            site = self.sites[frame_key] = made, sequence, sequence.predictor, programs, call_sites.code_objects(frame)
         return site
 
 
 @dataclass(slots=True)
-class _Unknown:
+class _UnknownProgram:
     """A running call from ``frame`` whose program is not known yet.
 
     ``values`` returns its arguments; None if the arguments have no names. ``variant`` and ``site`` are set when the
@@ -193,7 +193,7 @@ class _Unknown:
 
     frame: FrameType
     values: Values | None
-    variant: _Variant | None = None
+    variant: _ProgramVariant | None = None
     site: _Site | None = None
 
 
@@ -210,18 +210,18 @@ class LockstepFunction:
         functools.update_wrapper(self, fn)
         self._name = getattr(fn, "__name__", type(fn).__name__)  # a function that was compiled ahead of time has none
         self.timeout = timeout
-        self.unknown_call: _Unknown | None = None
+        self.unknown_call: _UnknownProgram | None = None
         self.unexpected_program: Program | None = None
         self._programs = functools.cache(programs)  # the backend starts when the first function is called
         self._fn = fn
         self._same_lines = same_lines
         # The calls of the only variant, while there is one: then the line is the whole key.
         self._sites: dict[call_sites.FrameKey, _Site] = {}
-        self._variants: dict[Hashable, _Variant] = {}
+        self._variants: dict[Hashable, _ProgramVariant] = {}
         self._known: list[KnownCall] = []
         # The arguments that distinguish the variants, and the variants by these arguments.
         self._key_arguments: KeyArguments = {}
-        self._variants_by_key: dict[Signature, _Variant] = {}
+        self._variants_by_key: dict[Signature, _ProgramVariant] = {}
         self._static = inside.static_arguments(fn)
         self._is_local = False
         self._cache = inside.new_cache()
@@ -231,10 +231,10 @@ class LockstepFunction:
         caller = frame.f_back or frame
         site = self._sites.get((id(frame.f_code), frame.f_lasti, id(caller.f_code), caller.f_lasti))
         if site is None:
-            variant = self._variant(args, kwargs)
+            variant = self._known_variant(args, kwargs)
             if variant is None:
-                return self._first(frame, args, kwargs)
-            site = self._site(variant, frame)
+                return self._first_call(frame, args, kwargs)
+            site = self._call_site(variant, frame)
         made, sequence, predictor, programs, _ = site
         if get_ident() != programs.thread:
             return self._fn(*args, **kwargs)
@@ -242,7 +242,7 @@ class LockstepFunction:
             sequence.inside = True  # first, so that the reported place is never past the real one
             predictor.advance()
         else:
-            sequence.enter(made, self.timeout, inside=True, values=self._values(args, kwargs) or list)
+            sequence.enter(made, self.timeout, inside=True, values=self._replicated_values(args, kwargs) or list)
         programs.current_function = self
         before, cache = progress.enter("collective", made.what), programs.switch(self._cache)
         if cache is True:
@@ -258,7 +258,7 @@ class LockstepFunction:
             sequence.inside, programs.current_function = False, None
             progress.leave(before)
         if self.unexpected_program is not None:
-            self._learn(args, kwargs, _Variant(self.unexpected_program))
+            self._learn_arguments(args, kwargs, _ProgramVariant(self.unexpected_program))
         return result
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -267,7 +267,7 @@ class LockstepFunction:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fn, name)
 
-    def _values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Values | None:
+    def _replicated_values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Values | None:
         """Return a function that returns the arguments that JAX assumes to be equal on all ranks.
 
         Return None if the wrapped function is not a result of ``jax.jit``.
@@ -277,8 +277,8 @@ class LockstepFunction:
     def resolve(self, program: Program, values: Values) -> None:
         """Record that the running call is a call of this program, which is about to run."""
         assert self.unknown_call is not None
-        variant = self._variants.get(program) or _Variant(program)
-        site = self._site(variant, self.unknown_call.frame)
+        variant = self._variants.get(program) or _ProgramVariant(program)
+        site = self._call_site(variant, self.unknown_call.frame)
         made, sequence, *_ = site
         sequence.enter(made, self.timeout, inside=True, values=self.unknown_call.values or values)
         self.unknown_call.variant, self.unknown_call.site = variant, site
@@ -288,28 +288,28 @@ class LockstepFunction:
         variant, last = self._variants.get(program), program.sequence.last_call
         return variant is not None and any(site[0] is last for site in variant.sites.values())
 
-    def _variant(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Variant | None:
+    def _known_variant(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _ProgramVariant | None:
         """Return the program that runs for these arguments; None if that program is not known."""
-        found = self._variants_by_key.get(self._forms(args, kwargs))
+        found = self._variants_by_key.get(self._argument_signatures(args, kwargs))
         if found is None and not self._programs().sees_programs:
-            found = _Variant(_lowered(self._programs().monitor, self._fn, args, kwargs))
-            self._learn(args, kwargs, found)
+            found = _ProgramVariant(_lower_program(self._programs().monitor, self._fn, args, kwargs))
+            self._learn_arguments(args, kwargs, found)
         return found
 
-    def _forms(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Signature, ...]:
+    def _argument_signatures(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Signature, ...]:
         return tuple(
             signatures.read(name, args, kwargs, by_value=by_value) for name, by_value in self._key_arguments.items()
         )
 
-    def _site(self, variant: _Variant, frame: FrameType) -> _Site:
+    def _call_site(self, variant: _ProgramVariant, frame: FrameType) -> _Site:
         site = variant.site(frame, self._programs(), same_lines=self._same_lines)
         if self._variants_by_key and not self._key_arguments:
             self._sites[call_sites.frame_key(frame)] = site
         return site
 
-    def _first(self, frame: FrameType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _first_call(self, frame: FrameType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Make a call whose program is not known: the program passes through Python, and is seen before it runs."""
-        programs, unknown = self._programs(), _Unknown(frame, self._values(args, kwargs))
+        programs, unknown = self._programs(), _UnknownProgram(frame, self._replicated_values(args, kwargs))
         if get_ident() != programs.thread:
             return self._fn(*args, **kwargs)
         self.unknown_call, programs.current_function = unknown, self
@@ -332,10 +332,10 @@ class LockstepFunction:
             progress.leave(before)
         self._is_local = unknown.variant is None
         if unknown.variant is not None:
-            self._learn(args, kwargs, unknown.variant)
+            self._learn_arguments(args, kwargs, unknown.variant)
         return result
 
-    def _learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], variant: _Variant) -> None:
+    def _learn_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any], variant: _ProgramVariant) -> None:
         """Record for which arguments a program runs, and which arguments distinguish this program from the others."""
         self.unexpected_program = None
         names = (*range(len(args)), *kwargs, signatures.SETTINGS)
@@ -354,14 +354,14 @@ class LockstepFunction:
         self._sites.clear()
 
 
-def _numbered(what: str, lines: Iterable[str]) -> Iterable[str]:
+def _numbered_lines(what: str, lines: Iterable[str]) -> Iterable[str]:
     return (f"{what} {number} is {line}" for number, line in enumerate(lines, 1))
 
 
-def _lowered(monitor: Monitor, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
+def _lower_program(monitor: Monitor, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
     """Return the program of a function, before compilation and for all ranks, through JAX's public API."""
     lower = getattr(fn, "lower", None) or jax.jit(fn).lower  # a function of shard_map has none
-    reported = _numbered("argument", map(signatures.describe, jax.tree.leaves((args, kwargs))))
+    reported = _numbered_lines("argument", map(signatures.describe, jax.tree.leaves((args, kwargs))))
     name = f"jit({getattr(fn, '__name__', type(fn).__name__)})"
     text = fn.as_text() if isinstance(fn, jax.stages.Compiled) else lower(*args, **kwargs).as_text()
     return Program(monitor.sequence(range(monitor.world.size)), name, tuple(reported), text or "")

@@ -33,7 +33,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _LoopWithLines:
     """A loop, the lines of its body, and the first line of the function around it (0: the module)."""
 
     loop: Loop
@@ -42,25 +42,25 @@ class _Placed:
     function: int
 
 
-def around(code: CodeType, line: int) -> Sequence[Loop]:
+def loops_around_line(code: CodeType, line: int) -> Sequence[Loop]:
     """Return the loops of a code object around a line, outermost first; none if there is no source."""
     function = 0 if code.co_name == "<module>" else code.co_firstlineno
     placed = _loops_of(code.co_filename)
     return [one.loop for one in placed if one.function == function and one.first <= line <= one.last]
 
 
-def loops(source: str) -> list[_Placed]:
+def loops_of_source(source: str) -> list[_LoopWithLines]:
     """Return the loops of a source, with their lines; none if the source does not parse."""
     tree = parse(source)
-    return [] if tree is None else list(_walk(tree, function=0))
+    return [] if tree is None else list(_loops_below(tree, function=0))
 
 
 @functools.cache
-def _loops_of(filename: str) -> list[_Placed]:
-    return loops("".join(linecache.getlines(filename)))
+def _loops_of(filename: str) -> list[_LoopWithLines]:
+    return loops_of_source("".join(linecache.getlines(filename)))
 
 
-def _walk(node: ast.AST, function: int) -> Iterator[_Placed]:
+def _loops_below(node: ast.AST, function: int) -> Iterator[_LoopWithLines]:
     for child in ast.iter_child_nodes(node):
         within = function
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -69,29 +69,29 @@ def _walk(node: ast.AST, function: int) -> Iterator[_Placed]:
             within = child.lineno
         elif isinstance(child, ast.For | ast.While):
             loop = _of_for(child, child.lineno) if isinstance(child, ast.For) else _of_while(child)
-            yield _Placed(loop, child.body[0].lineno, child.body[-1].end_lineno or child.lineno, function)
+            yield _LoopWithLines(loop, child.body[0].lineno, child.body[-1].end_lineno or child.lineno, function)
         elif isinstance(child, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
             last = child.end_lineno or child.lineno
             for loop in [_of_for(one, child.lineno) for one in child.generators]:
-                yield _Placed(loop, child.lineno, last, child.lineno)
-                yield _Placed(loop, child.lineno, last, function)  # Python 3.12 makes no function of it
-        yield from _walk(child, within)
+                yield _LoopWithLines(loop, child.lineno, last, child.lineno)
+                yield _LoopWithLines(loop, child.lineno, last, function)  # Python 3.12 makes no function of it
+        yield from _loops_below(child, within)
 
 
 def _of_for(node: ast.For | ast.comprehension, line: int) -> Loop:
     targets = tuple(one.id for one in ast.walk(node.target) if isinstance(one, ast.Name))
-    return Loop(line, _counter(node.target, node.iter), targets, _collection(node.iter))
+    return Loop(line, _counting_variable(node.target, node.iter), targets, _collection_name(node.iter))
 
 
-def _collection(iterated: ast.expr) -> str:
+def _collection_name(iterated: ast.expr) -> str:
     """Return the name of the collection whose elements, keys or values a loop's first variable takes; else ""."""
     if isinstance(iterated, ast.Set):
         return ast.unparse(iterated)
     if isinstance(iterated, ast.Call):
         called = ast.unparse(iterated.func).rpartition(".")[2]
         if called in ("items", "keys", "values") and isinstance(iterated.func, ast.Attribute):
-            return _collection(iterated.func.value)
-        return _collection(iterated.args[0]) if called in _UNORDERED and iterated.args else ""
+            return _collection_name(iterated.func.value)
+        return _collection_name(iterated.args[0]) if called in _UNORDERED and iterated.args else ""
     names = ast.unparse(iterated)
     return names if names.replace(".", "").isidentifier() else ""
 
@@ -105,7 +105,7 @@ def _of_while(node: ast.While) -> Loop:
     return Loop(node.lineno, "", ())
 
 
-def _counter(target: ast.expr, iterated: ast.expr) -> str:
+def _counting_variable(target: ast.expr, iterated: ast.expr) -> str:
     """Return the variable that counts in ``for target in iterated``; "" for none."""
     if not isinstance(iterated, ast.Call):
         return ""
@@ -113,12 +113,12 @@ def _counter(target: ast.expr, iterated: ast.expr) -> str:
     if called in _COUNTING and isinstance(target, ast.Name):
         return target.id
     if called in _PASSING and arguments:
-        return _counter(target, arguments[0])
+        return _counting_variable(target, arguments[0])
     if not isinstance(target, ast.Tuple):
         return ""
     if called == "enumerate" and isinstance(target.elts[0], ast.Name):
         return target.elts[0].id
     if called == "zip":
-        found = (_counter(one, given) for one, given in zip(target.elts, arguments, strict=False))
+        found = (_counting_variable(one, given) for one, given in zip(target.elts, arguments, strict=False))
         return next(filter(None, found), "")
     return ""

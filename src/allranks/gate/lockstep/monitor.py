@@ -25,7 +25,7 @@ from allranks.gate.lockstep import call_sites, position
 from allranks.gate.lockstep.branches import Frames
 from allranks.gate.lockstep.calls import Call, end_of_region, missing_ranks_error
 from allranks.gate.lockstep.sequence import CallSequence, group_key
-from allranks.gate.lockstep.steps import Label, Position
+from allranks.gate.lockstep.steps import LoopElement, LoopPosition
 from allranks.gate.lockstep.transfers import Transfers
 from allranks.gate.lockstep.world_order import Query, is_in_later_exchange
 from allranks.world.base import World
@@ -68,11 +68,11 @@ class Monitor:
         self._lock = threading.Lock()
         self._error_found = threading.Event()
         self._seen: set[object] = set()
-        self.transfers = Transfers(world, self._end)
+        self.transfers = Transfers(world, self._end_job)
         self.sequence(self._everybody)
         self.set_training_thread()
         self._program_exchanges.on_wait = self._report_places
-        world.listener.on_wake(self._scan)
+        world.listener.on_wake(self._find_queries_and_departures)
         atexit.register(self._report_departure)
 
     def sequence(self, members: Sequence[int]) -> CallSequence:
@@ -81,13 +81,13 @@ class Monitor:
         sequence = self.sequences.get(key)  # one operation each: the listening thread may be here, too
         if sequence is None:
             members = self._everybody if len(key) == self.world.size else key
-            sequence = self.sequences.setdefault(key, CallSequence(self.world, members, self._position))
-            sequence.labels, sequence.check_transfers = self._labels, self._check_transfers
-            sequence.frames, sequence.departure = self._frames, self._departure
-            self._prepare(sequence)
+            sequence = self.sequences.setdefault(key, CallSequence(self.world, members, self._loop_position))
+            sequence.labels, sequence.check_transfers = self._loop_elements, self._check_transfers
+            sequence.frames, sequence.departure = self._training_frames, self._error_of_departure
+            self._configure_sequence(sequence)
         return sequence
 
-    def _prepare(self, sequence: CallSequence) -> None:
+    def _configure_sequence(self, sequence: CallSequence) -> None:
         sequence.steps.checks_every_call = self.check == "content"
         sequence.compares_values = self.check != "calls"
 
@@ -98,22 +98,24 @@ class Monitor:
             key, CallSequence(self.world, members, side_label=f"in other threads, {group}")
         )
 
-    def _position(self) -> Position:
+    def _loop_position(self) -> LoopPosition:
         """Return the position of the training thread in the program's loops; an empty one if loops are not compared."""
         thread = self._program_exchanges.training_thread
-        return position.read(thread) if self.check in _LOOPS and thread else Position()
+        return position.read_loop_counts(thread) if self.check in _LOOPS and thread else LoopPosition()
 
-    def _labels(self) -> list[Label]:
+    def _loop_elements(self) -> list[LoopElement]:
         thread = self._program_exchanges.training_thread
         return (
-            position.labels(thread, all_collections=self.check == "content") if self.check in _LOOPS and thread else []
+            position.read_loop_elements(thread, all_collections=self.check == "content")
+            if self.check in _LOOPS and thread
+            else []
         )
 
-    def _frames(self) -> Frames:
+    def _training_frames(self) -> Frames:
         thread = self._program_exchanges.training_thread
         return call_sites.frames_of(thread) if thread else []
 
-    def _departure(self, error: RankDied, number: int, call: Call) -> AllranksError:
+    def _error_of_departure(self, error: RankDied, number: int, call: Call) -> AllranksError:
         """Return the error that explains why ranks for which this rank waits have ended.
 
         Return a Mismatch if their programs ended without an error, else ``error``.
@@ -123,7 +125,9 @@ class Monitor:
                 self.world.store.wait(f"{_LEFT}{rank}", _MOMENT)
         except StoreError:  # they have failed, or have not reported their departure yet
             return error
-        return missing_ranks_error(self.world.rank, error.ranks, number=number, made=call, frames=self._frames())
+        return missing_ranks_error(
+            self.world.rank, error.ranks, number=number, made=call, frames=self._training_frames()
+        )
 
     def _check_transfers(self) -> None:
         """Raise Mismatch if this rank has received data that differ from what the sender sent."""
@@ -133,8 +137,8 @@ class Monitor:
     def set_check(self, check: Check) -> None:
         """Set what is compared beside calls from now on."""
         self.check = check
-        for sequence in self._all():
-            self._prepare(sequence)
+        for sequence in self._all_sequences():
+            self._configure_sequence(sequence)
 
     def set_training_thread(self) -> None:
         """Make this thread the training thread: the one whose calls and exchanges are compared."""
@@ -148,25 +152,25 @@ class Monitor:
         """Wait until all ranks leave the block, after equally many calls in every group; **every rank must leave**."""
         elsewhere = {
             sequence.name: (sequence.place, sequence.members)
-            for sequence in self._all()
+            for sequence in self._all_sequences()
             if len(sequence.members) < self.world.size
         }
         self.sequence(self._everybody).agree(end_of_region(where), timeout, elsewhere=elsewhere)
-        self._ended = self._places()
+        self._ended = self._positions_by_group()
 
     def explain(self, error: Exception) -> None:
         """Raise the Mismatch that caused an error in a collective, if one is known or is found within a moment."""
         answers = any(answer.is_alive() for answer in self._answers)
         if self._queries or self._awaited_exchanges or answers or self._departures:
             self._error_found.wait(_MOMENT)
-        for sequence in self._all():
+        for sequence in self._all_sequences():
             if sequence.pending_error is not None and error is not sequence.pending_error:
                 sequence.error_raised = True
                 raise sequence.pending_error from error
 
     def _report_departure(self) -> None:
         """Report that this rank has ended without an error and makes no more calls, unless all ranks left together."""
-        places = self._places()
+        places = self._positions_by_group()
         if places == self._ended or agent.load().has_failed():
             return
         with contextlib.suppress(StoreError):  # then the others have learnt of a failure
@@ -174,8 +178,8 @@ class Monitor:
             self.world.store.set(_ANY_LEFT, b"1")
             self.world.listener.wake()
 
-    def _places(self) -> dict[str, int]:
-        return {sequence.name: sequence.place for sequence in self._all() if sequence.place}
+    def _positions_by_group(self) -> dict[str, int]:
+        return {sequence.name: sequence.place for sequence in self._all_sequences() if sequence.place}
 
     def _report_places(self) -> None:
         """Report this rank's positions, once, to the ranks for which it waits in an exchange of the world.
@@ -185,18 +189,18 @@ class Monitor:
         if self._reported_at == self._program_exchanges.count:
             return
         self._reported_at = self._program_exchanges.count
-        ordered = [sequence for sequence in self._all() if not sequence.side_label]
+        ordered = [sequence for sequence in self._all_sequences() if not sequence.side_label]
         news = [sequence.report_place() for sequence in ordered if sequence.predictor.expected is not None]
         if any(news):
             self.world.listener.wake()
 
-    def _scan(self) -> None:
+    def _find_queries_and_departures(self) -> None:
         """Look for queries to this rank and for departures. The thread that waits for the wake-up key runs this."""
         store, world_exchange = self.world.store, self._program_exchanges.count + 1
         while members := store.get(f"{group_key(self.world.rank)}{self._groups_read}"):
             self.sequence(loads(members))
             self._groups_read += 1
-        for sequence in self._all():
+        for sequence in self._all_sequences():
             number = sequence.exchanges + 1
             if query := sequence.query(number):
                 with self._lock:
@@ -211,9 +215,9 @@ class Monitor:
                 self._departures[int(key.removeprefix(_LEFT))] = loads(text)
         with self._lock:
             if self._thread is None and (self._queries or self._awaited_exchanges or self._departures):
-                self._thread = _thread(self._watch)
+                self._thread = _start_thread(self._watch_queries)
 
-    def _watch(self) -> None:
+    def _watch_queries(self) -> None:
         while True:
             for sequence, (number, query) in list(self._queries.items()):
                 self._handle_query(sequence, number, query)
@@ -231,15 +235,15 @@ class Monitor:
         current = self._program_exchanges.current  # read it before sequence.exchanges: the thread may go on meanwhile
         if sequence.exchanges < number:
             world_exchange = current if not sequence.side_label and is_in_later_exchange(query, current) else 0
-            past_group = next((one for one in self._all() if one.is_past(query.places)), None)
+            past_group = next((one for one in self._all_sequences() if one.is_past(query.places)), None)
             if not self._seen_twice((sequence, number), bool(world_exchange or past_group)):
                 return
-            self._start(self._answer, sequence, number, world_exchange, past_group or sequence)
+            self._start_answer(self._answer_query, sequence, number, world_exchange, past_group or sequence)
         with self._lock:
             if self._queries[sequence][0] == number:
                 del self._queries[sequence]
 
-    def _answer(self, sequence: CallSequence, number: int, world_exchange: int, within: CallSequence) -> None:
+    def _answer_query(self, sequence: CallSequence, number: int, world_exchange: int, within: CallSequence) -> None:
         """Answer a query of a group.
 
         The answer may show that all ranks have to enter an exchange of the world. If the training thread is in a call
@@ -247,7 +251,7 @@ class Monitor:
         """
         target = sequence.answer(number, world_exchange)
         if target > world_exchange:
-            self._substitute(target, within, within.last())
+            self._enter_for_training_thread(target, within, within.last())
         self._end_unless_raised(sequence)
 
     def _handle_exchange(self, world_exchange: int, reported: Mapping[CallSequence, int]) -> None:
@@ -256,11 +260,11 @@ class Monitor:
         if self._program_exchanges.count < world_exchange:
             if not self._seen_twice(world_exchange, bool(begun)):
                 return
-            self._start(self._substitute, world_exchange, *begun[0])
+            self._start_answer(self._enter_for_training_thread, world_exchange, *begun[0])
         with self._lock:
             self._awaited_exchanges.pop(world_exchange, None)
 
-    def _substitute(self, world_exchange: int, sequence: CallSequence, made: Ticket) -> None:
+    def _enter_for_training_thread(self, world_exchange: int, sequence: CallSequence, made: Ticket) -> None:
         """Enter an exchange of the world for the training thread, which is in a call; store the error that results."""
         error = self._program_exchanges.substitute(world_exchange, made, self.world.timeout)
         if error is not None:
@@ -268,7 +272,7 @@ class Monitor:
             self._end_unless_raised(sequence)
 
     def _handle_departure(self, rank: int, places: dict[str, int]) -> None:
-        for sequence in self._all():
+        for sequence in self._all_sequences():
             place = places.get(sequence.name, 0)
             if rank in sequence.members and self._seen_twice((sequence, rank), sequence.place > place):
                 number = place // 2 + 1
@@ -278,15 +282,15 @@ class Monitor:
                         [rank],
                         number=number,
                         made=sequence.predictor.call(number),
-                        frames=self._frames(),
+                        frames=self._training_frames(),
                     )
                 )
                 self._end_unless_raised(sequence)
 
-    def _start(self, answer: Callable[..., None], *arguments: object) -> None:
-        self._answers.append(_thread(answer, *arguments))
+    def _start_answer(self, answer: Callable[..., None], *arguments: object) -> None:
+        self._answers.append(_start_thread(answer, *arguments))
 
-    def _end(self, error: Mismatch) -> None:
+    def _end_job(self, error: Mismatch) -> None:
         """End the job with this error. The training thread waits in a call, and so cannot raise the error."""
         sequence = self.sequence(self._everybody)
         sequence.set_error(error)
@@ -301,7 +305,7 @@ class Monitor:
         if not (sequence.error_raised or self._program_exchanges.error_raised):
             raise sequence.pending_error
 
-    def _all(self) -> list[CallSequence]:
+    def _all_sequences(self) -> list[CallSequence]:
         return list(self.sequences.values())
 
     def _seen_twice(self, what: object, seen: bool) -> bool:
@@ -311,7 +315,7 @@ class Monitor:
         return seen and before
 
 
-def _thread(target: Callable[..., None], *arguments: object) -> threading.Thread:
+def _start_thread(target: Callable[..., None], *arguments: object) -> threading.Thread:
     thread = threading.Thread(target=target, args=arguments, name="allranks-lockstep", daemon=True)
     thread.start()
     return thread

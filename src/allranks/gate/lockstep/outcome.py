@@ -113,7 +113,7 @@ def outcome_of(value: Value) -> Outcome:
     return GoToExchange(value) if isinstance(value, int) else Divergence(*value)
 
 
-def compare(reports: Sequence[RankReport], members: Sequence[int]) -> Outcome:
+def judge_calls(reports: Sequence[RankReport], members: Sequence[int]) -> Outcome:
     """Compare the reports of the ranks of a group, and return the outcome.
 
     Raises Mismatch if only loops, values or the calls of other groups differ.
@@ -129,12 +129,12 @@ def compare(reports: Sequence[RankReport], members: Sequence[int]) -> Outcome:
     _compare_labels([one.values for one in reports], members, f"{call} is given different values:", _REPLICATED)
     _compare_ends([one.elsewhere for one in reports])
     return Agreed(
-        steps.unequal([one.loops for one in reports]), calls_until_next([CallRate(*one.rate) for one in reports])
+        steps.unequal_loops([one.loops for one in reports]), calls_until_next([CallRate(*one.rate) for one in reports])
     )
 
 
 def _compare_loops(reports: Sequence[RankReport], members: Sequence[int]) -> None:
-    found = steps.compare([(rank, one.loops) for rank, one in zip(members, reports, strict=True)])
+    found = steps.compare_advances([(rank, one.loops) for rank, one in zip(members, reports, strict=True)])
     if found is not None:
         words, odd = found
         number = reports[0].place // 2 + 1
@@ -147,7 +147,7 @@ def _compare_labels(
     reported: Sequence[Sequence[Sequence[str]]], members: Sequence[int], what: str, remedy: str
 ) -> None:
     """Raise Mismatch if the labels that the ranks report differ."""
-    labels = [(rank, [steps.Label(*label) for label in one]) for rank, one in zip(members, reported, strict=True)]
+    labels = [(rank, [steps.LoopElement(*label) for label in one]) for rank, one in zip(members, reported, strict=True)]
     if found := steps.compare_labels(labels):
         name, ranks = found
         raise mismatch(f"{what} {name}", ranks, remedy=remedy)

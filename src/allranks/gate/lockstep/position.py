@@ -14,8 +14,8 @@ from typing import Any
 
 from allranks.callsite import is_users
 from allranks.digest import digest, show
-from allranks.gate.lockstep.loops import Loop, around
-from allranks.gate.lockstep.steps import Label, Position
+from allranks.gate.lockstep.loops import Loop, loops_around_line
+from allranks.gate.lockstep.steps import LoopElement, LoopPosition
 
 # Hooks that return the number of the batch that a loop variable holds, None if it holds none.
 batch_number_hooks: list[Callable[[Any], int | None]] = []
@@ -29,43 +29,43 @@ _MOST_ELEMENTS = 10_000
 _Named = Sequence[tuple[str, Loop]]
 
 
-def read(thread: int) -> Position:
+def read_loop_counts(thread: int) -> LoopPosition:
     """Return the loop counts of a thread. The thread must be the calling one, or wait."""
     found: list[tuple[str, int]] = []
-    for frame, named in _frames(thread):
+    for frame, named in _frames_in_loops(thread):
         variables = frame.f_locals
-        found[:0] = [(name, count) for name, loop in named if (count := _count(loop, variables)) is not None]
-    return Position(tuple(found))
+        found[:0] = [(name, count) for name, loop in named if (count := _loop_count(loop, variables)) is not None]
+    return LoopPosition(tuple(found))
 
 
-def labels(thread: int, *, all_collections: bool) -> list[Label]:
+def read_loop_elements(thread: int, *, all_collections: bool) -> list[LoopElement]:
     """Return the elements at which the loops of a thread are. The thread must be the calling one, or wait.
 
     Only loops over sets, and over dicts of strings, are read. With ``all_collections``, loops over any collection are,
     including collections of parameters.
     """
     found = []
-    for frame, named in _frames(thread):
+    for frame, named in _frames_in_loops(thread):
         for name, loop in named:
-            collection = _collection(loop, frame) if loop.over and loop.targets else None
+            collection = _iterated_collection(loop, frame) if loop.over and loop.targets else None
             if not isinstance(collection, Collection if all_collections else set | frozenset | Mapping):
                 continue
-            words = _element(collection, frame.f_locals.get(loop.targets[0]), all_collections)
+            words = _element_name(collection, frame.f_locals.get(loop.targets[0]), all_collections)
             if words and len(collection) <= _MOST_ELEMENTS:
-                elements = sorted(filter(None, (_label(one, all_collections) for one in collection)))
+                elements = sorted(filter(None, (_stable_name(one, all_collections) for one in collection)))
                 where = name.partition(" ")[2]
-                found.append(Label(where, words, show(digest(*elements))))
+                found.append(LoopElement(where, words, show(digest(*elements))))
     return found
 
 
-def _element(collection: Any, value: Any, all_collections: bool) -> str:
+def _element_name(collection: Any, value: Any, all_collections: bool) -> str:
     """Return a name of an element that is the same on every rank; for a value of a dict possibly its key's name."""
-    if isinstance(collection, Mapping) and not _label(value, all_collections):
+    if isinstance(collection, Mapping) and not _stable_name(value, all_collections):
         value = next((key for key, one in collection.items() if one is value), None)
-    return _label(value, all_collections)
+    return _stable_name(value, all_collections)
 
 
-def _label(value: Any, all_collections: bool) -> str:
+def _stable_name(value: Any, all_collections: bool) -> str:
     """Return a name of a value that is the same on every rank; "" if there is none."""
     if isinstance(value, str | bytes | Enum):
         return repr(value)
@@ -73,7 +73,7 @@ def _label(value: Any, all_collections: bool) -> str:
     return next(filter(None, found), "")
 
 
-def _collection(loop: Loop, frame: FrameType) -> Any:
+def _iterated_collection(loop: Loop, frame: FrameType) -> Any:
     if loop.over.startswith("{"):
         with contextlib.suppress(ValueError):
             return ast.literal_eval(loop.over)
@@ -88,20 +88,20 @@ def _collection(loop: Loop, frame: FrameType) -> Any:
     return found
 
 
-def _frames(thread: int) -> Iterator[tuple[FrameType, _Named]]:
+def _frames_in_loops(thread: int) -> Iterator[tuple[FrameType, _Named]]:
     """Yield the frames of the user's code in which a thread is in loops, innermost first, each with these loops."""
     frame = sys._getframe(2) if thread == get_ident() else sys._current_frames().get(thread)
     while frame is not None:
         code = frame.f_code
         known = _known.get((id(code), frame.f_lasti))
         if known is None:
-            known = _known[id(code), frame.f_lasti] = code, _named(code, frame.f_lasti)
+            known = _known[id(code), frame.f_lasti] = code, _named_loops(code, frame.f_lasti)
         if known[1]:
             yield frame, known[1]
         frame = frame.f_back
 
 
-def _count(loop: Loop, variables: Any) -> int | None:
+def _loop_count(loop: Loop, variables: Any) -> int | None:
     if loop.counter:
         value = variables.get(loop.counter)
         return value if type(value) is int else None
@@ -117,17 +117,17 @@ def _count(loop: Loop, variables: Any) -> int | None:
 _known: dict[tuple[int, int], tuple[CodeType, _Named]] = {}
 
 
-def _named(code: CodeType, at: int) -> _Named:
+def _named_loops(code: CodeType, at: int) -> _Named:
     if not is_users(code.co_filename):
         return ()
-    line = _line(code, at)
+    line = _line_of_instruction(code, at)
     where = os.path.basename(code.co_filename)
     return tuple(
         (f"{loop.counter or 'batch'} in the loop at {where}:{loop.line}", loop)
-        for loop in around(code, line)
+        for loop in loops_around_line(code, line)
         if loop.counter or loop.targets
     )
 
 
-def _line(code: CodeType, at: int) -> int:
+def _line_of_instruction(code: CodeType, at: int) -> int:
     return next((line for start, end, line in code.co_lines() if start <= at < end and line), code.co_firstlineno)

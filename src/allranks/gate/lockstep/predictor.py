@@ -46,20 +46,20 @@ class Predictor(Generic[T]):
 
     def learn(self, call: T) -> None:
         """Count a call as made that was not predicted, and on which all ranks have agreed."""
-        self._remember()
+        self._append_to_past()
         self._past.append(call)
         self.count += 1
-        self._predict(_like_of_now(self._past))
+        self._predict_cycle(_like_of_now(self._past))
 
     def undo(self) -> None:
         """Remove the last call, which failed, from the count. After this, no call is predicted."""
         if self.count > self._learnt:
             self.count -= 1
-            self._remember()
+            self._append_to_past()
         else:
             self._past.pop()
             self.count -= 1
-        self._predict(None)
+        self._predict_cycle(None)
 
     def call(self, number: int) -> T | None:
         """Return the call with this number (the first is 1); None if it was not made, or is not stored any more."""
@@ -67,7 +67,7 @@ class Predictor(Generic[T]):
             return self._round[(number - self._learnt - 1) % len(self._round)]
         return self._past[-1] if number == self._learnt and self._past else None
 
-    def _predict(self, place: int | None) -> None:
+    def _predict_cycle(self, place: int | None) -> None:
         """Predict a cycle: the calls from after this position in the past up to the present. None: predict nothing."""
         self._learnt = self.count
         self._round = () if place is None else self._past[place + 1 :]
@@ -75,7 +75,7 @@ class Predictor(Generic[T]):
             self._next = cycle(self._round).__next__
         self.expected = self._next() if self._round else None
 
-    def _remember(self) -> None:
+    def _append_to_past(self) -> None:
         """Append those calls to the past that were made as predicted; keep only the newest ones."""
         went = self.count - self._learnt
         first = max(0, went - _MEMORY // 2)

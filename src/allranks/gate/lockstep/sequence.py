@@ -26,10 +26,10 @@ from typing import Any
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, RankDied, name_ranks
 from allranks.gate.lockstep.branches import Frames
-from allranks.gate.lockstep.calls import Call, call_ticket, mismatch
-from allranks.gate.lockstep.outcome import NEVER, Agreed, Divergence, GoToExchange, RankReport, compare, outcome_of
+from allranks.gate.lockstep.calls import Call, call_ticket, mismatch_of_calls
+from allranks.gate.lockstep.outcome import NEVER, Agreed, Divergence, GoToExchange, RankReport, judge_calls, outcome_of
 from allranks.gate.lockstep.predictor import Predictor
-from allranks.gate.lockstep.steps import Label, Position, Steps, describe
+from allranks.gate.lockstep.steps import GroupSteps, LoopElement, LoopPosition, describe_innermost_loop
 from allranks.gate.lockstep.world_order import Query, is_past_call, merge_queries
 from allranks.world import main_rank_section
 from allranks.world.base import World
@@ -41,7 +41,8 @@ from allranks.world.progress import progress
 # How far ranks are in groups, by the group's name: the place, and the group's ranks.
 Places = Mapping[str, tuple[int, Sequence[int]]]
 # Returns the arguments of a call that must be equal on all ranks, by their names.
-Values = Callable[[], Sequence[Label]]
+Values = Callable[[], Sequence[LoopElement]]
+_WhereIs = Callable[[], LoopPosition]
 # How long a rank waits for the others before it posts a query, in seconds.
 _PATIENCE = 0.1
 _LONGEST_NAME = 40
@@ -71,7 +72,7 @@ class CallSequence:
     """
 
     def __init__(
-        self, world: World, members: Sequence[int], position: Callable[[], Position] = Position, *, side_label: str = ""
+        self, world: World, members: Sequence[int], position: _WhereIs = LoopPosition, *, side_label: str = ""
     ) -> None:
         self.members = members
         self.side_label = side_label
@@ -80,10 +81,10 @@ class CallSequence:
         self.predictor: Predictor[Call] = Predictor()
         self.inside = False
         self.executing: Callable[[], bool] = lambda: False
-        self.steps = Steps()
+        self.steps = GroupSteps()
         # The position of the training thread in the program's loops, and the elements at which these are.
         self.position = position
-        self.labels: Callable[[], Sequence[Label]] = list
+        self.labels: Callable[[], Sequence[LoopElement]] = list
         # Its frames in the program; and the error of a call for which ranks are missing, because their programs have
         # ended in order.
         self.frames: Callable[[], Frames] = list
@@ -165,9 +166,9 @@ class CallSequence:
         timeout: float | None = None,
         *,
         elsewhere: Places | None = None,
-        now: Position | None = None,
-        labels: Sequence[Label] = (),
-        values: Sequence[Label] = (),
+        now: LoopPosition | None = None,
+        labels: Sequence[LoopElement] = (),
+        values: Sequence[LoopElement] = (),
     ) -> None:
         """Wait until all ranks of the group have this position and this call; **every rank of the group must call**.
 
@@ -189,7 +190,7 @@ class CallSequence:
             try:
                 steps = [self.steps.loop_progress(now) if now else {}, list(map(list, labels)), list(map(list, values))]
                 self._exchange_reports(
-                    call, self.place, elsewhere or {}, timeout=timeout, steps=[*steps, self._rate(begin)]
+                    call, self.place, elsewhere or {}, timeout=timeout, steps=[*steps, self._recent_call_rate(begin)]
                 )
                 ended = self._world.clock.now()
                 self._last_agreement = ended, self.predictor.count, ended - begin
@@ -206,10 +207,10 @@ class CallSequence:
 
     def query(self, number: int) -> Query | None:
         """Return the merged query of the ranks that wait in exchange ``number`` of this group; None if none waits."""
-        reported = map(loads, self._queries(number))
+        reported = map(loads, self._read_queries(number))
         return merge_queries((one["places"], one["world_exchanges"]) for one in reported)
 
-    def _queries(self, number: int) -> Iterator[bytes]:
+    def _read_queries(self, number: int) -> Iterator[bytes]:
         for i in count():
             text = self._world.store.get(f"{self._prefix}open/{number}/{i}")
             if text is None:
@@ -301,7 +302,7 @@ class CallSequence:
             self._places = {self.name: place, **{name: there[0] for name, there in elsewhere.items()}}
         try:
             value = self._exchanger.exchange(
-                entry, [place, form, others, world_exchange, *steps], decide=self._compare, timeout=limit
+                entry, [place, form, others, world_exchange, *steps], decide=self._compare_reports, timeout=limit
             )
         finally:
             self._withdraw_query()
@@ -318,12 +319,12 @@ class CallSequence:
             self._raise_divergence(call, place, found, timeout=limit)
         return 0
 
-    def _rate(self, now: float) -> list[float]:
+    def _recent_call_rate(self, now: float) -> list[float]:
         at, number, took = self._last_agreement
         return [now - at, self.predictor.count - number, took]
 
-    def _compare(self, values: Sequence[Value]) -> Value:
-        return compare([RankReport(*value) for value in values], self.members).value()
+    def _compare_reports(self, values: Sequence[Value]) -> Value:
+        return judge_calls([RankReport(*value) for value in values], self.members).value()
 
     def _raise_divergence(self, call: Call | None, place: int, found: Divergence, *, timeout: float) -> None:
         """Raise, on every rank, the error that says what differs; the first rank of each group sends its call."""
@@ -342,13 +343,13 @@ class CallSequence:
 
         def decide(values: Sequence[Value]) -> Value:
             reported = [(group, values[positions[0]]) for group, positions in zip(ranks, groups, strict=True)]
-            raise mismatch(number, reported)
+            raise mismatch_of_calls(number, reported)
 
         self._exchanger.exchange(Ticket("lockstep", self.name, ""), words, decide=decide, timeout=timeout)
 
     def _describe_place(self) -> str:
         last = self.steps.last
-        return describe(last) if last and self.predictor.count == self.steps.due else ""
+        return describe_innermost_loop(last) if last and self.predictor.count == self.steps.due else ""
 
     def _message_of(self, call: Call | None) -> dict[str, Any]:
         unknown = {"what": "a call of long ago", "where": "", "lines": [], "details": [], "digest": ""}

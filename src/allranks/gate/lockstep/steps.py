@@ -38,18 +38,18 @@ _SETTLED = 8
 _MOST_ASKED = 32
 
 
-class Position(NamedTuple):
+class LoopPosition(NamedTuple):
     """The counts of the loops around a call, outermost first."""
 
     loops: Counts = ()
 
-    def since(self, before: Position) -> Position:
+    def since(self, before: LoopPosition) -> LoopPosition:
         """Return the advance of all loops since ``before``; without loops if the outermost loop has started again."""
-        loops = _difference(self.loops, before.loops)
-        return Position(() if loops and loops[0][1] < 0 else loops)
+        loops = _count_differences(self.loops, before.loops)
+        return LoopPosition(() if loops and loops[0][1] < 0 else loops)
 
 
-class Label(NamedTuple):
+class LoopElement(NamedTuple):
     """The element at which a loop is.
 
     ``loop`` is the loop, ``element`` a description of the element, and ``elements`` an order-free digest of all
@@ -61,7 +61,7 @@ class Label(NamedTuple):
     elements: str
 
 
-def compare_labels(reported: Iterable[tuple[int, Iterable[Label]]]) -> tuple[str, dict[str, list[int]]] | None:
+def compare_labels(reported: Iterable[tuple[int, Iterable[LoopElement]]]) -> tuple[str, dict[str, list[int]]] | None:
     """Return a loop over equal elements in which ranks are at different elements, and the ranks by element.
 
     None if there is no such loop. Ranks that iterate over different elements are not compared.
@@ -74,12 +74,12 @@ def compare_labels(reported: Iterable[tuple[int, Iterable[Label]]]) -> tuple[str
     return next(((loop, by_words) for (loop, _), by_words in ranks.items() if len(by_words) > 1), None)
 
 
-def _difference(now: Counts, before: Counts) -> Counts:
+def _count_differences(now: Counts, before: Counts) -> Counts:
     there = dict(before)
     return tuple((key, count - there[key]) for key, count in now if key in there)
 
 
-class Steps:
+class GroupSteps:
     """The positions, in the program's loops, of one group's calls on this rank.
 
     - ``due``: the number of calls before the next call that is checked even if it was predicted.
@@ -96,15 +96,15 @@ class Steps:
 
     def __init__(self) -> None:
         self.due = 0
-        self.last: Position | None = None
-        self.agreed: Position | None = None
+        self.last: LoopPosition | None = None
+        self.agreed: LoopPosition | None = None
         self.unshared: set[Key] = set()
-        self._predictor: Predictor[Position] = Predictor()
+        self._predictor: Predictor[LoopPosition] = Predictor()
         # How far on the last call came, and all such by themselves, so that equal ones are one object.
-        self._before: Position | None = None
-        self._known: dict[Position, Position] = {}
+        self._before: LoopPosition | None = None
+        self._known: dict[LoopPosition, LoopPosition] = {}
         # A position that was compared with the last one, and what came of it.
-        self._compared: tuple[Position, Position] | None = None
+        self._compared: tuple[LoopPosition, LoopPosition] | None = None
         # By how much a loop goes on, each time that it does (0: not always by as much).
         self._increments: dict[Key, int] = {}
         self._shared: set[Key] = set()
@@ -115,11 +115,11 @@ class Steps:
         self.checks_every_call = False
 
     @property
-    def expected(self) -> Position | None:
+    def expected(self) -> LoopPosition | None:
         """The predicted advance at the next call that is checked; None if there is no prediction."""
         return self._predictor.expected or self._before
 
-    def since(self, now: Position) -> Position:
+    def since(self, now: LoopPosition) -> LoopPosition:
         """Return the advance at a call; the expected advance if the outermost loop has started again."""
         if self._compared is None or self._compared[0] is not now:
             found, expected = now.since(self.last or now), self.expected
@@ -128,21 +128,21 @@ class Steps:
             self._compared = now, self._known.setdefault(found, found)
         return self._compared[1]
 
-    def is_expected(self, now: Position) -> bool:
+    def is_expected(self, now: LoopPosition) -> bool:
         """Return whether the advance at a predicted call that is due is as predicted, as far as that can be known."""
         if self._regular < _SETTLED:
             return True
         found = (self._is_multiple_of_increment(key, by) for key, by, _ in self._deviations(now))
         return self.expected is not None and not any(found)
 
-    def deviation(self, now: Position) -> str:
+    def deviation(self, now: LoopPosition) -> str:
         """Return a description of an unexpected advance at a call; "" if the advance is as expected.
 
         For example: ``k = 3 in the loop at train.py:8, without a call at k = 2``.
         """
-        return next((_unusual(*one, dict(now.loops)) for one in self._deviations(now)), "")
+        return next((_describe_unusual_advance(*one, dict(now.loops)) for one in self._deviations(now)), "")
 
-    def _deviations(self, now: Position) -> list[tuple[Key, int, int]]:
+    def _deviations(self, now: LoopPosition) -> list[tuple[Key, int, int]]:
         """Return the loops that have not advanced as predicted, outermost first: (loop, advance, usual advance).
 
         Empty if a loop around them has advanced as predicted: then the loops within that loop have started again.
@@ -163,7 +163,7 @@ class Steps:
         increment = self._increments.get(key, 0)
         return increment > 0 and by % increment == 0 and key in self._shared
 
-    def loop_progress(self, now: Position) -> dict[Key, list[int | None]]:
+    def loop_progress(self, now: LoopPosition) -> dict[Key, list[int | None]]:
         """Return, for each loop, [advance, count, increment].
 
         The advance is since the last agreement of all ranks; None if it cannot be compared. The increment is 0 if the
@@ -176,7 +176,7 @@ class Steps:
             found[key] = [by.get(key) if key in self._shared and increment != 0 else None, at, increment or 0]
         return found
 
-    def record(self, count: int, now: Position, *, agreed: bool) -> None:
+    def record(self, count: int, now: LoopPosition, *, agreed: bool) -> None:
         """Record the loop position ``now`` of a call that is made after ``count`` others.
 
         ``agreed``: all ranks agreed on the call.
@@ -202,7 +202,7 @@ class Steps:
             self._thin_out(least, is_asked=agreed and count == self.due)
         self.due = count + self._stride
 
-    def _update_increments(self, since: Position, *, agreed: bool) -> None:
+    def _update_increments(self, since: LoopPosition, *, agreed: bool) -> None:
         for key, by in since.loops:
             if by > 0:
                 increment = self._increments.setdefault(key, by if agreed else 0)
@@ -217,13 +217,13 @@ class Steps:
             self._asked, self._predictor, self._before = 0, Predictor(), None
 
 
-def unequal(reported: Sequence[Mapping[Key, Sequence[Any]]]) -> list[Key]:
+def unequal_loops(reported: Sequence[Mapping[Key, Sequence[Any]]]) -> list[Key]:
     """Return the loops whose counts differ between ranks: each rank counts something of its own in them."""
     keys = dict.fromkeys(key for loops in reported for key in loops)
     return [key for key in keys if len({loops[key][1] if key in loops else None for loops in reported}) > 1]
 
 
-def compare(reported: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]) -> tuple[str, Sequence[int]] | None:
+def compare_advances(reported: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]) -> tuple[str, Sequence[int]] | None:
     """Compare how far loops advanced since all ranks agreed; ``reported`` are pairs (rank, ``Steps.loop_progress``).
 
     Return None if the advance is equal, as far as the ranks know. Else return a description of the outermost loop that
@@ -250,22 +250,22 @@ def compare(reported: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]) -> tupl
     return None
 
 
-def describe(now: Position) -> str:
+def describe_innermost_loop(now: LoopPosition) -> str:
     """Return the count of the innermost loop, e.g. ``k = 3 in the loop at train.py:8``; "" if there is no loop."""
-    return "".join(_at(key, count) for key, count in now.loops[-1:])
+    return "".join(_describe_count(key, count) for key, count in now.loops[-1:])
 
 
-def _at(key: Key, count: int) -> str:
+def _describe_count(key: Key, count: int) -> str:
     variable, _, where = key.partition(" ")
     return f"{variable} = {count} {where}"
 
 
-def _unusual(key: Key, by: int, usual: int, loops: Mapping[Key, int]) -> str:
+def _describe_unusual_advance(key: Key, by: int, usual: int, loops: Mapping[Key, int]) -> str:
     count, variable = loops[key], key.partition(" ")[0]
     if 0 < usual < by:
         left_out = range(count - by + usual, count, usual)
         numbers = f"{left_out[0]}" + (f" to {left_out[-1]}" if len(left_out) > 1 else "")
-        return f"{_at(key, count)}, without a call at {variable} = {numbers}"
+        return f"{_describe_count(key, count)}, without a call at {variable} = {numbers}"
     if by == 0:
-        return f"{_at(key, count)}, as at the call before"
-    return f"{_at(key, count)}, which was {count - by} at the call before"
+        return f"{_describe_count(key, count)}, as at the call before"
+    return f"{_describe_count(key, count)}, which was {count - by} at the call before"

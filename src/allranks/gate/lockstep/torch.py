@@ -34,9 +34,9 @@ from allranks.gate.lockstep.calls import Call, make_call
 from allranks.gate.lockstep.monitor import Monitor
 from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.sequence import CallSequence
-from allranks.gate.lockstep.signatures.torch import METHODS, Shape, Signature, signature_of
+from allranks.gate.lockstep.signatures.torch import METHODS, MethodSignature, Signature, signature_of
 from allranks.gate.lockstep.training import torch as training
-from allranks.gate.lockstep.transfers import Post
+from allranks.gate.lockstep.transfers import PostedTransfer
 from allranks.world.progress import progress
 
 # A mode of the dispatcher that no part of torch uses.
@@ -52,7 +52,7 @@ _c10d: Any = dist.distributed_c10d
 _Site = tuple[Call, CallSequence, Predictor[Call], tuple[Any, ...]]
 
 
-class _Watch:
+class _ThreadWatch:
     """The watch of the collectives of one thread, and of autograd's threads that work for it."""
 
     def __init__(self, monitor: Monitor, same_lines: bool) -> None:
@@ -77,11 +77,11 @@ class _Watch:
         Return the call, or None for a collective of only this rank. ``sites`` are the known calls of this kind of
         thread (default: of the training thread).
         """
-        line = None if _joins else _line(frame)
+        line = None if _joins else _frame_outside_torch(frame)
         key = (id(group), *form) if line is None else (id(group), *call_sites.frame_key(line), *form)
         site = (self._sites if sites is None else sites).get(key)
         if site is None:
-            site = self._site(form, group, line, is_side=sites is not None)
+            site = self._site_of_call(form, group, line, is_side=sites is not None)
             if site is None:
                 return None
             (self._sites if sites is None else sites)[key] = site
@@ -100,7 +100,7 @@ class _Watch:
             return original(group, tensors, peer, tag)
         ends = (dist.get_rank(), globally) if sends else (globally, dist.get_rank())
         form = f"{tensors[0].numel()} x {str(tensors[0].dtype).removeprefix('torch.')}"
-        line = _line(_getframe(2))
+        line = _frame_outside_torch(_getframe(2))
         where = "" if line is None else call_sites.describe(line)
         post = self._monitor.transfers.post((group.group_name, *ends, tag), form, where, sends=sends)
         work = original(group, tensors, peer, tag)
@@ -108,14 +108,16 @@ class _Watch:
             _posts[work] = post
         return work
 
-    def wait(self, post: Post, go_on: Callable[[], Any]) -> Any:
+    def wait(self, post: PostedTransfer, go_on: Callable[[], Any]) -> Any:
         """Wait for a send or receive by calling ``go_on``, compare it, and return what ``go_on`` returned."""
         with self._monitor.transfers.waiting(post):
             result = go_on()
         self._monitor.transfers.complete(post)
         return result
 
-    def _site(self, form: Signature, group: Any, line: FrameType | None, *, is_side: bool = False) -> _Site | None:
+    def _site_of_call(
+        self, form: Signature, group: Any, line: FrameType | None, *, is_side: bool = False
+    ) -> _Site | None:
         members = sorted(_c10d._world.pg_group_ranks.get(group, ()))
         if len(members) < 2:
             return None
@@ -132,15 +134,15 @@ class _Watch:
         among = "" if group is dist.group.WORLD else describe_group(group.group_name, group.group_desc, members)
         what, listed = describe(name, reduced, root, tensors, among=among)
         made = sequence.canonical(make_call(what, where, lines=listed, key=f"{group.group_name} {compared}"))
-        return made, sequence, sequence.predictor, (group, *(() if line is None else call_sites.codes(line)))
+        return made, sequence, sequence.predictor, (group, *(() if line is None else call_sites.code_objects(line)))
 
 
-_watch: _Watch | None = None
+_watch: _ThreadWatch | None = None
 # The open blocks of ``DistributedDataParallel.join``: in them, a rank without data makes the collectives of the others
 # from another line.
 _joins: list[Any] = []
 # In-flight sends and receives, by their Work.
-_posts: WeakKeyDictionary[Any, Post] = WeakKeyDictionary()
+_posts: WeakKeyDictionary[Any, PostedTransfer] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -153,7 +155,7 @@ def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None) -> Ite
     _check_ranks(monitor)
     monitor.set_training_thread()
     training.number_batches(monitor.is_training_thread)
-    mode, before = _installed(), _watch
+    mode, before = _install_kernels(), _watch
     was_on = mode.is_on()
     _watch = _watch_of(monitor, same_lines)
     _watch.timeout = timeout
@@ -177,12 +179,12 @@ def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeo
 
 
 @functools.cache
-def _watch_of(monitor: Monitor, same_lines: bool) -> _Watch:
-    return _Watch(monitor, same_lines)
+def _watch_of(monitor: Monitor, same_lines: bool) -> _ThreadWatch:
+    return _ThreadWatch(monitor, same_lines)
 
 
 @dataclass(frozen=True, slots=True)
-class _Mode:
+class _CompareSwitch:
     """The functions that tell (``is_on``) and set (``turn``) whether this thread's collectives are watched."""
 
     is_on: Callable[[], bool]
@@ -190,30 +192,32 @@ class _Mode:
 
 
 @functools.cache
-def _installed() -> _Mode:
+def _install_kernels() -> _CompareSwitch:
     """Install our kernels before torch's, once for this process, and return the mode that turns them on and off.
 
     They stay installed, and are skipped while the mode is off.
     """
     try:
-        mode = _dispatched()
+        mode = _dispatch_switch()
     except (AttributeError, RuntimeError):
         _warn_unknown_version()
         of_thread = threading.local()
-        mode = _Mode(lambda: getattr(of_thread, "is_on", False), functools.partial(setattr, of_thread, "is_on"))
+        mode = _CompareSwitch(
+            lambda: getattr(of_thread, "is_on", False), functools.partial(setattr, of_thread, "is_on")
+        )
     for name, shape in METHODS.items():
         if hasattr(dist.ProcessGroup, name):
-            setattr(dist.ProcessGroup, name, _method(getattr(dist.ProcessGroup, name), shape, mode))
+            setattr(dist.ProcessGroup, name, _comparing_method(getattr(dist.ProcessGroup, name), shape, mode))
     for name, sends in (("send", True), ("recv", False)):
-        setattr(dist.ProcessGroup, name, _transfer(getattr(dist.ProcessGroup, name), mode, sends=sends))
+        setattr(dist.ProcessGroup, name, _comparing_transfer(getattr(dist.ProcessGroup, name), mode, sends=sends))
     work: Any = _c10d.Work
-    work.wait = _wait(work.wait, mode)
+    work.wait = _comparing_wait(work.wait, mode)
     block: Any = join.Join
-    block.__enter__, block.__exit__ = _entering(block.__enter__), _exiting(block.__exit__)
+    block.__enter__, block.__exit__ = _wrap_enter(block.__enter__), _wrap_exit(block.__exit__)
     return mode
 
 
-def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_enter(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def enter(block: Any) -> Any:
         found = original(block)
@@ -223,7 +227,7 @@ def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
     return enter
 
 
-def _exiting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_exit(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def leave(block: Any, *args: Any) -> Any:
         try:
@@ -237,7 +241,7 @@ def _exiting(original: Callable[..., Any]) -> Callable[..., Any]:
 _libraries: list[torch.library.Library] = []
 
 
-def _dispatched() -> _Mode:
+def _dispatch_switch() -> _CompareSwitch:
     private: Any = torch._C
     key = private._parse_dispatch_key(_MODE)
     below = private._dispatch_keyset_full_after(key)
@@ -249,12 +253,12 @@ def _dispatched() -> _Mode:
     everything, c10d = library("_", "IMPL"), library("c10d", "IMPL")
     everything.fallback(torch.library.fallthrough_kernel, _MODE)
     for name in KINDS:
-        c10d.impl(name, _kernel(getattr(torch.ops.c10d, name).default, below), _MODE, with_keyset=True)
+        c10d.impl(name, _comparing_kernel(getattr(torch.ops.c10d, name).default, below), _MODE, with_keyset=True)
     _libraries.extend([everything, c10d])
-    return _Mode(functools.partial(is_included, key), functools.partial(include, key))
+    return _CompareSwitch(functools.partial(is_included, key), functools.partial(include, key))
 
 
-def _kernel(operation: Any, below: Any) -> Callable[..., Any]:
+def _comparing_kernel(operation: Any, below: Any) -> Callable[..., Any]:
     """Return the kernel that the dispatcher calls instead of an operation; it compares, then runs the operation."""
     name = operation._schema.name.partition("::")[2]
     arguments = [argument.name for argument in operation._schema.arguments]
@@ -267,12 +271,12 @@ def _kernel(operation: Any, below: Any) -> Callable[..., Any]:
             return go_on()
         given = {**dict(zip(arguments, args, strict=False)), **kwargs}
         group = dist.ProcessGroup.unbox(given["process_group"])
-        return _run(_watch.begin(signature_of(name, given), group, _getframe().f_back), go_on)
+        return _run_collective(_watch.begin(signature_of(name, given), group, _getframe().f_back), go_on)
 
     return kernel
 
 
-def _run(site: _Site | None, go_on: Callable[[], Any]) -> Any:
+def _run_collective(site: _Site | None, go_on: Callable[[], Any]) -> Any:
     if site is None:
         return go_on()
     before = progress.enter("collective", site[0].what)
@@ -285,7 +289,7 @@ def _run(site: _Site | None, go_on: Callable[[], Any]) -> Any:
         progress.leave(before)
 
 
-def _method(original: Callable[..., Any], shape: Shape, mode: _Mode) -> Callable[..., Any]:
+def _comparing_method(original: Callable[..., Any], shape: MethodSignature, mode: _CompareSwitch) -> Callable[..., Any]:
     """Return the replacement of a collective method of ProcessGroup; it compares, and then calls ``original``."""
     is_on, turn, options, read = mode.is_on, mode.turn, shape.options, shape.form
     count = read.__code__.co_argcount
@@ -316,7 +320,7 @@ def _method(original: Callable[..., Any], shape: Shape, mode: _Mode) -> Callable
     return method
 
 
-def _transfer(original: Callable[..., Any], mode: _Mode, *, sends: bool) -> Callable[..., Any]:
+def _comparing_transfer(original: Callable[..., Any], mode: _CompareSwitch, *, sends: bool) -> Callable[..., Any]:
     """Return the replacement of the method ``send`` or ``recv`` of ProcessGroup, which records the transfer."""
 
     @functools.wraps(original)
@@ -328,7 +332,7 @@ def _transfer(original: Callable[..., Any], mode: _Mode, *, sends: bool) -> Call
     return method
 
 
-def _wait(original: Callable[..., Any], mode: _Mode) -> Callable[..., Any]:
+def _comparing_wait(original: Callable[..., Any], mode: _CompareSwitch) -> Callable[..., Any]:
     """Return the replacement of the method ``wait`` of Work, which also compares a send or receive."""
 
     @functools.wraps(original)
@@ -346,7 +350,7 @@ _torchs: set[str] = set()
 _others: set[str] = set()
 
 
-def _line(frame: FrameType | None) -> FrameType | None:
+def _frame_outside_torch(frame: FrameType | None) -> FrameType | None:
     """Return the innermost frame outside torch; None if it is far away, or absent as in autograd's threads."""
     for _ in range(_DEEPEST):
         if frame is None:
@@ -356,7 +360,7 @@ def _line(frame: FrameType | None) -> FrameType | None:
             if file in _others:
                 return frame
             (_torchs if file.startswith((_TORCH, _BETWEEN, "<")) else _others).add(file)
-            return _line(frame)
+            return _frame_outside_torch(frame)
         frame = frame.f_back
     return None
 

@@ -42,7 +42,7 @@ _REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class PostedTransfer:
     """A send or receive that this rank has posted: the ``number``-th in its direction on its channel."""
 
     channel: Channel
@@ -78,11 +78,11 @@ class Transfers:
         self._announced: dict[tuple[Channel, int], str] = {}
         self._announced_count = [0] * world.size
         self._read_count = 0
-        self._waits: tuple[Post, float] | None = None
+        self._waits: tuple[PostedTransfer, float] | None = None
         self._lock = threading.Lock()
         self._is_watching = False
 
-    def post(self, channel: Channel, form: str, where: str, *, sends: bool) -> Post:
+    def post(self, channel: Channel, form: str, where: str, *, sends: bool) -> PostedTransfer:
         """Record a send or receive, and return its Post; call this before the send or receive starts.
 
         Raises Mismatch if the sender has announced another form.
@@ -90,36 +90,36 @@ class Transfers:
         form = sys.intern(form)
         forms = self._forms.setdefault((channel, sends), Predictor())
         expected = forms.expected
-        post = Post(channel, forms.count + 1, sends, form, expected is form, expected, where)
+        post = PostedTransfer(channel, forms.count + 1, sends, form, expected is form, expected, where)
         if expected is form:
             forms.advance()
         elif sends:
-            self._announce(post)
+            self._announce_transfer(post)
             forms.learn(form)
         else:
             forms.learn(form)
         if not sends:
             self._received[channel, post.number] = form
             self._received.pop((channel, post.number - _REMEMBERED), None)
-            self._compare(channel, post.number)
+            self._compare_forms(channel, post.number)
         return post
 
-    def complete(self, post: Post) -> None:
+    def complete(self, post: PostedTransfer) -> None:
         """Compare a receive, whose data has arrived, with what was sent; raise Mismatch if the forms differ."""
         if post.predicted or post.sends:
             return
         self.read_announcements()
         sent = self._announced.pop((post.channel, post.number), None) or post.expected
         if sent is not None and sent != post.form:
-            raise self._mismatch(post.channel, post.number, sent, post.form)
+            raise self._mismatch_of_transfer(post.channel, post.number, sent, post.form)
 
     @contextmanager
-    def waiting(self, post: Post) -> Iterator[None]:
+    def waiting(self, post: PostedTransfer) -> Iterator[None]:
         """Record in this block that the rank waits for a transfer, so that a deadlock is found."""
         self._waits = post, time.monotonic()
         if not self._is_watching:
             self._is_watching = True
-            threading.Thread(target=self._watch, name="allranks-lockstep-transfers", daemon=True).start()
+            threading.Thread(target=self._watch_waits, name="allranks-lockstep-transfers", daemon=True).start()
         try:
             yield
         finally:
@@ -136,12 +136,12 @@ class Transfers:
                 self._read_count += 1
         for channel_, number_ in list(self._announced):
             try:
-                self._compare(channel_, number_)
+                self._compare_forms(channel_, number_)
             except Mismatch as error:
                 return error
         return None
 
-    def _announce(self, post: Post) -> None:
+    def _announce_transfer(self, post: PostedTransfer) -> None:
         receiver = post.channel[2]
         document = dumps([*post.channel, post.number, post.form])
         for i in count(self._announced_count[receiver]):
@@ -150,15 +150,15 @@ class Transfers:
                 break
         self._world.listener.wake()
 
-    def _compare(self, channel: Channel, number: int) -> None:
+    def _compare_forms(self, channel: Channel, number: int) -> None:
         """Raise Mismatch if this rank receives another form than was announced."""
         sent, received = self._announced.get((channel, number)), self._received.get((channel, number))
         if sent is None or received is None:
             return
         if sent != received:
-            raise self._mismatch(channel, number, sent, received)
+            raise self._mismatch_of_transfer(channel, number, sent, received)
 
-    def _mismatch(self, channel: Channel, number: int, sent: str, received: str) -> Mismatch:
+    def _mismatch_of_transfer(self, channel: Channel, number: int, sent: str, received: str) -> Mismatch:
         _, sender, receiver, tag = channel
         return Mismatch(
             f"rank {self._world.rank}: lockstep: transfer {number} from rank {sender} to rank {receiver} (tag {tag}) "
@@ -167,7 +167,7 @@ class Transfers:
             remedy=_REMEDY,
         )
 
-    def _watch(self) -> None:
+    def _watch_waits(self) -> None:
         """Report the transfer for which this rank waits, and find ranks that wait for each other in a cycle."""
         seen: list[tuple[int, Any]] = []
         key, looks = f"{_KEYS}waits/{self._world.rank}", 0
@@ -183,14 +183,14 @@ class Transfers:
             posted = [[*channel, sends, forms.count] for (channel, sends), forms in list(self._forms.items())]
             document = [list(post.channel), post.number, post.sends, post.describe(), posted, looks]
             self._world.store.set(key, dumps(document))
-            cycle = self._cycle()
+            cycle = self._find_waiting_cycle()
             if [(rank, wait[:-1]) for rank, wait in cycle] != [(rank, wait[:-1]) for rank, wait in seen]:
                 seen = cycle
             elif cycle and self._waits == waits and _all_repeated(cycle, seen):
-                self._on_deadlock(self._deadlock(cycle))
+                self._on_deadlock(self._deadlock_error(cycle))
                 return
 
-    def _cycle(self) -> list[tuple[int, Any]]:
+    def _find_waiting_cycle(self) -> list[tuple[int, Any]]:
         """Return the ranks that wait for each other in a cycle with this rank, each with its transfer."""
         rank, cycle = self._world.rank, list[tuple[int, Any]]()
         while all(rank != one for one, _ in cycle):
@@ -201,13 +201,13 @@ class Transfers:
             channel, number, sends, *_ = wait
             peer = channel[2] if sends else channel[1]
             other = self._world.store.get(f"{_KEYS}waits/{peer}")
-            if other is None or _posted(loads(other)[4], channel, not sends) >= number:
+            if other is None or _posted_count(loads(other)[4], channel, not sends) >= number:
                 return []
             cycle.append((rank, wait))
             rank = peer
         return cycle if cycle[0][0] == rank else []
 
-    def _deadlock(self, cycle: Sequence[tuple[int, Any]]) -> Mismatch:
+    def _deadlock_error(self, cycle: Sequence[tuple[int, Any]]) -> Mismatch:
         reported = "; ".join(f"rank {rank} {wait[3]}" for rank, wait in sorted(cycle))
         return Mismatch(
             f"rank {self._world.rank}: lockstep: ranks wait for each other: {reported}. None of them has posted what "
@@ -221,7 +221,7 @@ def _all_repeated(cycle: Sequence[tuple[int, Any]], seen: Sequence[tuple[int, An
     return all(wait[-1] > before[-1] for (_, wait), (_, before) in zip(cycle, seen, strict=True))
 
 
-def _posted(posted: Sequence[Sequence[Any]], channel: Sequence[Any], sends: bool) -> int:
+def _posted_count(posted: Sequence[Sequence[Any]], channel: Sequence[Any], sends: bool) -> int:
     """Return how many transfers a rank has posted on a channel, as the sender or as the receiver."""
     known: Mapping[tuple[Any, ...], int] = {tuple(one[:-1]): one[-1] for one in posted}
     return known.get((*channel, sends), 0)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from allranks.digest import digest, show
-from allranks.gate.lockstep.steps import Label
+from allranks.gate.lockstep.steps import LoopElement
 from allranks.gate.lockstep.variants import Name, Signature
 from allranks.world.guards import jax as inside
 
@@ -50,17 +50,21 @@ def _form_of_leaf(leaf: Any) -> Signature:
     return leaf
 
 
-def replicated(args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> list[Label]:
+def replicated(args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> list[LoopElement]:
     """Return those arguments that must be equal on all ranks: values and arrays of this process only.
 
     Random keys are left out, because they may differ between ranks.
     """
     given = jax.tree_util.tree_leaves_with_path((tuple(args), dict(kwargs)))
-    found = [Label(_name(path), _describe(leaf), "") for path, leaf in given if _is_replicated(leaf)]
+    found = [
+        LoopElement(_argument_name(path), _describe_leaf(leaf), "") for path, leaf in given if _is_replicated(leaf)
+    ]
     rest = found[_MOST_VALUES:]
     if rest:
         reported = show(digest(*(word for label in rest for word in label[:2])))[:8]
-        found[_MOST_VALUES:] = [Label(f"{len(rest)} more from {rest[0].loop} on", f"with the digest {reported}", "")]
+        found[_MOST_VALUES:] = [
+            LoopElement(f"{len(rest)} more from {rest[0].loop} on", f"with the digest {reported}", "")
+        ]
     return found
 
 
@@ -70,14 +74,14 @@ def _is_replicated(leaf: Any) -> bool:
     return isinstance(leaf, bool | int | float | complex | np.ndarray | np.generic)
 
 
-def _name(path: Sequence[Any]) -> str:
+def _argument_name(path: Sequence[Any]) -> str:
     """Return the name of a path in positional and keyword arguments, e.g. ``argument 2['rate']``."""
     kind, first, *rest = path
     name = f"argument {first.idx + 1}" if kind.idx == 0 else f"argument {first.key!r}"
     return name + jax.tree_util.keystr(tuple(rest))
 
 
-def _describe(leaf: Any) -> str:
+def _describe_leaf(leaf: Any) -> str:
     """Return the text of a scalar, e.g. ``0.1``, or the shape, the dtype and a digest of the elements of an array."""
     value = np.asarray(leaf)
     if value.ndim == 0:

@@ -27,12 +27,12 @@ def signature_of(name: str, given: Mapping[str, Any]) -> Signature:
     elif name == "alltoall_":
         tensors = [(t.dtype, "*") for t in given["input_tensors"]]
     else:
-        tensors = [(t.dtype, t.shape) for one in KINDS[name].tensors for t in _flat(given[one])]
+        tensors = [(t.dtype, t.shape) for one in KINDS[name].tensors for t in _flatten_tensors(given[one])]
     return name, reduction, given.get("root_rank"), *chain.from_iterable(tensors)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MethodSignature:
     """How torch.distributed calls a method of ProcessGroup.
 
     ``options`` is the type of the last argument. ``form`` is a function that returns the signature of the arguments.
@@ -42,17 +42,17 @@ class Shape:
     form: Callable[..., Signature]
 
 
-def _allreduce(tensors: Any, options: Any) -> Signature:
-    return "allreduce_", int(options.reduceOp.op), None, *_shapes(tensors)
+def _allreduce_signature(tensors: Any, options: Any) -> Signature:
+    return "allreduce_", int(options.reduceOp.op), None, *_dtypes_and_shapes(tensors)
 
 
-def _broadcast(tensors: Any, options: Any) -> Signature:
-    return "broadcast_", None, options.rootRank, *_shapes(tensors)
+def _broadcast_signature(tensors: Any, options: Any) -> Signature:
+    return "broadcast_", None, options.rootRank, *_dtypes_and_shapes(tensors)
 
 
-def _allgather(outputs: Any, _: Any, options: Any) -> Signature:
+def _allgather_signature(outputs: Any, _: Any, options: Any) -> Signature:
     del options
-    return "allgather_", None, None, *chain.from_iterable([_shapes(one) for one in outputs])
+    return "allgather_", None, None, *chain.from_iterable([_dtypes_and_shapes(one) for one in outputs])
 
 
 def _gather_into(output: Any, part: Any, options: Any) -> Signature:
@@ -65,7 +65,7 @@ def _scatter_from(output: Any, part: Any, options: Any) -> Signature:
     return "_reduce_scatter_base_", reduction, None, output.dtype, output.shape, part.dtype, part.shape
 
 
-def _shapes(tensors: Sequence[Any]) -> tuple[Any, ...]:
+def _dtypes_and_shapes(tensors: Sequence[Any]) -> tuple[Any, ...]:
     if len(tensors) == 1:
         return tensors[0].dtype, tensors[0].shape
     return tuple([fact for tensor in tensors for fact in (tensor.dtype, tensor.shape)])
@@ -73,19 +73,19 @@ def _shapes(tensors: Sequence[Any]) -> tuple[Any, ...]:
 
 # The methods that training loops call most; the others are seen in the dispatcher.
 METHODS = {
-    "allreduce": Shape(_c10d.AllreduceOptions, _allreduce),
-    "broadcast": Shape(_c10d.BroadcastOptions, _broadcast),
-    "allgather": Shape(_c10d.AllgatherOptions, _allgather),
-    "_allgather_base": Shape(_c10d.AllgatherOptions, _gather_into),
-    "all_gather_single": Shape(_c10d.AllgatherOptions, _gather_into),
-    "_reduce_scatter_base": Shape(_c10d.ReduceScatterOptions, _scatter_from),
-    "reduce_scatter_single": Shape(_c10d.ReduceScatterOptions, _scatter_from),
+    "allreduce": MethodSignature(_c10d.AllreduceOptions, _allreduce_signature),
+    "broadcast": MethodSignature(_c10d.BroadcastOptions, _broadcast_signature),
+    "allgather": MethodSignature(_c10d.AllgatherOptions, _allgather_signature),
+    "_allgather_base": MethodSignature(_c10d.AllgatherOptions, _gather_into),
+    "all_gather_single": MethodSignature(_c10d.AllgatherOptions, _gather_into),
+    "_reduce_scatter_base": MethodSignature(_c10d.ReduceScatterOptions, _scatter_from),
+    "reduce_scatter_single": MethodSignature(_c10d.ReduceScatterOptions, _scatter_from),
 }
 
 
-def _flat(tensors: Any) -> Iterator[Any]:
+def _flatten_tensors(tensors: Any) -> Iterator[Any]:
     if isinstance(tensors, torch.Tensor):
         yield tensors
     else:
         for one in tensors:
-            yield from _flat(one)
+            yield from _flatten_tensors(one)
