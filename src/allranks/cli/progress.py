@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from allranks.launch.terminal import choose_style, fit
+from allranks.launch.terminal import choose_style, cut_to_width
 
 # Seconds between two lines about the same work, where no line can be redrawn.
 _EVERY = 30.0
@@ -27,7 +27,8 @@ class ProgressLine:
         """Redraw the line. Where that is impossible, print it at most twice a minute."""
         with self._lock:
             if self._is_live:
-                self._write("\r" + fit(text.encode(), shutil.get_terminal_size().columns - 1).decode() + "\x1b[K")
+                width = shutil.get_terminal_size().columns - 1
+                self._write("\r" + cut_to_width(text.encode(), width).decode() + "\x1b[K")
                 self._is_shown = True
             elif time.monotonic() >= self._due:
                 self._due = time.monotonic() + _EVERY
