@@ -122,6 +122,46 @@ def test_a_comment_suppresses_a_finding_at_its_line(tmp_path: Path) -> None:
     assert re.search(r"^files +ok +\d+ file calls$", done.stdout, re.MULTILINE)
 
 
+LINES = """\
+import os
+
+
+def never():
+    os.remove("other")
+
+
+def rank_0():
+    return 1
+
+
+if os.environ["RANK"] == "0":
+    rank_0()
+for _ in range(3):
+    os.getpid()
+"""
+
+
+def test_every_line_of_the_quiet_run_is_recorded_if_requested(tmp_path: Path) -> None:
+    done = rehearse(
+        tmp_path,
+        LINES,
+        "--only",
+        "quiet",
+        "--lines",
+        "--output-format",
+        "json",
+        "--output-file",
+        "o",
+        "--trace",
+        "t.json",
+    )
+    assert done.returncode == 0, done.stderr
+    facts = json.loads((tmp_path / "o").read_text())["rehearsal"]
+    assert facts["lines"] == {"complete": True, "files": {"train.py": {"1": [9, 13], "2": [1, 4, 8, 12, 14, 15]}}}
+    assert (facts["command"], facts["ranks"], facts["root"]) == ("train.py", 2, str(tmp_path))
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+
+
 LOCAL = """\
 import os
 

@@ -77,6 +77,8 @@ def _about_output(p: argparse.ArgumentParser) -> None:
     p.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever was found")
     p.add_argument("--fail-on", choices=CHOICES["fail-on"], help="exit with 1 from this severity on (default: warning)")
     p.add_argument("--baseline", type=local_text, metavar="FILE", help="do not show what this file knows")
+    rehearsal = "say which findings a rehearsal has confirmed: what allranks rehearse --output-format json wrote"
+    p.add_argument("--rehearsal", type=local_path, metavar="FILE", help=rehearsal)
     p.add_argument("--write-baseline", action="store_true", help="write what is found now to the baseline, and end")
 
 

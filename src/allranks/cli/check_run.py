@@ -18,6 +18,7 @@ from allranks.check.kept import Judged, read, written
 from allranks.cli.baseline import read_baseline
 from allranks.cli.check_project import MANY, Files, Project, files_of, overridden, part_of, project_of
 from allranks.cli.printed import print_report, print_text, write_file
+from allranks.cli.rehearsal_file import rehearsed_in
 from allranks.report.base import count
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def run(arguments: Namespace) -> int:
         return 0
     if arguments.fix or arguments.diff:
         return _mend(project, files, arguments)
-    return _show(project, files, _judged(project, files, keep=not arguments.no_cache), arguments)
+    return _show(project, files, judged_of(project, files, keep=not arguments.no_cache), arguments)
 
 
 def _must_be_there(config: Config, files: Files) -> None:
@@ -81,7 +82,8 @@ def _show_settings(project: Project) -> int:
     return 0
 
 
-def _judged(project: Project, files: Files, *, keep: bool) -> Judged:
+def judged_of(project: Project, files: Files, *, keep: bool) -> Judged:
+    """Return what the check finds in files. ``keep``: read and write the cache."""
     config = project.config
     if not keep:
         return _judge(config, files, None)
@@ -169,6 +171,7 @@ def _replace(path: Path, raw: bytes) -> None:
 def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) -> int:
     from allranks.check.results.baseline import written as baseline_text
     from allranks.check.results.shown import prints_of, report_of
+    from allranks.report.confirm import with_rehearsal
     from allranks.report.moved import moved
 
     config = project.config
@@ -185,6 +188,8 @@ def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) 
     made_by = _version() if form in WHOLE else ""
     name = project.root.resolve().name
     report = report_of(judged, files.files, version=made_by, project=name, prints=prints, baseline=baseline)
+    if arguments.rehearsal is not None:
+        report = with_rehearsal(report, rehearsed_in(arguments.rehearsal, project.root))
     reader = _repository(project.root) if form in ("sarif", "github") else Path.cwd()
     _print(moved(report, project.root.as_posix(), reader.as_posix()), form, arguments)
     if form == "full" and config.assume == "auto" and not report.findings and _shows_one_process(report):

@@ -67,6 +67,9 @@ def _about_output(p: argparse.ArgumentParser) -> None:
 
     p.add_argument("--output-format", choices=FORMS, help="default: full")
     p.add_argument("--output-file", type=local_path, metavar="FILE", help="write the report there")
+    lines = "record every line that the quiet run reaches, for allranks check --rehearsal"
+    p.add_argument("--lines", action="store_true", help=lines)
+    p.add_argument("--check", action="store_true", help="read the code too, and say what of it the rehearsal confirms")
     trace = "write what each rank did, for ui.perfetto.dev (.json, or .json.gz)"
     p.add_argument("--trace", type=local_path, metavar="FILE", help=trace)
     p.add_argument("--baseline", type=local_text, metavar="FILE", help="do not show the findings in this file")

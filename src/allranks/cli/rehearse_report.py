@@ -79,6 +79,7 @@ def _facts(done: Rehearsal, plan: Plan) -> RehearsalFacts:
         tuple(runs),
         failure,
         lines_seen([run.trace for _, run, _ in done.runs], root),
+        is_complete=plan.lines and any(one.name == "quiet" and not run.result.exit_code for one, run, _ in done.runs),
         timelines=tuple(timelines),
     )
 

@@ -14,6 +14,7 @@ from allranks.cli.baseline import read_baseline
 from allranks.cli.printed import must_be_writable, print_report, write_file
 from allranks.cli.progress import ProgressLine
 from allranks.cli.pyproject import closest
+from allranks.cli.rehearse_check import with_check
 from allranks.cli.rehearse_report import report_of, write_trace
 from allranks.cli.rehearse_start import must_not_start_ranks, source_path, started
 from allranks.cli.rehearse_suggest import show_suggestion
@@ -59,6 +60,8 @@ def run(p: ArgumentParser, arguments: Namespace) -> int:
     report = report_of(done, plan, config.allow, baseline)
     if arguments.write_baseline:
         return _write_baseline(Path(config.baseline or BASELINE), report.findings, report.prints)
+    if arguments.check:
+        report = with_check(report, source_path(plan.target))
     if trace is not None:
         write_trace(report, trace)
     print_report(report, config.output_format, output)
@@ -125,6 +128,7 @@ def _plan(p: ArgumentParser, arguments: Namespace, config: Config, words: list[s
         local=config.local_paths,
         shared=config.shared_paths,
         faults=faults,
+        lines=arguments.lines or arguments.check,
     )
 
 

@@ -19,6 +19,7 @@ class Plan:
     - ``resume_arguments``: are added to the program's arguments when it starts again after a kill.
     - ``local``: folders of which each pretended host has its own copy. ``shared``: folders in the temporary folder that
       all pretended hosts share.
+    - ``lines``: record every line that the quiet run reaches.
     """
 
     target: Target
@@ -33,6 +34,7 @@ class Plan:
     resume_arguments: tuple[str, ...] = ()
     local: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    lines: bool = False
     faults: Sequence[Fault] = USUAL
 
 

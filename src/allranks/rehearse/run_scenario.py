@@ -108,6 +108,7 @@ def _run(plan: Plan, scenario: Scenario, delays: Delays | None, monitor: Monitor
             _make_folders([*plan.local, *plan.shared], journal)
         private = [one for one in [tempfile.gettempdir()] if one not in plan.shared]
         settings = probe_settings(scenario, steps=plan.steps, hosts=plan.hosts, private=private, local=plan.local)
+        settings["lines"] = plan.lines and scenario.name == "quiet"
         job = replace(_job(plan), zygote=delays is None or not delays.has_rank_local_hashes)
         return run_once(job, settings, journal=journal, treat=treat if delays else None, monitor=monitor)
 

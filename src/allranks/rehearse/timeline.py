@@ -102,8 +102,10 @@ def lines_seen(traces: Iterable[Trace], root: str) -> dict[str, dict[int, int]]:
     ranks: dict[str, dict[int, set[int]]] = {}
     for trace in traces:
         for event in trace.events:
-            for frame in event.place:
-                if frame.path.startswith(root + "/"):
-                    path = frame.path.removeprefix(root + "/")
-                    ranks.setdefault(path, {}).setdefault(frame.line, set()).add(event.rank)
+            places = [(event.data["path"], event.data["line"])] if event.kind == "line" else ()
+            for path, line in (*places, *((frame.path, frame.line) for frame in event.place)):
+                full = path if path.startswith("/") else f"{root}/{path}"
+                if full.startswith(root + "/"):
+                    name = full.removeprefix(root + "/")
+                    ranks.setdefault(name, {}).setdefault(line, set()).add(event.rank)
     return {path: {line: len(found) for line, found in sorted(by.items())} for path, by in sorted(ranks.items())}

@@ -71,6 +71,7 @@ class Report:
     - ``hidden``, ``withheld``, ``unsure``: how many findings are not shown because of the baseline, of low confidence,
       or of ``--precision``.
     - ``allowed``: how many findings the project's settings allow.
+    - ``confirmations``: what a rehearsal says about each finding.
     - ``tool``: the command that made the report.
     - ``rehearsal``: the facts about a rehearsal, if the report is of one.
     - ``subject``: what the command examined, if not files, e.g. "4 runs of 2 ranks".
@@ -89,6 +90,7 @@ class Report:
     withheld: int = 0
     unsure: int = 0
     allowed: int = 0
+    confirmations: Mapping[Finding, str] = field(default_factory=dict)
     tool: str = "allranks check"
     subject: str = ""
     rehearsal: RehearsalFacts | None = None

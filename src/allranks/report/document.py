@@ -79,6 +79,7 @@ def _finding(report: Report, finding: Finding) -> dict[str, Any]:
         "fix": _fix(report, finding.fix) if finding.fix else None,
         "replay": finding.replay,
         "fingerprint": report.prints.get(finding),
+        **({"rehearsal": report.confirmations[finding]} if finding in report.confirmations else {}),
     }
 
 

@@ -23,8 +23,10 @@ def moved(report: Report, root: str, here: str) -> Report:
     rows = tuple(replace(row, evidence=tuple(_note(note, seen) for note in row.evidence)) for row in report.rows)
     sources = {seen(path): source for path, source in report.sources.items()}
     prints = {findings[finding]: text for finding, text in report.prints.items() if finding in findings}
+    states = {findings[finding]: state for finding, state in report.confirmations.items() if finding in findings}
     return replace(
         report,
+        confirmations=states,
         findings=tuple(findings[finding] for finding in report.findings),
         rows=rows,
         sources=sources,

@@ -9,7 +9,7 @@ import socket
 import threading
 from typing import Any
 
-from allranks.rehearse.probe import detect, files, hosts, perturb, trackers
+from allranks.rehearse.probe import detect, files, hosts, lines, perturb, trackers
 from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
 from allranks.rehearse.probe.record import Recorder
 from allranks.rehearse.probe.strike import Striker
@@ -38,6 +38,8 @@ def begin() -> None:
     files.attach(recorder, is_watched=is_watched)
     detect.attach(recorder, steps=settings["steps"])
     trackers.attach(recorder)
+    if settings.get("lines"):
+        lines.attach(recorder)
 
 
 def _wait_for_signals(page: Page) -> None:
