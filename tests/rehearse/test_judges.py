@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from traces import Script
 
-from allranks.rehearse.judge import all_findings, files, hosts, resume, topics
+from allranks.rehearse.judge import all_findings, files, hosts, randomness, resume, topics
 
 
 def found(script: Script) -> list[tuple[str, int]]:
@@ -125,6 +125,105 @@ REPLICAS: dict[str, tuple[Script, list[str]]] = {
 def test_replicas(name: str) -> None:
     script, expected = REPLICAS[name]
     assert [code for code, _ in found(script)] == expected
+
+
+def trained(steps: int = 3) -> Script:
+    """Replicas that share their gradients."""
+    script = Script(2)
+    for number in range(steps):
+        of_all(weights(script, number, "abcdef"[number] * 2, "gg"), "step", 9)
+    return script
+
+
+def branch(script: Script, values: tuple[float, ...], controls: list[str], within: list[int]) -> Script:
+    for rank, value in enumerate(values):
+        script.add(rank, "branch", 8, at=8, count=1, values=[value], controls=controls, within=within)
+    return script
+
+
+def of_all(script: Script, kind: str, line: int = 5, **facts: Any) -> Script:
+    """The same event on each rank; a fact in a tuple has a value for each."""
+    for rank in range(script.ranks):
+        mine = {name: value[rank] if isinstance(value, tuple) else value for name, value in facts.items()}
+        script.add(rank, kind, line, **mine)
+    return script
+
+
+def noise(digests: str, samples: tuple[list[str], list[str]] = (["a", "b"], ["c", "d"])) -> Script:
+    """A draw of two rows at each step: a letter for each rank."""
+    script = Script(2)
+    for count in range(3):
+        of_all(script, "input", 4, samples=samples)
+        of_all(
+            script, "draw", name="randn", count=count, shape=[2, 4], digest=tuple(f"{count}{one}" for one in digests)
+        )
+    return script
+
+
+PART = {"function": "torch.save", "arrays": 1, "buffers": [], "parts": [["w", [2, 4], [4, 4], 8, 16]]}
+WHOLE = {**PART, "parts": []}
+CAUGHT = {"error": "ValueError: x", "controls": ["broad"], "within": [7, 9]}
+DECISIONS: dict[str, tuple[Script, list[str]]] = {
+    "a break by one's own loss": (branch(trained(), (0.1, 0.2), ["leave"], [7, 9]), ["AR209"]),
+    "a break by a reduced loss": (branch(trained(), (0.1, 0.1), ["leave"], [7, 9]), []),
+    "a loop without steps": (branch(trained(), (0.1, 0.2), ["leave"], [20, 30]), []),
+    "ranks that share nothing": (branch(Script(2), (0.1, 0.2), ["leave"], [7, 9]), []),
+    "decided by rank 0 alone": (branch(trained(), (0.1,), ["leave"], [7, 9]), []),
+    "the best by one's own loss": (branch(trained(), (0.1, 0.2), ["save"], []), ["AR310"]),
+    "a step by one's own loss": (branch(trained(), (0.1, 0.2), ["step"], []), ["AR203"]),
+    "a rate by one's own loss": (of_all(trained(), "plateau", values=([0.1], [0.2])), ["AR310"]),
+    "an error skipped": (
+        trained().add(1, "caught", 9, **CAUGHT, in_loop=True).add(1, "enter", key="x", way="all"),
+        ["AR209"],
+    ),
+    "an error that is not shown": (trained().add(1, "caught", 10, **CAUGHT, in_loop=False).add(1, "left"), ["AR008"]),
+    "an error that ends the job": (trained().add(1, "caught", 10, **CAUGHT, in_loop=False), []),
+    "a thread left": (Script(2).add(0, "behind", 3, what="thread", name="t"), ["AR009"]),
+    "ended while an error was handled": (Script(2).add(0, "hidden", 3, error="ValueError"), ["AR008"]),
+    "a shard saved as the whole": (Script(2).add(0, "saved", **PART), ["AR403"]),
+    "each rank saves its shard": (of_all(Script(2), "saved", **PART), []),
+    "the whole is saved": (Script(2).add(0, "saved", **WHOLE), []),
+    "statistics of one rank": (
+        of_all(Script(2), "buffers", 4, module="M", number=1, digests=({"m": "a"}, {"m": "b"})).add(
+            0, "saved", **{**WHOLE, "buffers": ["m"]}
+        ),
+        ["AR010"],
+    ),
+    "statistics of all": (
+        of_all(Script(2), "buffers", 4, module="M", number=1, digests=({"m": "a"}, {"m": "b"})).add(
+            0, "saved", **WHOLE
+        ),
+        [],
+    ),
+    "an average that differs": (
+        of_all(trained(), "evaluated", module="M", number=0, shapes=[], digests=({"w": "a"}, {"w": "b"})),
+        ["AR004"],
+    ),
+    "an average that is equal": (
+        of_all(trained(), "evaluated", module="M", number=0, shapes=[], digests={"w": "a"}),
+        [],
+    ),
+    "a parameter left out": (of_all(trained(), "untrained", names=["head"], count=1), ["AR011"]),
+    "no parameter left out": (of_all(trained(), "untrained", names=[], count=0), []),
+    "the same noise": (noise("xx"), ["AR701"]),
+    "other noise": (noise("xy"), []),
+    "the same noise for the same data": (noise("xx", (["a", "b"], ["a", "b"])), []),
+    "noise for all rows": (noise("xx", (["a"], ["c"])), []),
+    "one key on all devices": (of_all(Script(2), "mapped", name="bernoulli", keys=["k", "k"]), ["AR701"]),
+    "a key for each device": (of_all(Script(2), "mapped", name="bernoulli", keys=["k", "l"]), []),
+}
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_decisions_exits_saves_and_random_numbers(name: str) -> None:
+    script, expected = DECISIONS[name]
+    assert [code for code, _ in found(script)] == expected
+
+
+@pytest.mark.parametrize(("later", "expected"), [((3, 4), ["AR702"]), ((1, 2), []), ((3, 3), ["AR702"])])
+def test_a_seed_that_changes_with_each_run(later: tuple[int, int], expected: list[str]) -> None:
+    before, after = (of_all(Script(2), "seed", name="seed", count=1, value=those) for those in ((1, 2), later))
+    assert [one.code for one in randomness.seeds(before.trace(), after.trace())] == expected
 
 
 def batches(script: Script, *ranks: list[str], epoch: int = 0, **facts: Any) -> Script:
@@ -250,11 +349,14 @@ def test_the_table_says_what_was_found_what_was_right_and_what_was_not_seen() ->
     )
     assert [(row.topic, row.verdict, row.texts[0]) for row in made] == [
         ("files", "error", "ranks 0-1 write m.pt, and nothing orders them"),
+        ("checkpoints", "not seen", "no array was saved"),
         ("data", "not seen", "no loader, no forward pass in training and no global array was seen"),
         ("weights", "ok", "4 comparisons"),
         ("gradients", "ok", "4 comparisons"),
         ("random numbers", "ok", "4 comparisons"),
         ("collectives", "ok", "2 synchronisations"),
+        ("decisions", "not seen", "no branch depends on a float"),
+        ("exits", "not seen", "no rank ended by itself"),
         ("metrics", "not seen", "no value was logged to a tracker"),
         ("trackers", "not seen", "no tracker was used"),
         ("hosts", "not seen", "2 ranks are not spread over 3 hosts"),

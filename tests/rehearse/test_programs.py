@@ -24,6 +24,7 @@ SCENARIOS = {
     "torch_resume": "quiet,resume",
     "torch_local": "quiet,hosts",
     "torch_folder_by": "quiet,perturbed",
+    "torch_seed_by": "quiet,perturbed",
     "torch_order_of": "quiet,perturbed",
     "torch_faults": "faults",
     "jax_faults": "faults",

@@ -114,7 +114,7 @@ def _run_script(target: Script, main: types.ModuleType) -> None:
     loader = importlib.machinery.SourceFileLoader("__main__", file)
     main.__dict__.update(__file__=file, __cached__=None, __loader__=loader)
     with open(file, "rb") as source:
-        code = compile(source.read(), file, "exec", dont_inherit=True)
+        code = loader.source_to_code(source.read(), file)
     exec(code, main.__dict__)  # noqa: S102 - it is what a rank is for
 
 

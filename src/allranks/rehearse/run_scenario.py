@@ -16,7 +16,7 @@ from allranks.launch.result import JobResult
 from allranks.rehearse import judge
 from allranks.rehearse.checkpoint_names import is_checkpoint
 from allranks.rehearse.fault import Fault, FileFault
-from allranks.rehearse.judge import failures, faults, hosts, resume
+from allranks.rehearse.judge import failures, faults, hosts, randomness, resume
 from allranks.rehearse.judge.base import Case
 from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.order import order_of
@@ -51,7 +51,11 @@ def run_scenario(
         return _resume(plan, scenario, baseline, monitor)
     if scenario.fault is not None:
         return _faulted(plan, scenario.fault, baseline, monitor)
-    return _single(plan, scenario, known, monitor)
+    outcome = _single(plan, scenario, known, monitor)
+    if baseline is not None:
+        seeds = randomness.seeds(baseline, outcome.run.trace)
+        outcome.findings.extend(_relative(one) for one in seeds)
+    return outcome
 
 
 def _single(plan: Plan, scenario: Scenario, known: Sequence[Finding], monitor: Monitor) -> Outcome:

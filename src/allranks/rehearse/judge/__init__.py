@@ -8,14 +8,18 @@ from allranks.findings import Finding
 from allranks.rehearse.judge import (
     arrays,
     data,
+    decisions,
+    exits,
     faults,
     files,
     folders,
     loading,
     metrics,
+    models,
     randomness,
     replicas,
     resume,
+    saves,
     trackers,
 )
 from allranks.rehearse.judge.base import Case, Judge, Kind
@@ -30,6 +34,10 @@ JUDGES: tuple[Judge, ...] = (
     loading.judge,
     metrics.judge,
     trackers.judge,
+    decisions.judge,
+    exits.judge,
+    saves.judge,
+    models.judge,
 )
 
 # The faults that only a rehearsal can see; all other faults have rules of ``allranks check``.
@@ -38,6 +46,10 @@ KINDS: tuple[Kind, ...] = (
     replicas.DIVERGED,
     resume.BEGINS_ANEW,
     resume.STATE,
+    decisions.SWALLOWED,
+    exits.BEHIND,
+    saves.BUFFERS,
+    models.LEFT_OUT,
     faults.UNNOTICED,
     faults.STEPS_LOST,
     faults.NO_RESTART,

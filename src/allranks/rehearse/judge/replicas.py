@@ -99,6 +99,11 @@ def tables_of(case: Case) -> dict[int, list[Table]]:
     return _tables(case)
 
 
+def shares_gradients(case: Case) -> bool:
+    """Return whether the ranks train replicas of one model: their weights are equal after the first step."""
+    return any(table.number and not table.differing("value") for those in _tables(case).values() for table in those)
+
+
 def _tables(case: Case) -> dict[int, list[Table]]:
     events: dict[tuple[int, int], dict[int, Event]] = {}
     for event in case.trace.of("weights"):

@@ -32,11 +32,12 @@ class Topic:
 TOPICS = (
     Topic(
         "files",
-        ("AR101", "AR102", "AR104", "AR106", "AR107", "AR108", "AR109", "AR110", "AR4"),
+        ("AR101", "AR102", "AR104", "AR106", "AR107", "AR108", "AR109", "AR110", "AR401", "AR405"),
         ("file",),
         "{} file calls",
         "the program touched no file of its own",
     ),
+    Topic("checkpoints", ("AR403", "AR010"), ("saved",), "{} saves", "no array was saved"),
     Topic(
         "data",
         ("AR30", "AR312"),
@@ -46,14 +47,16 @@ TOPICS = (
     ),
     Topic(
         "weights",
-        ("AR501", "AR502", "AR702", "AR003", "AR004"),
+        ("AR501", "AR502", "AR702", "AR003", "AR004", "AR011"),
         ("weights", "arguments"),
         "{} comparisons",
         "no optimizer step was seen",
     ),
     Topic("gradients", ("AR705",), ("weights",), "{} comparisons", "no step of a torch optimizer was seen"),
-    Topic("random numbers", ("AR701",), ("weights",), "{} comparisons", "no step of a torch optimizer was seen"),
+    Topic("random numbers", ("AR701",), ("weights", "draw"), "{} comparisons", "no random number was drawn"),
     Topic("collectives", ("AR2",), ("enter",), "{} synchronisations", "the ranks never waited for each other"),
+    Topic("decisions", ("AR203", "AR209"), ("branch",), "{} decisions by floats", "no branch depends on a float"),
+    Topic("exits", ("AR008", "AR009"), ("left",), "{} ranks ended", "no rank ended by itself"),
     Topic("metrics", ("AR310",), ("logged",), "{} logged values", "no value was logged to a tracker"),
     Topic("trackers", ("AR103",), ("tracker",), "{} runs begun", "no tracker was used"),
     Topic("hosts", ("AR105", "AR606"), (), "", ""),

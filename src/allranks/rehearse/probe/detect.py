@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from allranks.agent import load
+from allranks.rehearse.probe.draws import DrawRecorder
 from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.saves import SaveRecorder
 
 imports = load("allranks_agent_imports")
 # By module: the method of the framework's probe that is called with it, as soon as it is imported.
@@ -15,7 +17,7 @@ _TORCH = {
     "torch.distributed.distributed_c10d": "watch_synchronisations",
     "torch.optim.optimizer": "watch_steps",
     "torch.utils.data.dataloader": "watch_loaders",
-    "torch.nn.modules.module": "watch_inputs",
+    "torch.optim.lr_scheduler": "watch_schedulers",
     "torch._tensor": "watch_values",
 }
 
@@ -23,6 +25,10 @@ _TORCH = {
 def attach(recorder: Recorder, *, steps: int = 0) -> None:
     """Watch torch and JAX, now or once they are imported. End the program after ``steps`` steps, if not 0."""
     made: list[Any] = []
+    saves = SaveRecorder(recorder)
+    saves.attach()
+    draws = DrawRecorder(recorder)
+    draws.attach()
 
     def torch_probe() -> Any:
         from allranks.rehearse.probe.torch import TorchProbe
@@ -31,11 +37,20 @@ def attach(recorder: Recorder, *, steps: int = 0) -> None:
             made.append(TorchProbe(recorder, steps))
         return made[0]
 
+    def watch_modules(module: Any) -> None:
+        from allranks.rehearse.probe.modules.torch import ModuleProbe
+
+        torch_probe().modules = modules = ModuleProbe(recorder)
+        saves.local_buffers = modules.local_buffers
+        modules.watch(module)
+
     def watch_jax(module: Any) -> None:
         from allranks.rehearse.probe.jax import JaxProbe
+        from allranks.rehearse.probe.maps.jax import MapProbe
 
-        probe = JaxProbe(recorder, steps)
+        probe = JaxProbe(recorder, steps, saves)
         probe.watch(module)
+        MapProbe(recorder, draws).watch(module)
         imports.after_import("jax.experimental.multihost_utils", probe.watch_synchronisations)
 
     def watch_torch(name: str, module: Any) -> None:
@@ -44,6 +59,8 @@ def attach(recorder: Recorder, *, steps: int = 0) -> None:
     for module_name, name in _TORCH.items():
         action = functools.partial(_attach, recorder, functools.partial(watch_torch, name))
         imports.after_import(module_name, action)
+    imports.after_import("torch.nn.modules.module", functools.partial(_attach, recorder, watch_modules))
+    imports.after_import("torch.distributed.tensor._api", functools.partial(_attach, recorder, saves.watch_tensors))
     imports.after_import("jax", functools.partial(_attach, recorder, watch_jax))
 
 

@@ -19,6 +19,7 @@ from xxhash import xxh3_64_hexdigest
 from allranks.rehearse.probe.calls import CallRecorder
 from allranks.rehearse.probe.page import STEP
 from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.saves import SaveRecorder
 from allranks.world.guards.jax import before_programs, processes_of
 
 # By function of multihost_utils: whom its leaving waits for.
@@ -42,8 +43,8 @@ class JaxProbe:
     ``watch`` is called with the module jax, ``watch_synchronisations`` with multihost_utils.
     """
 
-    def __init__(self, recorder: Recorder, steps: int) -> None:
-        self._recorder, self._steps = recorder, steps
+    def __init__(self, recorder: Recorder, steps: int, saves: SaveRecorder) -> None:
+        self._recorder, self._steps, self._saves = recorder, steps, saves
         self._calls = CallRecorder(recorder)
         self._programs: Counter[int] = Counter()
         self._kept: list[Any] = []
@@ -61,7 +62,29 @@ class JaxProbe:
         array: Any = sys.modules["jax._src.array"].ArrayImpl
         for name in ("item", "__float__"):
             setattr(array, name, self._calls.reading(getattr(array, name)))
+        self._watch_parts(array)
         before_programs(self._before_program)
+
+    def _watch_parts(self, array: Any) -> None:
+        """Watch how the program takes its part of a global array."""
+        shards, data = array.addressable_shards, array.addressable_data
+        get_shards = getattr(shards, "func", None) or shards.fget
+
+        def taking_shards(one: Any) -> Any:
+            result = get_shards(one)
+            self._take(one, {str(shard.index): shard.data for shard in result})
+            return result
+
+        def taking_data(one: Any, index: int) -> Any:
+            result = data(one, index)
+            self._take(one, {"": result})
+            return result
+
+        array.addressable_shards, array.addressable_data = property(taking_shards), taking_data
+
+    def _take(self, array: Any, parts: dict[str, Any]) -> None:
+        if self._recorder.is_users(sys._getframe(2).f_code.co_filename):
+            self._saves.take(parts, array.shape)
 
     def watch_synchronisations(self, module: Any) -> None:
         for name in _SYNCHRONISATIONS:

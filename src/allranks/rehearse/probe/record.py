@@ -16,6 +16,7 @@ from typing import Any
 from allranks.rehearse.probe.page import KILL_AT, POSITION, STEP, Page
 
 _FRAMES = 6
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 # Directories whose code is not the program's own: installed packages, the standard library, allranks.
 _FOREIGN = tuple(
     path + os.sep
@@ -99,6 +100,13 @@ class Recorder:
             lines = [[os.path.abspath(c.co_filename), line or 0, c.co_name] for c, line in frames]
             self._put({"kind": "place", "number": number, "frames": lines})
         return number
+
+    def is_called_by_program(self) -> bool:
+        """Return whether the program itself has called a recorded function, not a library in between."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+            frame = frame.f_back
+        return frame is not None and self.is_users(frame.f_code.co_filename)
 
     def is_users(self, file: str) -> bool:
         """Return whether a source file is the program's own. The result is cached."""

@@ -10,6 +10,8 @@ import threading
 from typing import Any
 
 from allranks.rehearse.probe import detect, files, hosts, lines, perturb, trackers
+from allranks.rehearse.probe.branches import BranchRecorder
+from allranks.rehearse.probe.exits import ExitRecorder
 from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
 from allranks.rehearse.probe.record import Recorder
 from allranks.rehearse.probe.strike import Striker
@@ -40,6 +42,8 @@ def begin() -> None:
     trackers.attach(recorder)
     if settings.get("lines"):
         lines.attach(recorder)
+    BranchRecorder(recorder).attach()
+    ExitRecorder(recorder).attach()
 
 
 def _wait_for_signals(page: Page) -> None:

@@ -45,14 +45,11 @@ class TorchProbe:
     def __init__(self, recorder: Recorder, steps: int) -> None:
         self._recorder, self._steps = recorder, steps
         self._calls = CallRecorder(recorder)
-        self._depth = threading.local()
+        self.modules: Any = None
         self._posts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self._optimizers: dict[int, list[int]] = {}
         self._kept: list[Any] = []
         self._loaders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._names: dict[int, str] = {}
-        self._is_fully_sharded = False
-        self._dropout = ""
         self._is_cheap = False
 
     # ---- synchronisations ----
@@ -130,6 +127,8 @@ class TorchProbe:
             began = time.perf_counter()
             self._record_weights(optimizer, entry)
             self._is_cheap = time.perf_counter() - began < _CHEAP
+            if entry[1] in _LATER_STEPS:
+                self._record_untrained(entry)
         entry[1] += 1
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
@@ -158,8 +157,8 @@ class TorchProbe:
         for number, group in enumerate(optimizer.param_groups):
             for one in group["params"]:
                 what, layout, *digests = _of_parameter(one)
-                layout = FULLY_SHARDED + layout if layout and self._is_fully_sharded else layout
-                rows.append([self._names.get(id(one), ""), number, what, layout, *digests])
+                layout = FULLY_SHARDED + layout if layout and self.modules.is_fully_sharded else layout
+                rows.append([self.modules.names.get(id(one), ""), number, what, layout, *digests])
         rates = [_number(group.get("lr")) for group in optimizer.param_groups]
         self._recorder.write(
             "weights",
@@ -168,8 +167,28 @@ class TorchProbe:
             rows=rows,
             rates=rates,
             random=digest(torch.get_rng_state()),
-            dropout=self._dropout,
+            dropout=self.modules.dropout,
         )
+
+    def _record_untrained(self, entry: list[int]) -> None:
+        """Record the parameters of trained modules that have a gradient, and that no optimizer changes."""
+        optimized = {id(p) for optimizer in self._kept for group in optimizer.param_groups for p in group["params"]}
+        names = self.modules.untrained(optimized)
+        self._recorder.write("untrained", optimizer=entry[0], number=entry[1], names=names[:16], count=len(names))
+
+    # ---- metrics that decide ----
+
+    def watch_schedulers(self, module: Any) -> None:
+        plateau = module.ReduceLROnPlateau
+        step = plateau.step
+
+        @functools.wraps(step)
+        def stepping(one: Any, metrics: Any, *args: Any, **options: Any) -> Any:
+            if (value := _number(metrics)) is not None:
+                self._recorder.write("plateau", values=[value])
+            return step(one, metrics, *args, **options)
+
+        plateau.step = stepping
 
     # ---- data ----
 
@@ -204,32 +223,7 @@ class TorchProbe:
         if batch is END:
             self._recorder.write("exhausted", loader=loader, epoch=epoch, batches=number)
             return
-        self._recorder.write("batch", loader=loader, epoch=epoch, number=number, samples=_samples(batch))
-
-    def watch_inputs(self, module: Any) -> None:
-        self._watch_loading(module.Module)
-        module.register_module_forward_pre_hook(self._before_forward)
-        module.register_module_forward_hook(self._after_forward, always_call=True)
-
-    def _watch_loading(self, kind: Any) -> None:
-        load = kind.load_state_dict
-
-        @functools.wraps(load)
-        def watched(module: Any, state_dict: Any, *args: Any, **options: Any) -> Any:
-            result = load(module, state_dict, *args, **options)
-            missing, unexpected = list(result.missing_keys), list(result.unexpected_keys)
-            self._recorder.write(
-                "load",
-                module=type(module).__name__,
-                keys=len(state_dict),
-                missing=missing[:8],
-                unexpected=unexpected[:8],
-                lost=len(unexpected),
-                unset=len(missing),
-            )
-            return result
-
-        kind.load_state_dict = watched
+        self._recorder.write("batch", loader=loader, epoch=epoch, number=number, samples=samples_of(batch))
 
     # ---- values that the program takes out of tensors ----
 
@@ -237,24 +231,6 @@ class TorchProbe:
         tensor = module.Tensor
         for name in ("item", "__float__"):
             setattr(tensor, name, self._calls.reading(getattr(tensor, name)))
-
-    def _before_forward(self, module: Any, inputs: Any) -> None:
-        depth = getattr(self._depth, "forward", 0)
-        self._depth.forward = depth + 1
-        if depth or not module.training or not torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return
-        if threading.current_thread() is not threading.main_thread():
-            return
-        if id(module) not in self._names:
-            self._kept.append(module)
-            self._names[id(module)] = type(module).__name__
-            self._names |= {id(one): name for name, one in module.named_parameters()}
-            self._dropout = self._dropout or next((name for name, one in module.named_modules() if _drops(one)), "")
-            self._is_fully_sharded |= any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__)
-        self._recorder.write("input", module=type(module).__name__, samples=_samples(inputs))
-
-    def _after_forward(self, *_: Any) -> None:
-        self._depth.forward = max(0, getattr(self._depth, "forward", 1) - 1)
 
 
 # A program whose loaders have ended goes on for as many steps, and then is ended.
@@ -276,6 +252,8 @@ def _parameters(function: Any) -> tuple[str, ...]:
 
 # At how many first steps weights are recorded: if it takes _CHEAP seconds or longer, and if it takes less.
 _ALL_STEPS, _CHEAP = (4, 128), 0.001
+# Before which steps of an optimizer the parameters are recorded that it leaves out.
+_LATER_STEPS = (3, 8)
 _LARGE = 1 << 12  # elements of a tensor that is digested as a whole
 
 
@@ -301,7 +279,7 @@ def digest(tensor: Any) -> str:
     return str(xxh3_64_hexdigest(flat.contiguous().cpu().view(torch.uint8).numpy()))
 
 
-def _samples(batch: Any) -> list[str]:
+def samples_of(batch: Any) -> list[str]:
     """Return a digest of each row of a batch's largest tensor that has rows."""
     tensors = [one for one in _leaves(batch) if isinstance(one, torch.Tensor) and one.numel() and one.dim()]
     if not tensors:
@@ -316,11 +294,6 @@ def _leaves(value: Any) -> list[Any]:
     if isinstance(value, list | tuple):
         return [leaf for one in value for leaf in _leaves(one)]
     return [value]
-
-
-def _drops(module: Any) -> bool:
-    """Return whether a module drops some of its inputs at random (dropout)."""
-    return type(module).__name__.endswith("Dropout") and getattr(module, "p", 0) > 0
 
 
 def _number(value: Any) -> float | None:

@@ -1,0 +1,1 @@
+"""The probe of functions that JAX runs on each device."""

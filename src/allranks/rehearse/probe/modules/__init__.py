@@ -1,0 +1,1 @@
+"""The probe of modules: their inputs, weights and buffers."""
