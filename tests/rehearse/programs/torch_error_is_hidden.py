@@ -1,4 +1,4 @@
-"""An error ends the training of all ranks, and the job ends with exit code 0; in the twin it goes on without the sample."""
+"""An error ends the training of all ranks, and the job ends with exit code 0; the twin has no error."""
 
 import sys
 

@@ -13,7 +13,7 @@ model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(1 + rank)
 best, bad = float("inf"), 0
-for epoch in range(3):
+for _epoch in range(3):
     for _ in range(3):
         optimizer.zero_grad()
         loss = model(torch.randn(4, 4)).square().mean()

@@ -42,8 +42,8 @@ def judge(case: Case) -> Iterator[Finding]:
         ):
             name = min(names)
             text = (
-                f"{len(names)} buffers ({name}, ...) are saved by {who(events)}, differ between the ranks, and were not "
-                "averaged since the last batch"
+                f"{len(names)} buffers ({name}, ...) that {who(events)} saves differ between the ranks; nothing has "
+                "averaged them since the last batch"
             )
             evidence = [(f"rank {e.rank} uses its own {name} in its forward pass", e) for e in differing[name]]
             if one := finding(BUFFERS, text, events[0], evidence[:2]):
