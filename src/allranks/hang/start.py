@@ -17,6 +17,8 @@ from allranks.world.sentinel import Sentinel
 _POLICIES: dict[str, Policy] = {"warn": "warn", "end": "end"}
 
 _lock = threading.Lock()
+# The thread that runs ``init`` now, or 0. ``substitute`` takes the same lock, in a thread of its own.
+_initialising_thread = 0
 _made: tuple[WatchSettings | None, Watch | None] | None = None
 # Called at the end of ``init``, in its thread.
 after_init: list[Callable[[], None]] = []
@@ -56,10 +58,14 @@ def init(
     later call, for instance by a library, returns the same world, whatever its times and hang settings. It raises
     AllranksError if the world uses another ``backend``.
     """
-    global _made, _stop_substitute
+    global _made, _stop_substitute, _initialising_thread
     settings = _watch_settings(hang_after, on_hang)
     with _lock:
-        world = detect.init(backend, timeout=timeout, fail_fast=fail_fast)
+        _initialising_thread = threading.get_ident()
+        try:
+            world = detect.init(backend, timeout=timeout, fail_fast=fail_fast)
+        finally:
+            _initialising_thread = 0
         if _made is None:
             if _stop_substitute is not None:
                 _stop_substitute()
@@ -74,8 +80,8 @@ def init(
 
 
 def is_initialising() -> bool:
-    """Return whether ``init`` is running now."""
-    return _lock.locked()
+    """Return whether this thread runs ``init`` now."""
+    return _initialising_thread == threading.get_ident()
 
 
 def substitute(world: World, listener: Listener, stop: Callable[[], None]) -> bool:
