@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -49,12 +50,13 @@ def test_a_launcher_that_cannot_be_replaced_is_refused(command: str, says: str) 
 
 
 def test_the_configuration_of_accelerate_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    monkeypatch.setattr(os, "environ", {})
     file = tmp_path / "a.yaml"
     file.write_text("distributed_type: MULTI_GPU\nfsdp_config: {}\nmixed_precision: 'bf16'\nnum_processes: 2\n")
     start = started(f"accelerate launch --config_file {file} train.py".split())
     assert (start.program, start.ranks) == (("train.py",), 2)
-    assert start.variables == {"ACCELERATE_MIXED_PRECISION": "bf16"}
+    assert start.variables["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    assert os.environ == start.variables
     file.write_text("distributed_type: FSDP\n")
     with pytest.raises(ConfigWrong, match="accelerate launch prepares FSDP"):
         started(f"accelerate launch --config_file {file} train.py".split())

@@ -178,3 +178,15 @@ def test_the_journal_leaves_a_folder_with_files_of_others(tmp_path: Path) -> Non
     (made / "of somebody else").write_text("x")
     journal.undo()
     assert (made / "of somebody else").read_text() == "x"
+
+
+def test_the_journal_removes_folders_that_were_tried_from_the_inside_out(tmp_path: Path) -> None:
+    """As Path.mkdir(parents=True) does."""
+    outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
+    (tmp_path / "undo").mkdir()
+    journal = Journal(str(tmp_path / "undo"))
+    for path in (inner, outer, inner):
+        journal.note("mkdir", [str(path)])
+    inner.mkdir(parents=True)
+    journal.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["undo"]

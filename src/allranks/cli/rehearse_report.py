@@ -90,9 +90,12 @@ def _timeline(title: str, run: Run, root: str) -> Timeline:
 
 
 def _not_made(facts: RehearsalFacts) -> tuple[Row, ...]:
-    """Return a row about the runs that were not made, if there are any."""
-    left = [one for one in facts.runs if not one.was_made]
-    return (not_seen("runs", *(f"{one.title}: {one.end}" for one in left)),) if left else ()
+    """Return a row about the runs that were not made, if there are any: a text for each reason."""
+    titles: dict[str, list[str]] = {}
+    for one in facts.runs:
+        if not one.was_made:
+            titles.setdefault(one.end, []).append(one.title)
+    return (not_seen("runs", *(f"{'; '.join(of)}: {why}" for why, of in titles.items())),) if titles else ()
 
 
 def _with_columns(finding: Finding, sources: Mapping[str, Source]) -> Finding:

@@ -80,6 +80,12 @@ CAUSES = (
         "A module of the project needs its folder: start from there, or set PYTHONPATH.",
     ),
     Cause(
+        "lightning",
+        r"self\.parallel_devices\[self\.local_rank\]",
+        "Lightning's Trainer has fewer devices than there are ranks: without a GPU, devices='auto' is one",
+        "Give the Trainer the number of ranks: Trainer(accelerator='cpu', devices=2), for -n 2.",
+    ),
+    Cause(
         "devices",
         r"invalid device ordinal|You requested gpu|MisconfigurationException.*(GPU|devices|num_nodes)|"
         r"num_gpus|more GPUs than|nproc_per_node|Requested .* GPUs",
@@ -97,7 +103,7 @@ CAUSES = (
     ),
     Cause(
         "world",
-        r"(world_size|WORLD_SIZE|world size|num_processes|mesh|dp_size|tp_size|device_count).*"
+        r"MissingRanks|(world_size|WORLD_SIZE|world size|num_processes|mesh|dp_size|tp_size|device_count).*"
         r"(must|divisible|does not match|!=|expected|should)|(must|divisible|not match|expected).*"
         r"(world_size|WORLD_SIZE|world size|mesh|dp_size|tp_size)",
         "the program expects another number of ranks",

@@ -123,7 +123,7 @@ def _cannot_be_undone(runs: Sequence[tuple[Scenario, Run, float]]) -> str:
     """Return why the files of the runs so far could not be put back; "" if they were."""
     for _, run, _ in runs:
         if run.trace.notes or any(run.trace.of("unwatched")):
-            return f"files cannot be put back here, {topics.unseen_parts(run.trace)[0]}"
+            return "files are not restored here (see probes)"
     return ""
 
 

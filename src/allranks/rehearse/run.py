@@ -22,7 +22,7 @@ from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.probe import hosts
 from allranks.rehearse.probe.files import is_interesting
 from allranks.rehearse.probe.record import is_users
-from allranks.rehearse.trace import Event, Frame, Trace, merged, read_lines
+from allranks.rehearse.trace import UNWATCHED, Event, Frame, Trace, merged, read_lines
 from allranks.rehearse.watch import listener
 from allranks.rehearse.watch.server import Effect, Server, Treat
 from allranks.rehearse.watch.undo import Journal
@@ -130,7 +130,7 @@ def _trace(ranks: int, folder: Path, server: Server, obstacle: str, real: Callab
     events += [_event(effect, places) for effect in server.effects]
     struck = [(_event(effect, places), action) for effect, action in server.struck]
     events += [replace(event, kind="fault", data={"action": action, "steps": event.step}) for event, action in struck]
-    notes = [f"file calls of C libraries and other programs: {obstacle}"] if obstacle else []
+    notes = [f"{UNWATCHED}: {obstacle}"] if obstacle else []
     return merged(ranks, events, notes)
 
 

@@ -12,6 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+# What is lost where the kernel does not let the launcher see file calls. The reason follows.
+UNWATCHED = "only Python's own file calls are seen, and files are not restored, so one run is made"
+
 
 class Frame(NamedTuple):
     """A line of the program in the call stack of an event. ``path`` is absolute."""

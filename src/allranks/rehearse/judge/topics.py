@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from allranks.findings import Finding, Note, Row, Verdict
-from allranks.rehearse.trace import Trace
+from allranks.rehearse.trace import UNWATCHED, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def rows(traces: Iterable[Trace], findings: Sequence[Finding], scenarios: Mappin
 
 def unseen_parts(trace: Trace) -> list[str]:
     """Return what the probes of a run could not look at, each with the reason."""
-    kernel = [f"file calls of C libraries and other programs: {event.data['why']}" for event in trace.of("unwatched")]
+    kernel = [f"{UNWATCHED}: {event.data['why']}" for event in trace.of("unwatched")]
     modules = [f"{event.data['module']}: {event.data['error']}" for event in trace.of("unattached")]
     return [*dict.fromkeys([*trace.notes, *kernel, *modules])]
 

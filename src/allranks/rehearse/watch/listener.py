@@ -41,7 +41,24 @@ def unavailable() -> str:
         return "only Linux can stop the file calls of a process (seccomp)"
     if platform.machine() not in machines():
         return f"there is no table of system calls for {platform.machine()}"
+    probe = ctypes.create_string_buffer(b"x")
+    if read_memory(os.getpid(), ctypes.addressof(probe), 1) != b"x":
+        return "this container does not allow process_vm_readv"
+    if _ptrace_scope() >= _ADMINISTRATOR and os.geteuid() != 0:
+        return "this kernel does not let a process read its children's memory (kernel.yama.ptrace_scope)"
     return ""
+
+
+# From this value of kernel.yama.ptrace_scope on, only an administrator may read another process' memory.
+_ADMINISTRATOR = 2
+
+
+def _ptrace_scope() -> int:
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
 
 
 def install() -> int:

@@ -158,6 +158,8 @@ class Server:
             for level, kind, raw in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                     descriptors.frombytes(raw[: len(raw) - len(raw) % size])
+            if not data:
+                return  # the kernel did not let the rank install its filter: the rank records that itself
             said = json.loads(data)
             page_descriptor, listener = descriptors
             rank = _Rank(said["rank"], said["process"], Page(page_descriptor), listener)

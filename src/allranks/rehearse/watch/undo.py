@@ -55,9 +55,11 @@ class Journal:
 
     def undo(self) -> None:
         """Restore all noted paths, and clear the journal."""
+        full: list[str] = []
         for kind, path, other in reversed(self._log):
             if kind == "absent":
                 _remove(path)
+                full += [path] if os.path.isdir(path) else []
             elif kind == "moved":
                 if os.path.lexists(other) and not os.path.lexists(path):
                     os.rename(other, path)
@@ -68,6 +70,9 @@ class Journal:
                 shutil.copy2(other, path)
             elif not os.path.lexists(path):
                 os.symlink(other, path)
+        # Path.mkdir(parents=True) tries the innermost folder first, so that its parents are noted after it.
+        for path in sorted(full, key=len, reverse=True):
+            _remove(path)
         self._log.clear()
         self._known.clear()
 
