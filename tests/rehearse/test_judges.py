@@ -340,6 +340,29 @@ def test_a_fault_of_hosts_is_called_so_only_where_one_host_did_not_have_it() -> 
     assert [one.code for one in hosts.recoded(those, those)] == ["AR101"]
 
 
+def device(script: Script, rank: int, device: str, host: str = "a") -> Script:
+    script.add(rank, "device", 4, device=device, index=int(device), host=host)
+    return script.add(rank, "nccl", 5)
+
+
+def test_ranks_of_a_host_share_a_device_only_if_they_use_no_other() -> None:
+    assert found(device(device(Script(2), 0, "0"), 1, "0")) == [("AR605", 4)]
+    assert found(device(device(Script(2), 0, "0"), 1, "1")) == []
+    assert found(device(device(Script(2), 0, "0"), 1, "0", host="b")) == []
+    assert found(device(device(device(Script(2), 0, "0"), 1, "0"), 1, "1")) == []
+    alone = Script(2).add(0, "device", device="0", index=0, host="a").add(1, "device", device="0", index=0, host="a")
+    assert found(alone) == []
+
+
+def test_what_stands_in_for_an_accelerator_is_in_the_table() -> None:
+    script = Script(2).add(0, "replaced", name="Tensor.cuda").add(1, "replaced", name="NCCL (gloo)")
+    (*_, row) = topics.rows([script.trace()], [], {})
+    assert (row.topic, row.verdict) == ("accelerator", "ok")
+    assert row.texts[0].startswith("this machine's CPU in the place of Tensor.cuda, NCCL (gloo).")
+    (*_, row) = topics.rows([script.trace()], [], {}, "psum is wrong")
+    assert (row.verdict, row.texts[1]) == ("warning", "psum is wrong")
+
+
 def test_the_table_says_what_was_found_what_was_right_and_what_was_not_seen() -> None:
     script = Script(2).file(0, "create", "m.pt", line=3).file(1, "create", "m.pt", line=3).barrier()
     weights(weights(script, 0, "aa", "gg"), 1, "bb", "hh")

@@ -18,7 +18,7 @@ import pytest
 PROGRAMS = Path(__file__).parent / "programs"
 NAMES = sorted(path.name for path in PROGRAMS.glob("*_*.py"))
 # What every `make test` runs; the soak runs all.
-SAMPLE = ("torch_all_write_checkpoint.py",)
+SAMPLE = ("torch_cuda_one_device.py",)
 # Scenarios by what a program's name begins with.
 SCENARIOS = {
     "torch_resume": "quiet,resume",

@@ -87,7 +87,7 @@ def test_arguments_are_for_a_program_that_is_named_without(tmp_path: Path, monke
     [
         ({"rank": 2}, "has no option 'rank'. Is 'ranks' meant?"),
         ({"args": []}, "Is 'arguments' meant?"),
-        ({"colour": 1}, "There are: allow, arguments, "),
+        ({"colour": 1}, "There are: accelerator, allow, arguments, "),
         ({"ranks": 0}, "ranks must be a whole number of at least 1, not 0"),
         ({"steps": True}, "steps must be a whole number of at least 0, not True"),
         ({"budget": 0}, "budget must be a number of seconds above 0, not 0"),

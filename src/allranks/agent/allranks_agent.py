@@ -319,7 +319,7 @@ def _main_thread_ended() -> None:
     where = _Rank.exit_failure["where"] if _Rank.exit_failure else ""
     report("left", exit_code=code, why=why, origin=origin, where=where, unjoined=joins.unjoined_frameworks())
     _join_threads()
-    if _Rank.is_rescued:  # Python would end with 1, as after any exception
+    if _Rank.is_rescued or guard.has_gloo():  # Python would end with 1, as after any exception; or not at all
         exits.finish_as_python()
         os._exit(code)
     return None

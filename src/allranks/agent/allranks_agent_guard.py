@@ -16,6 +16,21 @@ def is_wanted() -> bool:
     return os.environ.get("ALLRANKS_GUARD", "") in ("1", "any-line", "calls")
 
 
+def has_gloo() -> bool:
+    """Return whether this rank is rehearsed and has torch.distributed.
+
+    Python destroys the groups of gloo at its end, and joins their threads while it holds the interpreter's lock. A
+    thread that waits for that lock never ends then, or aborts the process. No script is to blame for that.
+    """
+    return "ALLRANKS_PROBE" in os.environ and "torch.distributed.distributed_c10d" in sys.modules
+
+
+def before_imports() -> None:
+    """Prepare a process that imports the frameworks for ranks that are rehearsed and are forked from it."""
+    if "ALLRANKS_PROBE" in os.environ:
+        hang.package("allranks.rehearse.accelerator.start").attach()
+
+
 def on_report(kind: str, **fields: Any) -> None:
     """Handle a message of the agent: start the probe at once, and the guard once this rank has joined all others."""
     global _has_begun

@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _about_runs(p: argparse.ArgumentParser) -> None:
     from allranks.cli.run import at_least_one
+    from allranks.rehearse.config import ACCELERATORS
     from allranks.rehearse.scenario import NAMES
 
     p.add_argument("-n", "--ranks", type=at_least_one, metavar="N", help="number of ranks (processes)")
@@ -58,6 +59,8 @@ def _about_runs(p: argparse.ArgumentParser) -> None:
     p.add_argument("--suggest", action="store_true", help=suggest)
     local = "a folder that is on the disk of each host: pretended hosts have their own copies (may be repeated)"
     p.add_argument("--local", type=local_text, action="append", metavar="PATH", help=local)
+    accelerator = "cpu: programs that ask for CUDA run on the CPU, the default without a GPU; none: they fail"
+    p.add_argument("--accelerator", choices=ACCELERATORS, help=accelerator)
     shared = "a folder in the temporary folder that all hosts share (may be repeated)"
     p.add_argument("--shared", type=local_text, action="append", metavar="PATH", help=shared)
 

@@ -22,6 +22,7 @@ from allranks.cli.run import target_from
 from allranks.findings import Finding
 from allranks.launch.job import Command, Target
 from allranks.launch.result import JobResult
+from allranks.rehearse.accelerator.machine import default_accelerator
 from allranks.rehearse.advice import explained
 from allranks.rehearse.config import Config, read
 from allranks.rehearse.fault import FaultError, chosen
@@ -91,6 +92,7 @@ def _configured(found: tuple[Path, object] | None, arguments: Namespace) -> Conf
         shared_paths=_below(here, arguments.shared or ()) or None,
         baseline=arguments.baseline and os.path.abspath(arguments.baseline),
         output_format=arguments.output_format,
+        accelerator=arguments.accelerator,
     )
 
 
@@ -129,6 +131,7 @@ def _plan(p: ArgumentParser, arguments: Namespace, config: Config, words: list[s
         shared=config.shared_paths,
         faults=faults,
         lines=arguments.lines or arguments.check,
+        accelerator=config.accelerator or default_accelerator(),
     )
 
 

@@ -275,6 +275,7 @@ def prepare(message: messages.Preload) -> tuple[tuple[str, ...], str]:
         except Exception as error:
             return (), text_of(error)
         return (), _freeze_imports()
+    load("allranks_agent_guard").before_imports()
     return preload(forked_rank.plan_for(from_json(message.target), cwd=message.cwd))
 
 

@@ -90,7 +90,8 @@ CAUSES = (
         r"invalid device ordinal|You requested gpu|MisconfigurationException.*(GPU|devices|num_nodes)|"
         r"num_gpus|more GPUs than|nproc_per_node|Requested .* GPUs",
         "the program asks for more GPUs than there are ranks",
-        "Rehearse with as many ranks as GPUs are asked for (-n N), or ask for fewer: devices=N, --num_gpus N.",
+        "Each rank sees as many GPUs as there are ranks on its host. Rehearse with as many ranks as GPUs are asked for "
+        "(-n N), or ask for fewer: devices=N, --num_gpus N.",
     ),
     Cause(
         "cuda",
@@ -98,8 +99,7 @@ CAUSES = (
         r"without NCCL|NCCL built in|ProcessGroupNCCL|Attempting to deserialize object on a CUDA device|"
         r"No supported gpu backend|CUDAAccelerator|libcuda",
         "the program asks for a GPU, and there is none",
-        "Let the program choose the device (torch.device('cuda' if torch.cuda.is_available() else 'cpu')) and the "
-        "backend (dist.init_process_group() without a name).",
+        "Rehearse it with --accelerator cpu, the default without a GPU: then CUDA is mapped to the CPU.",
     ),
     Cause(
         "world",

@@ -46,12 +46,15 @@ class Config:
     allow: tuple[Allowed, ...] = ()
     baseline: str = ""
     output_format: str = "full"
+    accelerator: str = ""
 
     def with_(self, **given: Any) -> Config:
         """Return the options with those of the command line; None means that it does not say."""
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
+# The values of --accelerator: the CPU runs programs that ask for CUDA, or nothing does.
+ACCELERATORS = ("cpu", "none")
 _BORROWED = {
     "args": "arguments",
     "script": "command",
@@ -83,6 +86,8 @@ def _value(key: str, value: object, where: str, forms: tuple[str, ...]) -> Any:
         return settings.seconds(key, value, where)
     if key == "output-format":
         return settings.choice(key, value, forms, where)
+    if key == "accelerator":
+        return settings.choice(key, value, ACCELERATORS, where)
     if key == "baseline":
         return settings.path(key, value, where)
     if key == "allow":

@@ -20,6 +20,7 @@ class Plan:
     - ``local``: folders of which each pretended host has its own copy. ``shared``: folders in the temporary folder that
       all pretended hosts share.
     - ``lines``: record every line that the quiet run reaches.
+    - ``accelerator``: ``"cpu"`` lets programs that ask for CUDA run on the CPU, ``"none"`` does not.
     """
 
     target: Target
@@ -36,6 +37,7 @@ class Plan:
     shared: tuple[str, ...] = ()
     lines: bool = False
     faults: Sequence[Fault] = USUAL
+    accelerator: str = "cpu"
 
 
 def replay_command(plan: Plan, scenario: Scenario) -> str:
@@ -50,6 +52,7 @@ def replay_command(plan: Plan, scenario: Scenario) -> str:
         ("-d", plan.devices, default.devices),
         ("--steps", plan.steps, default.steps),
         ("--hosts", plan.hosts, default.hosts),
+        ("--accelerator", plan.accelerator, default.accelerator),
     ):
         if value != usual:
             words += [option, str(value)]

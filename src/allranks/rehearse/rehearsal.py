@@ -16,7 +16,7 @@ from allranks.rehearse.judge import failures, topics
 from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.plan import Plan, replay_command
 from allranks.rehearse.run import Interrupted, Run
-from allranks.rehearse.run_scenario import Outcome, judge_part, run_again, run_scenario, was_killed
+from allranks.rehearse.run_scenario import Outcome, judge_part, known_answer, run_again, run_scenario, was_killed
 from allranks.rehearse.scenario import Scenario, scenarios
 
 
@@ -26,7 +26,8 @@ class Rehearsal:
 
     ``skipped`` has the scenarios that did not run, and why. ``unseen`` says, by scenario, why it was not judged.
     ``failure`` is the end of a program that fails by itself, and ``output`` what its ranks printed. ``interrupted`` is
-    the signal that ended the rehearsal, or 0. ``is_over``: the quiet run failed, so no other is made.
+    the signal that ended the rehearsal, or 0. ``is_over``: the quiet run failed, so no other is made. ``doubt`` says
+    what is wrong with the collectives of this machine itself.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -37,6 +38,7 @@ class Rehearsal:
     output: str = ""
     interrupted: int = 0
     is_over: bool = False
+    doubt: str = ""
 
     def skip(self, scenario: Scenario, why: str) -> None:
         """Record that a scenario does not run, and why."""
@@ -45,7 +47,7 @@ class Rehearsal:
 
     def rows(self) -> tuple[Row, ...]:
         """Return the rows of the table of topics."""
-        return topics.rows([run.trace for _, run, _ in self.runs], self.findings, self.unseen)
+        return topics.rows([run.trace for _, run, _ in self.runs], self.findings, self.unseen, self.doubt)
 
 
 Progress = Callable[[str], None]
@@ -91,6 +93,8 @@ def _rehearse_one(plan: Plan, scenario: Scenario, rehearsal: Rehearsal, monitor:
     rehearsal.unseen[scenario.name] = "; ".join(filter(None, [rehearsal.unseen.get(scenario.name), outcome.unseen]))
     seconds = time.monotonic() - begun
     rehearsal.runs.append((scenario, run, seconds))
+    if scenario.name == "quiet" and not run.result.exit_code:
+        rehearsal.doubt = known_answer(plan, run.trace)
     replay = replay_command(plan, scenario)
     new = _merge(rehearsal.findings, [replace(one, replay=replay) for one in outcome.findings])
     if not rehearsal.interrupted and run.result.exit_code and not was_killed(run):

@@ -95,6 +95,15 @@ def run_once(
     return run
 
 
+def run_unwatched(job: Job) -> JobResult:
+    """Run a job that is no part of the program, and return its result. What it prints is dropped."""
+    console = Console(job.ranks, out=io.BytesIO(), color=False, live=False, quiet=True)
+    try:
+        return local.run(job, console)
+    finally:
+        console.close()
+
+
 # Where a job of allranks has its own files.
 _OURS = os.path.join(tempfile.gettempdir(), "allranks-")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from allranks.findings import Finding, Place
 from allranks.launch.job import Call, Job
@@ -21,8 +22,8 @@ from allranks.rehearse.judge.base import Case
 from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.order import order_of
 from allranks.rehearse.plan import Plan
-from allranks.rehearse.run import Run, run_once
-from allranks.rehearse.scenario import Delays, Scenario, probe_settings
+from allranks.rehearse.run import Run, run_once, run_unwatched
+from allranks.rehearse.scenario import Delays, Probe, Scenario, probe_settings
 from allranks.rehearse.trace import Trace
 from allranks.rehearse.watch.server import AS_IT_IS, Effect, Server, Treat, Treatment
 from allranks.rehearse.watch.undo import Journal
@@ -111,7 +112,7 @@ def _run(plan: Plan, scenario: Scenario, delays: Delays | None, monitor: Monitor
         if scenario.name == "hosts":
             _make_folders([*plan.local, *plan.shared], journal)
         private = [one for one in [tempfile.gettempdir()] if one not in plan.shared]
-        settings = probe_settings(scenario, steps=plan.steps, hosts=plan.hosts, private=private, local=plan.local)
+        settings = _settings(plan, scenario, hosts=plan.hosts, private=private, local=plan.local)
         settings["lines"] = plan.lines and scenario.name == "quiet"
         job = replace(_job(plan), zygote=delays is None or not delays.has_rank_local_hashes)
         return run_once(job, settings, journal=journal, treat=treat if delays else None, monitor=monitor)
@@ -128,7 +129,7 @@ def _make_folders(paths: Sequence[str], journal: Journal) -> None:
 
 def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None, monitor: Monitor) -> Outcome:
     """Kill all ranks after a checkpoint, twice, and let the third start run to its end."""
-    settings = probe_settings(scenario, steps=plan.steps)
+    settings = _settings(plan, scenario)
     runs: list[Run] = []
     with _undone() as journal:
         baseline = baseline or _baseline(plan, journal, monitor)
@@ -145,7 +146,7 @@ def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None, monitor: Mon
 
 def _faulted(plan: Plan, fault: Fault, baseline: Trace | None, monitor: Monitor) -> Outcome:
     """Let a fault strike in one run, and start the same command once more after it."""
-    settings = probe_settings(Scenario("faults"), steps=plan.steps)
+    settings = _settings(plan, Scenario("faults"))
     with _undone() as journal:
         baseline = baseline or _baseline(plan, journal, monitor)
         if not fault.is_of_files:
@@ -177,7 +178,7 @@ def _treatment(fault: Fault, ranks: int) -> Treat:
 
 def _baseline(plan: Plan, journal: Journal, monitor: Monitor) -> Trace:
     """Return the trace of a quiet run. Its changes of files are undone."""
-    settings = probe_settings(Scenario("quiet"), steps=plan.steps)
+    settings = _settings(plan, Scenario("quiet"))
     trace = run_once(_job(plan), settings, journal=journal, monitor=monitor).trace
     journal.undo()
     return trace
@@ -193,6 +194,22 @@ def _job(plan: Plan, more: Sequence[str] = ()) -> Job:
     if more and not isinstance(target, Call):
         target = replace(target, arguments=(*target.arguments, *more))
     return Job(target, plan.ranks, devices=plan.devices, guard=True, hang_after=_HANGS_AFTER, on_hang="end", grace=10.0)
+
+
+def _settings(plan: Plan, scenario: Scenario, **more: Any) -> Probe:
+    return probe_settings(scenario, steps=plan.steps, accelerator=plan.accelerator, **more)
+
+
+def known_answer(plan: Plan, quiet: Trace) -> str:
+    """Return what is wrong with JAX's collectives across processes on this CPU.
+
+    Return "" if they return known answers, or if the program does not use them in its quiet run.
+    """
+    if plan.accelerator != "cpu" or not quiet.has_joined_jax:
+        return ""
+    check = Call("allranks.rehearse.known_answer.jax:check")
+    failed = run_unwatched(Job(check, plan.ranks, devices=plan.devices, timeout=60.0)).first_failure
+    return f"findings about numbers may be wrong: {failed.what}" if failed else ""
 
 
 def _kill_after_checkpoint(server: Server, effect: Effect) -> None:

@@ -123,10 +123,16 @@ Probe: TypeAlias = dict[str, Any]
 
 
 def probe_settings(
-    scenario: Scenario, *, steps: int, hosts: int = 2, private: Sequence[str] = (), local: Sequence[str] = ()
+    scenario: Scenario,
+    *,
+    steps: int,
+    accelerator: str,
+    hosts: int = 2,
+    private: Sequence[str] = (),
+    local: Sequence[str] = (),
 ) -> Probe:
     """Return the settings for the probe of each rank in a scenario."""
-    settings: Probe = {"steps": steps}
+    settings: Probe = {"steps": steps, "accelerator": accelerator}
     if scenario.name == "perturbed":
         settings["seed"] = scenario.seed
     if scenario.name == "hosts":

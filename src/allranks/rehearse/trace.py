@@ -60,6 +60,11 @@ class Trace:
         """Yield the events of these kinds, in the order of time."""
         return (event for event in self.events if event.kind in kinds)
 
+    @property
+    def has_joined_jax(self) -> bool:
+        """Whether the ranks were processes of one job of JAX."""
+        return any(event.data["name"] == "jax.distributed.initialize" for event in self.of("enter"))
+
     def by_rank(self, *kinds: str) -> dict[int, list[Event]]:
         """Return the events of these kinds for each rank; an empty list for a rank that has none."""
         found: dict[int, list[Event]] = {rank: [] for rank in range(self.ranks)}

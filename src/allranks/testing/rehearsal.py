@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from allranks.errors import BadArgument
 from allranks.findings import Finding
 from allranks.launch.job import Script
+from allranks.rehearse.accelerator.machine import default_accelerator
 from allranks.rehearse.plan import Plan
 from allranks.rehearse.rehearsal import rehearse as run
 from allranks.rehearse.scenario import DEFAULT, NAMES, Name
@@ -57,7 +58,14 @@ def rehearse(
     if unknown := [name for name in only if name not in NAMES]:
         raise BadArgument(f"rehearse: only: expected scenarios of {', '.join(NAMES)}, found {unknown[0]!r}.")
     lines: list[str] = []
-    plan = Plan(Script(path, tuple(arguments)), ranks, steps=steps, names=tuple(only), budget=budget)
+    plan = Plan(
+        Script(path, tuple(arguments)),
+        ranks,
+        steps=steps,
+        names=tuple(only),
+        budget=budget,
+        accelerator=default_accelerator(),
+    )
     done = run(plan, progress=lines.append)
     if done.interrupted:
         raise KeyboardInterrupt

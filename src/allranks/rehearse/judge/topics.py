@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from allranks.findings import Finding, Note, Row, Verdict
+from allranks.rehearse.accelerator.names import summary
 from allranks.rehearse.trace import UNWATCHED, Trace
 
 
@@ -54,7 +55,7 @@ TOPICS = (
     ),
     Topic("gradients", ("AR705",), ("weights",), "{} comparisons", "no step of a torch optimizer was seen"),
     Topic("random numbers", ("AR701",), ("weights", "draw"), "{} comparisons", "no random number was drawn"),
-    Topic("collectives", ("AR2",), ("enter",), "{} synchronisations", "the ranks never waited for each other"),
+    Topic("collectives", ("AR2", "AR605"), ("enter",), "{} synchronisations", "the ranks never waited for each other"),
     Topic("decisions", ("AR203", "AR209"), ("branch",), "{} decisions by floats", "no branch depends on a float"),
     Topic("exits", ("AR008", "AR009"), ("left",), "{} ranks ended", "no rank ended by itself"),
     Topic("metrics", ("AR310",), ("logged",), "{} logged values", "no value was logged to a tracker"),
@@ -69,20 +70,27 @@ TOPICS = (
 _OPTIONAL = ("faults",)
 
 
-def rows(traces: Iterable[Trace], findings: Sequence[Finding], scenarios: Mapping[str, str]) -> tuple[Row, ...]:
+def rows(
+    traces: Iterable[Trace], findings: Sequence[Finding], scenarios: Mapping[str, str], doubt: str = ""
+) -> tuple[Row, ...]:
     """Return one row of the table for each topic.
 
     ``scenarios`` has, for the topics hosts and resume, why they were not judged, or "" if they were. A topic that is
-    missing in ``scenarios`` was not requested.
+    missing in ``scenarios`` was not requested. ``doubt`` says what is wrong with this machine's own collectives.
     """
     counts: dict[str, int] = {}
     missing: dict[str, None] = {}
+    mapped: dict[str, None] = {}
     for trace in traces:
         missing |= dict.fromkeys(unseen_parts(trace))
+        mapped |= dict.fromkeys(event.data["name"] for event in trace.of("replaced"))
         for event in trace.events:
             counts[event.kind] = counts.get(event.kind, 0) + 1
     asked = [topic for topic in TOPICS if topic.name not in _OPTIONAL or topic.name in scenarios]
     made = tuple(_row(topic, counts, findings, scenarios) for topic in asked)
+    if mapped or doubt:
+        notes = [*([summary(mapped)] if mapped else []), *([doubt] if doubt else [])]
+        made += (Row("accelerator", "warning" if doubt else "ok", tuple(map(Note, notes))),)
     return (*made, Row("probes", "not seen", tuple(map(Note, missing)))) if missing else made
 
 

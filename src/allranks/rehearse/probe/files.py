@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
-from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.record import COMPILER_CACHES, Recorder
 from allranks.rehearse.watch.syscalls import opened_for
 
 # By Python's audit event: the operation, and how many of its first arguments are paths.
@@ -155,6 +155,7 @@ def _lock(recorder: Recorder, arguments: tuple[Any, ...]) -> None:
 # What a program reads of its installation and of the system says nothing about its ranks.
 _SYSTEM = tuple(
     {
+        *COMPILER_CACHES,
         *("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/bin/", "/run/", "/var/lib/", "/opt/"),
         os.path.realpath(sys.prefix) + os.sep,
         sys.prefix + os.sep,

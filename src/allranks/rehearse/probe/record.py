@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +18,11 @@ from allranks.rehearse.probe.page import KILL_AT, POSITION, STEP, Page
 
 _FRAMES = 6
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+# Where compilers of the frameworks keep what they made: the same on all ranks, and written under locks of their own.
+COMPILER_CACHES = (
+    os.path.join(tempfile.gettempdir(), "torchinductor_"),
+    *(os.environ[name] + os.sep for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR") if os.environ.get(name)),
+)
 # Directories whose code is not the program's own: installed packages, the standard library, allranks.
 _FOREIGN = tuple(
     path + os.sep
@@ -125,4 +131,4 @@ def is_users(file: str) -> bool:
         return False
     # Without os.path.realpath, which makes a system call for each part of the path.
     full = os.path.abspath(file)
-    return not full.startswith(_FOREIGN) and "-packages" + os.sep not in full
+    return not full.startswith((*_FOREIGN, *COMPILER_CACHES)) and "-packages" + os.sep not in full

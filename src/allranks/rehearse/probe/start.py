@@ -9,6 +9,7 @@ import socket
 import threading
 from typing import Any
 
+from allranks.rehearse.accelerator import start as accelerator
 from allranks.rehearse.probe import detect, files, hosts, lines, perturb, trackers
 from allranks.rehearse.probe.branches import BranchRecorder
 from allranks.rehearse.probe.exits import ExitRecorder
@@ -33,6 +34,8 @@ def begin() -> None:
     if fault and rank in fault["ranks"]:
         recorder.on_step.append(Striker(recorder, fault))
     _kept.append(recorder)
+    accelerator.attach()
+    accelerator.record(recorder.write)
     if why:
         recorder.write("shared-folders", place=0, why=why)
     _wait_for_signals(page)

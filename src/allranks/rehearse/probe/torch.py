@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from xxhash import xxh3_64_hexdigest
 
+from allranks.rehearse.accelerator.state import STATE as ACCELERATOR
 from allranks.rehearse.judge.replicas import FULLY_SHARDED
 from allranks.rehearse.probe.batches import END, Batches
 from allranks.rehearse.probe.calls import CallRecorder
@@ -49,6 +50,7 @@ class TorchProbe:
         self._posts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self._optimizers: dict[int, list[int]] = {}
         self._kept: list[Any] = []
+        self._groups: list[Any] = []
         self._loaders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._is_cheap = False
 
@@ -59,7 +61,8 @@ class TorchProbe:
             if (original := getattr(c10d, name, None)) is not None:
                 self._replace(c10d, name, self._synchronisation(c10d, original, name, way, root))
         for name in _ALL_RANKS:
-            self._replace(c10d, name, self._calls.of_all(getattr(c10d, name), name, label=name))
+            made = self._keeping(c10d, getattr(c10d, name))
+            self._replace(c10d, name, self._calls.of_all(made, name, label=name))
         work: Any = c10d.Work
         work.wait = self._waiting(work.wait)
 
@@ -67,6 +70,20 @@ class TorchProbe:
         original = getattr(c10d, name)
         for module in [c10d, *_importers(original, name)]:
             setattr(module, name, function)
+
+    def _keeping(self, c10d: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a wrapper that keeps the group that a function makes.
+
+        A group of gloo that is destroyed with its last model can deadlock: see ``has_gloo`` of the agent.
+        """
+
+        @functools.wraps(original)
+        def make(*args: Any, **options: Any) -> Any:
+            group = original(*args, **options)
+            self._groups.append(c10d.group.WORLD if group is None else group)
+            return group
+
+        return make
 
     def _synchronisation(
         self, c10d: Any, original: Callable[..., Any], name: str, way: str, root: str
@@ -166,7 +183,7 @@ class TorchProbe:
             number=entry[1],
             rows=rows,
             rates=rates,
-            random=digest(torch.get_rng_state()),
+            random=digest(torch.cuda.get_rng_state() if ACCELERATOR.is_used else torch.get_rng_state()),
             dropout=self.modules.dropout,
         )
 

@@ -1,0 +1,1 @@
+"""Known answers: whether the collectives of this machine compute what they should."""
