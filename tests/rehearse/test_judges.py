@@ -8,6 +8,7 @@ import pytest
 from traces import Script
 
 from allranks.rehearse.judge import all_findings, files, hosts, randomness, resume, topics
+from allranks.rehearse.trace import UNWATCHED
 
 
 def found(script: Script) -> list[tuple[str, int]]:
@@ -407,7 +408,7 @@ def test_what_the_probes_could_not_see_is_in_the_table() -> None:
         "probes",
         "not seen",
         (
-            "file calls of C libraries and other programs: Operation not permitted",
+            f"{UNWATCHED}: Operation not permitted",
             "torch.optim: AttributeError: no hook",
         ),
     )
