@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.arrays.batch import BatchPlan, Claim, check_claims, count_global_rows, count_rows
+from allranks.arrays.batch import BatchPlan, RowClaim, check_claims, count_global_rows, count_rows
 from allranks.errors import BatchMismatch
 
 
@@ -74,8 +74,8 @@ def test_rows_that_add_up_make_the_whole() -> None:
     assert count_global_rows(16, mine=2, shards=8, global_rows=None, who="rank 1") == 64
 
 
-def claim(rows: int, shards: tuple[int, ...], digest: str) -> Claim:
-    return Claim((f"x uint8[{rows}, 129]",), shards, digest)
+def claim(rows: int, shards: tuple[int, ...], digest: str) -> RowClaim:
+    return RowClaim((f"x uint8[{rows}, 129]",), shards, digest)
 
 
 def test_ranks_that_bring_unlike_rows_are_named() -> None:

@@ -14,7 +14,7 @@ from trees import carried, fill, wholes
 
 from allranks.arrays.base import Split
 from allranks.arrays.detect import open_tree
-from allranks.arrays.grid import cell, extent_on_device, split_of
+from allranks.arrays.grid import cell_extent, extent_on_device, split_of
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.errors import CannotStore
 from allranks.extent import Extent
@@ -217,8 +217,8 @@ def test_cells_cover_an_array_once() -> None:
         split = split_of(shape, parts)
         seen = np.zeros(shape, int)
         for number, holders in enumerate(split.holders):
-            seen[cell(number, shape, split.cuts).slices] += 1
-            assert all(parts[rank][1] == cell(number, shape, split.cuts) for rank in holders)
+            seen[cell_extent(number, shape, split.cuts).slices] += 1
+            assert all(parts[rank][1] == cell_extent(number, shape, split.cuts) for rank in holders)
         assert (seen == 1).all()
         assert sorted(rank for holders in split.holders for rank in holders) == list(range(count))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from allranks.arrays.base import OpenTree
 from allranks.arrays.detect import open_tree
-from allranks.arrays.grid import cell
+from allranks.arrays.grid import cell_extent
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.arrays.saved_tree import SavedArray, SavedTree
 
@@ -19,7 +19,7 @@ def wholes(opened: OpenTree, rank: int = 0) -> dict[str, np.ndarray]:
     for number, leaf in enumerate(opened.declared):
         whole = np.zeros(leaf.shape, DTYPES[leaf.dtype])
         for at, holders in enumerate(leaf.split.holders):
-            extent = cell(at, leaf.shape, leaf.split.cuts)
+            extent = cell_extent(at, leaf.shape, leaf.split.cuts)
             if rank in holders and extent.size:
                 whole[extent.slices] = opened.cell_bytes(number, at).data.view(whole.dtype).reshape(extent.shape)
         found[leaf.path] = whole

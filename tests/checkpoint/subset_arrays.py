@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from allranks.arrays.base import CellBytes, Copy, Split, Target
-from allranks.arrays.grid import cell, intern_split, replicated_split
+from allranks.arrays.grid import cell_extent, intern_split, replicated_split
 from allranks.arrays.leaves.base import LeafFill, OpenContext, Spec
 
 
@@ -33,7 +33,7 @@ class SubsetArray:
             return {}
         split = self.split(context)
         mine = [number for number, holders in enumerate(split.holders) if context.rank in holders]
-        return {number: self.content[cell(number, self.content.shape, split.cuts).slices] for number in mine}
+        return {number: self.content[cell_extent(number, self.content.shape, split.cuts).slices] for number in mine}
 
 
 @lru_cache
@@ -76,7 +76,9 @@ def memory(_leaf: SubsetArray) -> None:
 
 def leaf_fill(leaf: SubsetArray, context: OpenContext) -> LeafFill:
     split = leaf.split(context)
-    targets = tuple(Target(cell(at, leaf.content.shape, split.cuts), part) for at, part in leaf.parts(context).items())
+    targets = tuple(
+        Target(cell_extent(at, leaf.content.shape, split.cuts), part) for at, part in leaf.parts(context).items()
+    )
     return LeafFill(targets, lambda: leaf)
 
 

@@ -104,7 +104,7 @@ def test_another_number_of_ranks_is_dealt_distinct_ones(tmp_path: Path, before: 
 
 def test_copies_of_a_rank_would_be_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without us: new ranks take over what another rank has, or begin anew from the seed."""
-    monkeypatch.setattr("allranks.arrays.random_state._derive", lambda _name, generator, _rank: generator)
+    monkeypatch.setattr("allranks.arrays.random_state._derive_generator", lambda _name, generator, _rank: generator)
     job(tmp_path, 2, restoring=False, saves=1)
     assert not distinct(job(tmp_path, 3, restoring=True))
 

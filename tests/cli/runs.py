@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from allranks.arrays.base import CellBytes, Declared, Split
-from allranks.arrays.grid import cell
+from allranks.arrays.grid import cell_extent
 from allranks.checkpoint import manifest_encode, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.planner import Planner
@@ -56,7 +56,7 @@ class Tree:
 
     def cell_bytes(self, array: int, number: int) -> CellBytes:
         path, whole = list(self.arrays.items())[array]
-        part = whole[cell(number, whole.shape, self._split(path).cuts).slices]
+        part = whole[cell_extent(number, whole.shape, self._split(path).cuts).slices]
         return CellBytes(np.ascontiguousarray(part).reshape(-1).view(np.uint8), mutable=False)
 
     def _split(self, path: str) -> Split:

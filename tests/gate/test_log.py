@@ -12,14 +12,14 @@ import pytest
 import allranks
 from allranks.errors import CollectiveOnOneRank
 from allranks.gate.log import RankFilter, configure_logging
-from allranks.world.base import Identity, World
+from allranks.world.base import RankIdentity, World
 from allranks.world.store import LocalStore
 
 As = Callable[[int], World]
 
 
 def world_of_two(rank: int) -> World:
-    return World(Identity(rank, 2, rank, ("here", "here"), "simulated"), LocalStore())
+    return World(RankIdentity(rank, 2, rank, ("here", "here"), "simulated"), LocalStore())
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import pytest
 from allranks.errors import AllranksError, CollectiveOnOneRank
 from allranks.gate.writer import RankWriter
 from allranks.world import main_rank_section
-from allranks.world.base import Identity, World
+from allranks.world.base import RankIdentity, World
 from allranks.world.store import LocalStore
 
 
 def world_of_two(rank: int) -> World:
-    return World(Identity(rank, 2, rank, ("here", "here"), "simulated"), LocalStore())
+    return World(RankIdentity(rank, 2, rank, ("here", "here"), "simulated"), LocalStore())
 
 
 class Run:
@@ -30,7 +30,7 @@ class Run:
         self.name = "run-1"
 
     def log(self, values: Any) -> int:
-        self.alone.append(main_rank_section.current() is not None)
+        self.alone.append(main_rank_section.current_section() is not None)
         self.logged.append(values)
         return len(self.logged)
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from allranks.gate.lockstep.monitor import Monitor
-from allranks.world.base import Identity, World
+from allranks.world.base import RankIdentity, World
 from allranks.world.store import LocalStore
 
 
@@ -41,7 +41,7 @@ def run(size: int, program: Callable[[Monitor], Any], *, timeout: float = 30.0) 
     hosts = tuple(f"host-{rank}" for rank in range(size))
 
     def live(rank: int) -> Any:
-        world = World(Identity(rank, size, 0, hosts, "simulated"), store, timeout=timeout, listener=ears)
+        world = World(RankIdentity(rank, size, 0, hosts, "simulated"), store, timeout=timeout, listener=ears)
         monitor = Monitor(world)
         try:
             return program(monitor)

@@ -15,13 +15,15 @@ from allranks.world.detect import single_world
 
 def test_sigterm_is_answered_by_one_part_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Checkpointer and Ranks would have all ranks leave at calls of their own: whoever comes second is refused."""
-    monkeypatch.setattr(sigterm, "_listen", lambda: None)
-    monkeypatch.setattr(sigterm, "_answer", sigterm._Answer())  # other tests of this process may have left theirs
+    monkeypatch.setattr(sigterm, "_start_listening", lambda: None)
+    monkeypatch.setattr(
+        sigterm, "_answer", sigterm._SigtermAction()
+    )  # other tests of this process may have left theirs
     ranks = Loop(verify_every=0, save_on_preemption=True)
     advice = r"Checkpointer\(on_sigterm=False\).* Ranks|Ranks.* Checkpointer\(on_sigterm=False\)"
     with Checkpointer(tmp_path / "a", single_world()), pytest.raises(AllranksError, match=advice):
         ranks.begin(single_world(), {}, 0, save=lambda _: "")
-    undo = sigterm.instead(lambda: None, who="Ranks(save_on_preemption=True)")
+    undo = sigterm.handle_with(lambda: None, who="Ranks(save_on_preemption=True)")
     with pytest.raises(AllranksError, match=advice):
         Checkpointer(tmp_path / "b", single_world())
     assert not (tmp_path / "b").exists()

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import allranks
 from allranks.world import processes
 
-processes._machine = lambda: f"machine of rank {os.environ['RANK']}"
+processes._machine_identity = lambda: f"machine of rank {os.environ['RANK']}"
 world = allranks.init("torch", timeout=60)
 for step in range(100):
     dist.all_reduce(torch.ones(1))

@@ -27,7 +27,7 @@ def told_to_leave():
     notices.raise_notice("leave", f"SIGTERM on rank {world.rank}")
 
 
-sigterm.instead(told_to_leave, who="the test")
+sigterm.handle_with(told_to_leave, who="the test")
 pids = world.all_gather(os.getpid())
 
 
@@ -51,7 +51,7 @@ for call in range(1, 100_000):
         break
     if notice is not None:
         (folder / str(world.rank)).write_text(f"{call} {notice.why}")
-        sigterm.leave(world, f"saved step {call} and left", because=notice.why)
+        sigterm.leave_after_sigterm(world, f"saved step {call} and left", because=notice.why)
     if what == "fails" and call == 20 and world.rank == 1:
         raise ValueError("bad row")
     time.sleep(random.random() / 100)

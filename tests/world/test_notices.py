@@ -153,7 +153,7 @@ def test_a_thousand_ranks_hear_of_it() -> None:
 
 def test_ranks_that_are_late_are_named_with_their_lines() -> None:
     """Those at one line together, and what to do."""
-    told = overdue.report(
+    told = overdue.late_ranks_line(
         [0, 1, 2, 3],
         {0: "at eval.py:9 in evaluate", 1: "at eval.py:9 in evaluate", 3: "at train.py:4 in step"},
         why="SIGTERM came",

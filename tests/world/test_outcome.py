@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from allranks.errors import BarrierTimeout, Mismatch, RankDied, RemoteError
 from allranks.world import outcome
-from allranks.world.claims import Ticket, describe_groups, difference, minority
+from allranks.world.claims import Ticket, describe_groups, first_difference, minority_ranks
 from allranks.world.codec import dumps, loads
-from allranks.world.outcome import Outcome, reveal
+from allranks.world.outcome import Outcome, result_or_raise
 
 HERE = Ticket("barrier", "epoch", "train.py:8")
 
@@ -25,20 +25,20 @@ def host_of(rank: int) -> str:
 
 
 def test_a_result_is_revealed_as_it_is() -> None:
-    sent = outcome.decided({0: 1, 1: 2}, lambda values: {"sum": sum(values), "raw": b"\x00"})
+    sent = outcome.outcome_of({0: 1, 1: 2}, lambda values: {"sum": sum(values), "raw": b"\x00"})
     assert sent.all_entered
-    assert reveal(arrived(sent), rank=1, ticket=HERE) == {"sum": 3, "raw": b"\x00"}
+    assert result_or_raise(arrived(sent), rank=1, ticket=HERE) == {"sum": 3, "raw": b"\x00"}
 
 
 def test_the_rank_that_decides_raises_its_own_error_and_the_others_hear_of_it() -> None:
     """The very exception there, a RemoteError with its traceback elsewhere."""
-    sent = outcome.decided({0: 1, 1: 2}, lambda values: values[2])
+    sent = outcome.outcome_of({0: 1, 1: 2}, lambda values: values[2])
     assert sent.all_entered
     with pytest.raises(IndexError) as own:
-        reveal(sent, rank=0, ticket=HERE)
+        result_or_raise(sent, rank=0, ticket=HERE)
     assert own.value is sent.cause
     with pytest.raises(RemoteError, match=r"rank 1: barrier 'epoch' \(train.py:8\): rank 0 raised IndexError") as told:
-        reveal(arrived(sent), rank=1, ticket=HERE)
+        result_or_raise(arrived(sent), rank=1, ticket=HERE)
     assert "test_outcome.py" in told.value.remote_traceback
     assert told.value.__notes__ == [f"On rank 0:\n{told.value.remote_traceback.rstrip()}"]
 
@@ -48,15 +48,15 @@ def test_a_mismatch_keeps_ranks_step_and_leaf() -> None:
         raise Mismatch("leaf differs.", ranks=(3,), step=7, leaf="opt/mu")
 
     with pytest.raises(Mismatch, match=r"rank 1: barrier 'epoch'.*leaf differs") as caught:
-        reveal(arrived(outcome.decided({0: 1}, refuse)), rank=1, ticket=HERE)
+        result_or_raise(arrived(outcome.outcome_of({0: 1}, refuse)), rank=1, ticket=HERE)
     assert (caught.value.ranks, caught.value.step, caught.value.leaf) == ((3,), 7, "opt/mu")
 
 
 def test_the_dead_are_named_with_their_reasons() -> None:
-    sent = outcome.died({5: "killed by SIGKILL", 2: "has left (exit code 0)"}, host_of)
+    sent = outcome.death_outcome({5: "killed by SIGKILL", 2: "has left (exit code 0)"}, host_of)
     assert not sent.all_entered
     with pytest.raises(RankDied, match=r"rank 2 \(host host-1\): has left .*rank 5 \(host host-2\): killed") as caught:
-        reveal(arrived(sent), rank=0, ticket=HERE)
+        result_or_raise(arrived(sent), rank=0, ticket=HERE)
     assert caught.value.reasons == {2: "has left (exit code 0)", 5: "killed by SIGKILL"}
     assert caught.value.ranks == (2, 5)
 
@@ -66,7 +66,7 @@ def test_a_timeout_names_the_missing_and_where_they_are() -> None:
     places = {1: "at data.py:3 in load"}
     sent = outcome.timed_out(2.5, [1, 2], stalled=(), places=places, host_of=host_of)
     with pytest.raises(BarrierTimeout) as caught:
-        reveal(arrived(sent), rank=0, ticket=HERE)
+        result_or_raise(arrived(sent), rank=0, ticket=HERE)
     assert str(caught.value) == (
         "rank 0: barrier 'epoch' (train.py:8): ranks 1-2 did not come within 2.5 s. "
         "rank 1 (host host-0): at data.py:3 in load; rank 2 (host host-1): gave no sign. "
@@ -84,7 +84,7 @@ def test_a_rank_that_holds_up_the_values_of_others_is_named() -> None:
     with pytest.raises(
         BarrierTimeout, match=r"all ranks came, but rank 1 did not pass .* rank 1 .*at a.py:1"
     ) as caught:
-        reveal(sent, rank=0, ticket=HERE)
+        result_or_raise(sent, rank=0, ticket=HERE)
     assert caught.value.ranks == (1,)
 
 
@@ -95,7 +95,7 @@ def test_tickets_are_compared_by_what_they_are_for(entries: dict[int, str]) -> N
     tickets: dict[Ticket, list[int]] = {}
     for rank, name in entries.items():
         tickets.setdefault(Ticket("gather", name, f"{rank % 2}.py:1"), []).append(rank)
-    found = difference(tickets)
+    found = first_difference(tickets)
     groups = {name: [rank for rank in entries if entries[rank] == name] for name in entries.values()}
     if len(groups) == 1:
         assert found is None
@@ -112,6 +112,6 @@ def test_tickets_are_compared_by_what_they_are_for(entries: dict[int, str]) -> N
 @settings(deadline=None)
 def test_the_order_of_the_groups_says_nothing(groups: list[set[int]]) -> None:
     """What an error says is the same on every rank, however its dictionaries are ordered."""
-    assert minority(groups) == minority(reversed(groups))
+    assert minority_ranks(groups) == minority_ranks(reversed(groups))
     told = [("same", group) for group in groups]
     assert describe_groups(told) == describe_groups(reversed(told))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.world.launcher_environment import first_host, rendezvous
+from allranks.world.launcher_environment import first_host, rendezvous_address
 
 SLURM = {"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "2", "SLURM_STEP_NODELIST": "gpu[07-09]"}
 
@@ -35,7 +35,7 @@ SLURM = {"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "2", "SLURM_STEP_NODELIST": "g
 )
 def test_four_ranks_meet(environ: Mapping[str, str], launcher: str, backend: str, where: str | None) -> None:
     """None: JAX's own detection knows better, or nobody knows."""
-    assert rendezvous(environ, launcher, 4, backend=backend) == where
+    assert rendezvous_address(environ, launcher, 4, backend=backend) == where
 
 
 @given(st.integers(0, 2**31), st.integers(0, 2**16))
@@ -45,7 +45,7 @@ def test_every_job_of_slurm_meets_at_a_port_of_its_own(job: int, step: int) -> N
 
     def port(job: int, step: int) -> int:
         environ = {**SLURM, "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}
-        return int((rendezvous(environ, "Slurm", 4, backend="torch") or "").removeprefix("gpu07:"))
+        return int((rendezvous_address(environ, "Slurm", 4, backend="torch") or "").removeprefix("gpu07:"))
 
     assert 49152 <= port(job, step) < 61440
     assert len({port(job, step), port(job + 1, step), port(job, step + 1)}) == 3

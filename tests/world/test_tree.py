@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.world.tree import children, depth, parent, stalled
+from allranks.world.tree import children, parent, stalled_ranks, tree_depth
 
 SIZES, FANOUTS = st.integers(1, 300), st.integers(1, 310)
 
@@ -26,20 +26,20 @@ def test_every_rank_but_0_is_the_child_of_one_rank(size: int, fanout: int) -> No
 @given(SIZES, FANOUTS)
 @settings(deadline=None)
 def test_every_rank_reaches_the_root(size: int, fanout: int) -> None:
-    """In at most ``depth`` hops, and one of them in as many."""
+    """In at most ``tree_depth`` hops, and one of them in as many."""
     hops = [0] * size
     for rank in range(1, size):
         assert parent(rank, fanout) < rank
         hops[rank] = hops[parent(rank, fanout)] + 1
-    assert max(hops) == depth(size, fanout)
+    assert max(hops) == tree_depth(size, fanout)
 
 
 @given(SIZES, st.integers(2, 310))
 @settings(deadline=None)
 def test_the_tree_is_as_flat_as_its_fanout_allows(size: int, fanout: int) -> None:
-    assert depth(size, fanout) <= math.ceil(math.log(size, fanout)) + 1
+    assert tree_depth(size, fanout) <= math.ceil(math.log(size, fanout)) + 1
     if fanout >= size - 1 > 0:
-        assert depth(size, fanout) == 1
+        assert tree_depth(size, fanout) == 1
 
 
 def test_rank_0_has_no_parent() -> None:
@@ -52,7 +52,7 @@ def test_rank_0_has_no_parent() -> None:
 def test_somebody_always_holds_up_the_rest(size: int, fanout: int, random: Random) -> None:
     """Values rise in any order that the tree allows: those that hold them up can all pass them on next, rank 0 last."""
     risen: set[int] = set()
-    while (held := stalled(risen, size, fanout)) != (0,):
+    while (held := stalled_ranks(risen, size, fanout)) != (0,):
         assert held
         assert risen.isdisjoint(held)
         assert all(set(children(rank, size, fanout)) <= risen for rank in held)

@@ -35,14 +35,14 @@ def start(number):
 if __name__ == "__main__":
     method, folder = sys.argv[1:]
     context = multiprocessing.get_context(method)
-    workers.prepare()
+    workers.prepare_workers()
     alone, child = start(0)
     os.kill(alone.pid, signal.SIGTERM)
     alone.join(60)
     print("a rank that does not answer:", alone.exitcode, flush=True)
     os.kill(child, signal.SIGKILL)
 
-    sigterm.instead(lambda: None, who="a test")
+    sigterm.handle_with(lambda: None, who="a test")
     ended, child = start(1)
     for pid in (ended.pid, child):
         os.kill(pid, signal.SIGTERM)

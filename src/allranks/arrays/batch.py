@@ -34,15 +34,15 @@ class BatchPlan:
             below = max(self.size // unit, 0) * unit
             nearest = [str(n) for n in (below, below + unit) if n > 0]
             raise BatchMismatch(
-                f"a batch of {self.size} rows cannot be divided evenly: {_count(self.ranks, 'rank')} x "
-                f"{_count(self.devices, 'device')} x {self.accumulation} accumulation = {unit}, and every device needs "
-                "the same number of rows.",
+                f"a batch of {self.size} rows cannot be divided evenly: {_counted(self.ranks, 'rank')} x "
+                f"{_counted(self.devices, 'device')} x {self.accumulation} accumulation = {unit}, and every device "
+                "needs the same number of rows.",
                 remedy=f"The nearest batch size{'s are' if len(nearest) > 1 else ' is'} {' and '.join(nearest)}.",
             )
 
     def __str__(self) -> str:
         return (
-            f"{self.size} = {_count(self.ranks, 'rank')} x {_count(self.devices, 'device')} x {self.rows_at_once}"
+            f"{self.size} = {_counted(self.ranks, 'rank')} x {_counted(self.devices, 'device')} x {self.rows_at_once}"
             f" x {self.accumulation} accumulation"
         )
 
@@ -62,7 +62,7 @@ class BatchPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RowClaim:
     """What one rank reports about its rows.
 
     ``leaves``: a description of each leaf (path, dtype, shape).
@@ -108,12 +108,12 @@ def count_global_rows(rows: int, *, mine: int, shards: int, global_rows: int | N
     if global_rows is not None and total != global_rows:
         raise BatchMismatch(
             f"{who}: {rows} rows here make {total} over all ranks: expected global_rows={global_rows}.",
-            remedy=_advice(rows, mine=mine, shards=shards, global_rows=global_rows),
+            remedy=_advice_on_rows(rows, mine=mine, shards=shards, global_rows=global_rows),
         )
     return total
 
 
-def _advice(rows: int, *, mine: int, shards: int, global_rows: int) -> str:
+def _advice_on_rows(rows: int, *, mine: int, shards: int, global_rows: int) -> str:
     if global_rows % shards:
         return f"{global_rows} rows cannot be divided over the {shards} parts of the batch either."
     expected = global_rows * mine // shards
@@ -130,7 +130,7 @@ def raise_new_total(total: int, before: Sequence[int], *, who: str) -> None:
     )
 
 
-def check_claims(claims: Sequence[Claim]) -> None:
+def check_claims(claims: Sequence[RowClaim]) -> None:
     """Raise BatchMismatch unless the rows of the ranks fit together; ``claims`` are in rank order.
 
     All ranks must report the same leaves. Ranks with the same part of the batch must have the same bytes. Ranks with
@@ -160,10 +160,10 @@ def check_claims(claims: Sequence[Claim]) -> None:
 
 
 def _find_clash(
-    claims: Sequence[Claim], *, key: Callable[[Claim], Hashable], value: Callable[[Claim], Hashable]
+    claims: Sequence[RowClaim], *, key: Callable[[RowClaim], Hashable], value: Callable[[RowClaim], Hashable]
 ) -> tuple[int, int] | None:
     """Return the first two ranks whose claims have equal keys and different values."""
-    first: dict[Hashable, tuple[int, Claim]] = {}
+    first: dict[Hashable, tuple[int, RowClaim]] = {}
     for rank, claim in enumerate(claims):
         other, its = first.setdefault(key(claim), (rank, claim))
         if claim.digest and its.digest and value(its) != value(claim):
@@ -178,5 +178,5 @@ def _ranks_by(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], list[int
     return dict(groups)
 
 
-def _count(number: int, noun: str) -> str:
+def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"

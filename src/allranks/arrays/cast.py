@@ -52,16 +52,18 @@ def _has_overflown(into: Array, numbers: Array) -> bool:
     return bool((np.isfinite(numbers) & ~np.isfinite(into)).any())
 
 
-def castable(found: str, wanted: str) -> bool:
+def is_castable(found: str, wanted: str) -> bool:
     """Return whether a leaf may be cast between two dtypes: to a wider dtype of its family, or from float to float."""
-    return _family(found) == _family(wanted) != "" and (_family(found) == "float" or widens(found, wanted))
+    return _dtype_family(found) == _dtype_family(wanted) != "" and (
+        _dtype_family(found) == "float" or is_widening(found, wanted)
+    )
 
 
-def _family(dtype: str) -> str:
+def _dtype_family(dtype: str) -> str:
     """Return "float", "int", "complex" or "". No cast crosses families: an integer may be a quantised float."""
     return next((family for family in ("float", "int", "complex") if family in dtype), "")
 
 
-def widens(found: str, wanted: str) -> bool:
+def is_widening(found: str, wanted: str) -> bool:
     """Return whether the dtype ``wanted`` can represent every number of the dtype ``found``."""
     return bool(np.can_cast(DTYPES[found], DTYPES[wanted], "safe"))

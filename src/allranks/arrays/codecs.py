@@ -18,7 +18,7 @@ import numpy as np
 from allranks.arrays.leaves.base import OpenContext
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.arrays.saved_tree import Node, SavedArray
-from allranks.arrays.walk import Branch, DeferredChild, Opener
+from allranks.arrays.walk import DeferredChild, OpenedNode, Opener
 from allranks.errors import AllranksError, CannotStore, DoesNotFit
 from allranks.failure import text_of
 
@@ -126,10 +126,10 @@ def _codec_of(kind: type) -> Codec | None:
 def opener(node: Any, context: OpenContext) -> Opener | None:
     """Return the function that opens an object of a registered type; None for any other object."""
     codec = _codec_of(type(node))  # type: ignore[arg-type]
-    return None if codec is None else partial(_open, context)
+    return None if codec is None else partial(_open_registered, context)
 
 
-def _open(context: OpenContext, node: Any) -> Branch:
+def _open_registered(context: OpenContext, node: Any) -> OpenedNode:
     codec = _codec_of(type(node))  # type: ignore[arg-type]
     assert codec is not None
     kind = f"{type(node).__module__}.{type(node).__qualname__}".removeprefix("builtins.")
@@ -158,7 +158,7 @@ def _open(context: OpenContext, node: Any) -> Branch:
         except Exception as error:
             raise DoesNotFit(f"'{at}': {_failure_text('decode', kind, error)}", differences=()) from error
 
-    return Branch(None, (DeferredChild(encoded, follows_checkpoint=not codec.fixed),), make, decodes=True)
+    return OpenedNode(None, (DeferredChild(encoded, follows_checkpoint=not codec.fixed),), make, decodes=True)
 
 
 def _registered_type_in(tree: Any) -> str:

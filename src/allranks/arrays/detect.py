@@ -31,7 +31,7 @@ def describe(tree: object) -> tuple[Leaf, ...]:
     The tree is a pytree of JAX, a torch module, or nested mappings. No data moves; a rank may call it without the
     others.
     """
-    return _backend(tree).describe(tree)
+    return _backend_of(tree).describe(tree)
 
 
 def open_tree(
@@ -67,7 +67,7 @@ def import_backend(framework: str) -> ModuleType:
     return import_module(f"allranks.arrays.{framework}")
 
 
-def _backend(tree: object) -> Backend:
+def _backend_of(tree: object) -> Backend:
     for framework in ("torch", "jax"):
         if framework in sys.modules:
             backend = cast(Backend, import_backend(framework))

@@ -12,7 +12,7 @@ from allranks.arrays import codecs, random_state
 from allranks.arrays.base import CellBytes, Copy, Declared, Target
 from allranks.arrays.leaves.base import Adapter, LeafFill, LeafRefused, OpenContext, Spec
 from allranks.arrays.rank_choice import batch_statistics, is_below_any, spec_for_choice
-from allranks.arrays.walk import Branch, Opener, Walk
+from allranks.arrays.walk import OpenedNode, Opener, TreeWalk
 from allranks.errors import CannotStore
 
 Value = bool | int | float | str | None
@@ -28,7 +28,7 @@ class FlatTree:
         self._context = context
         self._adapters = adapters
         self._of_type: dict[type, Adapter | None] = {}
-        self._walk = Walk(tree, is_leaf=self._is_leaf, opener=self._opener)
+        self._walk = TreeWalk(tree, is_leaf=self._is_leaf, opener=self._opener_of)
         self._places: list[int] = []  # of the arrays, among the leaves
         self._specs: list[Spec] = []
         self.values: dict[str, Value] = {}
@@ -68,24 +68,24 @@ class FlatTree:
 
     def cell_bytes(self, array: int, cell: int) -> CellBytes:
         leaf = self._walk.leaves[self._places[array]]
-        return self._adapter(leaf).cell_bytes(leaf, 0 if array in self._rows else cell, self._context)
+        return self._adapter_of(leaf).cell_bytes(leaf, 0 if array in self._rows else cell, self._context)
 
     def copies(self, array: int) -> tuple[Copy, ...]:
         leaf = self._walk.leaves[self._places[array]]
-        found = self._adapter(leaf).copies(leaf, self._context)
+        found = self._adapter_of(leaf).copies(leaf, self._context)
         return tuple(one._replace(cell=self._context.rank) for one in found) if array in self._rows else found
 
     def targets(self, array: int) -> tuple[Target, ...]:
         if array not in self._fills:
             leaf = self._walk.leaves[self._places[array]]
-            leaf_fill = self._adapter(leaf).leaf_fill(leaf, self._context)
+            leaf_fill = self._adapter_of(leaf).leaf_fill(leaf, self._context)
             memory = None if all(target.live for target in leaf_fill.targets) else self.memory(array)
             # Leaves that share a memory also share the new one.
             self._fills[array] = leaf_fill if memory is None else self._tied.setdefault(memory, leaf_fill)
         return self._fills[array].targets
 
     @cached_property
-    def _aliases(self) -> frozenset[int]:
+    def _arrays_at_one_address(self) -> frozenset[int]:
         """The numbers of the arrays that begin at the same address as another array; only these can share a memory."""
         leaves, of_type = self._walk.leaves, self._of_type
         first: dict[int, int] = {}
@@ -98,16 +98,16 @@ class FlatTree:
         return frozenset(found)
 
     def memory(self, array: int) -> Hashable | None:
-        if array not in self._aliases:
+        if array not in self._arrays_at_one_address:
             return None
         leaf = self._walk.leaves[self._places[array]]
-        return self._adapter(leaf).memory(leaf)
+        return self._adapter_of(leaf).memory(leaf)
 
     @cached_property
     def ties(self) -> dict[int, int]:
         first: dict[tuple[Spec, Hashable], int] = {}
         found = {}
-        for number in sorted(self._aliases):
+        for number in sorted(self._arrays_at_one_address):
             spec, memory = self._specs[number], self.memory(number)
             if memory is None or math.prod(spec.split.cuts) > 1:
                 # Other parts of it may be elsewhere: what all ranks see alike is the object. So it is where nobody
@@ -125,14 +125,14 @@ class FlatTree:
     def decode(self, values: Mapping[str, Value]) -> None:
         if not self._walk.parts:
             return
-        leaves = self._filled(self.encoded, values)
+        leaves = self._filled_leaves(self.encoded, values)
         for part in self._walk.parts:
             part.make(leaves[part.places.start : part.places.stop])
 
     def rebuild(self, values: Mapping[str, Value]) -> object:
-        return self._walk.make(iter(self._filled(self._fills, values)))
+        return self._walk.make(iter(self._filled_leaves(self._fills, values)))
 
-    def _filled(self, arrays: Iterable[int], values: Mapping[str, Value]) -> list[object]:
+    def _filled_leaves(self, arrays: Iterable[int], values: Mapping[str, Value]) -> list[object]:
         """Return all leaves of the tree, with ``arrays`` and JSON values replaced by their filled contents."""
         leaves = list(self._walk.leaves)
         for array in arrays:
@@ -148,7 +148,7 @@ class FlatTree:
                     leaves[place] = values.get(path, self.values[path])
         return leaves
 
-    def _choose(self) -> dict[str, str]:
+    def _rank_choices(self) -> dict[str, str]:
         """Return, by path, how the saved leaf is chosen among the ranks: "rank" for each rank's, "main" for rank 0's.
 
         "usual" means rank 0's by default, without a choice of the user. Paths without a choice are left out.
@@ -164,7 +164,7 @@ class FlatTree:
         return usual | dict(context.choose(paths)) | chosen
 
     def _classify_leaves(self) -> None:
-        chosen = self._choose()
+        chosen = self._rank_choices()
         refused: list[tuple[str, object, str, str]] = []
         for place, (path, leaf) in enumerate(zip(self._walk.paths, self._walk.leaves, strict=True)):
             kind = type(leaf)
@@ -195,7 +195,7 @@ class FlatTree:
             raise _same_path(self._walk.paths, rank=self._context.rank)
         _check_text(self._walk.paths, rank=self._context.rank)
 
-    def _adapter(self, leaf: object) -> Adapter:
+    def _adapter_of(self, leaf: object) -> Adapter:
         return cast(Adapter, self._of_type[type(leaf)])
 
     def _is_leaf(self, kind: type) -> bool:
@@ -203,7 +203,7 @@ class FlatTree:
         self._of_type[kind] = next((adapter for adapter in adapters if adapter.claims(kind)), None)
         return kind in _JSON or self._of_type[kind] is not None
 
-    def _opener(self, node: object) -> Opener | None:
+    def _opener_of(self, node: object) -> Opener | None:
         if self._context.for_comparison and callable(getattr(node, "alike", None)):
             return _open_for_comparison
         if found := codecs.opener(node, self._context) or random_state.opener(node, self._context):
@@ -212,8 +212,8 @@ class FlatTree:
         return next((opener for opener in openers if opener), None)
 
 
-def _open_for_comparison(node: Any) -> Branch:
-    return Branch(None, (node.alike(),), lambda _: node)
+def _open_for_comparison(node: Any) -> OpenedNode:
+    return OpenedNode(None, (node.alike(),), lambda _: node)
 
 
 def _describe_unknown(leaf: object) -> tuple[str, str]:

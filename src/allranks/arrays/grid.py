@@ -37,14 +37,14 @@ def split_of(shape: tuple[int, ...], parts: Iterable[tuple[Iterable[int], Extent
     starts = [sorted({extent.offset[d] for extent in ranks}) for d in range(len(shape))]
     cuts = tuple(map(len, starts))
     holders_of = {cell_of(extent, shape, cuts): held for extent, held in ranks.items()}
-    if any(extent != cell(number, shape, cuts) for number, extent in zip(holders_of, ranks, strict=False)):
+    if any(extent != cell_extent(number, shape, cuts) for number, extent in zip(holders_of, ranks, strict=False)):
         return None
     if len(holders_of) != math.prod(cuts):
         return None
     return intern_split(Split(cuts, tuple(tuple(sorted(held)) for _, held in sorted(holders_of.items()))))
 
 
-def cell(number: int, shape: tuple[int, ...], cuts: tuple[int, ...]) -> Extent:
+def cell_extent(number: int, shape: tuple[int, ...], cuts: tuple[int, ...]) -> Extent:
     """Return the box of elements of a cell, given the cell's number in row-major order."""
     offset, extent = [], []
     for whole, count in zip(reversed(shape), reversed(cuts), strict=True):
@@ -79,21 +79,23 @@ def extent_on_device(
             continue
         at, groups = axis
         length = sum(map(len, kept[at]))
-        chunks = (_chunk(0, length, groups, number) for number in range(groups))
-        kept[at] = _join_runs(run for chunk in chunks for run in _runs(kept[at], *_chunk(*chunk, count, mine)))
+        chunks = (_chunk_bounds(0, length, groups, number) for number in range(groups))
+        kept[at] = _join_runs(
+            run for chunk in chunks for run in _elements_between(kept[at], *_chunk_bounds(*chunk, count, mine))
+        )
     if any(len(runs) > 1 for runs in kept):
         return None
     offset = tuple(runs[0].start if runs else whole for runs, whole in zip(kept, shape, strict=True))
     return Extent(offset, tuple(sum(map(len, runs)) for runs in kept))
 
 
-def _chunk(start: int, stop: int, count: int, number: int) -> tuple[int, int]:
+def _chunk_bounds(start: int, stop: int, count: int, number: int) -> tuple[int, int]:
     """Return the begin and end of chunk ``number`` of ``count`` chunks. All have one size, except the last ones."""
     step = -(-(stop - start) // count)
     return min(start + number * step, stop), min(start + (number + 1) * step, stop)
 
 
-def _runs(runs: Iterable[range], start: int, stop: int) -> Iterator[range]:
+def _elements_between(runs: Iterable[range], start: int, stop: int) -> Iterator[range]:
     """Yield the elements with the numbers ``start`` to ``stop - 1`` of a sequence that is given as runs."""
     for run in runs:
         yield run[max(start, 0) : max(stop, 0)]

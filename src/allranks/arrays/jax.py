@@ -31,10 +31,10 @@ def owns(tree: object) -> bool:
 
 def describe(tree: object) -> tuple[Leaf, ...]:
     """Return the arrays of the tree and how each is divided over devices. No data moves; any rank may call it alone."""
-    return tuple(_leaf(path, array) for path, array in _arrays(tree).items())
+    return tuple(_describe_array(path, array) for path, array in _arrays_by_path(tree).items())
 
 
-def _arrays(tree: object) -> dict[str, Any]:
+def _arrays_by_path(tree: object) -> dict[str, Any]:
     """Return the arrays of a tree by path. PRNG keys are returned as their bits."""
     found = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
@@ -45,13 +45,13 @@ def _arrays(tree: object) -> dict[str, Any]:
     return found
 
 
-def _leaf(path: str, array: Any) -> Leaf:
+def _describe_array(path: str, array: Any) -> Leaf:
     part = array.sharding.shard_shape(array.shape) if isinstance(array, jax.Array) else array.shape
     pieces = tuple(whole // cut if cut else 1 for whole, cut in zip(array.shape, part, strict=True))
     return Leaf(path, tuple(array.shape), str(array.dtype), pieces, math.prod(part) * array.dtype.itemsize)
 
 
-def _raw(array: Any) -> memoryview:
+def _raw_bytes(array: Any) -> memoryview:
     return np.ascontiguousarray(np.asarray(array)).reshape(-1).view(np.uint8).data
 
 
@@ -67,12 +67,12 @@ def global_batch(
     who = f"rank {jax.process_index()}: global_batch"
     cut = PartitionSpec(_batch_axis(mesh, axis, who=who))  # type: ignore[no-untyped-call]
     sharding = NamedSharding(mesh, cut)
-    arrays = _arrays(rows)
+    arrays = _arrays_by_path(rows)
     count = batch.count_rows({path: array.shape for path, array in arrays.items()}, who=who)
     parts, mine = shards(sharding)
     total = batch.count_global_rows(count, mine=len(mine), shards=parts, global_rows=global_rows, who=who)
     if jax.process_count() > 1:
-        _compare(world(), arrays, mine, total, announced=global_rows is not None, who=who)
+        _compare_rows(world(), arrays, mine, total, announced=global_rows is not None, who=who)
 
     def place(leaf: Any) -> jax.Array:
         return jax.make_array_from_process_local_data(sharding, leaf, (total, *leaf.shape[1:]))  # type: ignore[no-untyped-call, no-any-return]
@@ -99,7 +99,7 @@ def shards(sharding: Sharding) -> tuple[int, tuple[int, ...]]:
     return len(order), tuple(sorted({order[starts[device]] for device in sharding.addressable_devices}))
 
 
-def _compare(
+def _compare_rows(
     world: GatheringWorld, arrays: dict[str, Any], mine: tuple[int, ...], total: int, *, announced: bool, who: str
 ) -> None:
     row = tuple(f"{path or 'rows'} {array.dtype}{list(array.shape[1:])}" for path, array in arrays.items())
@@ -109,8 +109,8 @@ def _compare(
     if totals and not announced:  # if only this rank sees a new number, it would wait for the others forever
         batch.raise_new_total(total, sorted(totals), who=who)
     alike = all((array == array[:1]).all() for array in arrays.values())
-    bytes_ = "" if alike else show(merge(digest(path, _raw(array)) for path, array in arrays.items()))
+    bytes_ = "" if alike else show(merge(digest(path, _raw_bytes(array)) for path, array in arrays.items()))
     leaves = [f"{path or 'rows'} {array.dtype}{list(array.shape)}" for path, array in arrays.items()]
     said = world.all_gather([leaves, mine, bytes_], name="global_batch")
-    batch.check_claims([batch.Claim(tuple(leaves), tuple(shards), text) for leaves, shards, text in said])
+    batch.check_claims([batch.RowClaim(tuple(leaves), tuple(shards), text) for leaves, shards, text in said])
     totals.add(total)

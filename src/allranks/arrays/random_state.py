@@ -12,7 +12,7 @@ from typing import Any
 
 from allranks.arrays.generators.base import Generators
 from allranks.arrays.leaves.base import OpenContext
-from allranks.arrays.walk import Branch, DeferredChild, Opener
+from allranks.arrays.walk import DeferredChild, OpenedNode, Opener
 from allranks.digest import digest
 from allranks.errors import AllranksError
 
@@ -63,10 +63,10 @@ class RandomState:
 
 def opener(node: object, context: OpenContext) -> Opener | None:
     """Return the function that opens a RandomState; None for any other node."""
-    return partial(_open, context) if isinstance(node, RandomState) else None
+    return partial(_open_random_state, context) if isinstance(node, RandomState) else None
 
 
-def _open(context: OpenContext, node: RandomState) -> Branch:
+def _open_random_state(context: OpenContext, node: RandomState) -> OpenedNode:
     def note(path: str) -> object:
         context.rank_local_paths.extend(f"{path}/{name}" if path else name for name in node)
         return {_RANKS: context.size, **node._generators}
@@ -75,13 +75,13 @@ def _open(context: OpenContext, node: RandomState) -> Branch:
         ranks = children[0][_RANKS]
         for name in node:
             generator = children[0][name]
-            node[name] = generator if context.rank < ranks else _derive(name, generator, context.rank)
+            node[name] = generator if context.rank < ranks else _derive_generator(name, generator, context.rank)
         return node
 
-    return Branch(None, (DeferredChild(note, follows_checkpoint=False),), make)
+    return OpenedNode(None, (DeferredChild(note, follows_checkpoint=False),), make)
 
 
-def _derive(name: str, generator: Any, rank: int) -> Any:
+def _derive_generator(name: str, generator: Any, rank: int) -> Any:
     """Return the generator, reseeded with a digest of its state, its name and the rank."""
     kind = _kind_of(generator)
     assert kind is not None
@@ -89,7 +89,7 @@ def _derive(name: str, generator: Any, rank: int) -> Any:
 
 
 def _check_generator(name: str, generator: Any) -> Any:
-    found = _global(generator) if isinstance(generator, ModuleType) else generator
+    found = _global_generator(generator) if isinstance(generator, ModuleType) else generator
     if found is None or _kind_of(found) is None:
         raise AllranksError(
             f"RandomState: {name}={generator!r:.80}: expected a random generator.",
@@ -99,15 +99,15 @@ def _check_generator(name: str, generator: Any) -> Any:
     return found
 
 
-def _kinds() -> Iterator[Generators]:
+def _loaded_adapters() -> Iterator[Generators]:
     for needs, name in _KINDS.items():
         if needs in sys.modules:
             yield import_module(name)
 
 
 def _kind_of(generator: object) -> Generators | None:
-    return next((kind for kind in _kinds() if kind.owns(generator)), None)
+    return next((kind for kind in _loaded_adapters() if kind.owns(generator)), None)
 
 
-def _global(module: ModuleType) -> Any:
-    return next((found for kind in _kinds() if (found := kind.of_module(module.__name__)) is not None), None)
+def _global_generator(module: ModuleType) -> Any:
+    return next((found for kind in _loaded_adapters() if (found := kind.of_module(module.__name__)) is not None), None)

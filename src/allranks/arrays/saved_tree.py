@@ -44,7 +44,7 @@ class SavedTree:
         self._between = re.compile(f"[{separators}]")
 
     @cached_property
-    def _tree(self) -> dict[str, Node]:
+    def _nested_dicts(self) -> dict[str, Node]:
         tree: dict[str, Node] = {}
         for path, leaf in self._leaves.items():
             *parents, last = self._between.split(path)
@@ -59,7 +59,7 @@ class SavedTree:
 
     def below(self, path: str) -> Node | None:
         """Return the part of the checkpoint below a path ("" for the top); None if nothing is saved there."""
-        node: Node = self._tree
+        node: Node = self._nested_dicts
         for name in self._between.split(path) if path else ():
             node = node.get(name) if isinstance(node, dict) else None
         return node
@@ -84,9 +84,9 @@ class TemplateBuilder:
         """
         if isinstance(live, dict) and isinstance(saved, dict):
             attributes = all(isinstance(key, str) for key in live)
-            return self._attributes(live, saved, path) if attributes else self.template_of(saved)
+            return self._template_of_attributes(live, saved, path) if attributes else self.template_of(saved)
         if isinstance(live, list | tuple) and isinstance(saved, dict):
-            return self._sequence(live, saved, path)
+            return self._template_of_sequence(live, saved, path)
         if live is None:
             return self.template_of(saved)
         if _is_number(saved) and (_is_number(live) or _is_scalar_tensor(live)):
@@ -105,7 +105,7 @@ class TemplateBuilder:
             return [self.template_of(saved[str(number)]) for number in range(len(saved))]
         return {as_key(name): self.template_of(node) for name, node in saved.items()}
 
-    def _attributes(self, live: dict[str, Any], saved: dict[str, Node], path: str) -> dict[str, Any]:
+    def _template_of_attributes(self, live: dict[str, Any], saved: dict[str, Node], path: str) -> dict[str, Any]:
         lacking = [key for key, value in live.items() if key not in saved and _has_leaves(value)]
         extra = [key for key in saved if key not in live]
         both = {
@@ -116,7 +116,7 @@ class TemplateBuilder:
         self.kept_settings.update((f"{path}/{key}", live[key]) for key in lacking)
         return both | {key: self.template_of(saved[key]) for key in extra}
 
-    def _sequence(self, live: list[Any] | tuple[Any, ...], saved: dict[str, Node], path: str) -> Any:
+    def _template_of_sequence(self, live: list[Any] | tuple[Any, ...], saved: dict[str, Node], path: str) -> Any:
         if not live:
             return self.template_of(saved)
         if set(saved) != {str(number) for number in range(len(live))}:
@@ -171,14 +171,14 @@ def _is_scalar_tensor(value: Any) -> bool:
 
 
 def _has_leaves(value: object) -> bool:
-    return any(True for _ in _leaves(value))
+    return any(True for _ in _leaves_below(value))
 
 
-def _leaves(value: object) -> Iterator[object]:
+def _leaves_below(value: object) -> Iterator[object]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
         for one in value:
-            yield from _leaves(one)
+            yield from _leaves_below(one)
     else:
         yield value

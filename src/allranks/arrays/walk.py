@@ -17,7 +17,7 @@ Maker = Callable[[Iterator[object]], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class OpenedNode:
     """An opened node of a tree: its children, their names, and ``make``, which returns such a node for new children.
 
     ``names``: None for a node with one child that has the node's own path.
@@ -31,7 +31,7 @@ class Branch:
     decodes: bool = False
 
 
-Opener = Callable[[Any], Branch]
+Opener = Callable[[Any], OpenedNode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Part:
         return self._made[0] if self._made else self._make(iter(mine))
 
 
-class Walk:
+class TreeWalk:
     """The leaves of a tree in order, and their paths; ``make`` rebuilds the tree with other leaves.
 
     ``is_leaf``: returns whether objects of a type are leaves.
@@ -83,13 +83,13 @@ class Walk:
         self._is_leaf = is_leaf
         self._opener = opener
         self._openers: dict[type, Opener | None] = {}
-        self._maker = self._visit(tree, None)
+        self._maker = self._visit_node(tree, None)
 
     def make(self, leaves: Iterator[object]) -> object:
         """Return the tree with these leaves instead of its own."""
         return next(leaves) if self._maker is None else self._maker(leaves)
 
-    def _visit(self, node: object, path: str | None) -> Maker | None:
+    def _visit_node(self, node: object, path: str | None) -> Maker | None:
         if type(node) is DeferredChild:
             self.follows_checkpoint |= node.follows_checkpoint
             node = node.make(path or "")
@@ -105,17 +105,19 @@ class Walk:
         make, names = branch.make, branch.names
         if names is None:
             first, inside = len(self.leaves), len(self.parts)
-            makers = [self._visit(child, path) for child in branch.children]
+            makers = [self._visit_node(child, path) for child in branch.children]
             if branch.decodes:
-                part = Part(range(first, len(self.leaves)), _maker(make, makers))
+                part = Part(range(first, len(self.leaves)), _node_maker(make, makers))
                 self.parts[inside:] = [part]
                 return part
-            return _maker(make, makers)
+            return _node_maker(make, makers)
         prefix = "" if path is None else f"{path}/"
         if not _KEYS.issuperset(map(type, names)):
             raise _bad_key(path or "", names)
-        makers = [self._visit(child, f"{prefix}{name}") for name, child in zip(names, branch.children, strict=True)]
-        return _maker(make, makers)
+        makers = [
+            self._visit_node(child, f"{prefix}{name}") for name, child in zip(names, branch.children, strict=True)
+        ]
+        return _node_maker(make, makers)
 
     def _opener_of(self, node: object) -> Opener | None:
         kind = type(node)
@@ -134,11 +136,11 @@ class Walk:
         return next((opener for base, opener in _PLAIN.items() if isinstance(node, base)), None)
 
 
-def _maker(make: Callable[[list[object]], object], makers: Sequence[Maker | None]) -> Maker:
+def _node_maker(make: Callable[[list[object]], object], makers: Sequence[Maker | None]) -> Maker:
     return lambda leaves: make([next(leaves) if maker is None else maker(leaves) for maker in makers])
 
 
-def _open_dict(node: dict[Any, object]) -> Branch:
+def _open_dict(node: dict[Any, object]) -> OpenedNode:
     try:
         keys = sorted(node)
     except TypeError:  # keys of several types
@@ -146,21 +148,21 @@ def _open_dict(node: dict[Any, object]) -> Branch:
     return _branch_of_dict(node, keys)
 
 
-def _open_ordered(node: OrderedDict[Any, object]) -> Branch:
+def _open_ordered(node: OrderedDict[Any, object]) -> OpenedNode:
     return _branch_of_dict(node, list(node))
 
 
-def _branch_of_dict(node: dict[Any, object], keys: list[Any]) -> Branch:
+def _branch_of_dict(node: dict[Any, object], keys: list[Any]) -> OpenedNode:
     def make(children: list[object]) -> object:
         made = copy.copy(node)  # keeps the order of the keys, and what a subclass has besides
         for key, child in zip(keys, children, strict=True):
             made[key] = child  # Counter.update would add
         return made
 
-    return Branch(keys, [node[key] for key in keys], make)
+    return OpenedNode(keys, [node[key] for key in keys], make)
 
 
-def _open_list(node: list[object]) -> Branch:
+def _open_list(node: list[object]) -> OpenedNode:
     def make(children: list[object]) -> object:
         if type(node) is list:
             return children
@@ -168,18 +170,18 @@ def _open_list(node: list[object]) -> Branch:
         made[:] = children
         return made
 
-    return Branch(range(len(node)), node, make)
+    return OpenedNode(range(len(node)), node, make)
 
 
-def _open_tuple(node: tuple[object, ...]) -> Branch:
-    return Branch(range(len(node)), node, type(node))
+def _open_tuple(node: tuple[object, ...]) -> OpenedNode:
+    return OpenedNode(range(len(node)), node, type(node))
 
 
-def _open_namedtuple(node: Any) -> Branch:
-    return Branch(node._fields, node, node._make)
+def _open_namedtuple(node: Any) -> OpenedNode:
+    return OpenedNode(node._fields, node, node._make)
 
 
-def _open_dataclass(node: Any) -> Branch:
+def _open_dataclass(node: Any) -> OpenedNode:
     names = [field.name for field in dataclasses.fields(node)]
 
     def make(children: list[object]) -> object:
@@ -188,21 +190,21 @@ def _open_dataclass(node: Any) -> Branch:
             object.__setattr__(made, name, child)
         return made
 
-    return Branch(names, [getattr(node, name) for name in names], make)
+    return OpenedNode(names, [getattr(node, name) for name in names], make)
 
 
-def _open_stateful(node: Any) -> Branch:
-    return stateful(node, node.state_dict(), node.load_state_dict)
+def _open_stateful(node: Any) -> OpenedNode:
+    return stateful_node(node, node.state_dict(), node.load_state_dict)
 
 
-def stateful(node: object, state: object, load: Callable[[Any], object]) -> Branch:
+def stateful_node(node: object, state: object, load: Callable[[Any], object]) -> OpenedNode:
     """Return the branch of an object with a state. On a rebuild the object stays the same and loads the new state."""
 
     def make(children: list[object]) -> object:
         load(children[0])
         return node
 
-    return Branch(None, (state,), make)
+    return OpenedNode(None, (state,), make)
 
 
 def _bad_key(path: str, names: Sequence[object]) -> CannotStore:

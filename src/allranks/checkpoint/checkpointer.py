@@ -86,7 +86,7 @@ class Checkpointer:
         compression: Literal["zstd"] | None = None,
     ) -> None:
         if on_sigterm and not read_only:
-            sigterm.refuse(_WHO)
+            sigterm.refuse_other_handlers(_WHO)
         self._world = world = world or current()
         self._storage = open_storage(where)
         self._cadence, self._timer = Cadence(every), Timer(every_minutes, time.monotonic())
@@ -353,7 +353,7 @@ class Checkpointer:
         )
         self._preemption.join(self._member)
         if on_sigterm:
-            self._undo_sigterm = sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO)
+            self._undo_sigterm = sigterm.handle_with(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO)
 
     def _save_last(self) -> None:
         """Save the last state that was seen, unless it is saved. A failed save is tried once more."""

@@ -108,7 +108,7 @@ class CommitProtocol:
         """Return whether the save can no longer be committed. ``write`` may call this often, and stop early."""
         if (decision := self.store.get(f"{_prefix(save)}/decision")) is not None:
             return not loads(decision)["commit"]
-        dead = departures.read(self.store)
+        dead = departures.read_ended(self.store)
         return any(self.store.get(f"{_prefix(save)}/ack/{rank}") is None for rank in dead)
 
     def put(self, key: str, document: Json) -> None:
@@ -258,7 +258,7 @@ class _Run:
     def _check_ranks(self) -> Iterator[Event]:
         """Yield events for dead ranks, for an abort by another rank, and for a deadline that has passed."""
         me = self.of
-        for rank, why in departures.read(me.store).items():
+        for rank, why in departures.read_ended(me.store).items():
             if rank not in self._side.acks:
                 yield from self._late_ack(rank)
             yield Died(rank, why)
@@ -283,7 +283,7 @@ class _Run:
             yield read(loads(me.store.wait(self._key(name), self._patience(_MEMBER_CHECK_INTERVAL))))
             return
         except KeyTimeout:
-            dead = departures.read(me.store)
+            dead = departures.read_ended(me.store)
         if COORDINATOR_RANK in dead:
             yield Died(COORDINATOR_RANK, dead[COORDINATOR_RANK])
         if me.clock.now() >= self._deadline:
@@ -321,7 +321,7 @@ class _Run:
         return _concluded(self.of.claim(self._key("outcome"), document))
 
     def _put(self) -> Event:
-        if COORDINATOR_RANK in (dead := departures.read(self.of.store)):
+        if COORDINATOR_RANK in (dead := departures.read_ended(self.of.store)):
             return Refused(f"rank 0 was about to write the manifest, but {dead[COORDINATOR_RANK]}")
         try:
             self.publish([self._side.acks[rank] for rank in range(self.of.size)])

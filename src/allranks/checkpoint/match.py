@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from allranks.arrays.base import Declared
-from allranks.arrays.cast import castable
+from allranks.arrays.cast import is_castable
 from allranks.arrays.saved_tree import SavedArray, SavedTree
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest
@@ -66,7 +66,7 @@ class RestoreOptions:
                 return bool(matches(one.path, self.allow_unexpected))
             case "recast":
                 leaf = manifest.leaves.get(one.path)
-                return self.cast and leaf is not None and not leaf.kind and castable(leaf.dtype, one.wanted)
+                return self.cast and leaf is not None and not leaf.kind and is_castable(leaf.dtype, one.wanted)
         return False
 
 

@@ -107,7 +107,7 @@ class Preemption:
 
     def join(self, member: Member) -> None:
         """Add a member to those that are saved before an exit."""
-        member.pace.grace = overdue.grace() if self._live_world().is_main and overdue.is_known() else None
+        member.pace.grace = overdue.grace_seconds() if self._live_world().is_main and overdue.is_known() else None
         self._members.append(member)
         agent.load().set_rescue(rescue)
 
@@ -132,7 +132,9 @@ class Preemption:
             self._release()
             raise
         if all(one in self._saved for one in self._members):
-            sigterm.leave(self._live_world(), self._end(), because=f"{self._notice.why} on rank {self._notice.rank}")
+            sigterm.leave_after_sigterm(
+                self._live_world(), self._end(), because=f"{self._notice.why} on rank {self._notice.rank}"
+            )
         return True
 
     def rescue(self, error: BaseException) -> bool:
@@ -182,7 +184,7 @@ class Preemption:
         steps = [one.seen() for one in members] if is_complete else None
         ticket = Ticket("leave", "save before leaving", "")
         self._line = self._line or self._live_world().line("leave")
-        self._line.exchange(ticket, steps, decide=_require_same_steps, timeout=overdue.grace())
+        self._line.exchange(ticket, steps, decide=_require_same_steps, timeout=overdue.grace_seconds())
         errors: list[Exception] = []
         for one in members:
             try:

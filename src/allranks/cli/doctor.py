@@ -110,11 +110,11 @@ def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:
     from allranks.doctor import host, ranks
     from allranks.doctor.await_ranks import await_ranks
     from allranks.errors import AllranksError, ContradictingSigns
-    from allranks.world.detect import believe, init, single_world
+    from allranks.world.detect import decide_without_joining, init, single_world
 
     at_hand = host.launchers_here()
     try:
-        decision = believe(arguments.backend)
+        decision = decide_without_joining(arguments.backend)
     except ContradictingSigns as error:
         return single_world(), ranks.contradiction_row(error), False
     if decision.size == 1:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.arrays.base import Copy, Declared, OpenTree, Target
-from allranks.arrays.grid import cell
+from allranks.arrays.grid import cell_extent
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency import numpy as on_host
 from allranks.consistency.detect import device_fingerprints
@@ -70,7 +70,7 @@ def _on_devices(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> Iterator[
 
 def _word_layout(one: Declared, copy: Copy) -> WordLayout:
     return word_layout(
-        one.shape, cell(copy.cell, one.shape, one.split.cuts), per_element=uint32s_in(DTYPES[one.dtype].itemsize)
+        one.shape, cell_extent(copy.cell, one.shape, one.split.cuts), per_element=uint32s_in(DTYPES[one.dtype].itemsize)
     )
 
 
@@ -88,7 +88,7 @@ def _bits(one: Declared, copy: Copy) -> NDArray[np.uint8]:
 
 
 def _proof(one: Declared, copy: Copy) -> bytes:
-    extent = cell(copy.cell, one.shape, one.split.cuts)
+    extent = cell_extent(copy.cell, one.shape, one.split.cuts)
     stream = hasher("blake3").stream()
     stream.update(json.dumps([one.path, one.dtype, one.kind, one.shape, extent.offset, extent.shape]).encode())
     stream.update(_bits(one, copy).data)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.arrays.base import Declared
-from allranks.arrays.grid import cell
+from allranks.arrays.grid import cell_extent
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency.differences import FoundDifferences
 from allranks.consistency.digests import Copies
@@ -135,7 +135,7 @@ def _compare(
 def _differing(one: Declared, number: int, blocks: Sequence[tuple[int, bytes, bytes]], *, least: bool) -> list[Any]:
     if not blocks:
         return [0, False, None, []]
-    dtype, extent = DTYPES[one.dtype], cell(number, one.shape, one.split.cuts)
+    dtype, extent = DTYPES[one.dtype], cell_extent(number, one.shape, one.split.cuts)
     size = _block(extent.size * dtype.itemsize)
     places, pairs = [], []
     for at, first, other in blocks:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from allranks.arrays.base import Declared, Split
-from allranks.arrays.grid import cell
+from allranks.arrays.grid import cell_extent
 from allranks.consistency.verdict import Covered
 from allranks.digest import digest, show
 from allranks.gate.ticket import describe_array, digest_of
@@ -103,5 +103,5 @@ def _label(ranks: Iterable[int]) -> str:
 def _part(one: Declared, number: int) -> str:
     if len(one.split.holders) == 1:
         return ""
-    extent = cell(number, one.shape, one.split.cuts)
+    extent = cell_extent(number, one.shape, one.split.cuts)
     return f"[{', '.join(f'{a}:{b}' for a, b in zip(extent.offset, extent.end, strict=True))}]"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.arrays.base import OpenTree
-from allranks.arrays.grid import cell, cell_of
+from allranks.arrays.grid import cell_extent, cell_of
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency.digests import Copies
 from allranks.consistency.elements import bytes_of_copy, speaker_of
@@ -70,7 +70,7 @@ def _nbytes(tree: OpenTree, entry: Entry) -> int:
         return 0
     one = tree.declared[entry.array]
     size: int = DTYPES[one.dtype].itemsize
-    return cell(entry.cell, one.shape, one.split.cuts).size * size
+    return cell_extent(entry.cell, one.shape, one.split.cuts).size * size
 
 
 def _send(world: World, number: int, case: Case, tree: OpenTree, copies: Copies) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from allranks.errors import Mismatch
-from allranks.world.claims import by_claim, describe_groups, minority
+from allranks.world.claims import by_claim, describe_groups, minority_ranks
 
 Ranges = Sequence[Sequence[int]]
 _MOST = 8
@@ -83,7 +83,7 @@ def compare(facts: Sequence[Mapping[str, Any]]) -> None:
     more = f"; and {len(groups) - _MOST} more groups" if len(groups) > _MOST else ""
     raise Mismatch(
         f"the ranks do not read the same data: {describe_groups(islice(groups.items(), _MOST))}{more}.",
-        ranks=minority(groups.values()),
+        ranks=minority_ranks(groups.values()),
         remedy=" ".join(dict.fromkeys(_REMEDY.get(name, _SAME_DATA) for name in names)),
     )
 
@@ -158,4 +158,4 @@ def find_differing_rows(reports: Sequence[tuple[Ranges, bytes]]) -> tuple[list[l
     if not odd:
         return None
     first = held[odd[0]]
-    return ranges(odd), list(first), list(minority(by_claim(first.items()).values()))
+    return ranges(odd), list(first), list(minority_ranks(by_claim(first.items()).values()))

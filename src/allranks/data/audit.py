@@ -19,7 +19,7 @@ from allranks.data.snapshot import Snapshot, state_of_one
 from allranks.data.start import compare_shared_rows, row_hashes
 from allranks.errors import LedgerMismatch
 from allranks.world.base import World
-from allranks.world.claims import by_claim, mismatch
+from allranks.world.claims import by_claim, mismatch_of_ranks
 
 _MOST = 8  # places that an error tells, and ids of each
 
@@ -64,7 +64,7 @@ def _add(values: Sequence[Any]) -> list[Any]:
     )
     if len(places) > 1:
         remedy = "Did a rank skip a step, or restore another checkpoint?"
-        raise mismatch("the ranks took different steps of the epoch", places, remedy=remedy)
+        raise mismatch_of_ranks("the ranks took different steps of the epoch", places, remedy=remedy)
     taken, wanted = Sum(*values[0][0][2]), Sum()
     for _, mine, share, _ in values:
         taken, wanted = taken.plus(Sum(*mine)), wanted.plus(Sum(*share))

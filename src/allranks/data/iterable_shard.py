@@ -14,8 +14,8 @@ from allranks.data.sample_comparison import FirstSamples
 from allranks.data.start import start
 from allranks.errors import DataError, name_ranks
 from allranks.world.base import World
-from allranks.world.claims import by_claim, mismatch
-from allranks.world.outcome import raised, remote_error
+from allranks.world.claims import by_claim, mismatch_of_ranks
+from allranks.world.outcome import exception_as_json, remote_error
 
 _AHEAD = 32  # samples that a rank has in hand when all agree how many rounds there are
 _EMPTY = (
@@ -135,7 +135,7 @@ class IterableShard:
         except Exception as error:  # whatever it is: all ranks are told, and none waits for this one
             failed = error
         rank, where = self._world.rank, f"epoch {self._epoch}"
-        said = [len(self._ready), self._rounds, failed and raised(failed, rank=rank)]
+        said = [len(self._ready), self._rounds, failed and exception_as_json(failed, rank=rank)]
         verdict = self._world.exchange("shard", where, said, decide=lambda values: _agreed(values, self._tail))
         if failed:
             raise failed
@@ -210,6 +210,6 @@ def _gather(values: Sequence[Any]) -> dict[str, Any]:
     )
     if len(where) > 1:
         remedy = "Did a rank take a sample more, or restore another checkpoint?"
-        raise mismatch("the ranks stand at different places", where, remedy=remedy)
+        raise mismatch_of_ranks("the ranks stand at different places", where, remedy=remedy)
     epoch, rounds, facts, _ = values[0]
     return {"epoch": epoch, "rounds": rounds, "of": facts, "places": [place for *_, place in values]}

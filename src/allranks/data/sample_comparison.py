@@ -20,7 +20,7 @@ from allranks.data.agreement import DIVIDED
 from allranks.data.detect import backend
 from allranks.digest import digest, show
 from allranks.world.base import World
-from allranks.world.claims import by_claim, mismatch
+from allranks.world.claims import by_claim, mismatch_of_ranks
 
 VARIES = "not comparable"
 _DEEPEST, _LONGEST, _HEAD = 6, 64, 2
@@ -76,7 +76,7 @@ class FirstSamples:
         if not world.all(self._once or self._hash_head() == self._word, name="first samples again"):
             return
         groups = by_claim((rank, f"first samples {one}") for rank, one in enumerate(words))
-        raise mismatch("the ranks do not read the same data", groups, remedy=DIVIDED)
+        raise mismatch_of_ranks("the ranks do not read the same data", groups, remedy=DIVIDED)
 
     def _hash_head(self) -> str:
         """Return a digest of the first samples; "" if there are none, or if reading fails."""

@@ -10,7 +10,7 @@ from allranks.data.ledger import Sum
 from allranks.data.plan import Layout, divisors
 from allranks.errors import DataError, Mismatch
 from allranks.world.base import World
-from allranks.world.claims import by_claim, mismatch
+from allranks.world.claims import by_claim, mismatch_of_ranks
 
 _WHAT = "Give what loader.state() returned and a checkpoint brought back."
 
@@ -84,7 +84,7 @@ def _gather(values: Sequence[Any]) -> dict[str, Any]:
     epoch, depth, of, seen, _, first = values[0]
     if len(places) > 1:
         remedy = "Did a rank take a batch more, or restore another checkpoint?"
-        raise mismatch("the loaders stand at different places", places, remedy=remedy)
+        raise mismatch_of_ranks("the loaders stand at different places", places, remedy=remedy)
     total = Sum(*seen)
     carries: dict[int, tuple[int, Any]] = {}
     for rank, (_, _, _, _, taken, carry) in enumerate(values):

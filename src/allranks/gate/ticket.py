@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from allranks.arrays.base import Leaf
 from allranks.digest import digest, show
 from allranks.errors import Mismatch, name_ranks
-from allranks.world.claims import by_claim, describe_groups, minority
+from allranks.world.claims import by_claim, describe_groups, minority_ranks
 
 _REMEDY = {
     "sequence": "Did a rank leave out a call, or make one more?",
@@ -82,7 +82,7 @@ def compare_entries(entries: Sequence[CollectiveEntry]) -> list[list[int]] | Non
     steps = {entry.step for entry in entries}
     raise Mismatch(
         f"the ranks entered with different tickets: {entered}.",
-        ranks=minority(groups.values()),
+        ranks=minority_ranks(groups.values()),
         step=steps.pop() if len(steps) == 1 else None,
         remedy=" ".join(_REMEDY[name] for name in _REMEDY if name in found),
     )
@@ -95,7 +95,7 @@ def leaf_mismatch(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]]) -> 
     text = _describe_leaf(groups, differing) if differing else "the leaves come in different orders"
     return Mismatch(
         f"{text}.",
-        ranks=minority(ranks for ranks, _ in groups),
+        ranks=minority_ranks(ranks for ranks, _ in groups),
         leaf=differing[0] if differing else None,
         remedy=_REMEDY["digest"],
     )

@@ -219,7 +219,7 @@ class HangAlarm:
             snapshots = {
                 int(key.rpartition("/")[2]): RankSnapshot.from_json(json.loads(text)) for key, text in said.items()
             }
-            missing = sorted(set(range(world.size)).difference(snapshots, departures.read(self._store)))
+            missing = sorted(set(range(world.size)).difference(snapshots, departures.read_ended(self._store)))
             left = deadline - world.clock.now()
             if not missing or left <= 0:
                 return snapshots
@@ -229,7 +229,7 @@ class HangAlarm:
                 continue
 
     def _build_case(self, snapshots: Mapping[int, RankSnapshot]) -> HangCase:
-        ended = departures.read(self._store)
+        ended = departures.read_ended(self._store)
         near = {rank: state for snapshot in snapshots.values() for rank, state in snapshot.near.items()}
         last: dict[str, bytes] = {} if len(snapshots) == self._world.size else self._store.list("beat/")
         now, seen = max((snapshot.heartbeat.when for snapshot in snapshots.values()), default=0.0), []

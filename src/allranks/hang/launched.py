@@ -20,7 +20,7 @@ from allranks.errors import StoreError
 from allranks.failure import Failure
 from allranks.hang import start
 from allranks.world import departures
-from allranks.world.base import Identity, World
+from allranks.world.base import RankIdentity, World
 from allranks.world.failure_listener import WakeUp
 from allranks.world.files import FileStore
 from allranks.world.store import KeyValueStore
@@ -128,7 +128,7 @@ def begin_watch(backend: str) -> None:
     rank, size, host = int(os.environ["ALLRANKS_RANK"]), int(os.environ["ALLRANKS_SIZE"]), os.environ["ALLRANKS_HOST"]
     store = PolledStore(store_folder())
     listener = LauncherListener(store, rank)
-    world = World(Identity(rank, size, rank, (host,) * size, backend), store, listener=listener)
+    world = World(RankIdentity(rank, size, rank, (host,) * size, backend), store, listener=listener)
     if start.substitute(world, listener, listener.stop):
         agent.load().listen(rank, host, listener.report)
 
@@ -140,6 +140,6 @@ def store_folder() -> Path:
 
 def _mark_departure(store: KeyValueStore, rank: int, why: str) -> None:
     try:
-        departures.mark(store, rank, why)
+        departures.mark_ended(store, rank, why)
     except StoreError:
         return  # the launcher has ended: nobody reads it

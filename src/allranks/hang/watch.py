@@ -304,7 +304,7 @@ class Watch:
     def _answer_question(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         if question.get("want") == "beats":
             heartbeats = self._world.store.list("beat/").values()
-            ended = {str(rank): why for rank, why in departures.read(self._world.store).items()}
+            ended = {str(rank): why for rank, why in departures.read_ended(self._world.store).items()}
             return {"beats": [loads(text) for text in heartbeats], "ended": ended}
         me = {**asdict(self._world.identity), "pid": os.getpid(), "command": sys.argv, "limit": self._settings.limit}
         return {"rank": me, "sight": self.snapshot(threads=bool(question.get("threads"))).to_json()}

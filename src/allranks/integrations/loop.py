@@ -78,7 +78,7 @@ class Loop:
         """
         self.release()  # a training before this one may have ended by an error
         if self._save_on_preemption:
-            sigterm.refuse(_WHO)
+            sigterm.refuse_other_handlers(_WHO)
         verify(state, step, world=world)
         self._world, self._step, self._save, self._saved = world, step, save, None
         if self._save_on_preemption:
@@ -95,7 +95,7 @@ class Loop:
             self._undo = [
                 lambda: departures.drop(member),
                 sigterm.take_back(),
-                sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO),
+                sigterm.handle_with(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO),
             ]
 
     def after(self, step: int, state: Callable[[], Any]) -> Notice | None:
@@ -126,7 +126,7 @@ class Loop:
         assert self._saved is not None
         step, where = self._saved
         done = f"saved step {step} to {where} and left"
-        sigterm.leave(world, done, because=f"{notice.why} on rank {notice.rank}")
+        sigterm.leave_after_sigterm(world, done, because=f"{notice.why} on rank {notice.rank}")
 
     def rescue(self, error: BaseException) -> bool:
         """Save the last step if ``error``, which ends the training, is a consequence of SIGTERM. Every rank must call.

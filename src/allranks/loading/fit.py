@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from allranks.arrays.base import Declared
-from allranks.arrays.cast import castable, widens
+from allranks.arrays.cast import is_castable, is_widening
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.names import canonical, matches
 
@@ -225,9 +225,9 @@ def _change(one: Declared, name: str, stored: Stored) -> Difference | None:
         return None
     if stored.kind == "" and one.dtype == stored.dtype:  # the bits of PRNG keys: other formats know no keys
         return Difference("recast", one.path, name, wanted, found)
-    if one.kind != stored.kind or not castable(stored.dtype, one.dtype):
+    if one.kind != stored.kind or not is_castable(stored.dtype, one.dtype):
         return Difference("unlike", one.path, name, wanted, found)
-    return Difference("recast", one.path, name, wanted, found, lossy=not widens(stored.dtype, one.dtype))
+    return Difference("recast", one.path, name, wanted, found, lossy=not is_widening(stored.dtype, one.dtype))
 
 
 def _text(one: Declared) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from allranks.arrays.walk import Walk
+from allranks.arrays.walk import TreeWalk
 from allranks.digest import digest, show
 from allranks.errors import AllranksError
 from allranks.readiness.detect import array_of
@@ -70,7 +70,7 @@ def spans_ranks(tree: object) -> bool:
 
 
 def _arrays(tree: object) -> list[tuple[str, Any]]:
-    walk = Walk(tree, is_leaf=lambda kind: hasattr(kind, "shape"), opener=lambda _: None)
+    walk = TreeWalk(tree, is_leaf=lambda kind: hasattr(kind, "shape"), opener=lambda _: None)
     found = zip(walk.paths, walk.leaves, strict=True)
     return [(path, leaf) for path, leaf in found if hasattr(leaf, "shape")]
 

@@ -13,7 +13,7 @@ from allranks.callsite import call_site
 from allranks.clock import Clock, SystemClock
 from allranks.errors import AllranksError, Mismatch
 from allranks.world import main_rank_section, outcome
-from allranks.world.claims import Ticket, by_claim, describe_groups, minority
+from allranks.world.claims import Ticket, by_claim, describe_groups, minority_ranks
 from allranks.world.codec import Value, pack, unpack
 from allranks.world.exchange import Decide, Exchanger
 from allranks.world.failure_listener import FailureListener, SingleRankListener
@@ -31,7 +31,7 @@ DEFAULT_TIMEOUT = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RankIdentity:
     """The rank, size and hosts of a world, as one rank knows them.
 
     ``host`` is this rank's host name. ``hosts`` has the host name of every rank, in rank order.
@@ -62,7 +62,7 @@ class World:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: RankIdentity,
         store: KeyValueStore,
         *,
         clock: Clock | None = None,
@@ -140,7 +140,7 @@ class World:
         All collectives below use this method. ``op`` and ``name`` must be the same on every rank (Mismatch otherwise).
         An exception of ``decide`` is raised on every rank.
         """
-        main_rank_section.refuse(f"{op} {name!r}")
+        main_rank_section.refuse_collective(f"{op} {name!r}")
         ticket = Ticket(op, name, call_site())
         limit = self.timeout if timeout is None else timeout
         before = progress.enter("exchange", f"{op} {name!r}")
@@ -213,10 +213,10 @@ class World:
 
         Inside code that only one rank runs, call ``fn`` directly: no other rank waits for the result.
         """
-        if main_rank_section.current() is not None:
+        if main_rank_section.current_section() is not None:
             return fn(*args, **kwargs)
         name = _name_of(fn)
-        told, cause = self._attempt(fn, args, kwargs) if self.is_main else (None, None)
+        told, cause = self._call_on_main(fn, args, kwargs) if self.is_main else (None, None)
         document = self.exchange("on_main", name, told, decide=lambda values: values[0], timeout=timeout)
         if "result" in document:
             return cast(T, document["result"])
@@ -224,7 +224,7 @@ class World:
             raise cause
         raise outcome.remote_error(document, rank=self.rank, where=f"on_main {name!r} ({call_site()})")
 
-    def _attempt(
+    def _call_on_main(
         self, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[dict[str, Any], Exception | None]:
         try:
@@ -233,7 +233,7 @@ class World:
             what = f"rank {self.rank}: the result of {_name_of(fn)}"
             return {"result": unpack(pack(result, what=what))}, None
         except Exception as error:
-            return outcome.raised(error, rank=self.rank), error
+            return outcome.exception_as_json(error, rank=self.rank), error
 
 
 def _name_of(fn: Callable[..., Any]) -> str:
@@ -248,9 +248,9 @@ def _the_one_value(values: Sequence[Value]) -> Value:
     groups = by_claim((rank, json.dumps(pack(value), sort_keys=True)) for rank, value in enumerate(values))
     if len(groups) == 1:
         return values[0]
-    told = describe_groups((_short(text), ranks) for text, ranks in groups.items())
-    raise Mismatch(f"the ranks hold different values: {told}.", ranks=minority(groups.values()))
+    told = describe_groups((_shorten_text(text), ranks) for text, ranks in groups.items())
+    raise Mismatch(f"the ranks hold different values: {told}.", ranks=minority_ranks(groups.values()))
 
 
-def _short(text: str, most: int = 200) -> str:
+def _shorten_text(text: str, most: int = 200) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"

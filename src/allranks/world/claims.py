@@ -29,19 +29,19 @@ def describe_groups(groups: Iterable[tuple[str, Iterable[int]]]) -> str:
     return "; ".join(f"{name_ranks(ranks)}: {words}" for words, ranks in listed)
 
 
-def minority(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
+def minority_ranks(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
     """Return the ranks outside the largest group. If two groups are equally large, return all ranks."""
     listed = sorted((sorted(ranks) for ranks in groups), key=len, reverse=True)
     tied = len(listed) > 1 and len(listed[0]) == len(listed[1])
     return tuple(sorted(rank for group in (listed if tied else listed[1:]) for rank in group))
 
 
-def mismatch(what: str, groups: Mapping[str, Iterable[int]], *, remedy: str = "") -> Mismatch:
+def mismatch_of_ranks(what: str, groups: Mapping[str, Iterable[int]], *, remedy: str = "") -> Mismatch:
     """Return the Mismatch error for ranks that differ.
 
     ``what`` says what differs. The message lists the ranks of each group, and the error has the ranks in the minority.
     """
-    return Mismatch(f"{what}: {describe_groups(groups.items())}.", ranks=minority(groups.values()), remedy=remedy)
+    return Mismatch(f"{what}: {describe_groups(groups.items())}.", ranks=minority_ranks(groups.values()), remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -63,7 +63,7 @@ class Ticket:
         return (self.op, self.name) == (other.op, other.name)
 
 
-def difference(tickets: Mapping[Ticket, Iterable[int]]) -> tuple[str, tuple[int, ...]] | None:
+def first_difference(tickets: Mapping[Ticket, Iterable[int]]) -> tuple[str, tuple[int, ...]] | None:
     """Compare the ranks' tickets.
 
     Return None if all agree, else a text with each rank's ticket, and the minority ranks.
@@ -75,4 +75,4 @@ def difference(tickets: Mapping[Ticket, Iterable[int]]) -> tuple[str, tuple[int,
     if all(first.agrees_with(ticket) for ticket in tickets):
         return None
     groups = by_claim((rank, (ticket.op, ticket.name)) for ticket, ranks in tickets.items() for rank in ranks)
-    return describe_groups((str(t), sorted(ranks)) for t, ranks in tickets.items()), minority(groups.values())
+    return describe_groups((str(t), sorted(ranks)) for t, ranks in tickets.items()), minority_ranks(groups.values())

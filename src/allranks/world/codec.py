@@ -39,7 +39,7 @@ def pack(value: Value, *, what: str = "value") -> Json:
     if isinstance(value, list | tuple):
         return [pack(item, what=f"{what}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, dict):
-        return {_key(key, what): pack(item, what=f"{what}[{key!r}]") for key, item in value.items()}
+        return {_checked_key(key, what): pack(item, what=f"{what}[{key!r}]") for key, item in value.items()}
     raise NotJsonable(
         f"{what} is a {type(value).__module__}.{type(value).__qualname__}: expected {_ALLOWED}.",
         remedy="Convert it first (.item() for a scalar array, .tolist() or .tobytes() for an array, list() for a set).",
@@ -67,7 +67,7 @@ def loads(data: bytes) -> Any:
     return json.loads(data)
 
 
-def _key(key: object, what: str) -> str:
+def _checked_key(key: object, what: str) -> str:
     if isinstance(key, str) and key != _BYTES:
         return key
     raise NotJsonable(

@@ -7,13 +7,13 @@ from allranks.world.store import KeyValueStore
 _ONE, _ANY = "gone/", "any_gone"
 
 
-def mark(store: KeyValueStore, rank: int, why: str) -> None:
+def mark_ended(store: KeyValueStore, rank: int, why: str) -> None:
     """Record that a rank has ended, and why. From now on, exchanges that wait for this rank raise RankDied."""
     store.set(f"{_ONE}{rank}", why.encode())
     store.set(_ANY, b"1")
 
 
-def read(store: KeyValueStore) -> dict[int, str]:
+def read_ended(store: KeyValueStore) -> dict[int, str]:
     """Return the ended ranks, each with the reason why it ended. Costs one small read while all ranks live."""
     if store.get(_ANY) is None:
         return {}

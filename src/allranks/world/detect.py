@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 from allranks.errors import AllranksError, ContradictingSigns
-from allranks.world.base import DEFAULT_TIMEOUT, Identity, World
+from allranks.world.base import DEFAULT_TIMEOUT, RankIdentity, World
 from allranks.world.launcher_environment import Decision, Framework, LauncherEnvironment, decide, launcher_of
 from allranks.world.processes import ProcessInfo, local_rank_of, of_this_process
 from allranks.world.sentinel import Sentinel
@@ -28,7 +28,7 @@ _JAX_KNOWS = ("TPU_WORKER_HOSTNAMES", "MEGASCALE_NUM_SLICES", "JOB_COMPLETION_IN
 
 
 @dataclass(frozen=True, slots=True)
-class _Arguments:
+class _InitArguments:
     backend: str | None
     timeout: float
     fail_fast: bool
@@ -47,7 +47,7 @@ def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_f
     _refuse_in_simulated_world()
     with _lock:
         if _made is None:
-            _made = _join(decide(_launcher_environment(backend)), _Arguments(backend, timeout, fail_fast))
+            _made = _join_ranks(decide(_launcher_environment(backend)), _InitArguments(backend, timeout, fail_fast))
         elif backend not in (None, _made.backend) and (_made.size > 1 or backend == "torch"):
             raise AllranksError(
                 f"rank {_made.rank}: allranks.init(backend={backend!r}): the world is made already, and its backend is "
@@ -76,7 +76,7 @@ def _refuse_in_simulated_world() -> None:
         )
 
 
-def believe(backend: str | None = None) -> Decision:
+def decide_without_joining(backend: str | None = None) -> Decision:
     """Return the decision that ``init`` would make for this process, without joining. Raises ContradictingSigns."""
     return decide(_launcher_environment(backend))
 
@@ -85,20 +85,20 @@ def _launcher_environment(backend: str | None) -> LauncherEnvironment:
     processes = sys.modules.get("multiprocessing.process")  # imported in a child process; otherwise not needed
     return LauncherEnvironment(
         environ=os.environ,
-        jax=_framework("jax"),
-        torch=_framework("torch"),
+        jax=_framework_state("jax"),
+        torch=_framework_state("torch"),
         backend=backend,
-        cluster=_cluster() if backend != "single" else None,
+        cluster=_detected_cluster() if backend != "single" else None,
         is_child=processes is not None and processes.parent_process() is not None,
         is_importing=processes is not None and hasattr(processes.current_process(), "_inheriting"),
     )
 
 
-def _framework(name: str) -> Framework:
+def _framework_state(name: str) -> Framework:
     """Return the state of a framework (``jax`` or ``torch``). Does not import the framework."""
     if name not in sys.modules:
         return Framework(installed=find_spec(name) is not None)
-    adapter = _adapter(name)
+    adapter = _framework_adapter(name)
     return Framework(
         installed=True,
         imported=True,
@@ -107,16 +107,16 @@ def _framework(name: str) -> Framework:
     )
 
 
-def _cluster() -> str | None:
+def _detected_cluster() -> str | None:
     """Return the name of the cluster that JAX detects. Return None if a launcher's variables give the rank."""
     asking_pays = "jax" in sys.modules or (any(name in os.environ for name in _JAX_KNOWS) and find_spec("jax"))
     if not asking_pays or launcher_of(os.environ) is not None:
         return None
-    found: str | None = _adapter("jax").detected_cluster()
+    found: str | None = _framework_adapter("jax").detected_cluster()
     return None if found in _READ_BY_SIGNS else found
 
 
-def _adapter(name: str) -> ModuleType:
+def _framework_adapter(name: str) -> ModuleType:
     try:
         return importlib.import_module(f"allranks.world.{name}")
     except ImportError as error:
@@ -125,13 +125,13 @@ def _adapter(name: str) -> ModuleType:
         ) from error
 
 
-def _join(decision: Decision, arguments: _Arguments) -> World:
+def _join_ranks(decision: Decision, arguments: _InitArguments) -> World:
     me = of_this_process(os.environ)
     if decision.backend == "single":
         if not decision.launcher and not decision.evidence:
             print(_ALONE, file=sys.stderr)
         return single_world()
-    adapter = _adapter(decision.backend)
+    adapter = _framework_adapter(decision.backend)
     rank, size = adapter.join(decision, timeout=arguments.timeout)
     if (decision.rank, decision.size) not in ((rank, size), (None, None)):
         raise ContradictingSigns(
@@ -139,12 +139,14 @@ def _join(decision: Decision, arguments: _Arguments) -> World:
             remedy="Let one launcher set rank and size, and unset the other's variables.",
         )
     if size == 1:
-        return World(Identity(0, 1, 0, (me.host,), decision.backend), LocalStore(), timeout=arguments.timeout)
-    return _exchange_hosts(adapter, Identity(rank, size, 0, ("?",) * size, decision.backend), decision, me, arguments)
+        return World(RankIdentity(0, 1, 0, (me.host,), decision.backend), LocalStore(), timeout=arguments.timeout)
+    return _exchange_hosts(
+        adapter, RankIdentity(rank, size, 0, ("?",) * size, decision.backend), decision, me, arguments
+    )
 
 
 def _exchange_hosts(
-    adapter: ModuleType, identity: Identity, decision: Decision, me: ProcessInfo, arguments: _Arguments
+    adapter: ModuleType, identity: RankIdentity, decision: Decision, me: ProcessInfo, arguments: _InitArguments
 ) -> World:
     """Exchange the hosts and processes of all ranks, start the sentinel, and return the world. Every rank must call."""
     store = adapter.connect()
@@ -161,5 +163,5 @@ def _exchange_hosts(
 
 def single_world() -> World:
     """Return a world whose only rank is this process."""
-    identity = Identity(rank=0, size=1, local_rank=0, hosts=(socket.gethostname(),), backend="single")
+    identity = RankIdentity(rank=0, size=1, local_rank=0, hosts=(socket.gethostname(),), backend="single")
     return World(identity, LocalStore())

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 from allranks.clock import Clock
 from allranks.errors import AllranksError, KeyTimeout
 from allranks.world import departures, outcome, tree
-from allranks.world.claims import Ticket, difference
+from allranks.world.claims import Ticket, first_difference
 from allranks.world.codec import Json, Value, dumps, loads, pack
 from allranks.world.store import KeyValueStore
 
@@ -45,7 +45,7 @@ _GRACE = 10.0
 _PASSING = 0.5
 
 
-class _Bundle(NamedTuple):
+class _ValuesOfSubtree(NamedTuple):
     """What a rank passes up the tree: the values of the ranks below it (if they sent any), and the ranks by ticket."""
 
     values: dict[int, Any]
@@ -86,12 +86,12 @@ class Exchanger:
         packed = pack(value, what=f"rank {self.rank}: {ticket}: value")
         self.count += 1
         self._mine.append([])
-        call = _Call(self, f"{self.line}/{self.count}", ticket, self.clock.now() + timeout, timeout)
+        call = _ExchangeCall(self, f"{self.line}/{self.count}", ticket, self.clock.now() + timeout, timeout)
         alone = len(self.members) == 1
-        agreed = outcome.decided({self.rank: packed}, decide) if alone else call.run(packed, decide)
+        agreed = outcome.outcome_of({self.rank: packed}, decide) if alone else call.run(packed, decide)
         if agreed.all_entered:
             self._forget_earlier()
-        return outcome.reveal(agreed, rank=self.rank, ticket=ticket)
+        return outcome.result_or_raise(agreed, rank=self.rank, ticket=ticket)
 
     def put(self, key: str, document: Json) -> None:
         """Set a key of the current exchange. The key is deleted when the next exchange is complete."""
@@ -150,7 +150,7 @@ class _DecidedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _ExchangeCall:
     """One exchange, as one rank runs it."""
 
     of: Exchanger
@@ -164,58 +164,60 @@ class _Call:
     def run(self, value: Json, decide: Decide) -> outcome.Outcome:
         """Run the exchange; return the outcome that all ranks share."""
         try:
-            return self._attempt(value, decide)
+            return self._exchange_values(value, decide)
         except _OverdueError:
-            return self._judged(value, decide, None)
+            return self._outcome_of_failure(value, decide, None)
         except _DeathError as death:
-            return self._judged(value, decide, death.reasons)
+            return self._outcome_of_failure(value, decide, death.reasons)
 
-    def _attempt(self, value: Json, decide: Decide) -> outcome.Outcome:
+    def _exchange_values(self, value: Json, decide: Decide) -> outcome.Outcome:
         try:
-            return self._rise(value, decide) or outcome.Outcome(loads(self._wait(self._down, look_down=False)))
+            return self._pass_up(value, decide) or outcome.Outcome(
+                loads(self._wait_for_key(self._outcome_key, look_down=False))
+            )
         except _DecidedError as decided:
             return outcome.Outcome(loads(decided.document))
 
-    def _rise(self, value: Json, decide: Decide) -> outcome.Outcome | None:
+    def _pass_up(self, value: Json, decide: Decide) -> outcome.Outcome | None:
         """Pass up the values of this rank's subtree and return None.
 
         On the first member: decide, and return the outcome.
         """
-        me, bundle = self.of, self._collect(value)
+        me, bundle = self.of, self._collect_bundles(value)
         if me.rank == me.members[0]:
-            return self._write_down(self._decide(bundle, decide))
-        me.put(self._up(me.rank), _encode(bundle))
+            return self._write_down(self._decide_outcome(bundle, decide))
+        me.put(self._bundle_key(me.rank), _encode_bundle(bundle))
         return None
 
     @property
-    def _down(self) -> str:
+    def _outcome_key(self) -> str:
         return f"{self.key}/down"
 
-    def _up(self, rank: int) -> str:
+    def _bundle_key(self, rank: int) -> str:
         return f"{self.key}/up/{rank}"
 
-    def _collect(self, value: Json) -> _Bundle:
+    def _collect_bundles(self, value: Json) -> _ValuesOfSubtree:
         """Wait for the children's bundles; return one bundle with their values and this rank's value and ticket."""
         me = self.of
-        bundle = _Bundle({} if value is None else {me.rank: value}, {self.ticket: [me.rank]})
+        bundle = _ValuesOfSubtree({} if value is None else {me.rank: value}, {self.ticket: [me.rank]})
         place = me.members.index(me.rank)
         below = [me.members[child] for child in tree.children(place, len(me.members), me.fanout)]
         if below:
             me.put(f"{self.key}/at/{me.rank}", [self.ticket.op, self.ticket.name, self.ticket.where])
         for child in below:
-            brought = _decode(self._wait(self._up(child), look_down=True))
+            brought = _decode_bundle(self._wait_for_key(self._bundle_key(child), look_down=True))
             bundle.values.update(brought.values)
             for ticket, ranks in brought.tickets.items():
                 bundle.tickets.setdefault(ticket, []).extend(ranks)
         return bundle
 
-    def _decide(self, bundle: _Bundle, decide: Decide) -> outcome.Outcome:
-        found = difference(bundle.tickets)
+    def _decide_outcome(self, bundle: _ValuesOfSubtree, decide: Decide) -> outcome.Outcome:
+        found = first_difference(bundle.tickets)
         if found is not None:
-            return outcome.mismatched(*found)
-        return outcome.decided({r: bundle.values.get(r) for r in self.of.members}, decide)
+            return outcome.mismatch_outcome(*found)
+        return outcome.outcome_of({r: bundle.values.get(r) for r in self.of.members}, decide)
 
-    def _judged(self, value: Json, decide: Decide, dead: dict[int, str] | None) -> outcome.Outcome:
+    def _outcome_of_failure(self, value: Json, decide: Decide, dead: dict[int, str] | None) -> outcome.Outcome:
         """Return the outcome of a failed exchange.
 
         The first rank that calls is the judge and computes it; the others wait for it. ``dead`` has the reasons by rank
@@ -228,23 +230,23 @@ class _Call:
         late = replace(self, deadline=me.clock.now() + _GRACE, judge=judge)
         try:
             if faster is not None:
-                return late._attempt(value, decide)
-            return self._died(dead) if dead else late._overdue(value, decide)
+                return late._exchange_values(value, decide)
+            return self._outcome_of_death(dead) if dead else late._outcome_of_timeout(value, decide)
         except _DecidedError as decided:
             return outcome.Outcome(loads(decided.document))
         except _DeathError as death:
-            return self._died(death.reasons)
+            return self._outcome_of_death(death.reasons)
         except _OverdueError:
-            return self._write_down(outcome.unjudged(judge, me.host_of(judge), seconds=_GRACE))
+            return self._write_down(outcome.unjudged_outcome(judge, me.host_of(judge), seconds=_GRACE))
 
-    def _died(self, reasons: dict[int, str]) -> outcome.Outcome:
-        return self._write_down(outcome.died(reasons, self.of.host_of))
+    def _outcome_of_death(self, reasons: dict[int, str]) -> outcome.Outcome:
+        return self._write_down(outcome.death_outcome(reasons, self.of.host_of))
 
     def _write_down(self, proposed: outcome.Outcome) -> outcome.Outcome:
-        faster = self.of.claim(self._down, proposed.document)
+        faster = self.of.claim(self._outcome_key, proposed.document)
         return proposed if faster is None else outcome.Outcome(faster)
 
-    def _overdue(self, value: Json, decide: Decide) -> outcome.Outcome:
+    def _outcome_of_timeout(self, value: Json, decide: Decide) -> outcome.Outcome:
         """Return the outcome of an overdue exchange. Only the judge calls.
 
         The outcome names the ranks that did not enter. If all ranks entered, it names the ranks that did not pass
@@ -252,37 +254,39 @@ class _Call:
         """
         me = self.of
         while True:
-            missing, stalled = self._late()
+            missing, stalled = self._late_ranks()
             if me.rank in stalled:
-                if decided := self._rise(value, decide):
+                if decided := self._pass_up(value, decide):
                     return decided
                 continue
             if not missing:
                 slow = stalled[0]
                 with contextlib.suppress(KeyTimeout):
-                    me.store.wait(self._down if slow == me.members[0] else self._up(slow), _PASSING)
+                    me.store.wait(self._outcome_key if slow == me.members[0] else self._bundle_key(slow), _PASSING)
                 self._check_down()
-                stalled = sorted({*stalled} & {*self._late()[1]})
+                stalled = sorted({*stalled} & {*self._late_ranks()[1]})
             if late := missing or stalled:
                 places = me.locate(late)
                 return self._write_down(
                     outcome.timed_out(self.timeout, missing, stalled=stalled, places=places, host_of=me.host_of)
                 )
 
-    def _late(self) -> tuple[list[int], list[int]]:
+    def _late_ranks(self) -> tuple[list[int], list[int]]:
         """Return the ranks that have not entered, and the ranks that did not pass values on.
 
         The second list is empty unless all ranks have entered.
         """
         me = self.of
         keys = me.store.list(f"{self.key}/")
-        risen = {place for place, rank in enumerate(me.members) if self._up(rank) in keys}
+        risen = {place for place, rank in enumerate(me.members) if self._bundle_key(rank) in keys}
         come = {place for place, rank in enumerate(me.members) if f"{self.key}/at/{rank}" in keys} | risen
         missing = [rank for place, rank in enumerate(me.members) if place not in come]
-        stalled = [] if missing else [me.members[place] for place in tree.stalled(risen, len(me.members), me.fanout)]
+        stalled = (
+            [] if missing else [me.members[place] for place in tree.stalled_ranks(risen, len(me.members), me.fanout)]
+        )
         return missing, stalled
 
-    def _wait(self, key: str, *, look_down: bool) -> bytes:
+    def _wait_for_key(self, key: str, *, look_down: bool) -> bytes:
         """Wait for a key and return its value.
 
         While waiting, check now and then for dead ranks and, if wanted, for the outcome. Raises _OverdueError at the
@@ -300,23 +304,23 @@ class _Call:
                 look = min(look * 2, _LONGEST_LOOK)
             if look_down:
                 self._check_down()
-            dead = departures.read(me.store)
+            dead = departures.read_ended(me.store)
             if dead and (self.judge is None or self.judge in dead):
                 raise _DeathError(dead)
 
     def _check_down(self) -> None:
-        if (document := self.of.store.get(self._down)) is not None:
+        if (document := self.of.store.get(self._outcome_key)) is not None:
             raise _DecidedError(document)
 
 
-def _encode(bundle: _Bundle) -> Json:
+def _encode_bundle(bundle: _ValuesOfSubtree) -> Json:
     tickets: list[Json] = [[t.op, t.name, t.where, sorted(ranks)] for t, ranks in bundle.tickets.items()]
     return [{str(rank): value for rank, value in bundle.values.items()}, tickets]
 
 
-def _decode(data: bytes) -> _Bundle:
+def _decode_bundle(data: bytes) -> _ValuesOfSubtree:
     values, tickets = loads(data)
-    return _Bundle(
+    return _ValuesOfSubtree(
         {int(rank): value for rank, value in values.items()},
         {Ticket(op, name, where): ranks for op, name, where, ranks in tickets},
     )

@@ -44,7 +44,7 @@ class FileStore:
             waited = time.monotonic() - start
             if waited >= timeout:
                 raise no_key(key, timeout)
-            self._check(key)
+            self._check_folder(key)
             time.sleep(min(max(waited / 4, _SHORTEST_NAP), _LONGEST_NAP, timeout - waited))
         return value
 
@@ -59,7 +59,7 @@ class FileStore:
         return value
 
     def add(self, key: str, amount: int) -> int:
-        self._check(key)
+        self._check_folder(key)
         with open(self._folder / f"{_HIDDEN}lock", "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             total = int(self.get(key) or 0) + amount
@@ -78,7 +78,7 @@ class FileStore:
                     found[key] = value
         return found
 
-    def _check(self, key: str) -> None:
+    def _check_folder(self, key: str) -> None:
         if not self._folder.is_dir():
             raise StoreError(f"{key!r}: the folder {self._folder} of this job's store is gone.")
 
@@ -89,7 +89,7 @@ class FileStore:
         new = path.with_name(f"{_HIDDEN}{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:
             if not path.parent.is_dir():
-                self._check(key)
+                self._check_folder(key)
                 path.parent.mkdir(parents=True, exist_ok=True)
             new.write_bytes(value)
             yield new, path

@@ -48,23 +48,27 @@ class JaxStore:
         self._closing = False
 
     def set(self, key: str, value: bytes) -> None:
-        self._do("set", key, lambda: self._client.key_value_set_bytes(self._prefix + key, value, allow_overwrite=True))
+        self._call_client(
+            "set", key, lambda: self._client.key_value_set_bytes(self._prefix + key, value, allow_overwrite=True)
+        )
 
     def get(self, key: str) -> bytes | None:
         try:
-            return self._do("get", key, lambda: bytes(self._client.key_value_try_get_bytes(self._prefix + key)))
+            return self._call_client(
+                "get", key, lambda: bytes(self._client.key_value_try_get_bytes(self._prefix + key))
+            )
         except _NotFoundError:
             return None
 
     def wait(self, key: str, timeout: float) -> bytes:
         limit = min(max(1, math.ceil(timeout * 1000)), _LONGEST_MS)
-        return self._do(
+        return self._call_client(
             "wait", key, lambda: bytes(self._client.blocking_key_value_get_bytes(self._prefix + key, limit))
         )
 
     def claim(self, key: str, value: bytes) -> bytes:
         try:
-            self._do(
+            self._call_client(
                 "claim", key, lambda: self._client.key_value_set_bytes(self._prefix + key, value, allow_overwrite=False)
             )
         except _AlreadyExistsError:
@@ -72,13 +76,13 @@ class JaxStore:
         return value
 
     def add(self, key: str, amount: int) -> int:
-        return self._do("add", key, lambda: int(self._client.key_value_increment(self._prefix + key, amount)))
+        return self._call_client("add", key, lambda: int(self._client.key_value_increment(self._prefix + key, amount)))
 
     def delete(self, key: str) -> None:
-        self._do("delete", key, lambda: self._client.key_value_delete(self._prefix + key))
+        self._call_client("delete", key, lambda: self._client.key_value_delete(self._prefix + key))
 
     def list(self, prefix: str) -> dict[str, bytes]:
-        found = self._do("list", prefix, lambda: self._client.key_value_dir_get_bytes(self._prefix + prefix))
+        found = self._call_client("list", prefix, lambda: self._client.key_value_dir_get_bytes(self._prefix + prefix))
         return {key.removeprefix(self._prefix): bytes(value) for key, value in found}
 
     def hear(self, key: str) -> bool:
@@ -118,11 +122,11 @@ class JaxStore:
         """Call ``stop``. JAX's shutdown has already waited for the other ranks, and has ended ``hear``."""
         stop()
 
-    def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
+    def _call_client(self, what: str, key: str, call: Callable[[], T]) -> T:
         try:
             return call()
         except jax.errors.JaxRuntimeError as error:
-            raise _translated(error, f"{what} {key!r}") from error
+            raise _store_error(error, f"{what} {key!r}") from error
 
 
 class _NotFoundError(StoreError):
@@ -133,7 +137,7 @@ class _AlreadyExistsError(StoreError):
     pass
 
 
-def _translated(error: Exception, what: str) -> StoreError:
+def _store_error(error: Exception, what: str) -> StoreError:
     text = str(error)
     code = text.partition(":")[0]
     kind = {

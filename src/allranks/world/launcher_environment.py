@@ -39,7 +39,7 @@ class Framework:
 
 
 @dataclass(frozen=True, slots=True)
-class Launcher:
+class LauncherVariables:
     """The variables of one launcher. Rank and size are None if only JAX's own detection knows them."""
 
     name: str
@@ -109,7 +109,7 @@ def decide(environment: LauncherEnvironment) -> Decision:
             f"allranks.init(backend={environment.backend!r}): a backend is None, 'single', 'jax' or 'torch'."
         )
     launcher = launcher_of(environment.environ, cluster=environment.cluster)
-    met = _initialised(environment)
+    met = _initialised_framework(environment)
     if met is not None and met[2] > 1:
         return _join_initialised(environment, launcher, met)
     if environment.backend == "single":
@@ -141,17 +141,17 @@ def _imports_only_torch(environment: LauncherEnvironment) -> bool:
     return environment.backend is None and environment.torch.imported and not environment.jax.imported
 
 
-def launcher_of(environ: Mapping[str, str], *, cluster: str | None = None) -> Launcher | None:
+def launcher_of(environ: Mapping[str, str], *, cluster: str | None = None) -> LauncherVariables | None:
     """Return the innermost launcher, found by its variables, or None if no launcher has set any."""
     if launchers := launchers_of(environ):
         return launchers[0]
     hosts = environ.get("TPU_WORKER_HOSTNAMES", "")
-    if "," in hosts or _number(environ, "MEGASCALE_NUM_SLICES", 1) > 1:
-        return Launcher("TPU", None, None, f"TPU_WORKER_HOSTNAMES={hosts}")
-    return Launcher(cluster, None, None, f"JAX's cluster detection sees {cluster!r}") if cluster else None
+    if "," in hosts or _number_of_variable(environ, "MEGASCALE_NUM_SLICES", 1) > 1:
+        return LauncherVariables("TPU", None, None, f"TPU_WORKER_HOSTNAMES={hosts}")
+    return LauncherVariables(cluster, None, None, f"JAX's cluster detection sees {cluster!r}") if cluster else None
 
 
-def launchers_of(environ: Mapping[str, str]) -> tuple[Launcher, ...]:
+def launchers_of(environ: Mapping[str, str]) -> tuple[LauncherVariables, ...]:
     """Return the launchers whose variables give a rank and a size, the innermost first."""
     plain = (
         ("allranks", "ALLRANKS_RANK", "ALLRANKS_SIZE", "ALLRANKS_LOCAL_RANK"),
@@ -160,32 +160,32 @@ def launchers_of(environ: Mapping[str, str]) -> tuple[Launcher, ...]:
         ("PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     )
     found = [
-        _launcher(environ, name, rank, size, local)
+        _read_launcher(environ, name, rank, size, local)
         for name, rank, size, local in plain
         if rank in environ and size in environ and (name != "torchrun" or "MASTER_ADDR" in environ)
     ]
     if _in_slurm_step(environ):
         size = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environ else "SLURM_NTASKS"
-        found.append(_launcher(environ, "Slurm", "SLURM_PROCID", size, "SLURM_LOCALID"))
+        found.append(_read_launcher(environ, "Slurm", "SLURM_PROCID", size, "SLURM_LOCALID"))
     return tuple(found)
 
 
-def _launcher(environ: Mapping[str, str], name: str, rank: str, size: str, local: str) -> Launcher:
+def _read_launcher(environ: Mapping[str, str], name: str, rank: str, size: str, local: str) -> LauncherVariables:
     evidence = f"{name} says rank {environ[rank]} of {environ[size]} ({rank}, {size})"
-    r, s = _number(environ, rank), _number(environ, size)
+    r, s = _number_of_variable(environ, rank), _number_of_variable(environ, size)
     if not 0 <= r < s:
         raise ContradictingSigns(
             f"{evidence}, but there is no such rank: ranks count from 0 to the size minus 1.",
             remedy=f"Correct or unset {rank} and {size}.",
         )
-    return Launcher(name, r, s, evidence, _number(environ, local) if local in environ else None)
+    return LauncherVariables(name, r, s, evidence, _number_of_variable(environ, local) if local in environ else None)
 
 
 def _in_slurm_step(environ: Mapping[str, str]) -> bool:
-    return "SLURM_PROCID" in environ and 0 <= _step(environ) < _FIRST_SPECIAL_STEP
+    return "SLURM_PROCID" in environ and 0 <= _slurm_step(environ) < _FIRST_SPECIAL_STEP
 
 
-def _refuse_lost_processes(inner: Launcher, others: Iterable[Launcher]) -> None:
+def _refuse_lost_processes(inner: LauncherVariables, others: Iterable[LauncherVariables]) -> None:
     """Raise ContradictingSigns if an outer launcher started more processes than the inner launcher has ranks.
 
     An inner launcher may start more. `allranks run` removes the variables of outer launchers, so others were set
@@ -205,7 +205,7 @@ def _refuse_lost_processes(inner: Launcher, others: Iterable[Launcher]) -> None:
             )
 
 
-def _refuse_child(launcher: Launcher | None, *, is_importing: bool) -> None:
+def _refuse_child(launcher: LauncherVariables | None, *, is_importing: bool) -> None:
     """Raise ContradictingSigns in a child process of multiprocessing: the child of a rank is not a rank.
 
     Several children that have no rank numbers would each run as a single-process world.
@@ -226,8 +226,8 @@ def _refuse_child(launcher: Launcher | None, *, is_importing: bool) -> None:
 
 def _refuse_batch_script(environ: Mapping[str, str]) -> None:
     """Raise ContradictingSigns in a Slurm batch script: it has Slurm's task count, but is one process and no step."""
-    tasks = _number(environ, "SLURM_NTASKS", 1)
-    if tasks == 1 or "SLURM_PROCID" not in environ or _step(environ) == _INTERACTIVE_STEP:
+    tasks = _number_of_variable(environ, "SLURM_NTASKS", 1)
+    if tasks == 1 or "SLURM_PROCID" not in environ or _slurm_step(environ) == _INTERACTIVE_STEP:
         return
     raise ContradictingSigns(
         f"Slurm says {tasks} tasks (SLURM_NTASKS), but this process was not started by srun (it is in no job step): "
@@ -236,7 +236,7 @@ def _refuse_batch_script(environ: Mapping[str, str]) -> None:
     )
 
 
-def _initialised(environment: LauncherEnvironment) -> tuple[str, int, int] | None:
+def _initialised_framework(environment: LauncherEnvironment) -> tuple[str, int, int] | None:
     """Return (framework, rank, size) of the initialised framework, or None. Raises ContradictingSigns."""
     said = {name: met for name in FRAMEWORKS if (met := environment.framework(name).initialised) is not None}
     if not said:
@@ -249,13 +249,13 @@ def _initialised(environment: LauncherEnvironment) -> tuple[str, int, int] | Non
 
 
 def _join_initialised(
-    environment: LauncherEnvironment, launcher: Launcher | None, met: tuple[str, int, int]
+    environment: LauncherEnvironment, launcher: LauncherVariables | None, met: tuple[str, int, int]
 ) -> Decision:
     name, rank, size = met
     if environment.backend not in (None, name):
         raise ContradictingSigns(
             f"allranks.init(backend={environment.backend!r}) was asked for, but {_describe_initialised(met)}.",
-            remedy=f"Leave backend out, or do not initialise {_distributed(name)}.",
+            remedy=f"Leave backend out, or do not initialise {_module_of(name)}.",
         )
     if launcher is not None and launcher.size is not None and launcher.size > size:
         _fewer_than_launched(launcher, met)
@@ -264,22 +264,25 @@ def _join_initialised(
     return Decision(name, rank, size, where, _describe_initialised(met), local_rank=local)
 
 
-def _join_launched(environment: LauncherEnvironment, launcher: Launcher, met: tuple[str, int, int] | None) -> Decision:
+def _join_launched(
+    environment: LauncherEnvironment, launcher: LauncherVariables, met: tuple[str, int, int] | None
+) -> Decision:
     if met is not None:
         _fewer_than_launched(launcher, met)
-    backend = _carrier(environment, launcher)
+    backend = _store_framework(environment, launcher)
     if backend == "jax" and environment.jax.started:
         raise ContradictingSigns(
             f"{launcher.evidence}, but JAX has already used its devices as a world of one, and cannot join any more.",
             remedy="Call allranks.init() before the first jax.devices(), jax.numpy call or jit.",
         )
-    address, local_devices = rendezvous(environment.environ, launcher.name, launcher.size, backend=backend), None
+    address = rendezvous_address(environment.environ, launcher.name, launcher.size, backend=backend)
+    local_devices = None
     if address is None and (backend == "torch" or launcher.name == "PMI"):
         raise ContradictingSigns(
             f"{launcher.evidence}, but nothing says where the ranks can meet.",
             remedy="Set MASTER_ADDR (the host of rank 0) and MASTER_PORT (a free port there) for every rank.",
         )
-    if address is not None and _number(environment.environ, "LOCAL_WORLD_SIZE", 1) > 1:
+    if address is not None and _number_of_variable(environment.environ, "LOCAL_WORLD_SIZE", 1) > 1:
         local_devices = launcher.local_rank
     return Decision(
         backend,
@@ -293,7 +296,7 @@ def _join_launched(environment: LauncherEnvironment, launcher: Launcher, met: tu
     )
 
 
-def _carrier(environment: LauncherEnvironment, launcher: Launcher) -> str:
+def _store_framework(environment: LauncherEnvironment, launcher: LauncherVariables) -> str:
     """Return the framework (``jax`` or ``torch``) whose store carries the world; rank and size are known already.
 
     It is the requested framework; else the only imported one; else torch under torchrun; else jax.
@@ -319,25 +322,25 @@ def _carrier(environment: LauncherEnvironment, launcher: Launcher) -> str:
     return first if first in installed else installed[0]
 
 
-def _fewer_than_launched(launcher: Launcher, met: tuple[str, int, int]) -> NoReturn:
+def _fewer_than_launched(launcher: LauncherVariables, met: tuple[str, int, int]) -> NoReturn:
     name, _, size = met
     raise ContradictingSigns(
         f"{launcher.evidence}, but {_describe_initialised(met)}: {launcher.size} processes would be {size}-rank "
         "worlds, each of which takes itself for all.",
-        remedy=f"Call allranks.init() first and leave out your own {_distributed(name)} call, or give it all ranks.",
+        remedy=f"Call allranks.init() first and leave out your own {_module_of(name)} call, or give it all ranks.",
     )
 
 
 def _describe_initialised(met: tuple[str, int, int]) -> str:
     name, rank, size = met
-    return f"{_distributed(name)} is initialised as rank {rank} of {size}"
+    return f"{_module_of(name)} is initialised as rank {rank} of {size}"
 
 
-def _distributed(name: str) -> str:
+def _module_of(name: str) -> str:
     return f"{name}.distributed"
 
 
-def _number(environ: Mapping[str, str], name: str, default: int = -1) -> int:
+def _number_of_variable(environ: Mapping[str, str], name: str, default: int = -1) -> int:
     text = environ.get(name, "")
     if not text:
         return default
@@ -347,9 +350,9 @@ def _number(environ: Mapping[str, str], name: str, default: int = -1) -> int:
         raise ContradictingSigns(f"{name}={text!r} is not a number.", remedy=f"Correct or unset {name}.") from None
 
 
-def _step(environ: Mapping[str, str]) -> int:
+def _slurm_step(environ: Mapping[str, str]) -> int:
     """Return the number of the Slurm step that this process is in, or -1 if it is in none."""
-    return _number(environ, "SLURM_STEP_ID", -1)
+    return _number_of_variable(environ, "SLURM_STEP_ID", -1)
 
 
 # Below the ports that JAX's own detections pick from (61440 and up): a job may use both frameworks. A prime number of
@@ -357,7 +360,7 @@ def _step(environ: Mapping[str, str]) -> int:
 _FIRST_PORT, _PORTS = 49152, 8191
 
 
-def rendezvous(environ: Mapping[str, str], launcher: str, size: int | None, *, backend: str) -> str | None:
+def rendezvous_address(environ: Mapping[str, str], launcher: str, size: int | None, *, backend: str) -> str | None:
     """Return the rendezvous ``host:port``, equal on all ranks.
 
     Return None if it is unknown, or if JAX detects it better. ``launcher`` and ``backend`` are the names in `Decision`.

@@ -26,12 +26,12 @@ class MainRankSection:
 _current: ContextVar[MainRankSection | None] = ContextVar("allranks_section", default=None)
 
 
-def current() -> MainRankSection | None:
+def current_section() -> MainRankSection | None:
     """Return the section that this thread is in, or None."""
     return _current.get()
 
 
-def refuse(collective: str, section: MainRankSection | None = None) -> None:
+def refuse_collective(collective: str, section: MainRankSection | None = None) -> None:
     """Raise CollectiveOnOneRank if this thread is in a section.
 
     ``collective`` names the operation that is about to start. A thread that a framework starts is in no section. A
@@ -50,7 +50,7 @@ def refuse(collective: str, section: MainRankSection | None = None) -> None:
 
 
 @contextmanager
-def within(section: MainRankSection) -> Iterator[None]:
+def run_in_section(section: MainRankSection) -> Iterator[None]:
     """Run the ``with`` block as code of a section, in this thread."""
     token = _current.set(section)
     try:

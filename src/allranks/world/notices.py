@@ -86,7 +86,7 @@ class Notices:
         self._targets: dict[int, Notice] = {}
         self._failure: BarrierTimeout | None = None
         self._leaving = False
-        world.listener.on_wake(self._listen)
+        world.listener.on_wake(self._answer_votes)
 
     @property
     def is_leaving(self) -> bool:
@@ -115,62 +115,62 @@ class Notices:
         All ranks act on the notice at this call. Waits only during a vote. If the vote on a notice to leave failed,
         raises BarrierTimeout once, on every rank.
         """
-        notice = self._take(call)
+        notice = self._take_notice(call)
         if notice is not None and notice.kind == "leave":
             with contextlib.suppress(StoreError):
-                overdue.come(self._world)
+                overdue.record_arrival(self._world)
         return notice
 
-    def _take(self, call: int) -> Notice | None:
+    def _take_notice(self, call: int) -> Notice | None:
         while True:
             with self._lock:
                 if not self._frozen:
                     self._count = call
-                    return self._due() if self._targets or self._failure else None
+                    return self._due_notice() if self._targets or self._failure else None
                 vote = self._vote
             try:
-                self._settle(vote, loads(self._store.wait(f"{self._name}/{vote}/target", _NAP)))
+                self._apply_outcome(vote, loads(self._store.wait(f"{self._name}/{vote}/target", _NAP)))
             except KeyTimeout:
                 continue
 
-    def _due(self) -> Notice | None:
+    def _due_notice(self) -> Notice | None:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         return self._targets.pop(self._count, None)
 
-    def _listen(self) -> None:
+    def _answer_votes(self) -> None:
         """Answer all open votes of this rank."""
         while (what := self._store.get(f"{self._name}/{self._vote}/what")) is not None:
-            self._answer(self._vote, Notice(**loads(what)))
+            self._answer_vote(self._vote, Notice(**loads(what)))
 
-    def _answer(self, vote: int, notice: Notice) -> None:
+    def _answer_vote(self, vote: int, notice: Notice) -> None:
         with self._lock:
             self._frozen = True
             count = self._count
         self._store.set(f"{self._name}/{vote}/at/{self._world.rank}", dumps(count))
         deadline = self._world.clock.now() + self._patience
         if self._world.is_main:
-            outcome = self._claim(vote, {"notice": asdict(notice), **self._count_all(vote, deadline)})
-        elif (target := self._wait(f"{self._name}/{vote}/target", 0, deadline + _GRACE)) is not None:
+            outcome = self._claim_outcome(vote, {"notice": asdict(notice), **self._count_all(vote, deadline)})
+        elif (target := self._wait_for_key(f"{self._name}/{vote}/target", 0, deadline + _GRACE)) is not None:
             outcome = loads(target)
         else:
-            outcome = self._claim(vote, {"notice": asdict(notice), "missing": self._missing([0])})
-        self._settle(vote, outcome)
+            outcome = self._claim_outcome(vote, {"notice": asdict(notice), "missing": self._missing_ranks([0])})
+        self._apply_outcome(vote, outcome)
 
     def _count_all(self, vote: int, deadline: float) -> Json:
         """Return the target of a vote, or the ranks that did not answer. Only rank 0 calls."""
         counters: dict[int, int] = {}
         for rank in range(self._world.size):
-            answer = self._wait(f"{self._name}/{vote}/at/{rank}", rank, deadline)
+            answer = self._wait_for_key(f"{self._name}/{vote}/at/{rank}", rank, deadline)
             if answer is None:
                 answered = self._store.list(f"{self._name}/{vote}/at/")
                 missing = [r for r in range(self._world.size) if f"{self._name}/{vote}/at/{r}" not in answered]
-                return {"missing": self._missing(missing)}
+                return {"missing": self._missing_ranks(missing)}
             counters[rank] = loads(answer)
         return {"target": decide(counters)}
 
-    def _wait(self, key: str, rank: int, deadline: float) -> bytes | None:
+    def _wait_for_key(self, key: str, rank: int, deadline: float) -> bytes | None:
         """Wait for a key that ``rank`` is to set.
 
         Return None if the rank has ended, or does not set it before the deadline.
@@ -180,17 +180,17 @@ class Notices:
             try:
                 return self._store.wait(key, max(0.0, min(_LOOK, deadline - clock.now())))
             except KeyTimeout:
-                if clock.now() >= deadline or rank in departures.read(self._store):
+                if clock.now() >= deadline or rank in departures.read_ended(self._store):
                     return None
 
-    def _missing(self, ranks: Sequence[int]) -> Json:
-        dead = departures.read(self._store)
+    def _missing_ranks(self, ranks: Sequence[int]) -> Json:
+        dead = departures.read_ended(self._store)
         return [[rank, dead.get(rank, f"gave no sign for {self._patience:g} s")] for rank in ranks]
 
-    def _claim(self, vote: int, outcome: Json) -> Json:
+    def _claim_outcome(self, vote: int, outcome: Json) -> Json:
         return loads(self._store.claim(f"{self._name}/{vote}/target", dumps(outcome)))
 
-    def _settle(self, vote: int, outcome: Json) -> None:
+    def _apply_outcome(self, vote: int, outcome: Json) -> None:
         """Apply the outcome of a vote, and release the main thread. The first thread that learns the outcome calls."""
         notice = Notice(**outcome["notice"])
         with self._lock:
@@ -202,13 +202,13 @@ class Notices:
                     self._targets[outcome["target"]] = notice
                 self._leaving |= notice.kind == "leave"
             else:
-                self._fail(notice, outcome["missing"])
+                self._set_failure(notice, outcome["missing"])
             self._frozen = False
             self._vote += 1
         if self._leaving and self._world.is_main and self._world.backend != "simulated":
-            overdue.watch(self._world, self._name, why=f"{notice.why} came", call=self._call)
+            overdue.watch_late_ranks(self._world, self._name, why=f"{notice.why} came", call=self._call)
 
-    def _fail(self, notice: Notice, missing: list[tuple[int, str]]) -> None:
+    def _set_failure(self, notice: Notice, missing: list[tuple[int, str]]) -> None:
         told = "; ".join(f"rank {rank} (host {self._world.hosts[rank]}) {why}" for rank, why in missing)
         failure = BarrierTimeout(
             f"rank {self._world.rank}: all ranks were to {notice.kind} at the same call ({notice.why}), but {told}.",

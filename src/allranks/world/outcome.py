@@ -39,7 +39,7 @@ class Outcome:
         return self.document.get("error") in (None, "mismatch", "one rank", "raised")
 
 
-def decided(values: Mapping[int, Json], decide: Callable[[Sequence[Value]], Value]) -> Outcome:
+def outcome_of(values: Mapping[int, Json], decide: Callable[[Sequence[Value]], Value]) -> Outcome:
     """Return the outcome of ``decide(values)``: its result, or the exception that all ranks raise.
 
     Only the first rank of ``values`` calls.
@@ -52,10 +52,10 @@ def decided(values: Mapping[int, Json], decide: Callable[[Sequence[Value]], Valu
         kind = "one rank" if isinstance(error, CollectiveOnOneRank) else "mismatch"
         return Outcome({"error": kind, "message": str(error), **found})
     except Exception as error:
-        return Outcome(raised(error, rank=next(iter(values))), cause=error)
+        return Outcome(exception_as_json(error, rank=next(iter(values))), cause=error)
 
 
-def raised(error: Exception, *, rank: int) -> dict[str, Any]:
+def exception_as_json(error: Exception, *, rank: int) -> dict[str, Any]:
     """Convert an exception of one rank to a JSON document, so that the other ranks can raise it."""
     return {
         "error": "raised",
@@ -66,12 +66,12 @@ def raised(error: Exception, *, rank: int) -> dict[str, Any]:
     }
 
 
-def mismatched(who_is_where: str, minority: Sequence[int]) -> Outcome:
+def mismatch_outcome(who_is_where: str, minority: Sequence[int]) -> Outcome:
     message = f"the ranks came with different calls: {who_is_where}. Every rank must make the same calls in one order."
     return Outcome({"error": "mismatch", "message": message, "ranks": list(minority)})
 
 
-def died(reasons: Mapping[int, str], host_of: Callable[[int], str]) -> Outcome:
+def death_outcome(reasons: Mapping[int, str], host_of: Callable[[int], str]) -> Outcome:
     told = "; ".join(f"rank {rank} (host {host_of(rank)}): {why}" for rank, why in sorted(reasons.items()))
     told = told.rstrip(".")
     return Outcome({"error": "died", "message": f"a rank has ended. {told}.", "reasons": list(reasons.items())})
@@ -92,7 +92,7 @@ def timed_out(
     - ``places``: where each of these ranks is, if it answered.
     """
     late = missing or stalled
-    told = _few(f"rank {r} (host {host_of(r)}): {places.get(r, 'gave no sign')}" for r in late)
+    told = _first_items(f"rank {r} (host {host_of(r)}): {places.get(r, 'gave no sign')}" for r in late)
     if missing:
         message = f"{name_ranks(late)} did not come within {seconds:g} s. {told}."
     else:
@@ -100,23 +100,23 @@ def timed_out(
     return Outcome({"error": "timeout", "message": message, "ranks": list(late)})
 
 
-def unjudged(judge: int, host: str, *, seconds: float) -> Outcome:
+def unjudged_outcome(judge: int, host: str, *, seconds: float) -> Outcome:
     who = f"rank {judge} (host {host}), which was to say what is wrong"
     message = f"the exchange failed, and {who}, did not do so within {seconds:g} s."
     return Outcome({"error": "timeout", "message": message, "ranks": [judge]})
 
 
-def reveal(outcome: Outcome, *, rank: int, ticket: Ticket) -> Value:
+def result_or_raise(outcome: Outcome, *, rank: int, ticket: Ticket) -> Value:
     """Return the result of an outcome to the caller on this rank, or raise its error."""
     document = outcome.document
     if "result" in document:
         return unpack(document["result"])
     if outcome.cause is not None:
         raise outcome.cause
-    raise _error(document, f"rank {rank}: {ticket}: {document['message']}", rank=rank, ticket=ticket)
+    raise _decode_error(document, f"rank {rank}: {ticket}: {document['message']}", rank=rank, ticket=ticket)
 
 
-def _error(document: Mapping[str, Any], message: str, *, rank: int, ticket: Ticket) -> AllranksError:
+def _decode_error(document: Mapping[str, Any], message: str, *, rank: int, ticket: Ticket) -> AllranksError:
     match document["error"]:
         case "mismatch" | "one rank" as kind:
             error = Mismatch if kind == "mismatch" else CollectiveOnOneRank
@@ -144,7 +144,7 @@ def remote_error(document: Mapping[str, Any], *, rank: int, where: str) -> Remot
     return error
 
 
-def _few(items: Iterable[str], most: int = 8) -> str:
+def _first_items(items: Iterable[str], most: int = 8) -> str:
     listed = list(items)
     more = f"; and {len(listed) - most} more" if len(listed) > most else ""
     return "; ".join(listed[:most]) + more

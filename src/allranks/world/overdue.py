@@ -19,7 +19,7 @@ DEFAULT_GRACE = 30.0
 _CAME, _REPORTED = "leaving/came/", "leaving/reported"
 
 
-def grace() -> float:
+def grace_seconds() -> float:
     """Return how many seconds a rank has between SIGTERM and SIGKILL."""
     return float(os.environ.get("ALLRANKS_GRACE", DEFAULT_GRACE))
 
@@ -29,23 +29,25 @@ def is_known() -> bool:
     return "ALLRANKS_GRACE" in os.environ
 
 
-def come(world: World) -> None:
+def record_arrival(world: World) -> None:
     """Record that this rank has reached a call at which all ranks leave."""
     world.store.set(f"{_CAME}{world.rank}", b"1")
 
 
-def watch(world: World, name: str, *, why: str, call: str) -> None:
+def watch_late_ranks(world: World, name: str, *, why: str, call: str) -> None:
     """Start a thread that, after half of the grace, prints where the late ranks are.
 
     Only rank 0 calls; returns at once. A late rank is one that has not reached ``call``. Of several watches with
     different ``name``, only one prints.
     """
-    thread = threading.Thread(target=_watch, args=(world, name, why, call), name="allranks-overdue", daemon=True)
+    thread = threading.Thread(
+        target=_print_late_ranks, args=(world, name, why, call), name="allranks-overdue", daemon=True
+    )
     thread.start()
 
 
-def _watch(world: World, name: str, why: str, call: str) -> None:
-    half = grace() / 2
+def _print_late_ranks(world: World, name: str, why: str, call: str) -> None:
+    half = grace_seconds() / 2
     time.sleep(half)
     try:
         late = set(range(world.size)) - {int(one.removeprefix(_CAME)) for one in world.store.list(_CAME)}
@@ -56,11 +58,11 @@ def _watch(world: World, name: str, why: str, call: str) -> None:
         return
     if world.rank in late:
         places[world.rank] = f"at {whereabouts() or 'an unknown line'}"
-    told = report(late, places, why=why, call=call, seconds=half, saved=progress.saved)
+    told = late_ranks_line(late, places, why=why, call=call, seconds=half, saved=progress.saved)
     print(f"allranks: {told}", file=sys.stderr)
 
 
-def report(
+def late_ranks_line(
     late: Iterable[int], places: Mapping[int, str], *, why: str, call: str, seconds: float, saved: int | None
 ) -> str:
     """Return one line that says which ranks are late, where each of them is, and what to do.

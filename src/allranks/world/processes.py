@@ -32,7 +32,7 @@ class ProcessInfo:
 
 def of_this_process(environ: Mapping[str, str]) -> ProcessInfo:
     """Return the ProcessInfo of this process. ALLRANKS_HOST overrides the host name."""
-    return ProcessInfo(environ.get("ALLRANKS_HOST") or socket.gethostname(), os.getpid(), _machine())
+    return ProcessInfo(environ.get("ALLRANKS_HOST") or socket.gethostname(), os.getpid(), _machine_identity())
 
 
 def local_rank_of(rank: int, everybody: Sequence[ProcessInfo]) -> int:
@@ -50,7 +50,7 @@ def is_taken(address: str) -> bool:
     return True
 
 
-def _machine() -> str:
+def _machine_identity() -> str:
     """Return a name that identifies this machine, or "" if processes cannot be watched here (not Linux)."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -77,7 +77,7 @@ class ExitWatch:
                 self._watched[os.pidfd_open(pid)] = rank, pid
             except ProcessLookupError:
                 self._dead.append(rank)
-        self._thread = threading.Thread(target=self._watch, name="allranks-deaths", daemon=True)
+        self._thread = threading.Thread(target=self._watch_processes, name="allranks-deaths", daemon=True)
         self._thread.start()
 
     def dying(self) -> set[int]:
@@ -89,7 +89,7 @@ class ExitWatch:
         os.write(self._stop[1], b".")
         self._thread.join()
 
-    def _watch(self) -> None:
+    def _watch_processes(self) -> None:
         poll = select.poll()
         for descriptor in (self._stop[0], *self._watched):
             poll.register(descriptor, select.POLLIN)

@@ -54,7 +54,9 @@ class ProgramExchanges:
 
     def exchange(self, ticket: Ticket, value: Value, *, decide: Decide, timeout: float) -> Value:
         """Exchange values with all ranks (exchange.py). If ``substitute`` got an error, raise this error, once."""
-        return self._exchange(ticket, value, decide, timeout, is_training=threading.get_ident() == self.training_thread)
+        return self._exchange_in_order(
+            ticket, value, decide, timeout, is_training=threading.get_ident() == self.training_thread
+        )
 
     def join_diverged(self, ticket: Ticket, timeout: float) -> NoReturn:
         """Enter the next exchange, in which other ranks wait, with the ticket of the different call of this rank.
@@ -62,7 +64,7 @@ class ProgramExchanges:
         Call in the training thread, or in a thread that works for it. Every rank then raises the Mismatch of the
         tickets.
         """
-        self._exchange(ticket, None, _nobody_waits, timeout, is_training=True)
+        self._exchange_in_order(ticket, None, _nobody_waits, timeout, is_training=True)
         raise AssertionError("a meeting without a result")
 
     def substitute(self, number: int, ticket: Ticket, timeout: float) -> AllranksError | None:
@@ -86,17 +88,19 @@ class ProgramExchanges:
 
         If another rank has set it, return that value (exchange.py).
         """
-        return self._exchanger.claim(self._key(self.count, key), document)
+        return self._exchanger.claim(self._full_key(self.count, key), document)
 
     def read(self, number: int, key: str) -> Json | None:
         """Return the value of a key of exchange ``number``, or None if the key is not set."""
-        text = self._exchanger.store.get(self._key(number, key))
+        text = self._exchanger.store.get(self._full_key(number, key))
         return None if text is None else loads(text)
 
-    def _key(self, number: int, key: str) -> str:
+    def _full_key(self, number: int, key: str) -> str:
         return f"{self._exchanger.line}/{number}/{key}"
 
-    def _exchange(self, ticket: Ticket, value: Value, decide: Decide, timeout: float, *, is_training: bool) -> Value:
+    def _exchange_in_order(
+        self, ticket: Ticket, value: Value, decide: Decide, timeout: float, *, is_training: bool
+    ) -> Value:
         with self._lock:
             if self._error is not None:
                 error, self._error, self.error_raised = self._error, None, True

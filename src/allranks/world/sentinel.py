@@ -61,17 +61,17 @@ class Sentinel:
         self._left = False
         self._dead: set[int] = set()
         self._deaths: ExitWatch | None = None
-        self._listeners: list[_Listener] = []
-        self._thread = threading.Thread(target=self._listen, name="allranks-sentinel", daemon=True)
+        self._listeners: list[_WakeUpThread] = []
+        self._thread = threading.Thread(target=self._run_listener, name="allranks-sentinel", daemon=True)
 
     def listen(self) -> None:
         """From now on, listen for failures of other ranks, and report failures of this rank."""
         self._thread.start()
         agent.load().listen(self._rank, self._me.host, self._on_report)
-        self._store.at_end(self._farewell)
-        workers.prepare()
+        self._store.at_end(self._leave_store)
+        workers.prepare_workers()
         if self._ends_all:
-            sigterm.on_sigterm(self._terminated, doomed=self._is_doomed)
+            sigterm.on_sigterm(self._report_sigterm, doomed=self._is_doomed)
 
     def watch(self, everybody: Sequence[ProcessInfo]) -> None:
         """Watch the processes of the other ranks on this machine.
@@ -82,7 +82,7 @@ class Sentinel:
         here = self._me.machine
         self.near = {r: one.pid for r, one in enumerate(everybody) if here == one.machine != "" and r != self._rank}
         if here and "ALLRANKS_CONTROL" not in os.environ:
-            self._deaths = ExitWatch(self.near, self._died)
+            self._deaths = ExitWatch(self.near, self._report_death)
 
     def wake(self) -> None:
         """Wake the listening threads of every rank."""
@@ -93,7 +93,7 @@ class Sentinel:
 
         The sentinel's own thread must not be blocked: it would miss a failure.
         """
-        self._listeners.append(_Listener(heard))
+        self._listeners.append(_WakeUpThread(heard))
 
     def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
         undo: Callable[[], None] = agent.load().before_end(finish)
@@ -104,7 +104,7 @@ class Sentinel:
         if "ALLRANKS_CONTROL" in os.environ:
             agent.load().report_peer_failure(asdict(failure))
             return
-        departures.mark(self._store, failure.rank, f"has failed: {failure.what}")
+        departures.mark_ended(self._store, failure.rank, f"has failed: {failure.what}")
         self._failure_table.post_failure(failure)
 
     def at_end(self, farewell: Callable[[], None]) -> None:
@@ -113,7 +113,7 @@ class Sentinel:
 
     def locate(self, missing: Sequence[int]) -> Mapping[int, str]:
         """Return where each missing rank is, if it is known to have ended or answers within about two seconds."""
-        places = {rank: why for rank, why in departures.read(self._store).items() if rank in missing}
+        places = {rank: why for rank, why in departures.read_ended(self._store).items() if rank in missing}
         asked = [rank for rank in missing if rank not in places and rank != self._rank]
         if not asked:
             return places
@@ -125,7 +125,7 @@ class Sentinel:
                 break
         return {**places, **self._failure_table.answers(question)}
 
-    def _listen(self) -> None:
+    def _run_listener(self) -> None:
         """Run the listening thread: answer queries, and end this process when a rank has failed."""
         try:
             while self._failure_table.wake_up.hear():
@@ -133,7 +133,7 @@ class Sentinel:
                     self._failure_table.answer(question, f"at {whereabouts() or 'its end'}")
                 if failures := self._failure_table.failures():
                     self._heard.set()
-                    self._end(first_of(failures))
+                    self._end_process(first_of(failures))
                 for listener in self._listeners:
                     listener.wake()
         except StoreError as error:
@@ -144,19 +144,19 @@ class Sentinel:
         """Handle a message of this rank's agent, in the thread where the event happened."""
         try:
             if kind == "failed" or (kind == "leaving" and fields["failure"] is not None):
-                self._fail(Failure(**fields["failure"]))
+                self._report_failure(Failure(**fields["failure"]))
             elif kind == "exiting":
                 self._report_exit(fields["failure"])
             elif kind in ("left", "leaving"):
-                self._leave(fields.get("exit_code", 0))
+                self._mark_left(fields.get("exit_code", 0))
         except StoreError as error:
             time.sleep(_SETTLE)  # who sees the rank dead that served the store ends this process
             self._write_stderr(f"could not tell the other ranks that it has {kind}: {error}")
 
-    def _leave(self, exit_code: int) -> None:
+    def _mark_left(self, exit_code: int) -> None:
         if not self._left:
             self._left = True
-            departures.mark(self._store, self._rank, f"has left (exit code {exit_code})")
+            departures.mark_ended(self._store, self._rank, f"has left (exit code {exit_code})")
 
     def _report_exit(self, failure: Mapping[str, Any] | None) -> None:
         """Report an ``os._exit`` to the other ranks, in a thread: the caller of ``os._exit`` does not expect a wait."""
@@ -164,22 +164,22 @@ class Sentinel:
         def report() -> None:
             with contextlib.suppress(StoreError):
                 if failure is None:
-                    self._leave(0)
+                    self._mark_left(0)
                 else:
-                    self._fail(Failure(**failure))
+                    self._report_failure(Failure(**failure))
 
         thread = threading.Thread(target=report, name="allranks-exit", daemon=True)
         thread.start()
         thread.join(_EXIT_PATIENCE)
 
-    def _terminated(self) -> None:
-        failure = self._failure(self._rank, "killed by SIGTERM", sigterm.EXIT_CODE)
+    def _report_sigterm(self) -> None:
+        failure = self._failure_of(self._rank, "killed by SIGTERM", sigterm.EXIT_CODE)
         if sigterm.is_too_early():
             failure = replace(failure, what=f"{failure.what}; {program.NOT_YET}", exit_code=program.NOTHING_SAVED)
             if self._rank == 0:
                 self._write_stderr(f"ends with exit code {failure.exit_code}: {failure.what}")
-        self._fail(failure)
-        self._exit(failure.exit_code)
+        self._report_failure(failure)
+        self._exit_now(failure.exit_code)
 
     def _is_doomed(self) -> bool:
         """Return whether SIGTERM may be a consequence of another rank's failure.
@@ -187,27 +187,27 @@ class Sentinel:
         (torchrun sends SIGTERM to the surviving ranks.)
         """
         try:
-            return self._heard.wait(self._settling(departures.read(self._store)))
+            return self._heard.wait(self._seconds_for_cause(departures.read_ended(self._store)))
         except StoreError:
             return True
 
-    def _died(self, rank: int, wait_code: int | None) -> None:
+    def _report_death(self, rank: int, wait_code: int | None) -> None:
         """Report that a rank of this machine has ended, unless that rank has reported it."""
         self._dead.add(rank)
         if self._heard.is_set():
             return
         what = "died without a word" if wait_code is None else describe_exit(wait_code)
-        failure = self._failure(rank, what, 1 if wait_code is None else shell_exit_code(wait_code))
+        failure = self._failure_of(rank, what, 1 if wait_code is None else shell_exit_code(wait_code))
         try:
-            if rank in departures.read(self._store):
+            if rank in departures.read_ended(self._store):
                 return
             if wait_code == 0:
-                departures.mark(self._store, rank, "has left (exit code 0, without a word: os._exit?)")
+                departures.mark_ended(self._store, rank, "has left (exit code 0, without a word: os._exit?)")
                 return
-            self._fail(failure)
+            self._report_failure(failure)
         except StoreError:  # it served the store: everybody has to see for himself
             if self._ends_all:
-                self._end(failure)
+                self._end_process(failure)
 
     def _handle_store_loss(self, error: StoreError) -> None:
         """Handle the loss of the store: the rank that serves it has died, or the network has failed.
@@ -215,18 +215,18 @@ class Sentinel:
         If that rank has died, another rank on its machine reports a better reason.
         """
         time.sleep(_SETTLE)
-        failure = self._failure(0, f"the store that it serves is gone ({error})", 1)
+        failure = self._failure_of(0, f"the store that it serves is gone ({error})", 1)
         if self._ends_all:
-            self._end(failure)
+            self._end_process(failure)
         self._write_stderr(f"has lost its world: {failure.headline()}")
 
-    def _fail(self, failure: Failure) -> None:
+    def _report_failure(self, failure: Failure) -> None:
         """Report a failure to all ranks, unless it is this rank's failure and only a consequence of another one."""
         own, weight = failure.rank == self._rank, weight_of(failure)
         if own and self._ends_all and self._hears_of_another(weight):
             threading.Event().wait()  # the listening thread ends this process
-        before = departures.read(self._store)
-        departures.mark(self._store, failure.rank, f"has failed: {failure.what}")
+        before = departures.read_ended(self._store)
+        departures.mark_ended(self._store, failure.rank, f"has failed: {failure.what}")
         if not self._ends_all:
             return
         if own and before:
@@ -238,22 +238,22 @@ class Sentinel:
         self._failure_table.post_failure(failure)
         self._heard.set()
         if own:
-            self._serve()
+            self._serve_store()
 
     def _hears_of_another(self, weight: Weight) -> bool:
         """Wait for another rank's failure; return whether one is reported.
 
         Wait longer if this rank's failure is not a cause.
         """
-        if self._heard.wait(self._settling(departures.read(self._store))):
+        if self._heard.wait(self._seconds_for_cause(departures.read_ended(self._store))):
             return True
         deadline = time.monotonic() + _SEARCH[weight]
-        while time.monotonic() < deadline and not departures.read(self._store):
+        while time.monotonic() < deadline and not departures.read_ended(self._store):
             if self._heard.wait(_SETTLE):
                 return True
         return False
 
-    def _settling(self, gone_before: Mapping[int, str]) -> float:
+    def _seconds_for_cause(self, gone_before: Mapping[int, str]) -> float:
         dying = set() if self._deaths is None else self._deaths.dying().difference(gone_before)
         return _SETTLE_LONG if dying else _SETTLE
 
@@ -266,20 +266,20 @@ class Sentinel:
         left = [rank for rank, why in before.items() if why.startswith("has left")]
         if left and weight is not Weight.UNCLEAR:
             rank, what = left[0], f"left early (exit code 0) while rank {self._rank} still needed it"
-        elif mute := self._mute(before):
+        elif mute := self._silent_ranks(before):
             rank, what = mute[0], "ended without a word, or its host did: it does not answer"
         else:
             return failure
         what = f"{what}. Rank {self._rank} got {failure.what}"
-        return replace(self._failure(rank, what, failure.exit_code), traceback=failure.traceback)
+        return replace(self._failure_of(rank, what, failure.exit_code), traceback=failure.traceback)
 
-    def _mute(self, before: Mapping[int, str]) -> list[int]:
+    def _silent_ranks(self, before: Mapping[int, str]) -> list[int]:
         known = {self._rank, *self.near, *before}
         far = [rank for rank in range(self._size) if rank not in known]
         places = self.locate(far)
         return [rank for rank in far if rank not in places]
 
-    def _end(self, first: Failure) -> NoReturn:
+    def _end_process(self, first: Failure) -> NoReturn:
         """End this process because of the job's first failure, which may be this rank's or another rank's."""
         if first.rank == self._rank:
             time.sleep(_LAST_WORDS)
@@ -288,10 +288,10 @@ class Sentinel:
             self._write_stderr(f"ends with exit code {first.exit_code}, because {first.headline()}{trace}")
         with contextlib.suppress(StoreError):
             self._failure_table.confirm()
-            self._serve()
-        self._exit(first.exit_code)
+            self._serve_store()
+        self._exit_now(first.exit_code)
 
-    def _serve(self) -> None:
+    def _serve_store(self) -> None:
         """Keep the store open until all ranks have learnt of the failure.
 
         Does nothing on ranks that do not serve the store.
@@ -305,7 +305,7 @@ class Sentinel:
         ):
             time.sleep(0.02)
 
-    def _exit(self, code: int) -> NoReturn:
+    def _exit_now(self, code: int) -> NoReturn:
         flush = threading.Thread(target=sys.stdout.flush, daemon=True)  # the main thread may hold its lock for ever
         try:
             flush.start()
@@ -315,23 +315,23 @@ class Sentinel:
         leave: Callable[[int], NoReturn] = agent.load("allranks_agent_exits").leave
         leave(code)
 
-    def _farewell(self) -> None:
+    def _leave_store(self) -> None:
         """Leave the store normally.
 
         A failed rank does not leave: the agent ends it, and it must not wait for other ranks.
         """
         if not self._left:
             return
-        self._store.leave(self._stop)
+        self._store.leave(self._stop_threads)
 
-    def _stop(self) -> None:
+    def _stop_threads(self) -> None:
         self._thread.join()
         for listener in self._listeners:
             listener.stop()
         if self._deaths is not None:
             self._deaths.stop()
 
-    def _failure(self, rank: int, what: str, exit_code: int) -> Failure:
+    def _failure_of(self, rank: int, what: str, exit_code: int) -> Failure:
         where = whereabouts().partition(" in ")[0] if rank == self._rank else ""
         return Failure(rank, self._hosts.get(rank, "?"), what, time.time(), where=where, exit_code=exit_code)
 
@@ -340,7 +340,7 @@ class Sentinel:
         os.write(2, f"allranks: rank {self._rank} {text}\n".encode())
 
 
-class _Listener:
+class _WakeUpThread:
     """Call ``heard`` in a thread whenever ``wake`` was called since the last call of ``heard``."""
 
     def __init__(self, heard: Callable[[], None]) -> None:

@@ -1,8 +1,8 @@
 """End a rank at SIGTERM, or let one part of allranks act on it. (jax.distributed would ignore the signal.)
 
-A part that wants to act on SIGTERM (save the same step on all ranks, and leave) registers with ``instead``, and ends
-with ``leave``. But if SIGTERM was sent because another rank has failed, the ranks cannot act together any more, and
-this rank ends at once. It also ends if the action needs a store that no rank serves any more.
+A part that wants to act on SIGTERM (save the same step on all ranks, and leave) registers with ``handle_with``, and
+ends with ``leave_after_sigterm``. But if SIGTERM was sent because another rank has failed, the ranks cannot act
+any more, and this rank ends at once. It also ends if the action needs a store that no rank serves any more.
 
 Exit code 143 says that nothing is lost: a save was committed, or the program has nothing that saves. If SIGTERM arrives
 before the program has made its Checkpointer, the exit code is 1.
@@ -41,10 +41,10 @@ def _is_marked_failed() -> bool:
 
 
 @dataclass(slots=True)
-class _Answer:
+class _SigtermAction:
     """What this process does at SIGTERM.
 
-    ``is_early``: nothing that could save has been made yet. ``came``: set when SIGTERM has arrived and ``instead``
+    ``is_early``: nothing that could save has been made yet. ``came``: set when SIGTERM has arrived and ``handle_with``
     acts.
     """
 
@@ -61,7 +61,9 @@ class _Answer:
         actions = [action for _, action in self.instead]
         if self.is_leaving:
             return
-        thread = threading.Thread(target=self._give, args=(actions,), name="allranks-sigterm-answer", daemon=True)
+        thread = threading.Thread(
+            target=self._run_actions, args=(actions,), name="allranks-sigterm-answer", daemon=True
+        )
         thread.start()
         for _ in range(UNREACHABLE):
             thread.join(1.0)
@@ -70,14 +72,14 @@ class _Answer:
             os.write(2, told if actions else b"")
             agent.load("allranks_agent_exits").leave(program.NOTHING_SAVED if actions else EXIT_CODE)
 
-    def _give(self, actions: list[Callable[[], object]]) -> None:
+    def _run_actions(self, actions: list[Callable[[], object]]) -> None:
         if not actions or self.doomed():
             self.end()
         for action in actions:
             action()
 
 
-_answer = _Answer()
+_answer = _SigtermAction()
 
 
 def leave_to_program() -> None:
@@ -90,21 +92,21 @@ def on_sigterm(end: Callable[[], object], *, doomed: Callable[[], bool]) -> None
     """Call ``end``, in a thread, at SIGTERM, even while the main thread is in C code.
 
     ``doomed`` returns whether a failure of another rank is known: then ``end`` is called even if an action was
-    registered with ``instead``. Does nothing if SIGTERM has another handler, or outside the main thread, which alone
-    may set handlers.
+    registered with ``handle_with``. Does nothing if SIGTERM has another handler, or outside the main thread, which
+    alone may set handlers.
     """
     _answer.end, _answer.doomed = end, doomed
-    _listen()
+    _start_listening()
 
 
-def instead(action: Callable[[], object], *, who: str) -> Callable[[], None]:
+def handle_with(action: Callable[[], object], *, who: str) -> Callable[[], None]:
     """Call ``action``, in a thread, at SIGTERM, instead of ending the rank. Return a function that undoes this.
 
     Call in the main thread. Does nothing if SIGTERM has another handler. ``who`` names the caller for people: see
-    ``refuse``. If one ``who`` registers several actions, all of them are called.
+    ``refuse_other_handlers``. If one ``who`` registers several actions, all of them are called.
     """
-    refuse(who)
-    _listen()
+    refuse_other_handlers(who)
+    _start_listening()
     mine = who, action
     _answer.instead.append(mine)
     _publish_answer()
@@ -136,12 +138,12 @@ def _publish_answer() -> None:
     """Report to this rank's workers, and to the launcher, whether SIGTERM leads to a save."""
     _answer.is_early = False
     answers = bool(_answer.instead) and signal.getsignal(signal.SIGTERM) is _handle
-    workers.prepare()
-    workers.answer(answers or _answer.is_leaving)
+    workers.prepare_workers()
+    workers.set_answer(answers or _answer.is_leaving)
     agent.load().report("sigterm", saves=answers)
 
 
-def refuse(who: str) -> None:
+def refuse_other_handlers(who: str) -> None:
     """Raise AllranksError if a part other than ``who`` acts on SIGTERM.
 
     Two parts would make all ranks leave at different calls.
@@ -170,7 +172,7 @@ def is_too_early() -> bool:
 
 
 def has_come() -> bool:
-    """Return whether SIGTERM has reached this rank and an action registered with ``instead`` acts on it."""
+    """Return whether SIGTERM has reached this rank and an action registered with ``handle_with`` acts on it."""
     return _answer.came.is_set()
 
 
@@ -183,7 +185,7 @@ def take_back() -> Callable[[], None]:
     if not _in_main_thread() or _answer.left_alone or theirs is _handle:
         return lambda: None
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _listen()
+    _start_listening()
     return lambda: _give_to(theirs)
 
 
@@ -192,7 +194,7 @@ def _give_to(theirs: Any) -> None:
         signal.signal(signal.SIGTERM, theirs)
 
 
-def leave(world: World, done: str, *, because: str) -> NoReturn:
+def leave_after_sigterm(world: World, done: str, *, because: str) -> NoReturn:
     """End this rank normally after SIGTERM: with exit code 143, which is no failure. **Every rank must call.**
 
     ``done`` and ``because`` are for the person who reads how the job ended, e.g. "saved step 7 and left" and "SIGTERM
@@ -205,7 +207,7 @@ def leave(world: World, done: str, *, because: str) -> NoReturn:
 def expect_end(world: World, done: str, *, because: str) -> None:
     """Record that this rank is about to end normally, with exit code 143. From now on it ignores SIGTERM."""
     _answer.is_leaving = True
-    workers.answer(True)
+    workers.set_answer(True)
     agent.load().leave_in_order(EXIT_CODE, done, because)
     if world.is_main and "ALLRANKS_CONTROL" not in os.environ:
         print(f"allranks: {done} ({'SIGTERM' if has_come() else because})", file=sys.stderr)
@@ -229,11 +231,11 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _listen() -> None:
+def _start_listening() -> None:
     global _pipe
     if _answer.left_alone or not _in_main_thread():
         return
-    if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, workers.handler):
+    if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, workers.worker_sigterm_handler):
         return
     if _pipe != _NO_PIPE:  # the thread is there: only the handler was taken away
         signal.signal(signal.SIGTERM, _handle)
@@ -245,10 +247,10 @@ def _listen() -> None:
     if theirs != -1:
         signal.set_wakeup_fd(theirs)
     os.register_at_fork(after_in_child=_in_child)
-    threading.Thread(target=_wait, args=(_pipe[0],), name="allranks-sigterm", daemon=True).start()
+    threading.Thread(target=_wait_for_signal, args=(_pipe[0],), name="allranks-sigterm", daemon=True).start()
 
 
-def _wait(readable: int) -> None:
+def _wait_for_signal(readable: int) -> None:
     while True:
         if signal.SIGTERM in os.read(readable, 64) and signal.getsignal(signal.SIGTERM) is _handle:
             _answer.give()

@@ -26,7 +26,7 @@ from allranks.evidence import weight_of
 from allranks.failure import failure_of, text_of
 from allranks.topology import Topology
 from allranks.world import departures, stall
-from allranks.world.base import DEFAULT_FANOUT, DEFAULT_TIMEOUT, Identity, World
+from allranks.world.base import DEFAULT_FANOUT, DEFAULT_TIMEOUT, RankIdentity, World
 from allranks.world.failure_listener import WakeUp
 from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
 from allranks.world.store import LocalStore, no_key
@@ -110,10 +110,10 @@ class SimulatedWorld:
 
     def run(self, program: Callable[[World], T]) -> Outcome[T]:
         """Run the program on every rank until all ranks have ended; return their results and errors."""
-        return _Run(self, program).finish()
+        return _SimulatedRun(self, program).finish()
 
 
-class _Run(Generic[T]):
+class _SimulatedRun(Generic[T]):
     """One run of a simulated world: the scheduler, and the state that the ranks share."""
 
     def __init__(self, of: SimulatedWorld, program: Callable[[World], T]) -> None:
@@ -137,11 +137,18 @@ class _Run(Generic[T]):
         faults: dict[int, list[Fault]] = {}
         for fault in of.faults:
             faults.setdefault(fault.rank, []).append(fault)
-        self.ranks = [_Rank(self, rank, faults.get(rank, [])) for rank in range(of.size)]
+        self.ranks = [_SimulatedRank(self, rank, faults.get(rank, [])) for rank in range(of.size)]
         for rank in self.ranks:
-            me = Identity(rank.number, of.size, places[rank.number][1], hosts, "simulated")
-            world = World(me, rank, clock=self.clock, timeout=of.timeout, fanout=of.fanout, listener=_Ear(self, rank))
-            rank.thread = greenlet.greenlet(lambda rank=rank, world=world: self._live(rank, world, program))
+            me = RankIdentity(rank.number, of.size, places[rank.number][1], hosts, "simulated")
+            world = World(
+                me,
+                rank,
+                clock=self.clock,
+                timeout=of.timeout,
+                fanout=of.fanout,
+                listener=_SimulatedListener(self, rank),
+            )
+            rank.thread = greenlet.greenlet(lambda rank=rank, world=world: self._run_rank(rank, world, program))
             self.later(0.0, rank.resume)
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
@@ -157,7 +164,7 @@ class _Run(Generic[T]):
         return self.random.uniform(*_LATENCY)
 
     def finish(self) -> Outcome[T]:
-        with stall.watched() as progress:
+        with stall.watch_for_stalls() as progress:
             while self._agenda:
                 moment, _, action = heapq.heappop(self._agenda)
                 self.clock.advance_to(moment)
@@ -178,7 +185,7 @@ class _Run(Generic[T]):
     def switch_to_hub(self) -> None:
         self._hub.switch()
 
-    def _live(self, rank: _Rank, world: World, program: Callable[[World], T]) -> None:
+    def _run_rank(self, rank: _SimulatedRank, world: World, program: Callable[[World], T]) -> None:
         try:
             self.results[rank.number] = program(world)
         except _CrashedError:
@@ -190,7 +197,7 @@ class _Run(Generic[T]):
                 raise
             self.errors[rank.number] = error
             why = f"has failed: {text_of(error)}"
-            self.later(self.latency(), lambda: departures.mark(self.state, rank.number, why))
+            self.later(self.latency(), lambda: departures.mark_ended(self.state, rank.number, why))
         self.ended = self.clock.now()
 
 
@@ -198,7 +205,7 @@ def running_rank() -> int | None:
     """Return the number of the simulated rank whose program calls this, or None outside of a simulated rank."""
     frame = inspect.currentframe()
     while frame is not None:
-        if frame.f_code is _Run._live.__code__:
+        if frame.f_code is _SimulatedRun._run_rank.__code__:
             number: int = frame.f_locals["rank"].number
             return number
         frame = frame.f_back
@@ -220,29 +227,29 @@ def _is_raised(error: KeyboardInterrupt) -> bool:
 class _Sleeper:
     """A waiting greenlet of a rank. It is resumed once: by the key that it waits for, or by the clock."""
 
-    def __init__(self, run: _Run[T]) -> None:
+    def __init__(self, run: _SimulatedRun[T]) -> None:
         self._run = run
         self._thread: greenlet.greenlet | None = greenlet.getcurrent()
 
     def sleep(self, seconds: float | None) -> None:
         if seconds is not None:
-            self._run.later(seconds, self._resume)
+            self._run.later(seconds, self._resume_greenlet)
         self._run.switch_to_hub()
 
     def wake(self) -> None:
         """Resume the greenlet, after the time of one store operation."""
-        self._run.later(self._run.latency(), self._resume)
+        self._run.later(self._run.latency(), self._resume_greenlet)
 
-    def _resume(self) -> None:
+    def _resume_greenlet(self) -> None:
         if self._thread is not None:
             thread, self._thread = self._thread, None
             thread.switch()
 
 
-class _Rank:
+class _SimulatedRank:
     """One rank's connection to the simulated store (a KeyValueStore), and the rank's faults."""
 
-    def __init__(self, run: _Run[T], number: int, faults: list[Fault]) -> None:
+    def __init__(self, run: _SimulatedRun[T], number: int, faults: list[Fault]) -> None:
         self.number = number
         self.thread: greenlet.greenlet | None = None
         self.done = 0
@@ -256,12 +263,12 @@ class _Rank:
         self.thread.switch()
 
     def set(self, key: str, value: bytes) -> None:
-        if self._operate("set", unanswered=True):
+        if self._spend_operation("set", unanswered=True):
             self._run.state.set(key, value)
             self._wake_waiting(key)
 
     def claim(self, key: str, value: bytes) -> bytes:
-        self._operate("claim")
+        self._spend_operation("claim")
         there = self._run.state.claim(key, value)
         self._wake_waiting(key)
         return there
@@ -271,44 +278,44 @@ class _Rank:
             sleeper.wake()
 
     def get(self, key: str) -> bytes | None:
-        self._operate("get")
+        self._spend_operation("get")
         return self._run.state.get(key)
 
     def wait(self, key: str, timeout: float) -> bytes:
-        self._operate("wait")
+        self._spend_operation("wait")
         run, deadline = self._run, self._run.clock.now() + timeout
         while (value := run.state.get(key)) is None:
             if run.clock.now() >= deadline:
                 raise no_key(key, timeout)
-            self._await(key, deadline - run.clock.now())
+            self._wait_for_key(key, deadline - run.clock.now())
         return value
 
     def hear(self, key: str) -> bool:
         """Wait for a key without a deadline, and return True."""
-        self._operate("hear")
+        self._spend_operation("hear")
         while self._run.state.get(key) is None:
-            self._await(key, None)
+            self._wait_for_key(key, None)
         return True
 
-    def _await(self, key: str, seconds: float | None) -> None:
+    def _wait_for_key(self, key: str, seconds: float | None) -> None:
         sleeper, waiting = _Sleeper(self._run), self._run.waiting
         waiting.setdefault(key, {})[sleeper] = None
         sleeper.sleep(seconds)
         waiting.get(key, {}).pop(sleeper, None)
 
     def add(self, key: str, amount: int) -> int:
-        self._operate("add")
+        self._spend_operation("add")
         return self._run.state.add(key, amount)
 
     def delete(self, key: str) -> None:
-        if self._operate("delete", unanswered=True):
+        if self._spend_operation("delete", unanswered=True):
             self._run.state.delete(key)
 
     def list(self, prefix: str) -> dict[str, bytes]:
-        self._operate("list")
+        self._spend_operation("list")
         return self._run.state.list(prefix)
 
-    def _operate(self, name: str, *, unanswered: bool = False) -> bool:
+    def _spend_operation(self, name: str, *, unanswered: bool = False) -> bool:
         """Spend the time of one store operation; return False if the operation is lost."""
         if self.crashed:
             raise _CrashedError
@@ -331,7 +338,7 @@ class _Rank:
                 continue
             self._once.remove(fault)
             if isinstance(fault, Crash):
-                self._crash(fault)
+                self._crash_rank(fault)
             elif isinstance(fault, Pause):
                 extra += fault.seconds
             else:
@@ -339,18 +346,18 @@ class _Rank:
         _Sleeper(run).sleep(run.latency() + extra)
         return arrives
 
-    def _crash(self, fault: Crash) -> None:
+    def _crash_rank(self, fault: Crash) -> None:
         run, number = self._run, self.number
         self.crashed = True
         if fault.noticed_after is not None:
-            run.later(fault.noticed_after, lambda: departures.mark(run.state, number, "crashed"))
+            run.later(fault.noticed_after, lambda: departures.mark_ended(run.state, number, "crashed"))
         raise _CrashedError
 
 
-class _Ear:
+class _SimulatedListener:
     """The failure listener of a simulated rank. A second greenlet listens; in a real rank a thread does."""
 
-    def __init__(self, run: _Run[T], rank: _Rank) -> None:
+    def __init__(self, run: _SimulatedRun[T], rank: _SimulatedRank) -> None:
         self._run = run
         self._bell = WakeUp(rank)
 
@@ -367,9 +374,9 @@ class _Ear:
         return lambda: None
 
     def on_wake(self, heard: Callable[[], None]) -> None:
-        self._run.spawn(lambda: self._listen(heard))
+        self._run.spawn(lambda: self._listen_until_end(heard))
 
-    def _listen(self, heard: Callable[[], None]) -> None:
+    def _listen_until_end(self, heard: Callable[[], None]) -> None:
         with contextlib.suppress(_CrashedError):
             heard()
             while self._bell.hear():

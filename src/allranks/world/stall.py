@@ -29,14 +29,14 @@ _monitor: threading.Thread | None = None
 
 
 @contextmanager
-def watched() -> Iterator[Progress]:
+def watch_for_stalls() -> Iterator[Progress]:
     """Watch a run for the ``with`` block. If one turn takes more than ``STALL_SECONDS``, report it once on stderr.
 
     The run must count its turns in the yielded object.
     """
     global _monitor
     if _monitor is None or not _monitor.is_alive():  # a forked child has none
-        _monitor = threading.Thread(target=_watch, name="allranks-simulated", daemon=True)
+        _monitor = threading.Thread(target=_watch_turns, name="allranks-simulated", daemon=True)
         _monitor.start()
     _runs.append(Progress(threading.get_ident()))
     try:
@@ -45,7 +45,7 @@ def watched() -> Iterator[Progress]:
         _runs.pop()
 
 
-def _watch() -> None:
+def _watch_turns() -> None:
     before: tuple[Progress, int] | None = None
     alike = 0
     while True:
@@ -56,17 +56,17 @@ def _watch() -> None:
             continue
         alike += 1
         if alike == _LOOKS:
-            os.write(2, report(now[0].thread).encode(errors="backslashreplace"))
+            os.write(2, stall_report(now[0].thread).encode(errors="backslashreplace"))
 
 
-def report(thread: int) -> str:
+def stall_report(thread: int) -> str:
     """Return the text that says which rank runs in a thread now, and at which line."""
     frame = sys._current_frames().get(thread)
     steps = [] if frame is None else list(traceback.walk_stack(frame))
     lines = [
         f"{short_path(step.f_code.co_filename)}:{line}" for step, line in steps if is_users(step.f_code.co_filename)
     ]
-    ranks = [step.f_locals["rank"].number for step, _ in steps if step.f_code.co_name == "_live"]
+    ranks = [step.f_locals["rank"].number for step, _ in steps if step.f_code.co_name == "_run_rank"]
     who = f"rank {ranks[0]}" if ranks else "a rank"
     where = lines[0] if lines else "a line of a library"
     return (

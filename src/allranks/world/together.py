@@ -80,15 +80,17 @@ class Together:
 
     def any(self, flag: bool, name: str = "any") -> Answer[bool]:
         """Query all ranks: the answer is whether ``flag`` is true on any rank."""
-        return Answer(self._query("any", name, bool(flag), builtins.any))
+        return Answer(self._start_exchange("any", name, bool(flag), builtins.any))
 
     def all(self, flag: bool, name: str = "all") -> Answer[bool]:
         """Query all ranks: the answer is whether ``flag`` is true on all ranks."""
-        return Answer(self._query("all", name, bool(flag), builtins.all))
+        return Answer(self._start_exchange("all", name, bool(flag), builtins.all))
 
     def main(self, value: Value = None, name: str = "main") -> Answer[Value]:
         """Query all ranks: the answer is rank 0's ``value``, a small JSON value. Values of other ranks are ignored."""
-        return Answer(self._query("main", name, value if self._world.is_main else None, lambda values: values[0]))
+        return Answer(
+            self._start_exchange("main", name, value if self._world.is_main else None, lambda values: values[0])
+        )
 
     def steps(self, data: Iterable[T], name: str = "steps") -> Iterator[T]:
         """Yield this rank's items until the first rank has no more items. The other ranks drop the rest of their items.
@@ -114,10 +116,10 @@ class Together:
         Return the item and the pending answer.
         """
         item = next(items, _END)
-        return cast(T, item), self._query("steps", name, item is not _END, builtins.all)
+        return cast(T, item), self._start_exchange("steps", name, item is not _END, builtins.all)
 
-    def _query(self, op: str, name: str, value: Value, decide: Decide) -> Future[Value]:
-        main_rank_section.refuse(f"{op} {name!r}")
+    def _start_exchange(self, op: str, name: str, value: Value, decide: Decide) -> Future[Value]:
+        main_rank_section.refuse_collective(f"{op} {name!r}")
         ticket = Ticket(op, name, call_site())
 
         def exchange() -> Value:

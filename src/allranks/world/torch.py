@@ -66,24 +66,24 @@ class TorchStore:
 
     def set(self, key: str, value: bytes) -> None:
         before = self._parts.pop(key, ())
-        head = self._head(key, value)
-        self._do("set", key, lambda: self._store.set(key, head))
-        self._delete(before)
+        head = self._first_bytes(key, value)
+        self._call_store("set", key, lambda: self._store.set(key, head))
+        self._delete_keys(before)
 
     def get(self, key: str) -> bytes | None:
         """Return the value that the key has now, or None."""
         while True:
-            head = self._read(key)
+            head = self._read_key(key)
             if head is None or not head.startswith(_IN_PARTS):
                 return head
             count, _, name = head.removeprefix(_IN_PARTS).decode().partition(" ")
-            parts = [self._read(f"{name}/{part}") for part in range(int(count))]
+            parts = [self._read_key(f"{name}/{part}") for part in range(int(count))]
             if None not in parts:  # else the key was set again or deleted meanwhile
                 return b"".join(part for part in parts if part is not None)
 
     def wait(self, key: str, timeout: float) -> bytes:
         start = time.monotonic()
-        while not self._do("wait", key, lambda: self._store.check([key])):
+        while not self._call_store("wait", key, lambda: self._store.check([key])):
             waited = time.monotonic() - start
             if waited >= timeout:
                 raise no_key(key, timeout)
@@ -92,29 +92,29 @@ class TorchStore:
         return self.wait(key, timeout) if value is None else value
 
     def claim(self, key: str, value: bytes) -> bytes:
-        head = self._head(key, value)
-        there = self._do("claim", key, lambda: bytes(self._store.compare_set(key, b"", head)))
+        head = self._first_bytes(key, value)
+        there = self._call_store("claim", key, lambda: bytes(self._store.compare_set(key, b"", head)))
         if there == head:
             return value
-        self._delete(self._parts.pop(key, ()))
+        self._delete_keys(self._parts.pop(key, ()))
         return self.wait(key, 0) if there.startswith(_IN_PARTS) else there
 
     def add(self, key: str, amount: int) -> int:
-        return self._do("add", key, lambda: int(self._store.add(key, amount)))
+        return self._call_store("add", key, lambda: int(self._store.add(key, amount)))
 
     def delete(self, key: str) -> None:
-        self._do("delete", key, lambda: self._store.delete_key(key))
-        self._delete(self._parts.pop(key, ()))
+        self._call_store("delete", key, lambda: self._store.delete_key(key))
+        self._delete_keys(self._parts.pop(key, ()))
 
     def list(self, prefix: str) -> dict[str, bytes]:
-        keys = self._do("list", prefix, self._store.list_keys)
+        keys = self._call_store("list", prefix, self._store.list_keys)
         found = {key: self.get(key) for key in sorted(keys) if key.startswith(prefix)}
         return {key: value for key, value in found.items() if value is not None}
 
     def hear(self, key: str) -> bool:
         """Wait for a key without a deadline and return True. Return False once ``leave`` was called."""
         while not self._leaving.is_set():
-            if self._do("hear", key, lambda: self._store.check([key])):
+            if self._call_store("hear", key, lambda: self._store.check([key])):
                 return True
             self._leaving.wait(_LISTEN_NAP)
         return False
@@ -136,10 +136,10 @@ class TorchStore:
         if not self._serves and self.add("out", 1) == self._size - 1:
             self.set(_EMPTY, b"1")
 
-    def _read(self, key: str) -> bytes | None:
-        return self._do("get", key, lambda: bytes(self._store.get(key)) if self._store.check([key]) else None)
+    def _read_key(self, key: str) -> bytes | None:
+        return self._call_store("get", key, lambda: bytes(self._store.get(key)) if self._store.check([key]) else None)
 
-    def _head(self, key: str, value: bytes) -> bytes:
+    def _first_bytes(self, key: str, value: bytes) -> bytes:
         """Return the bytes to set for the key: the value, or, for a long value, a reference to its stored parts."""
         if len(value) <= _LONGEST:
             return value
@@ -147,14 +147,14 @@ class TorchStore:
         parts = self._parts[key] = [f"{name}/{part}" for part in range(-(-len(value) // _LONGEST))]
         for index, part in enumerate(parts):
             piece = value[index * _LONGEST : (index + 1) * _LONGEST]
-            self._do("set", key, functools.partial(self._store.set, part, piece))
+            self._call_store("set", key, functools.partial(self._store.set, part, piece))
         return _IN_PARTS + f"{len(parts)} {name}".encode()
 
-    def _delete(self, keys: Iterable[str]) -> None:
+    def _delete_keys(self, keys: Iterable[str]) -> None:
         for key in keys:
-            self._do("delete", key, functools.partial(self._store.delete_key, key))
+            self._call_store("delete", key, functools.partial(self._store.delete_key, key))
 
-    def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
+    def _call_store(self, what: str, key: str, call: Callable[[], T]) -> T:
         try:
             return call()
         except dist.DistError as error:

@@ -23,7 +23,7 @@ def children(rank: int, size: int, fanout: int) -> range:
     return range(first, min(first + fanout, size)) if first < size else range(0)
 
 
-def depth(size: int, fanout: int) -> int:
+def tree_depth(size: int, fanout: int) -> int:
     """Return how many hops the farthest rank is from rank 0."""
     hops, rank = 0, size - 1
     while rank > 0:
@@ -31,7 +31,7 @@ def depth(size: int, fanout: int) -> int:
     return hops
 
 
-def stalled(risen: Container[int], size: int, fanout: int) -> tuple[int, ...]:
+def stalled_ranks(risen: Container[int], size: int, fanout: int) -> tuple[int, ...]:
     """Return the ranks that have all values they wait for and have not passed them on.
 
     ``risen`` has the ranks that have passed their values on.

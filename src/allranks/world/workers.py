@@ -40,7 +40,7 @@ _SIZE = 4 * (1 + 2 * _PLACES)
 PATIENCE = 5.0
 
 
-class _Page:
+class _SharedPage:
     """A page of memory that a rank shares with its workers. A worker opens it by its ``path``."""
 
     def __init__(self, rank: int, path: str = "") -> None:
@@ -77,20 +77,20 @@ class _Page:
         return self._ints[1 + _PLACES + pid % _PLACES] == pid
 
 
-_page: _Page | None = None
+_page: _SharedPage | None = None
 _hooked = False
 _watches = False
 _is_loader = False  # a worker of torch's DataLoader
 
 
-def prepare() -> None:
+def prepare_workers() -> None:
     """Give our SIGTERM handler to the workers that this rank starts from now on.
 
     Call once for each rank, or more often.
     """
     global _page, _hooked
     if _page is None or _page.rank != os.getpid():
-        _page = _Page(os.getpid())
+        _page = _SharedPage(os.getpid())
     if not _hooked:
         _hooked = True
         os.register_at_fork(after_in_child=_in_child)
@@ -102,17 +102,17 @@ def prepare() -> None:
         after_import(_SIGNALS, _watch_torch)
 
 
-def answer(answers: bool) -> None:
-    """Record whether this rank answers SIGTERM by a save. Call after ``prepare``."""
+def set_answer(answers: bool) -> None:
+    """Record whether this rank answers SIGTERM by a save. Call after ``prepare_workers``."""
     if _page is not None:
         _page.answers = answers
 
 
-def attach(rank: int, path: str) -> None:
+def attach_worker(rank: int, path: str) -> None:
     """Attach this process, which is a spawned worker of process ``rank``, to the page at ``path``."""
     global _page, _hooked
     with contextlib.suppress(OSError):  # the rank has ended
-        _page, _hooked = _Page(rank, path), True
+        _page, _hooked = _SharedPage(rank, path), True
         _become_worker()
         agent.load("allranks_agent_imports").after_import(_SIGNALS, _watch_torch)
 
@@ -129,22 +129,24 @@ def _become_worker() -> None:
     assert _page is not None
     _page.enter(os.getpid())
     _watches = False
-    signal.signal(signal.SIGTERM, handler)
+    signal.signal(signal.SIGTERM, worker_sigterm_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
-def handler(_: int, __: FrameType | None) -> None:
+def worker_sigterm_handler(_: int, __: FrameType | None) -> None:
     """Handle SIGTERM in a worker: die, or continue until the rank ends."""
     assert _page is not None
     if _page.is_terminated(os.getpid()):
-        os._exit(0) if _is_loader else _die()  # of a loader, the rank would take any other code for a failure
+        os._exit(
+            0
+        ) if _is_loader else _die_by_sigterm()  # of a loader, the rank would take any other code for a failure
     elif not _page.answers:
-        _die()
+        _die_by_sigterm()
     else:
         _watch_rank(_page.rank)
 
 
-def _die() -> None:
+def _die_by_sigterm() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -163,12 +165,12 @@ def _end_with(rank: int) -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-class _Attend:
+class _AttachOnUnpickle:
     """An object that is pickled to a spawned worker. Unpickling it there attaches the worker to the page."""
 
     def __reduce__(self) -> tuple[Callable[..., None], tuple[int, str]]:
         assert _page is not None
-        return attach, (_page.rank, _page.path)
+        return attach_worker, (_page.rank, _page.path)
 
 
 def _watch_start(process: ModuleType) -> None:
@@ -176,7 +178,7 @@ def _watch_start(process: ModuleType) -> None:
 
     @functools.wraps(start)
     def attending(self: Any) -> None:
-        self._allranks = _Attend()
+        self._allranks = _AttachOnUnpickle()
         start(self)
 
     process.BaseProcess.start = attending

@@ -20,19 +20,19 @@ def of_module(name: str) -> Any:
 
 
 def state_of(generator: Any) -> bytes:
-    return repr(_state(generator)).encode()
+    return repr(_generator_state(generator)).encode()
 
 
-def _state(generator: Any) -> Any:
+def _generator_state(generator: Any) -> Any:
     if isinstance(generator, random.Random):
         return generator.getstate()
     legacy = isinstance(generator, np.random.RandomState)
-    return _plain(generator.get_state(legacy=False) if legacy else generator.bit_generator.state)
+    return _as_json(generator.get_state(legacy=False) if legacy else generator.bit_generator.state)
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _as_json(one) for key, one in value.items()}
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 

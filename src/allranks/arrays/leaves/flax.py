@@ -12,7 +12,7 @@ from typing import Any
 from flax import nnx
 
 from allranks.arrays.leaves.base import OpenContext
-from allranks.arrays.walk import Branch, Opener, stateful
+from allranks.arrays.walk import OpenedNode, Opener, stateful_node
 
 _Node: Any = getattr(nnx, "Pytree", None) or nnx.Object  # its name in Flax before 0.12
 
@@ -22,8 +22,8 @@ def claims(_kind: type) -> bool:
 
 
 def opener(node: object, _context: OpenContext) -> Opener | None:
-    return _open if isinstance(node, _Node) else None
+    return _open_module if isinstance(node, _Node) else None
 
 
-def _open(node: Any) -> Branch:
-    return stateful(node, nnx.state(node), partial(nnx.update, node))
+def _open_module(node: Any) -> OpenedNode:
+    return stateful_node(node, nnx.state(node), partial(nnx.update, node))

@@ -22,7 +22,7 @@ from allranks.arrays.base import CellBytes, Copy, Split, Target
 from allranks.arrays.grid import cell_of, replicated_split, split_of
 from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
 from allranks.arrays.leaves.numpy import DTYPES, aligned_empty, flat_bytes, name_of
-from allranks.arrays.walk import Branch, Opener
+from allranks.arrays.walk import OpenedNode, Opener
 from allranks.extent import Extent
 
 _Described: Any = jax.ShapeDtypeStruct  # its constructor is not typed
@@ -42,15 +42,15 @@ def opener(node: object, _context: OpenContext) -> Opener | None:
     return None if jax.tree_util.treedef_is_leaf(structure) else open_node
 
 
-def open_node(node: object) -> Branch:
+def open_node(node: object) -> OpenedNode:
     """Open a node of a registered pytree by one level: return its children and how to rebuild it."""
     children, structure = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
     names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in children]
-    return Branch(names, [child for _, child in children], lambda made: jax.tree.unflatten(structure, made))
+    return OpenedNode(names, [child for _, child in children], lambda made: jax.tree.unflatten(structure, made))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Cut:
+class _LocalCut:
     """How this process sees arrays of one sharding and shape.
 
     ``split``: how the array is divided over the ranks. ``parts``: the boxes of elements of this process, each once.
@@ -77,16 +77,16 @@ def spec(leaf: Any, context: OpenContext) -> Spec:
             )
     elif not context.for_restore and leaf.is_deleted():
         raise LeafRefused("deleted: it was donated to a jitted function", "Save the array that the function returned.")
-    bits = _bits(leaf)
+    bits = _stored_bits(leaf)
     return _spec(bits.sharding, bits.shape, bits.dtype, str(leaf.dtype) if bits is not leaf else "", context.size)
 
 
 @lru_cache(maxsize=1 << 14)
 def _spec(sharding: Sharding, shape: tuple[int, ...], dtype: np.dtype[Any], kind: str, size: int) -> Spec:
-    return Spec(shape, name_of(dtype), _cut(sharding, shape, size).split, kind)
+    return Spec(shape, name_of(dtype), _cut_locally(sharding, shape, size).split, kind)
 
 
-def _bits(leaf: Any) -> Any:
+def _stored_bits(leaf: Any) -> Any:
     """Return the array whose bytes are stored for a leaf: the bits of PRNG keys, or the leaf itself."""
     if isinstance(leaf.dtype, np.dtype) or not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return leaf
@@ -97,53 +97,54 @@ def _bits(leaf: Any) -> Any:
 
 
 @lru_cache(maxsize=1 << 14)
-def _cut(sharding: Sharding, shape: tuple[int, ...], size: int) -> _Cut:
+def _cut_locally(sharding: Sharding, shape: tuple[int, ...], size: int) -> _LocalCut:
     local: Any = sharding.addressable_devices_indices_map(shape)
-    mine = [_extent(index, shape) for index in local.values()]
+    mine = [_extent_of_index(index, shape) for index in local.values()]
     if sharding.is_fully_addressable and sharding.is_fully_replicated:
         split: Split | None = replicated_split(len(shape), size)
     elif sharding.is_fully_addressable:  # every rank has its own array
         split = split_of(shape, ((range(size), extent) for extent in mine))
     else:
         placed: Any = sharding.devices_indices_map(shape).items()
-        split = split_of(shape, (((device.process_index,), _extent(index, shape)) for device, index in placed))
+        split = split_of(shape, (((device.process_index,), _extent_of_index(index, shape)) for device, index in placed))
     if split is None:
         raise LeafRefused(f"cut as {sharding}, which makes no grid of equal cells", "Place it with a NamedSharding.")
     cells = [cell_of(extent, shape, split.cuts) for extent in mine]
     places = {device: (cell, f"{device.platform}:{device.id}") for device, cell in zip(local, cells, strict=True)}
     numbers = {cell: number for number, cell in enumerate(cells)}
     on_host = all(device.platform == "cpu" for device in local)
-    return _Cut(split, tuple(dict.fromkeys(mine)), places, numbers, on_host)
+    return _LocalCut(split, tuple(dict.fromkeys(mine)), places, numbers, on_host)
 
 
-def _extent(index: Any, shape: tuple[int, ...]) -> Extent:
+def _extent_of_index(index: Any, shape: tuple[int, ...]) -> Extent:
     bounds = [cut.indices(whole) for cut, whole in zip(index, shape, strict=True)]
     return Extent(tuple(start for start, _, _ in bounds), tuple(stop - start for start, stop, _ in bounds))
 
 
 def cell_bytes(leaf: Any, cell: int, context: OpenContext) -> CellBytes:
-    array = _bits(leaf)
-    cut = _cut(array.sharding, array.shape, context.size)
+    array = _stored_bits(leaf)
+    cut = _cut_locally(array.sharding, array.shape, context.size)
     whole = len(cut.split.holders) == 1 and cut.on_host
     part = array if whole else array.addressable_data(cut.numbers[cell])
-    return CellBytes(_bytes(part, cut.on_host), mutable=False)
+    return CellBytes(_part_bytes(part, cut.on_host), mutable=False)
 
 
 def copies(leaf: Any, context: OpenContext) -> tuple[Copy, ...]:
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return ()
-    array = _bits(leaf)
-    cut = _cut(array.sharding, array.shape, context.size)
+    array = _stored_bits(leaf)
+    cut = _cut_locally(array.sharding, array.shape, context.size)
     if len(cut.places) == 1:
         parts = list(zip(cut.places.values(), [array.addressable_data(0)], strict=True))
     else:  # (for a replicated array, addressable_data() returns the first copy only)
         parts = [(cut.places[shard.device], shard.data) for shard in array.addressable_shards]
     return tuple(
-        Copy(cell, name, "jax", part, cut.on_host, partial(_bytes, part, cut.on_host)) for (cell, name), part in parts
+        Copy(cell, name, "jax", part, cut.on_host, partial(_part_bytes, part, cut.on_host))
+        for (cell, name), part in parts
     )
 
 
-def _bytes(part: Any, on_host: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _part_bytes(part: Any, on_host: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
     if not on_host or part.dtype.itemsize == 1:
         # If JAX copies (from a device, or packed dtypes), it caches the copy in the array: a new array is not kept.
         part = part.addressable_data(0)
@@ -160,19 +161,19 @@ def memory(_leaf: Any) -> None:
 
 
 def leaf_fill(leaf: Any, context: OpenContext) -> LeafFill:
-    bits = _bits(leaf)
-    cut = _cut(bits.sharding, bits.shape, context.size)
+    bits = _stored_bits(leaf)
+    cut = _cut_locally(bits.sharding, bits.shape, context.size)
     dtype = DTYPES[name_of(bits.dtype)]
-    buffers = {extent.offset: _buffer(extent.shape, dtype) for extent in cut.parts}
+    buffers = {extent.offset: _empty_buffer(extent.shape, dtype) for extent in cut.parts}
 
     def done() -> object:
-        made = _place(bits, lambda index: buffers[_extent(index, bits.shape).offset])
-        return made if bits is leaf else jax.random.wrap_key_data(made, impl=_impl(leaf.dtype))
+        made = _array_from_parts(bits, lambda index: buffers[_extent_of_index(index, bits.shape).offset])
+        return made if bits is leaf else jax.random.wrap_key_data(made, impl=_key_implementation(leaf.dtype))
 
     return LeafFill(tuple(Target(extent, buffers[extent.offset]) for extent in cut.parts), done)
 
 
-def _place(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:
+def _array_from_parts(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:
     """Return an array of these parts that equals ``leaf`` in everything but its values."""
     weak, wide = leaf.weak_type, leaf.dtype in _WIDE
     # An uncommitted array works with arrays of any mesh; JAX refuses a committed one of another mesh.
@@ -181,7 +182,7 @@ def _place(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:
         made: Any = jax.device_put(part((slice(None),) * len(leaf.shape))) if loose else None
         if made is None or made.sharding != leaf.sharding:
             made = _from_cells(leaf, part)
-        return cast(jax.Array, _weak(made) if weak else made)
+        return cast(jax.Array, _with_weak_type(made) if weak else made)
 
 
 def _from_cells(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> Any:
@@ -190,7 +191,7 @@ def _from_cells(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> Any:
     return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, [], dtype=leaf.dtype)
 
 
-def _weak(array: Any) -> Any:
+def _with_weak_type(array: Any) -> Any:
     """Return the array with a weak type. No public function of JAX sets it, but an update keeps its operand's type."""
 
     def update(new: Any) -> Any:
@@ -201,7 +202,7 @@ def _weak(array: Any) -> Any:
 
 
 @lru_cache
-def _impl(dtype: Any) -> Any:
+def _key_implementation(dtype: Any) -> Any:
     return jax.random.key_impl(jnp.empty((0,), dtype))
 
 
@@ -220,6 +221,6 @@ def _key_type(impl: str) -> Any:
     return jax.eval_shape(lambda: jax.random.key(0, impl=impl)).dtype
 
 
-def _buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _empty_buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     small = math.prod(shape) * dtype.itemsize < _SMALL
     return np.empty(shape, dtype) if small else aligned_empty(shape, dtype)

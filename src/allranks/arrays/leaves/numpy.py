@@ -14,7 +14,7 @@ import numpy as np
 from allranks.arrays.base import CellBytes, Copy, Target
 from allranks.arrays.grid import replicated_split
 from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
-from allranks.arrays.walk import Branch, Opener, stateful
+from allranks.arrays.walk import OpenedNode, Opener, stateful_node
 from allranks.extent import Extent
 
 # The dtypes of a checkpoint: the same bytes on every machine. (No long double, text, dates or records.)
@@ -39,24 +39,24 @@ def opener(node: object, _context: OpenContext) -> Opener | None:
     return next((opener for kind, opener in _GENERATORS.items() if isinstance(node, kind)), None)
 
 
-def _open_generator(generator: np.random.Generator) -> Branch:
+def _open_generator(generator: np.random.Generator) -> OpenedNode:
     def load(state: Any) -> None:
         generator.bit_generator.state = state
 
-    return stateful(generator, generator.bit_generator.state, load)
+    return stateful_node(generator, generator.bit_generator.state, load)
 
 
-def _open_legacy(generator: np.random.RandomState) -> Branch:
-    return stateful(generator, generator.get_state(legacy=False), generator.set_state)
+def _open_legacy(generator: np.random.RandomState) -> OpenedNode:
+    return stateful_node(generator, generator.get_state(legacy=False), generator.set_state)
 
 
-def _open_python(generator: random.Random) -> Branch:
+def _open_python(generator: random.Random) -> OpenedNode:
     version, words, gauss = generator.getstate()
 
     def load(state: Any) -> None:
         generator.setstate((state["version"], tuple(state["words"].tolist()), state["gauss"]))
 
-    return stateful(generator, {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}, load)
+    return stateful_node(generator, {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}, load)
 
 
 _GENERATORS: dict[type, Opener] = {

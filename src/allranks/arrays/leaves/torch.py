@@ -22,7 +22,7 @@ from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
 from allranks.arrays.leaves.numpy import DTYPES, flat_bytes, rank_local_spec
 from allranks.arrays.leaves.optimizer import torch as optimizer
 from allranks.arrays.saved_tree import SavedArray
-from allranks.arrays.walk import Branch, DeferredChild, Opener, stateful
+from allranks.arrays.walk import DeferredChild, OpenedNode, Opener, stateful_node
 from allranks.extent import Extent
 
 _NAMES = {dtype: name for name in DTYPES if isinstance(dtype := getattr(torch, name, None), torch.dtype)}
@@ -53,11 +53,11 @@ def opener(node: object, context: OpenContext) -> Opener | None:
     if isinstance(node, torch.nn.Module):
         return lambda module: _open_module(module, context)
     if isinstance(node, torch.Generator):
-        return lambda generator: stateful(generator, generator.get_state(), generator.set_state)
+        return lambda generator: stateful_node(generator, generator.get_state(), generator.set_state)
     return optimizer.opener(node, context)
 
 
-def _open_module(module: torch.nn.Module, context: OpenContext) -> Branch:
+def _open_module(module: torch.nn.Module, context: OpenContext) -> OpenedNode:
     plain = type(module).state_dict is torch.nn.Module.state_dict
     state = module.state_dict(keep_vars=True) if plain else module.state_dict()
 
@@ -72,7 +72,9 @@ def _open_module(module: torch.nn.Module, context: OpenContext) -> Branch:
     if extra := [name for name in state if name.endswith(_EXTRA_STATE)]:
         opened = copy(state)
         opened.update((name, DeferredChild(partial(_extra_state, state[name], context))) for name in extra)
-    return stateful(module, DeferredChild(partial(_note_main, module, opened, context), follows_checkpoint=False), load)
+    return stateful_node(
+        module, DeferredChild(partial(_note_main, module, opened, context), follows_checkpoint=False), load
+    )
 
 
 def _extra_state(live: object, context: OpenContext, path: str) -> object:
@@ -163,8 +165,8 @@ def cell_bytes(leaf: torch.Tensor, _cell: int, _context: OpenContext) -> CellByt
     if leaf.dtype in _OPAQUE:
         tensor = tensor.view(torch.uint8)
     if _is_plain_on_host(tensor) and tensor.is_contiguous():
-        return CellBytes(flat_bytes(_view(tensor)), mutable=True)
-    return CellBytes(flat_bytes(_view(tensor.cpu().resolve_conj().resolve_neg().contiguous())), mutable=False)
+        return CellBytes(flat_bytes(_numpy_view(tensor)), mutable=True)
+    return CellBytes(flat_bytes(_numpy_view(tensor.cpu().resolve_conj().resolve_neg().contiguous())), mutable=False)
 
 
 def copies(leaf: torch.Tensor, context: OpenContext) -> tuple[Copy, ...]:
@@ -186,7 +188,7 @@ def _is_plain_on_host(tensor: torch.Tensor) -> bool:
     return tensor.is_cpu and not tensor.is_conj() and not tensor.is_neg()
 
 
-def _view(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+def _numpy_view(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """Return a NumPy view of a CPU tensor's memory."""
     carrier = _CARRIERS.get(tensor.dtype)
     if carrier is None:
@@ -194,7 +196,7 @@ def _view(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return tensor.view(carrier).numpy().view(DTYPES[_NAMES[tensor.dtype]])
 
 
-def _tensor(buffer: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+def _tensor_of_buffer(buffer: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     carrier = _CARRIERS.get(dtype)
     if carrier is None:
         return torch.from_numpy(buffer)
@@ -204,9 +206,9 @@ def _tensor(buffer: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
 def from_stored(buffer: np.ndarray[Any, Any], kind: str) -> torch.Tensor:
     """Return a stored array as a CPU tensor that uses the buffer as its memory."""
     if kind.startswith("torch."):
-        return _tensor(buffer, getattr(torch, kind.removeprefix("torch.")))
+        return _tensor_of_buffer(buffer, getattr(torch, kind.removeprefix("torch.")))
     name = buffer.dtype.name
-    return _tensor(buffer, next((dtype for dtype, known in _NAMES.items() if known == name), torch.uint8))
+    return _tensor_of_buffer(buffer, next((dtype for dtype, known in _NAMES.items() if known == name), torch.uint8))
 
 
 def address(leaf: torch.Tensor) -> int:
@@ -233,11 +235,11 @@ def leaf_fill_of(
 ) -> LeafFill:
     """Return how to fill ``part``, this rank's part of ``leaf``. ``wrap`` returns a leaf for a new part."""
     if _is_plain_on_host(part):
-        return LeafFill((Target(extent, _view(part), live=True),), lambda: leaf)
+        return LeafFill((Target(extent, _numpy_view(part), live=True),), lambda: leaf)
     buffer = np.empty(extent.shape, DTYPES[_NAMES[leaf.dtype]])
 
     def done() -> object:
-        filled = _tensor(buffer, leaf.dtype)
+        filled = _tensor_of_buffer(buffer, leaf.dtype)
         if not leaf.is_meta:
             bytes_ = leaf.dtype in _OPAQUE
             (part.view(torch.uint8) if bytes_ else part).copy_(filled.view(torch.uint8) if bytes_ else filled)

@@ -15,7 +15,7 @@ from typing import Any
 from allranks.digest import digest, show
 from allranks.errors import CollectiveOnOneRank, Mismatch, name_ranks
 from allranks.gate.lockstep.branches import EQUAL_STEPS, DivergenceReason, Frames, divergence_reason, guard_of
-from allranks.world.claims import Ticket, by_claim, describe_groups, minority
+from allranks.world.claims import Ticket, by_claim, describe_groups, minority_ranks
 
 # How many lines of a call travel where ranks differ: the first difference is most often among the first.
 _MOST_LINES = 2000
@@ -92,7 +92,9 @@ def mismatch_of_calls(number: int, groups: Sequence[tuple[Sequence[int], Mapping
     if is_usual and (why := divergence_reason([(ranks, words["frames"]) for ranks, words in groups])):
         return _mismatch_of(f"call {number} differs: {reported}: {why.text}.", why)
     return Mismatch(
-        f"call {number} differs: {reported}.", ranks=deviating or minority(ranks for ranks, _ in groups), remedy=remedy
+        f"call {number} differs: {reported}.",
+        ranks=deviating or minority_ranks(ranks for ranks, _ in groups),
+        remedy=remedy,
     )
 
 

@@ -49,7 +49,7 @@ class Program:
     name: str
     lines: tuple[str, ...]
     key: str
-    source: inside.Source | None = field(default=None, compare=False)
+    source: inside.ProgramSource | None = field(default=None, compare=False)
 
     def call(self, where: str = "", line: str = "") -> Call:
         """Return the call of this program from the line ``where``, which is compared as the text ``line``."""

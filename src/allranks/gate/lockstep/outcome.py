@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from allranks.errors import Mismatch
 from allranks.gate.lockstep import steps
 from allranks.gate.lockstep.calls import LEFT_OUT, ONE_ORDER
-from allranks.world.claims import by_claim, describe_groups, minority, mismatch
+from allranks.world.claims import by_claim, describe_groups, minority_ranks, mismatch_of_ranks
 from allranks.world.codec import Value
 
 _REPLICATED = (
@@ -150,7 +150,7 @@ def _compare_labels(
     labels = [(rank, [steps.LoopElement(*label) for label in one]) for rank, one in zip(members, reported, strict=True)]
     if found := steps.compare_labels(labels):
         name, ranks = found
-        raise mismatch(f"{what} {name}", ranks, remedy=remedy)
+        raise mismatch_of_ranks(f"{what} {name}", ranks, remedy=remedy)
 
 
 def _compare_ends(places: Sequence[Mapping[str, Any]]) -> None:
@@ -162,7 +162,7 @@ def _compare_ends(places: Sequence[Mapping[str, Any]]) -> None:
             reported = describe_groups((f"{count} calls", ranks) for count, ranks in made.items())
             raise Mismatch(
                 f"the ranks leave after different numbers of calls of {name}: {reported}.",
-                ranks=minority(made.values()),
+                ranks=minority_ranks(made.values()),
                 remedy=ONE_ORDER,
             )
 

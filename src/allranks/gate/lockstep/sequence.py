@@ -179,7 +179,7 @@ class CallSequence:
 
         Raises on every rank: Mismatch, which says which rank does what; BarrierTimeout; or RankDied.
         """
-        main_rank_section.refuse(call.what)
+        main_rank_section.refuse_collective(call.what)
         self.check_transfers()
         with self._lock:
             if self.pending_error is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from allranks.callsite import call_site
-from allranks.world.main_rank_section import MainRankSection, within
+from allranks.world.main_rank_section import MainRankSection, run_in_section
 
 
 @contextmanager
@@ -32,5 +32,5 @@ def framework_guards(section: MainRankSection) -> Iterator[None]:
 def one_rank(rank: int) -> Iterator[None]:
     """Run the ``with`` block as code of one rank: in this thread, collectives raise CollectiveOnOneRank."""
     section = MainRankSection(rank, call_site())
-    with within(section), framework_guards(section):
+    with run_in_section(section), framework_guards(section):
         yield

@@ -40,7 +40,7 @@ import xxhash
 from jax.experimental import multihost_utils
 from jax.extend.mlir import passmanager
 
-from allranks.world.main_rank_section import MainRankSection, current, refuse
+from allranks.world.main_rank_section import MainRankSection, current_section, refuse_collective
 
 # Platforms on which equal programs are compiled to equal texts: on others, what is fastest may be chosen by trial.
 _DETERMINISTIC = ("cpu", "tpu")
@@ -66,7 +66,7 @@ _SHOWN_ELEMENTS = 16
 def guard(section: MainRankSection) -> Iterator[None]:
     """Make computations across processes raise CollectiveOnOneRank in this thread, while the ``with`` block runs."""
     del section
-    setting = _setting() if _spans_processes() else None
+    setting = _section_setting() if _spans_processes() else None
     if setting is None:
         yield
         return
@@ -86,9 +86,9 @@ def _backend_is_up() -> bool:
     return bool(_jax.xla_bridge.backends_are_initialized())
 
 
-def _setting() -> Any | None:
+def _section_setting() -> Any | None:
     """Return the thread-local setting that marks a section. If it has no effect, install the fall-back; return None."""
-    hooked = _hooked()
+    hooked = _install_hooks()
     # Before the backend is up nothing can be tried, and nothing is cached that could pass us by.
     if hooked is not None and (not _backend_is_up() or _self_test(*hooked)):
         return hooked[0]
@@ -97,7 +97,7 @@ def _setting() -> Any | None:
 
 
 @functools.cache
-def _hooked() -> tuple[Any, ExitStack] | None:
+def _install_hooks() -> tuple[Any, ExitStack] | None:
     """Hook JAX, once in this process; return our setting and an undo stack.
 
     Return None if JAX's private names have moved.
@@ -107,8 +107,8 @@ def _hooked() -> tuple[Any, ExitStack] | None:
         client = _jax.distributed._jax.DistributedRuntimeClient
         _ahead_of(undo, _jax.interpreters.pxla.ExecuteReplicated, "__call__", _refuse_program)
         _ahead_of(undo, _jax.xla_bridge, "backends", _refuse_start)
-        _ahead_of(undo, client, "wait_at_barrier", lambda *_: refuse("JAX's coordination-service barrier"))
-        _ahead_of(undo, client, "get_live_nodes", lambda *_: refuse("JAX's query for live processes"))
+        _ahead_of(undo, client, "wait_at_barrier", lambda *_: refuse_collective("JAX's coordination-service barrier"))
+        _ahead_of(undo, client, "get_live_nodes", lambda *_: refuse_collective("JAX's query for live processes"))
         _ahead_of_value(undo, _jax.array.ArrayImpl)
         return setting, undo.pop_all()
     return None
@@ -137,7 +137,7 @@ def _ahead_of_value(undo: ExitStack, array_type: Any) -> None:
 
     def value(array: Any) -> Any:
         if not (array.is_fully_addressable or array.is_fully_replicated):
-            refuse("reading a jax.Array that lies on several processes")
+            refuse_collective("reading a jax.Array that lies on several processes")
         return read(array)
 
     array_type._value = property(value)
@@ -151,13 +151,13 @@ def _is_local(program: Any) -> bool:
 
 
 def _refuse_program(program: Any, *_: object) -> None:
-    if current() is not None and not _is_local(program):
-        refuse(f"the JAX computation {program.name}")
+    if current_section() is not None and not _is_local(program):
+        refuse_collective(f"the JAX computation {program.name}")
 
 
 def _refuse_start() -> None:
-    if current() is not None and _spans_processes() and not _backend_is_up():
-        refuse("the start of JAX's backend (its first use on any rank)")
+    if current_section() is not None and _spans_processes() and not _backend_is_up():
+        refuse_collective("the start of JAX's backend (its first use on any rank)")
 
 
 @functools.cache
@@ -199,10 +199,12 @@ def _fall_back() -> None:
         stacklevel=2,
     )
     for name in _PUBLIC:
-        _ahead_of(ExitStack(), multihost_utils, name, lambda *_, name=name: refuse(f"multihost_utils.{name}"))
+        _ahead_of(
+            ExitStack(), multihost_utils, name, lambda *_, name=name: refuse_collective(f"multihost_utils.{name}")
+        )
 
 
-class Source:
+class ProgramSource:
     """The input that a program was compiled from: its StableHLO, without source lines.
 
     ``digest`` covers constants of any size; ``lines()`` is the text for people.
@@ -230,10 +232,10 @@ class Source:
 
 
 # The sources by program (an ``ExecuteReplicated``): for programs across processes compiled after ``_note_sources``.
-_sources: weakref.WeakKeyDictionary[Any, Source] = weakref.WeakKeyDictionary()
+_sources: weakref.WeakKeyDictionary[Any, ProgramSource] = weakref.WeakKeyDictionary()
 
 
-def source_of(program: Any) -> Source | None:
+def source_of(program: Any) -> ProgramSource | None:
     """Return the source of a compiled program, or None if the program was compiled before ``on_programs``."""
     return _sources.get(program)
 
@@ -249,7 +251,9 @@ def _note_sources() -> bool:
         def noting(name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
             compiled = compile_it(name, module, *args, **kwargs)
             if is_tried or len({device.process_index for device in kwargs["device_list"]}) > 1:
-                compiled.build_unsafe_call = functools.partial(_noted, compiled.build_unsafe_call, Source(module))
+                compiled.build_unsafe_call = functools.partial(
+                    _note_source, compiled.build_unsafe_call, ProgramSource(module)
+                )
             return compiled
 
         compilers.from_hlo = staticmethod(noting)
@@ -260,7 +264,7 @@ def _note_sources() -> bool:
     return False
 
 
-def _noted(build: Callable[[], Any], source: Source) -> Any:
+def _note_source(build: Callable[[], Any], source: ProgramSource) -> Any:
     program = build()
     _sources[program] = source
     return program
@@ -273,7 +277,7 @@ def on_programs(callback: Callable[..., None]) -> bool:
     function or the functions below. Starts the backend, so all processes must call.
     """
     jax.process_count()
-    hooked = _hooked()
+    hooked = _install_hooks()
     if hooked is None or not _self_test(*hooked) or not _can_be_read(_tried[0]) or not _note_sources():
         return False
     _ahead_of(hooked[1], _jax.interpreters.pxla.ExecuteReplicated, "__call__", callback)
@@ -367,7 +371,7 @@ def cache_switch() -> Callable[[Any], Any]:
     None means JAX's own cache. Call only after ``on_programs`` has returned True. In a section, the previous cache is
     True, and must stay in use.
     """
-    hooked = _hooked()
+    hooked = _install_hooks()
     assert hooked is not None
     swap: Callable[[Any], Any] = hooked[0].swap_local
     return swap

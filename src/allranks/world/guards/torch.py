@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from allranks.world.main_rank_section import MainRankSection, refuse
+from allranks.world.main_rank_section import MainRankSection, refuse_collective
 
 _c10d: Any = dist.distributed_c10d
 _NAMESPACES = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem"}
@@ -36,11 +36,11 @@ def guard(section: MainRankSection) -> Iterator[None]:
         yield
         return
     _wrap_group_making()
-    with _Watch(section):
+    with _OperationWatch(section):
         yield
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that sees every operation on tensors, also in compiled code and in autograd's threads."""
 
     supports_higher_order_operators = True
@@ -59,7 +59,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         if getattr(func, "namespace", "") in _NAMESPACES and _needs_others(func, args, kwargs):
-            refuse(f"torch.distributed {func._schema.name.partition('::')[2].strip('_')}", self._section)
+            refuse_collective(f"torch.distributed {func._schema.name.partition('::')[2].strip('_')}", self._section)
         # A tensor subclass (DTensor) does its collectives in its own dispatch: let it go first, with us still watching.
         if any(not kind.__module__.startswith("torch._subclasses") for kind in types):
             return NotImplemented
@@ -73,11 +73,11 @@ def _needs_others(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     for position, argument in enumerate(func._schema.arguments):
         if argument.name in _GROUP_ARGUMENTS:
             group = args[position] if position < len(args) else kwargs[argument.name]
-            return _size(group) > 1
+            return _group_size(group) > 1
     return False
 
 
-def _size(group: Any) -> int:
+def _group_size(group: Any) -> int:
     if isinstance(group, str):
         group = _c10d._resolve_process_group(group)
     if isinstance(group, torch.ScriptObject):
@@ -104,7 +104,7 @@ def _wrap_group_making() -> None:
     @functools.wraps(original)
     def next_name(*args: Any, **kwargs: Any) -> Any:
         if dist.is_initialized() and dist.get_world_size() > 1:
-            refuse("torch.distributed new_group")
+            refuse_collective("torch.distributed new_group")
         return original(*args, **kwargs)
 
     _c10d._process_group_name = next_name

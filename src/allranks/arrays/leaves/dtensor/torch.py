@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 
 from allranks.arrays.base import CellBytes, Copy, Split
-from allranks.arrays.grid import cell, extent_on_device, split_of
+from allranks.arrays.grid import cell_extent, extent_on_device, split_of
 from allranks.arrays.leaves import torch as plain
 from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
 from allranks.arrays.walk import Opener
@@ -34,7 +34,7 @@ def opener(_node: object, _context: OpenContext) -> Opener | None:
 def spec(leaf: DTensor, context: OpenContext) -> Spec:
     name, kind = plain.name_of(leaf, context), plain.kind_of(leaf)
     made = _spec(leaf.device_mesh, leaf.placements, tuple(leaf.shape), name, kind)
-    mine, local_part = _mine(leaf, context), tuple(plain.local_part(leaf).shape)
+    mine, local_part = _held_extent(leaf, context), tuple(plain.local_part(leaf).shape)
     if mine is not None and mine.shape != local_part and mine.size + leaf.to_local().numel() > 0:
         raise LeafRefused(
             f"a DTensor whose placements {leaf.placements} give this rank {mine.shape}, but which has {local_part}",
@@ -45,11 +45,11 @@ def spec(leaf: DTensor, context: OpenContext) -> Spec:
 
 @lru_cache(maxsize=1 << 14)
 def _spec(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...], name: str, kind: str) -> Spec:
-    return Spec(shape, name, _split(mesh, placements, shape), kind)
+    return Spec(shape, name, _split_of(mesh, placements, shape), kind)
 
 
 @lru_cache(maxsize=1 << 14)
-def _split(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...]) -> Split:
+def _split_of(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...]) -> Split:
     if any(placement.is_partial() for placement in placements):
         raise LeafRefused(
             "a DTensor with Partial placements, whose sums are not computed", "Call its redistribute() first."
@@ -67,19 +67,21 @@ def _split(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int
     return split
 
 
-def _mine(leaf: DTensor, context: OpenContext) -> Extent | None:
+def _held_extent(leaf: DTensor, context: OpenContext) -> Extent | None:
     """Return the box of elements that this rank holds; None if this rank is not in the mesh."""
-    return _part(leaf.device_mesh, leaf.placements, tuple(leaf.shape), context.rank)
+    return _extent_of_rank(leaf.device_mesh, leaf.placements, tuple(leaf.shape), context.rank)
 
 
 @lru_cache(maxsize=1 << 14)
-def _part(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...], rank: int) -> Extent | None:
-    split = _split(mesh, placements, shape)
-    number = _cell(split, rank)
-    return None if number is None else cell(number, shape, split.cuts)
+def _extent_of_rank(
+    mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...], rank: int
+) -> Extent | None:
+    split = _split_of(mesh, placements, shape)
+    number = _cell_of_rank(split, rank)
+    return None if number is None else cell_extent(number, shape, split.cuts)
 
 
-def _cell(split: Split, rank: int) -> int | None:
+def _cell_of_rank(split: Split, rank: int) -> int | None:
     return next((number for number, holders in enumerate(split.holders) if rank in holders), None)
 
 
@@ -88,7 +90,7 @@ def cell_bytes(leaf: DTensor, cell: int, context: OpenContext) -> CellBytes:
 
 
 def copies(leaf: DTensor, context: OpenContext) -> tuple[Copy, ...]:
-    number = _cell(_split(leaf.device_mesh, leaf.placements, tuple(leaf.shape)), context.rank)
+    number = _cell_of_rank(_split_of(leaf.device_mesh, leaf.placements, tuple(leaf.shape)), context.rank)
     return () if number is None or leaf.is_meta else (plain.copy_of(plain.local_part(leaf), number, context),)
 
 
@@ -102,13 +104,15 @@ def memory(leaf: DTensor) -> Hashable:
 
 
 def leaf_fill(leaf: DTensor, context: OpenContext) -> LeafFill:
-    extent = _mine(leaf, context)
+    extent = _held_extent(leaf, context)
     if extent is None or (extent.size == 0 and not leaf.is_meta):
         return LeafFill((), lambda: leaf)
-    return plain.leaf_fill_of(leaf, plain.local_part(leaf), extent, wrap=lambda local_part: _wrap(leaf, local_part))
+    return plain.leaf_fill_of(
+        leaf, plain.local_part(leaf), extent, wrap=lambda local_part: _make_dtensor(leaf, local_part)
+    )
 
 
-def _wrap(leaf: DTensor, local_part: torch.Tensor) -> DTensor:
+def _make_dtensor(leaf: DTensor, local_part: torch.Tensor) -> DTensor:
     return DTensor.from_local(
         local_part, leaf.device_mesh, leaf.placements, run_check=False, shape=leaf.shape, stride=leaf.stride()
     )

@@ -7,7 +7,7 @@ import jax
 
 from allranks.arrays.leaves.base import OpenContext
 from allranks.arrays.leaves.jax import open_node
-from allranks.arrays.walk import Branch, Opener
+from allranks.arrays.walk import OpenedNode, Opener
 
 
 def claims(_kind: type) -> bool:
@@ -16,11 +16,11 @@ def claims(_kind: type) -> bool:
 
 def opener(node: object, context: OpenContext) -> Opener | None:
     # Between ranks, functions are compared by name: JAX's opener keeps them.
-    return None if context.for_comparison or not isinstance(node, eqx.Module) else _open
+    return None if context.for_comparison or not isinstance(node, eqx.Module) else _open_module
 
 
-def _open(node: object) -> Branch:
+def _open_module(node: object) -> OpenedNode:
     functions, rest = eqx.partition(node, callable)
     if not jax.tree.leaves(functions):
         return open_node(node)
-    return Branch(None, (rest,), lambda made: eqx.combine(made[0], functions))
+    return OpenedNode(None, (rest,), lambda made: eqx.combine(made[0], functions))

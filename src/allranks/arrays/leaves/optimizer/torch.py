@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from allranks.arrays.leaves.base import OpenContext
 from allranks.arrays.optimizer_states import OPTIMIZERS, StateNames
 from allranks.arrays.saved_tree import Node, SavedArray, TemplateBuilder, as_key, merge_filled
-from allranks.arrays.walk import Branch, DeferredChild, Opener, stateful
+from allranks.arrays.walk import DeferredChild, OpenedNode, Opener, stateful_node
 
 _UNKNOWN = StateNames()
 
@@ -29,27 +29,29 @@ def opener(node: object, context: OpenContext) -> Opener | None:
     return None
 
 
-def _open_schedule(schedule: LRScheduler, context: OpenContext) -> Branch:
+def _open_schedule(schedule: LRScheduler, context: OpenContext) -> OpenedNode:
     state = schedule.state_dict()
 
     def template(path: str) -> object:
         saved = context.saved.below(path) if context.saved else None
         return (
-            state if saved is None else TemplateBuilder(_plain, context.kept_settings).template_for(state, saved, path)
+            state
+            if saved is None
+            else TemplateBuilder(_empty_tensor, context.kept_settings).template_for(state, saved, path)
         )
 
     def load(filled: dict[str, Any]) -> None:
         schedule.load_state_dict(merge_filled(state, filled))
 
-    return stateful(schedule, DeferredChild(template), load)
+    return stateful_node(schedule, DeferredChild(template), load)
 
 
-def _open_optimizer(optimizer: torch.optim.Optimizer, context: OpenContext) -> Branch:
+def _open_optimizer(optimizer: torch.optim.Optimizer, context: OpenContext) -> OpenedNode:
     state = optimizer.state_dict()
 
     def template(path: str) -> object:
         saved = context.saved.below(path) if context.saved else None
-        return state if saved is None else _Template(optimizer, context.kept_settings).of(state, saved, path)
+        return state if saved is None else _OptimizerTemplate(optimizer, context.kept_settings).of(state, saved, path)
 
     def load(filled: dict[str, Any]) -> None:
         groups = optimizer.param_groups
@@ -64,7 +66,7 @@ def _open_optimizer(optimizer: torch.optim.Optimizer, context: OpenContext) -> B
                 group[name] = tensor
         _as_saved(optimizer, entries)
 
-    return stateful(optimizer, DeferredChild(template), load)
+    return stateful_node(optimizer, DeferredChild(template), load)
 
 
 def _as_saved(optimizer: torch.optim.Optimizer, entries: Mapping[Any, Any]) -> None:
@@ -84,12 +86,12 @@ def _as_saved(optimizer: torch.optim.Optimizer, entries: Mapping[Any, Any]) -> N
                 loaded[name] = value
 
 
-class _Template:
+class _OptimizerTemplate:
     """Builds the template of an optimizer: the saved state entries, each on the device of its parameter."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, kept_settings: dict[str, Any]) -> None:
         self._optimizer = optimizer
-        self._settings = TemplateBuilder(_plain, kept_settings)
+        self._settings = TemplateBuilder(_empty_tensor, kept_settings)
         kind = type(optimizer)
         known = next((base for base in kind.__mro__ if getattr(torch.optim, base.__name__, None) is base), kind)
         self._names = OPTIMIZERS.get(known.__name__, _UNKNOWN) if known.__module__.startswith("torch.") else _UNKNOWN
@@ -111,15 +113,15 @@ class _Template:
             if isinstance(number, str):  # it belongs to no parameter
                 entries[number] = self._settings.template_of(node)
             elif number < len(parameters) and isinstance(node, dict):
-                entries[number] = self._entries(node, *parameters[number])
+                entries[number] = self._state_entries(node, *parameters[number])
         return {**made, "state": entries}
 
-    def _entries(self, saved: dict[str, Node], parameter: torch.Tensor, group: dict[str, Any]) -> dict[str, Any]:
+    def _state_entries(self, saved: dict[str, Node], parameter: torch.Tensor, group: dict[str, Any]) -> dict[str, Any]:
         names = self._names
         known = (*names.unshaped, *names.shaped, *names.may)  # as torch has them, in this order
         there = [*(name for name in known if name in saved), *(name for name in saved if name not in known)]
         made = {
-            name: self._entry(name, saved[name], parameter, group)
+            name: self._state_entry(name, saved[name], parameter, group)
             for name in there
             if not self._strict or name in known
         }
@@ -127,13 +129,13 @@ class _Template:
         made |= {name: _expected_entry(parameter, shaped=name in names.shaped) for name in lacking}
         return made | {name: [] for name in names.empty if name not in made}
 
-    def _entry(self, name: str, node: Node, parameter: torch.Tensor, group: dict[str, Any]) -> object:
+    def _state_entry(self, name: str, node: Node, parameter: torch.Tensor, group: dict[str, Any]) -> object:
         if isinstance(node, SavedArray) and name in self._names.shaped and node.shape != tuple(parameter.shape):
             return _expected_entry(parameter, shaped=True)
 
         def make(array: SavedArray) -> object:
             on_device = name != "step" or group.get("capturable") or group.get("fused")
-            return _like(parameter, array) if on_device else _plain(array)
+            return _empty_like(parameter, array) if on_device else _empty_tensor(array)
 
         return TemplateBuilder(make, {}).template_of(node)
 
@@ -143,19 +145,23 @@ def _expected_entry(parameter: torch.Tensor, *, shaped: bool) -> torch.Tensor:
     return torch.empty(parameter.shape if shaped else (), dtype=torch.float32, device="meta")
 
 
-def _like(parameter: torch.Tensor, array: SavedArray) -> torch.Tensor:
+def _empty_like(parameter: torch.Tensor, array: SavedArray) -> torch.Tensor:
     """Return an empty tensor on the parameter's device; if the shapes are equal, sharded as the parameter is."""
-    dtype = _dtype(array)
+    dtype = _torch_dtype(array)
     if array.shape == tuple(parameter.shape):
         return torch.empty_like(parameter.detach(), dtype=dtype)
-    return parameter.detach().new_empty(array.shape, dtype=dtype) if array.shape else _plain(array, parameter.device)
+    return (
+        parameter.detach().new_empty(array.shape, dtype=dtype)
+        if array.shape
+        else _empty_tensor(array, parameter.device)
+    )
 
 
-def _plain(array: SavedArray, device: torch.device | None = None) -> torch.Tensor:
-    return torch.empty(array.shape, dtype=_dtype(array), device=device)
+def _empty_tensor(array: SavedArray, device: torch.device | None = None) -> torch.Tensor:
+    return torch.empty(array.shape, dtype=_torch_dtype(array), device=device)
 
 
-def _dtype(array: SavedArray) -> torch.dtype:
+def _torch_dtype(array: SavedArray) -> torch.dtype:
     name = array.kind.removeprefix("torch.") or array.dtype
     found = getattr(torch, name, None)
     return found if isinstance(found, torch.dtype) else torch.uint8
