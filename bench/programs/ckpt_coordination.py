@@ -16,7 +16,7 @@ from told import tell
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint import manifest_encode
 from allranks.checkpoint.commit_events import SaveId, Written
-from allranks.checkpoint.commit_states import Side
+from allranks.checkpoint.commit_states import CommitSide
 from allranks.checkpoint.file_layout import chunk_grain, file_layout
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.save_plan import checkpoint_layout, file_plan, total_bytes
@@ -39,7 +39,7 @@ def main(ranks: int) -> None:
     planned = time.process_time()
 
     save = SaveId(1, 1000, "0" * 32)
-    side = Side(save, 0, ranks)
+    side = CommitSide(save, 0, ranks)
     # What the store brings: each rank's ack as the bytes that it sent.
     ack = {"name": "rank-00000-of-10000.00000000.safetensors", "bytes": plan.bytes, "ends": ends}
     sent = json.dumps({**ack, "digests": ["0123456789abcdef" * 2 for _ in ends]}).encode()
@@ -62,7 +62,7 @@ def main(ranks: int) -> None:
         metrics={},
         versions={},
     )
-    data = manifest_encode.encode(manifest, leaves=text)
+    data = manifest_encode.encode_manifest(manifest, leaves=text)
     ended = time.process_time()
     tell(plan=planned - began, commit=ended - planned, memory=memory() - before, manifest=len(data))
 

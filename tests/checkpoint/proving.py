@@ -64,6 +64,9 @@ def newest(storage: Storage, **like: int) -> tuple[int, int] | None:
 def damaged(storage: Storage) -> list[str]:
     """Return what is wrong with any step that the run shows, every byte read."""
     found = []
-    for step in inventory.steps(storage):
-        found += [f"step {step}: {fault}" for fault in rehash.verify(storage, inventory.load(storage, step))]
+    for step in inventory.complete_steps(storage):
+        found += [
+            f"step {step}: {fault}"
+            for fault in rehash.verify_checkpoint(storage, inventory.load_manifest(storage, step))
+        ]
     return found

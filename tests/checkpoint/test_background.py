@@ -97,7 +97,7 @@ def torn(states: Callable[[], tuple[Any, Callable[[Any, int], Any]]], saves: int
         held.changed.set()
         handle.wait()
         files = held.disk.files()
-        manifest = inventory.load(held.disk, step)
+        manifest = inventory.load_manifest(held.disk, step)
         (file,) = manifest.files
         data = files[f"checkpoint-{step}/{file.name}"]
         for i in range(SIZE["leaves"]):
@@ -181,7 +181,7 @@ def test_a_failure_of_one_rank_is_raised_on_every_rank_and_the_next_save_succeed
     (words,) = told[0]
     assert words.startswith("(2,) save of step 20 stopped: rank 2: StorageError")
     assert "ENOSPC" in words
-    assert inventory.steps(disk) == (10, 30, 40)
+    assert inventory.complete_steps(disk) == (10, 30, 40)
     assert not [path for path in disk.files() if path.startswith("checkpoint-20/")]
 
 
@@ -195,7 +195,7 @@ def test_a_failure_behind_the_program_is_raised_by_its_next_call() -> None:
         ckpt.save(20, state(20))
     ckpt.save(30, state(30))
     ckpt.close()
-    assert inventory.steps(storage) == (30,)
+    assert inventory.complete_steps(storage) == (30,)
 
 
 def leftovers() -> tuple[set[str], int]:

@@ -173,7 +173,7 @@ def test_every_save_of_twenty_thousand_jobs_has_one_true_outcome() -> None:
 
 def test_a_sweep_finds_a_coordinator_that_puts_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the sweeps above can fail."""
-    monkeypatch.setattr("allranks.checkpoint.commit_protocol._Run._claim_outcome", _claims_nothing)
+    monkeypatch.setattr("allranks.checkpoint.commit_protocol._CommitRun._claim_outcome", _claims_nothing)
     with pytest.raises(AssertionError):
         sweep(range(250))
 

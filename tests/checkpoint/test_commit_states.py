@@ -30,7 +30,17 @@ from allranks.checkpoint.commit_events import (
     Written,
     save_failed,
 )
-from allranks.checkpoint.commit_states import COORDINATOR, MEMBER, STAY, Action, Row, Side, Signal, State, diagram
+from allranks.checkpoint.commit_states import (
+    COORDINATOR,
+    MEMBER,
+    STAY,
+    Action,
+    CommitSide,
+    Row,
+    Signal,
+    State,
+    mermaid_diagram,
+)
 
 SAVE = SaveId(7, 1200, "a" * 32, "d1")
 TABLES = {"coordinator": COORDINATOR, "member": MEMBER}
@@ -63,8 +73,8 @@ SAMPLES: dict[Signal, Event] = {
 }
 
 
-def side(rank: int, state: State | None = None, *, size: int = 3) -> Side:
-    one = Side(SAVE, rank, size)
+def side(rank: int, state: State | None = None, *, size: int = 3) -> CommitSide:
+    one = CommitSide(SAVE, rank, size)
     one.state = state or one.state
     return one
 
@@ -169,7 +179,7 @@ def test_a_coordinator_that_stands_still_leaves_the_outcome_unknown() -> None:
 class Everything:
     """Three ranks, what the store and the storage hold, and what each rank has still to do."""
 
-    sides: list[Side] = field(default_factory=lambda: [side(rank) for rank in range(3)])
+    sides: list[CommitSide] = field(default_factory=lambda: [side(rank) for rank in range(3)])
     todo: list[Action | None] = field(default_factory=lambda: [None] * 3)
     spoke: dict[int, str] = field(default_factory=dict)
     dead: frozenset[int] = frozenset()
@@ -316,6 +326,6 @@ def test_the_page_shows_the_tables() -> None:
     """docs/checkpoint-protocol.md is drawn from the code."""
     page = PAGE.read_text()
     for name, table in TABLES.items():
-        assert f"```mermaid\n{diagram(table)}\n```" in page, (
-            f"draw the {name}'s table again: print(commit_states.diagram(...))"
+        assert f"```mermaid\n{mermaid_diagram(table)}\n```" in page, (
+            f"draw the {name}'s table again: print(commit_states.mermaid_diagram(...))"
         )

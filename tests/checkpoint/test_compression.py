@@ -48,12 +48,12 @@ def test_what_is_compressed_comes_back(tmp_path: Path, before: int, after: int) 
     """On any number of ranks, by readers that do not ask for it; and the files are smaller."""
     save(tmp_path, before, items={"params": keep_last(1)}, keep_last=1)
     storage = LocalStorage(tmp_path)
-    manifest = inventory.load(storage, 2)
+    manifest = inventory.load_manifest(storage, 2)
     for file in manifest.files:
         assert file.name.endswith(".safetensors.zst")
         assert storage.size(f"checkpoint-2/{file.name}") == file.size
     assert sum(file.size for file in manifest.files) < 0.1 * sum(file.bytes for file in manifest.files)
-    assert rehash.verify(storage, manifest) == ()
+    assert rehash.verify_checkpoint(storage, manifest) == ()
 
     def job(world: World) -> bool:
         found = Checkpointer(tmp_path, world, read_only=True).restore(state(0))
@@ -90,14 +90,14 @@ def small() -> MemoryStorage:
 def flipped(places: Iterator[int]) -> tuple[int, int]:
     """Flip a bit of the file at each of these places; return how many readers noticed, and how many lost nothing."""
     disk = small()
-    (file,) = inventory.load(disk, 1).files
+    (file,) = inventory.load_manifest(disk, 1).files
     path, noticed, unharmed = f"{paths.step_folder(1)}/{file.name}", 0, 0
     whole = disk.get(path)
     for place in places:
         data = bytearray(whole)
         data[place % len(whole)] ^= 1 << place % 8
         disk.put(path, bytes(data), replace=True)
-        audited = rehash.verify(disk, inventory.load(disk, 1))
+        audited = rehash.verify_checkpoint(disk, inventory.load_manifest(disk, 1))
         try:
             found, _ = read(disk)
         except Damaged:
@@ -121,10 +121,10 @@ def test_every_bit_of_a_compressed_file_is_guarded() -> None:
 
 def test_a_compressed_file_that_was_cut_is_named() -> None:
     disk = small()
-    (file,) = inventory.load(disk, 1).files
+    (file,) = inventory.load_manifest(disk, 1).files
     path = f"{paths.step_folder(1)}/{file.name}"
     disk.put(path, disk.get(path)[:-5], replace=True)
-    (fault,) = rehash.verify(disk, inventory.load(disk, 1))
+    (fault,) = rehash.verify_checkpoint(disk, inventory.load_manifest(disk, 1))
     assert fault.kind == "cut off"
     with pytest.raises(Damaged, match=r"of leaf '[vw]'"):
         read(disk)

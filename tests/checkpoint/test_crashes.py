@@ -74,12 +74,14 @@ def judge(story: Story, storage: Storage, *, saved: bool) -> None:
     ckpt.save(99, state(99), block=True)
     assert newest(storage) == (99, 0)
     if "items" in story.options:
-        assert [held(storage, step) for step in (10, 20) if step in inventory.steps(storage)][:1] == [{"layer0"}]
+        assert [held(storage, step) for step in (10, 20) if step in inventory.complete_steps(storage)][:1] == [
+            {"layer0"}
+        ]
 
 
 def held(storage: Storage, step: int) -> frozenset[str]:
     """Return the items of a step, which has no file besides theirs."""
-    manifest = inventory.load(storage, step)
+    manifest = inventory.load_manifest(storage, step)
     there = {entry.name for entry in storage.list(paths.step_folder(step)) if not entry.name.endswith(".torn.tmp")}
     assert there == {paths.MANIFEST, *(file.name for file in manifest.files)}
     return items_in(manifest)
@@ -133,7 +135,7 @@ def test_a_removal_that_begins_with_the_files_is_found_out(monkeypatch: pytest.M
 
 def test_a_reduction_that_begins_with_the_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def backwards(storage: Storage, step: int, names: Sequence[str]) -> bool:
-        for file in inventory.load(storage, step).files:
+        for file in inventory.load_manifest(storage, step).files:
             if ".layer0." not in file.name:
                 storage.delete(f"{paths.step_folder(step)}/{file.name}")
         return removal.reduce_step(storage, step, names)

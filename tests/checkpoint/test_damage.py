@@ -13,7 +13,7 @@ from proving import blank, damaged, newest, open_run, same, state
 from allranks import SimulatedWorld, World
 from allranks.checkpoint import inventory, paths, rehash
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.checkpoint.chunk_reader import Reader
+from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.errors import Damaged
 from allranks.storage import MemoryStorage
 
@@ -52,8 +52,8 @@ def restored(disk: MemoryStorage, **options: Any) -> tuple[dict[str, Any], int] 
     return open_run(disk).restore(blank(**LIKE), **options)
 
 
-def audited(disk: MemoryStorage) -> Sequence[rehash.Fault]:
-    return rehash.verify(disk, inventory.load(disk, 20))
+def audited(disk: MemoryStorage) -> Sequence[rehash.DamagedRange]:
+    return rehash.verify_checkpoint(disk, inventory.load_manifest(disk, 20))
 
 
 def is_noticed(disk: MemoryStorage, path: str, byte: int | None = None) -> bool:
@@ -278,11 +278,11 @@ def test_twenty_thousand_flipped_bits_are_noticed(saved: dict[str, bytes]) -> No
 def test_a_reader_that_does_not_look_is_found_out(saved: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the tests above can fail: without digests, a restore returns what was not saved."""
 
-    def careless(self: Reader, file: int, span: Sequence[Any], _: Any, into: Any) -> None:
+    def careless(self: ChunkReader, file: int, span: Sequence[Any], _: Any, into: Any) -> None:
         stored = self._manifest.files[file]
         self._storage.read(f"checkpoint-20/{stored.name}", span[0].begin, [one.data for one in into])
 
-    monkeypatch.setattr(Reader, "_read", careless)
+    monkeypatch.setattr(ChunkReader, "_read_chunks", careless)
     disk = disk_of(saved)
     path = shard_files(saved)[0]
     disk.flip(path, 5000)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from allranks.checkpoint import checkpointer
-from allranks.checkpoint.cadence import Timer
+from allranks.checkpoint.cadence import MinuteTimer
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.errors import AllranksError, CannotStore, Damaged, Fenced, NotThere, SaveFailed, StepExists
 from allranks.storage import MemoryStorage
@@ -138,7 +138,7 @@ def test_minutes_are_counted_from_the_last_save(disk: MemoryStorage, monkeypatch
 @pytest.mark.parametrize(("step", "minutes", "apart"), [(1.0, 1 / 60, 1.0), (0.5, 1 / 60, 1.0), (7.0, 1 / 6, 14.0)])
 def test_saves_by_the_clock_are_not_a_step_late(step: float, minutes: float, apart: float) -> None:
     """What ranks agree on takes effect at the next call: so it is asked for at the call before. Never too early."""
-    timer, now, asked, saved = Timer(minutes, 0.0), 0.0, False, []
+    timer, now, asked, saved = MinuteTimer(minutes, 0.0), 0.0, False, []
     for _ in range(20):
         now += step
         if asked:

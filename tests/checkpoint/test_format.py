@@ -12,8 +12,8 @@ import pytest
 from safetensors import deserialize
 
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
-from allranks.checkpoint.manifest_decode import decode
-from allranks.checkpoint.manifest_encode import encode
+from allranks.checkpoint.manifest_decode import decode_manifest
+from allranks.checkpoint.manifest_encode import encode_manifest
 from allranks.digest import hasher
 from allranks.extent import Extent
 
@@ -84,8 +84,8 @@ def checkpoint() -> tuple[Manifest, dict[str, bytes]]:
 def test_the_example_is_what_allranks_writes() -> None:
     """To the byte, and it is sound."""
     manifest, _ = checkpoint()
-    assert block("json") == encode(manifest).decode()
-    assert decode(block("json").encode(), path="docs/format.md") == manifest
+    assert block("json") == encode_manifest(manifest).decode()
+    assert decode_manifest(block("json").encode(), path="docs/format.md") == manifest
 
 
 def test_the_files_open_in_safetensors() -> None:
@@ -98,7 +98,7 @@ def test_the_files_open_in_safetensors() -> None:
 def test_the_reader_of_the_page_loads_a_checkpoint(tmp_path: Path) -> None:
     """Arrays and values; a flipped bit in a file or in the manifest stops it."""
     manifest, content = checkpoint()
-    for name, data in {**content, "manifest.json": encode(manifest)}.items():
+    for name, data in {**content, "manifest.json": encode_manifest(manifest)}.items():
         (tmp_path / name).write_bytes(data)
     reader: dict[str, Any] = {}
     exec(compile(block("python"), "docs/format.md", "exec"), reader)  # what a stranger would copy

@@ -144,11 +144,11 @@ def test_a_hold_ends_with_its_time_and_with_its_process(disk: MemoryStorage) -> 
         owned = {name: getattr(owner, name) for name in ("host", "pid", "machine", "started", "job")}
         document = {"format": holds.FORMAT, "step": number, "owner": {**owned, "more": 1}, "until": until}
         disk.put(path, json.dumps(document).encode())
-        assert (number in holds.held(disk)) == lives
+        assert (number in holds.held_steps(disk)) == lives
         assert (disk.size(path) is not None) == lives
     for content in (b"", b"{}", b"[]", b'{"format": "allranks.hold"}'):
         disk.put(paths.hold_path(9, "0badcafe"), content, replace=True)
-        assert 9 not in holds.held(disk)
+        assert 9 not in holds.held_steps(disk)
 
 
 def test_what_cannot_be_held(disk: MemoryStorage) -> None:
@@ -182,7 +182,7 @@ def test_whenever_a_hold_is_taken_the_step_is_whole_or_it_is_said(operation: int
     def before(_: str, __: str) -> None:
         if count[0] == operation:
             try:
-                taken.append(holds.take(disk.process(), 1, minutes=1))
+                taken.append(holds.take_hold(disk.process(), 1, minutes=1))
             except StepRemoved as error:
                 taken.append(error)
         count[0] += 1

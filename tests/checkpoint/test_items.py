@@ -16,9 +16,9 @@ import allranks
 from allranks.checkpoint import holds, inventory, keep_best, keep_every, keep_last, paths, read, rehash, removal
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.items import items_in, reduce_manifest
-from allranks.checkpoint.manifest_decode import decode
-from allranks.checkpoint.manifest_encode import encode
-from allranks.checkpoint.retention_policy import Policy, Saved, any_of, decide
+from allranks.checkpoint.manifest_decode import decode_manifest
+from allranks.checkpoint.manifest_encode import encode_manifest
+from allranks.checkpoint.retention_policy import Policy, Saved, any_of, decide_retention
 from allranks.cli.main import main
 from allranks.errors import AllranksError, Damaged, DoesNotFit, NewerFormat, StepRemoved
 from allranks.storage import LocalStorage, MemoryStorage
@@ -54,9 +54,9 @@ def train(where: Storage | Path, steps: range, ranks: int = 1, **options: Any) -
 def held(storage: Storage) -> dict[int, set[str]]:
     """Return what each step holds, every byte verified, and no file beside what the manifest names."""
     found = {}
-    for step in inventory.steps(storage):
-        manifest = inventory.load(storage, step)
-        assert list(rehash.verify(storage, manifest)) == []
+    for step in inventory.complete_steps(storage):
+        manifest = inventory.load_manifest(storage, step)
+        assert list(rehash.verify_checkpoint(storage, manifest)) == []
         there = {entry.name for entry in storage.list(paths.step_folder(step))}
         assert there == {paths.MANIFEST, *(file.name for file in manifest.files)}
         found[step] = set(items_in(manifest))
@@ -96,9 +96,9 @@ def test_without_items_nothing_is_in_files_of_its_own(tmp_path: Path) -> None:
     """So such a step cannot be reduced: it stays whole, and the reason is reported."""
     storage = LocalStorage(tmp_path)
     train(storage, range(100, 300, 100), items=None)
-    assert {paths.shard_file_of(file.name).item for file in inventory.load(storage, 100).files} == {""}  # type: ignore[union-attr]
+    assert {paths.shard_file_of(file.name).item for file in inventory.load_manifest(storage, 100).files} == {""}  # type: ignore[union-attr]
     with pytest.raises(AllranksError, match="cannot be kept without the rest"):
-        reduce_manifest(inventory.load(storage, 100), ["params"])
+        reduce_manifest(inventory.load_manifest(storage, 100), ["params"])
 
 
 def test_steps_of_a_job_without_items_stay_whole_and_others_are_reduced(
@@ -178,7 +178,7 @@ def test_a_policy_is_a_function(tmp_path: Path, caplog: pytest.LogCaptureFixture
 def test_a_reader_that_holds_a_step_keeps_it_whole() -> None:
     disk = MemoryStorage()
     train(disk, range(100, 300, 100))
-    with holds.holding(disk, 100, minutes=1):
+    with holds.hold_step(disk, 100, minutes=1):
         train(disk, range(300, 500, 100))
         assert held(disk)[100] == ALL
     train(disk, range(500, 600, 100))
@@ -189,11 +189,11 @@ def test_a_reader_of_what_goes_meanwhile_is_told_so(monkeypatch: pytest.MonkeyPa
     """A step that is reduced while somebody reads it is no damage; what stays is read as it is."""
     disk = MemoryStorage()
     train(disk, range(100, 300, 100))
-    load = inventory.load
+    load = inventory.load_manifest
     manifest = load(disk, 100)
     train(disk, range(300, 500, 100))
     monkeypatch.setattr(
-        inventory, "load", lambda storage, step: load(storage, step) if step > 100 else late(storage, step)
+        inventory, "load_manifest", lambda storage, step: load(storage, step) if step > 100 else late(storage, step)
     )
     calls: list[int] = []
 
@@ -224,7 +224,7 @@ def test_what_no_policy_keeps_goes(
     """Asked of every step by itself; the newest stays as it is."""
     saved = [Saved(step, {"m": math.sin(step)}, names) for step, names in there.items()]
     random.shuffle(saved)
-    found = decide(saved, any_of(whole), items)
+    found = decide_retention(saved, any_of(whole), items)
     newest = max(there, default=None)
     for step, names in there.items():
         of_item = {name: keep([one for one in saved if name in one.items]) for name, keep in items.items()}
@@ -239,9 +239,9 @@ def test_what_no_policy_keeps_goes(
 
 def test_a_policy_of_steps_decides_as_before() -> None:
     saved = [Saved(step, {}) for step in (1, 2, 3)]
-    assert decide(saved, Policy(keep_last=1), {}).remove == (1, 2)
-    assert decide(saved, Policy(), {}).remove == ()
-    assert decide([], Policy(keep_last=1), {}).remove == ()
+    assert decide_retention(saved, Policy(keep_last=1), {}).remove == (1, 2)
+    assert decide_retention(saved, Policy(), {}).remove == ()
+    assert decide_retention([], Policy(keep_last=1), {}).remove == ()
 
 
 def big(rank: int) -> dict[str, Any]:
@@ -265,14 +265,14 @@ def saved_by(ranks: int) -> MemoryStorage:
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_each_reduction_of_a_manifest_is_sound(ranks: int) -> None:
     """Whatever items stay; arrays over several ranks' files, ties, empty arrays and values of each rank among them."""
-    manifest = inventory.load(saved_by(ranks), 1)
+    manifest = inventory.load_manifest(saved_by(ranks), 1)
     assert len(manifest.files) == 3 * ranks
     assert manifest.ties == {"params/w": "params/tied"} or manifest.ties == {"params/tied": "params/w"}
     for names in (["params"], ["state"], ["params", "state"]):
         left = reduce_manifest(manifest, names)
         assert items_in(left) == set(names)
         assert len(left.files) == len(names) * ranks
-        assert decode(encode(left), path="") == left
+        assert decode_manifest(encode_manifest(left), path="") == left
 
 
 @pytest.mark.soak
@@ -284,7 +284,7 @@ def test_every_bit_of_a_reduced_manifest_is_guarded() -> None:
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         with pytest.raises((Damaged, NewerFormat)):
-            decode(bytes(flipped), path="")
+            decode_manifest(bytes(flipped), path="")
     print(f"{8 * len(data)} flipped bits")
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
-from allranks.checkpoint.manifest_decode import decode
-from allranks.checkpoint.manifest_encode import encode
+from allranks.checkpoint.manifest_decode import decode_manifest
+from allranks.checkpoint.manifest_encode import encode_manifest
 from allranks.digest import hasher
 from allranks.errors import Damaged, NewerFormat, NotJsonable
 from allranks.extent import Extent
@@ -67,7 +67,7 @@ def signed(body: bytes, integrity: str = "xxh3-128") -> bytes:
 
 def rewritten(change: Callable[[dict[str, Any]], object]) -> bytes:
     """The sample's JSON changed, and signed again."""
-    document = json.loads(encode(SAMPLE))
+    document = json.loads(encode_manifest(SAMPLE))
     del document["digest"]
     change(document)
     return signed(json.dumps(document).encode()[1:])
@@ -99,13 +99,13 @@ def check(m: Manifest) -> None:
         assert (held == 1).all()
     assert all((count <= 1).all() for count in used)
     assert not m.leaves.keys() & m.values.keys()
-    assert decode(encode(m), path="again") == m or "nan" in repr(m)
+    assert decode_manifest(encode_manifest(m), path="again") == m or "nan" in repr(m)
 
 
 def outcome(data: bytes) -> Manifest | None:
     """What is read, None where it is refused as damaged, or as a newer version's; no other error may come."""
     try:
-        return decode(data, path="checkpoint-1200/manifest.json")
+        return decode_manifest(data, path="checkpoint-1200/manifest.json")
     except (Damaged, NewerFormat):
         return None
 
@@ -115,7 +115,7 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
     for integrity, many in (("xxh3-128", 1), ("blake3", 2)):
         files = tuple(replace(file, digests=(DIGEST * many,) * 3) for file in FILES)
         manifest = replace(SAMPLE, integrity=integrity, files=files)
-        assert decode(encode(manifest), path="x") == manifest
+        assert decode_manifest(encode_manifest(manifest), path="x") == manifest
     check(SAMPLE)
 
 
@@ -125,12 +125,12 @@ def test_a_single_value_or_metric_may_have_a_name_that_json_values_have_a_use_fo
     manifest = replace(
         SAMPLE, values={name: math.inf}, metrics={name: 0.5}, versions={name: "1"}, extra={name: {name: 1}}
     )
-    assert decode(encode(manifest), path="x") == manifest
+    assert decode_manifest(encode_manifest(manifest), path="x") == manifest
 
 
 def test_a_person_can_read_it() -> None:
     """One leaf a line, one file a line, in standard JSON."""
-    text = encode(SAMPLE).decode("ascii")
+    text = encode_manifest(SAMPLE).decode("ascii")
     lines = text.splitlines()
     assert re.fullmatch(r'\{"digest":"[0-9a-f]{32}",', lines[0])
     assert lines[1:4] == [
@@ -148,7 +148,7 @@ def test_a_person_can_read_it() -> None:
 
 def test_every_flipped_bit_is_found() -> None:
     """In the digest, in the content, anywhere."""
-    data = bytearray(encode(SAMPLE))
+    data = bytearray(encode_manifest(SAMPLE))
     for i in range(8 * len(data)):
         data[i // 8] ^= 1 << i % 8
         assert outcome(bytes(data)) is None
@@ -157,14 +157,14 @@ def test_every_flipped_bit_is_found() -> None:
 
 def test_every_truncation_is_found() -> None:
     """And whatever is appended."""
-    data = encode(SAMPLE)
+    data = encode_manifest(SAMPLE)
     assert all(outcome(data[:end]) is None for end in range(len(data)))
     assert all(outcome(data + more) is None for more in (b" ", b"\n", b"}", b"\0", data))
 
 
 def test_a_flipped_bit_under_a_right_digest_is_refused_or_sound() -> None:
     """Two bits of every byte: the digest is not all that stands between a wrong manifest and its reader."""
-    body = bytearray(encode(SAMPLE).split(b"\n", 1)[1])
+    body = bytearray(encode_manifest(SAMPLE).split(b"\n", 1)[1])
     sound = 0
     for at in range(len(body)):
         for bit in (at % 8, (at + 3) % 8):
@@ -311,7 +311,7 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
 def test_values_of_each_rank_come_back() -> None:
     rows = {"lr": [0.1, math.inf, None], "name": ["a", "b", "c"]}
     sample = replace(SAMPLE, values={**SAMPLE.values, **rows}, rank_values=frozenset(rows))
-    assert decode(encode(sample), path="") == sample
+    assert decode_manifest(encode_manifest(sample), path="") == sample
 
 
 NEWER: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
@@ -332,22 +332,22 @@ def test_what_a_newer_allranks_wrote_is_not_called_damaged(
     says: str, change: Callable[[dict[str, Any]], object]
 ) -> None:
     with pytest.raises(NewerFormat, match=f"{says}.*Install a newer allranks"):
-        decode(rewritten(change), path="checkpoint-1200/manifest.json")
+        decode_manifest(rewritten(change), path="checkpoint-1200/manifest.json")
 
 
 def test_a_newer_version_may_have_a_digest_of_its_own() -> None:
-    body = encode(SAMPLE).split(b"\n", 1)[1].replace(b'"version":1', b'"version":2')
+    body = encode_manifest(SAMPLE).split(b"\n", 1)[1].replace(b'"version":1', b'"version":2')
     with pytest.raises(NewerFormat):
-        decode(b'{"digest":"' + b"0" * 40 + b'",\n' + body, path="m")
+        decode_manifest(b'{"digest":"' + b"0" * 40 + b'",\n' + body, path="m")
     with pytest.raises(Damaged, match="digest of its content"):  # a flipped bit makes no newer version
-        decode(b'{"digest":"' + b"0" * 32 + b'",\n' + body, path="m")
+        decode_manifest(b'{"digest":"' + b"0" * 32 + b'",\n' + body, path="m")
 
 
 @pytest.mark.parametrize(("says", "change"), FAULTS)
 def test_a_fault_is_refused_and_named(says: str, change: Callable[[dict[str, Any]], object]) -> None:
     """Each by itself, under a digest that is right."""
     with pytest.raises(Damaged, match=says):
-        decode(rewritten(change), path="x")
+        decode_manifest(rewritten(change), path="x")
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_a_fault_is_refused_and_named(says: str, change: Callable[[dict[str, Any
 )
 def test_bad_json_is_refused(body: bytes, says: str) -> None:
     with pytest.raises(Damaged, match=says):
-        decode(signed(body), path="x")
+        decode_manifest(signed(body), path="x")
 
 
 @pytest.mark.parametrize(
@@ -382,21 +382,21 @@ def test_numbers_that_are_none_and_deep_values_are_refused(extra: bytes, sound: 
 def test_what_is_not_json_is_not_written(extra: Any) -> None:
     """And the place is named."""
     with pytest.raises(NotJsonable, match="extra"):
-        encode(replace(SAMPLE, extra=extra))
+        encode_manifest(replace(SAMPLE, extra=extra))
 
 
 def test_a_hundred_levels_are_written_and_no_more() -> None:
     deep: list[Any] = []
     for _ in range(99):
         deep = [deep]
-    assert decode(encode(replace(SAMPLE, extra=deep)), path="x").extra == deep
+    assert decode_manifest(encode_manifest(replace(SAMPLE, extra=deep)), path="x").extra == deep
     with pytest.raises(NotJsonable, match="nested"):
-        encode(replace(SAMPLE, extra=[deep]))
+        encode_manifest(replace(SAMPLE, extra=[deep]))
 
 
 def test_the_error_says_which_leaf() -> None:
     with pytest.raises(Damaged) as caught:
-        decode(rewritten(lambda d: shard(d).update(count=2)), path="checkpoint-3/manifest.json")
+        decode_manifest(rewritten(lambda d: shard(d).update(count=2)), path="checkpoint-3/manifest.json")
     assert (caught.value.path, caught.value.leaf) == ("checkpoint-3/manifest.json", "model/w")
 
 
@@ -406,4 +406,4 @@ def test_rows_in_opposite_directions_that_meet_are_found() -> None:
     for begin, sound in ((4104, True), (4100, False), (4103, False)):
         down = Run(Shard(2, begin, Extent((0,), (8,))), 3, -1, 8, (8,))
         leaves = {"a": StoredLeaf((24,), "uint8", "", (up,)), "b": StoredLeaf((24,), "uint8", "", (down,))}
-        assert (outcome(encode(replace(SAMPLE, leaves=leaves))) is not None) == sound
+        assert (outcome(encode_manifest(replace(SAMPLE, leaves=leaves))) is not None) == sound

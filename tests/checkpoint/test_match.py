@@ -6,7 +6,7 @@ from typing import Any
 
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
-from allranks.checkpoint.match import Difference, differences, report
+from allranks.checkpoint.match import Difference, differences, report_differences
 
 
 def array(path: str, shape: tuple[int, ...] = (4, 4), dtype: str = "float32", kind: str = "") -> Declared:
@@ -56,11 +56,11 @@ def test_a_common_prefix_is_told_in_one_line() -> None:
     ):
         template, manifest = [array(here + name) for name in names], saved(*[array(there + name) for name in names])
         found = differences(template, {}, manifest)
-        assert says in report(found, template, manifest)
+        assert says in report_differences(found, template, manifest)
         assert [one.meant for one in found if one.kind == "missing"] == [there + name for name in names]
     template, manifest = [array(name + "/value") for name in names], saved(*map(array, names))
     found = differences(template, {}, manifest)
-    assert "by the suffix '/value', which only the template has" in report(found, template, manifest)
+    assert "by the suffix '/value', which only the template has" in report_differences(found, template, manifest)
 
 
 def test_a_rename_is_guessed_only_where_shape_and_dtype_agree() -> None:
@@ -77,7 +77,7 @@ def test_a_long_list_is_shortened_but_counted() -> None:
     here = [array(f"{i}") for i in range(50)] + [array("same", (10,), "float64")]
     there = saved(*[array(f"{i}", (2, 8)) for i in range(50)], here[-1])
     found = differences(here, {}, there)
-    text = report(found, here, there)
+    text = report_differences(found, here, there)
     assert (len(found), text.count("[2, 8] in the checkpoint, [4, 4] here")) == (50, 20)
     assert "different shape (50):" in text
     assert "... and 30 more" in text

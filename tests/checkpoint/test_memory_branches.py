@@ -33,7 +33,7 @@ def test_a_step_in_memory_outlives_a_rewind_in_the_process(machines: Machines) -
             ckpt.save(step, state(step, **BIG), block=True)
         ckpt.restore(blank(**BIG), step=20)
         remember(ckpt, 35, 1)
-        ckpt._release()
+        ckpt._release_run()
 
     job(run)
     assert resumed(machines) == (35, 1, "memory", "")
@@ -45,7 +45,7 @@ def test_a_job_that_was_taken_over_leaves_the_memory_of_its_successor(machines: 
         first.save(10, state(10, **BIG), block=True)
         second = opened(machines, world, take_over=True)
         remember(second, 15, 1)
-        first._release()
+        first._release_run()
 
     job(run)
     assert resumed(machines) == (15, 1, "memory", "")
@@ -63,7 +63,7 @@ def test_a_rewind_whose_first_save_is_refused_gives_nothing_up(machines: Machine
         ckpt.restore(blank(**BIG), step=10)
         with pytest.raises(CannotStore):
             ckpt.save(11, {"a lock": object()}, block=True)
-        ckpt._release()
+        ckpt._release_run()
 
     job(run)
     job(rewound)
@@ -77,7 +77,7 @@ def test_a_job_that_ends_with_its_last_step_in_memory_alone_says_so(
     def run(world: World) -> None:
         ckpt = opened(machines, world)
         remember(ckpt, 30)
-        ckpt._release()
+        ckpt._release_run()
 
     job(run)
     assert "step 30 is only in the memory of the hosts" in caplog.text

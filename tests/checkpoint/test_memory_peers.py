@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from allranks.checkpoint.memory import hosts, peers
-from allranks.checkpoint.memory.peers import Remote, Server, addresses_of_this_host
+from allranks.checkpoint.memory.peers import MemoryServer, RemoteMemory, addresses_of_this_host
 from allranks.errors import NotThere, StorageError, Truncated
 from allranks.storage.base import BLOCK
 from allranks.storage.local import LocalStorage
@@ -44,13 +44,13 @@ class Content:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[LocalStorage, int]]:
     storage = LocalStorage(tmp_path)
-    server = Server(storage, secret=SECRET)
+    server = MemoryServer(storage, secret=SECRET)
     yield storage, server.port
     server.close()
 
 
-def remote(port: int, *, secret: bytes = SECRET) -> Remote:
-    return Remote(3, "b", [("127.0.0.1", port)], secret=secret)
+def remote(port: int, *, secret: bytes = SECRET) -> RemoteMemory:
+    return RemoteMemory(3, "b", [("127.0.0.1", port)], secret=secret)
 
 
 def test_a_copy_is_written_and_read_over_the_network(served: tuple[LocalStorage, int]) -> None:
@@ -90,7 +90,7 @@ def test_who_does_not_know_the_secret_is_turned_away(served: tuple[LocalStorage,
 def test_a_host_whose_memory_is_full_says_so() -> None:
     storage = MemoryStorage()
     storage.fail("create", error=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-    server, content = Server(storage, secret=SECRET), Content()
+    server, content = MemoryServer(storage, secret=SECRET), Content()
     other = remote(server.port)
     with pytest.raises(StorageError, match="the file system is full"):
         other.write(PATH, content)
@@ -147,7 +147,7 @@ def test_the_folder_of_a_host_is_for_its_user_alone(tmp_path: Path) -> None:
 
 def test_strangers_who_say_nothing_do_not_shut_a_host_off(tmp_path: Path) -> None:
     """Each is waited for a moment only, and so many at a time; a rank of the job comes through behind them."""
-    server = Server(LocalStorage(tmp_path), secret=SECRET, greeting=0.2)
+    server = MemoryServer(LocalStorage(tmp_path), secret=SECRET, greeting=0.2)
     with contextlib.ExitStack() as strangers:
         strangers.callback(server.close)
         for _ in range(2 * peers._MOST_STRANGERS):

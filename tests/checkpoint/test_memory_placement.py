@@ -37,17 +37,17 @@ def test_the_loss_of_any_host_leaves_a_copy_of_every_part(dealt: bool) -> None:
         held: dict[str, list[str]] = {host: [] for host in names}
         for rank, host in enumerate(hosts):
             held[host].append(file_of(rank, size))
-            if (following := placement.neighbour(host, hosts)) is not None:
+            if (following := placement.neighbour_host(host, hosts)) is not None:
                 held[following].append(file_of(rank, size))
         files = [file_of(rank, size) for rank in range(size)]
         for missing in product([False, True], repeat=len(names)):
             gone = {name for name, is_lost in zip(names, missing, strict=True) if is_lost}
             sound = {host: [] if host in gone else held[host] for host in names}
-            choice = placement.choose(files, sound, {})
+            choice = placement.choose_copies(files, sound, {})
             expected = {
                 file_of(rank, size)
                 for rank, host in enumerate(hosts)
-                if host in gone and placement.neighbour(host, hosts) in (None, *gone)
+                if host in gone and placement.neighbour_host(host, hosts) in (None, *gone)
             }
             assert {*choice.missing} == expected, (shape, gone)
             assert len(gone) > 1 or len(names) == 1 or not choice.missing
@@ -64,15 +64,15 @@ def test_every_file_of_a_host_is_verified_by_one_of_its_ranks_and_served_by_one(
         files = [file_of(rank, 9) for rank in range(9)]
         for host in {*hosts}:
             there = placement.ranks_of(host, hosts)
-            shared = [name for rank in there for name in placement.share(files, rank, hosts)]
+            shared = [name for rank in there for name in placement.files_to_verify(files, rank, hosts)]
             assert sorted(shared) == files
             assert [placement.is_first(rank, hosts) for rank in there] == [rank == min(there) for rank in there]
-            assert all(placement.server(rank, host, hosts) in there for rank in range(len(hosts)))
+            assert all(placement.serving_rank(rank, host, hosts) in there for rank in range(len(hosts)))
 
 
 def test_a_damaged_copy_is_named_and_the_other_one_is_read() -> None:
     files = [file_of(rank, 2) for rank in range(2)]
-    choice = placement.choose(files, {"a": files[:1], "b": files}, {"a": {files[1]: "bytes 0-9: changed"}})
+    choice = placement.choose_copies(files, {"a": files[:1], "b": files}, {"a": {files[1]: "bytes 0-9: changed"}})
     assert choice.holders == {files[0]: ("a", "b"), files[1]: ("b",)}
     assert choice.missing == ()
     assert choice.notes == ("the part of rank 1 in the memory of host a is damaged: bytes 0-9: changed",)

@@ -88,7 +88,7 @@ def remember(ckpt: Checkpointer, step: int, branch: int = 0) -> None:
     of their own for it."""
     ckpt._advance_to(step)
     ckpt._memory.save(
-        ckpt._order(step, None, {"branch": branch}, block=True, in_memory=True), state(step, branch, **BIG)
+        ckpt._save_order(step, None, {"branch": branch}, block=True, in_memory=True), state(step, branch, **BIG)
     )
 
 
@@ -135,7 +135,7 @@ def test_each_rank_s_part_is_kept_by_its_host_and_by_the_next_one(machines: Mach
         )
         assert kept == sorted([2 * number, 2 * number + 1, 2 * before, 2 * before + 1])
         assert {path.partition("/")[0] for path in machines.files(host)} == {folder}, "the step before is gone"
-    assert inventory.steps(machines.disk) == (10,)
+    assert inventory.complete_steps(machines.disk) == (10,)
 
 
 @pytest.mark.parametrize("lost", ["", *HOSTS])
@@ -338,7 +338,7 @@ def test_any_rank_may_die_at_every_moment_and_its_host_with_it(monkeypatch: pyte
 
 def test_a_step_without_its_copies_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the tests of lost hosts can fail."""
-    monkeypatch.setattr(placement, "neighbour", lambda *_: None)
+    monkeypatch.setattr(placement, "neighbour_host", lambda *_: None)
     with pytest.raises(AssertionError):
         deaths(monkeypatch, range(0, RANKS, 3), range(0, 135, 15))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.checkpoint.names import choose_key, make_renamer, matches, names_below, rename_all, unused_renames
+from allranks.checkpoint.names import choose_key, first_match, make_renamer, names_below, rename_all, unused_renames
 from allranks.errors import AllranksError
 
 words = st.text("abc0_", min_size=1, max_size=4)
@@ -16,8 +16,8 @@ paths = st.lists(words, min_size=1, max_size=4).map(".".join)
 def test_slashes_and_dots_are_one_separator() -> None:
     """Flat formats write dots where a tree has levels."""
     assert rename_all(["params/dense/kernel"], None) == {"params.dense.kernel": "params/dense/kernel"}
-    assert matches("decoder/elevation_alpha", ["*.elevation_alpha"]) == "*.elevation_alpha"
-    assert matches("decoder/bias", ["*.elevation_alpha"]) == ""
+    assert first_match("decoder/elevation_alpha", ["*.elevation_alpha"]) == "*.elevation_alpha"
+    assert first_match("decoder/bias", ["*.elevation_alpha"]) == ""
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allranks.checkpoint.position import Position
+from allranks.checkpoint.position import TrainingPosition
 
 # What is done in order: a step restored, or come to with the step that it was at before.
 STORIES: dict[str, tuple[list[Any], int | None]] = {
@@ -27,7 +27,7 @@ STORIES: dict[str, tuple[list[Any], int | None]] = {
 
 @pytest.mark.parametrize("story", STORIES)
 def test_a_story(story: str) -> None:
-    position = Position()
+    position = TrainingPosition()
     events, resumed = STORIES[story]
     for what, step, *before in events:
         if what == "restore":
@@ -38,7 +38,7 @@ def test_a_story(story: str) -> None:
 
 
 def test_recorded_metrics_are_those_of_the_step_that_is_resumed_and_told_once() -> None:
-    position = Position()
+    position = TrainingPosition()
     for step in (30, 10):
         position.note_restore(step, {"loss": step})
     assert position.take_recorded() == {"loss": 30}

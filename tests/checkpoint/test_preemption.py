@@ -36,7 +36,7 @@ def test_all_ranks_save_the_same_step_and_leave(moment: str, tmp_path: Path) -> 
     ckpt = Checkpointer(tmp_path, single_world(), read_only=True)
     steps = ckpt.steps()
     assert list(steps[:-1]) == list(range(3, steps[-1], 3))
-    assert {inventory.load(ckpt._storage, step).world_size for step in steps} == {3}
+    assert {inventory.load_manifest(ckpt._storage, step).world_size for step in steps} == {3}
     assert len(list(tmp_path.glob("checkpoint-*"))) == len(steps)
     restored = ckpt.restore({"weights": np.zeros(1000, np.float32)})
     assert restored is not None
@@ -67,7 +67,7 @@ def test_all_checkpointers_of_a_program_save_before_it_leaves(tmp_path: Path) ->
     """Each at its own next call, or, where that does not come in time, what it saw last."""
     done = subprocess.run([sys.executable, "-c", SEVERAL, str(tmp_path)], env=harness.clean_environ(), timeout=60)
     assert done.returncode == 143
-    steps = {name: inventory.steps(open_storage(tmp_path / name)) for name in ("often", "seldom", "other")}
+    steps = {name: inventory.complete_steps(open_storage(tmp_path / name)) for name in ("often", "seldom", "other")}
     assert len(steps["often"]) == len(steps["other"]) == 1
     assert steps["often"] == steps["other"]
     assert steps["often"][0] >= 7
@@ -96,7 +96,7 @@ def test_a_program_that_calls_save_alone_leaves_after_its_next_save(tmp_path: Pa
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, inventory.steps(open_storage(tmp_path))) == (143, (3, 6, 9)), done.stderr
+    assert (done.returncode, inventory.complete_steps(open_storage(tmp_path))) == (143, (3, 6, 9)), done.stderr
     assert done.stderr.count("allranks: saved step 9 and left (SIGTERM)") == 1
 
 
@@ -122,7 +122,7 @@ def test_an_exception_that_comes_of_sigterm_leads_to_a_save(
     changed its state, nothing is saved, and the exit code says so."""
     job = harness.run(2, [str(ENDED), str(tmp_path), how])
     assert job.codes == [code] * 2, job
-    assert list(inventory.steps(open_storage(tmp_path))) == saved
+    assert list(inventory.complete_steps(open_storage(tmp_path))) == saved
     assert ("nothing was saved" in str(job)) == (code == 1 and "no SIGTERM" not in how), job
 
 

@@ -67,7 +67,7 @@ def test_a_save_that_goes_on_at_the_end_of_the_program_is_finished(tmp_path: Pat
     """Without close() or wait(): no rank takes another for gone while that one still saves."""
     job = harness.run(2, [str(UNCLOSED), str(tmp_path)])
     assert job.codes == [0, 0], job
-    assert inventory.steps(LocalStorage(tmp_path)) == (5,)
+    assert inventory.complete_steps(LocalStorage(tmp_path)) == (5,)
 
 
 @pytest.mark.needs("torch")

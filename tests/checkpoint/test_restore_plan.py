@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
-from allranks.checkpoint.restore_plan import Read, boxes, cost, plan, spans
+from allranks.checkpoint.restore_plan import ChunkRead, boxes_of_range, group_reads, plan_cost, plan_reads
 from allranks.errors import Damaged
 from allranks.extent import Extent
 from allranks.storage.base import PAGE
@@ -71,7 +71,7 @@ def extents(draw: st.DrawFn, shape: tuple[int, ...]) -> Extent:
     return Extent(tuple(a for a, _ in bounds), tuple(b - a for a, b in bounds))
 
 
-def directly(read: Read, data: bytes, buffer: np.ndarray) -> None:
+def directly(read: ChunkRead, data: bytes, buffer: np.ndarray) -> None:
     """Read a chunk straight into the buffer, as bytes."""
     assert read.direct is not None
     flat = buffer.reshape(-1).view(np.uint8)
@@ -86,7 +86,7 @@ def test_every_wanted_element_arrives(data: st.DataObject) -> None:
     wanted = []
     for path, array in arrays.items():
         wanted += [(path, data.draw(extents(array.shape))) for _ in range(data.draw(st.integers(0, 3)))]
-    files = plan(manifest, wanted)
+    files = plan_reads(manifest, wanted)
     assert [one.file for one in files] == sorted({one.file for one in files})
     for by_copy in (True, False):
         buffers = [np.full(extent.shape, 99, arrays[path].dtype) for path, extent in wanted]
@@ -113,7 +113,7 @@ def test_a_linear_range_is_a_few_boxes(shape: tuple[int, ...], data: st.DataObje
     """In order, they hold exactly the elements of the range, in at most 2n - 1 boxes."""
     size = math.prod(shape)
     begin, end = sorted((data.draw(st.integers(0, size)), data.draw(st.integers(0, size))))
-    found = boxes(shape, begin, end)
+    found = boxes_of_range(shape, begin, end)
     numbers = np.arange(size).reshape(shape)
     assert [n for box in found for n in numbers[box.slices].reshape(-1)] == list(range(begin, end))
     assert len(found) <= max(2 * len(shape) - 1, 1)
@@ -133,7 +133,7 @@ def test_a_row_of_shards_is_read_as_its_shards_one_by_one() -> None:
             Extent((19, 3), (1, 1)),
             Extent((4, 0), (0, 4)),
         ):
-            assert plan(short, [("x", extent)]) == plan(whole, [("x", extent)])
+            assert plan_reads(short, [("x", extent)]) == plan_reads(whole, [("x", extent)])
 
 
 def test_ten_thousand_shards_of_one_leaf_are_not_all_made() -> None:
@@ -141,7 +141,7 @@ def test_ten_thousand_shards_of_one_leaf_are_not_all_made() -> None:
     row = Run(Shard(0, HEADER, Extent((0,), (8,))), 10_000, 1, 0, (8,))
     leaf = StoredLeaf((80_000,), "float32", "", (row,))
     manifest = manifest_of({"x": leaf}, [HEADER + 32] * 10_000, [[HEADER, HEADER + 32]] * 10_000)
-    [file] = plan(manifest, [("x", Extent((8 * 7_000,), (8,)))])
+    [file] = plan_reads(manifest, [("x", Extent((8 * 7_000,), (8,)))])
     assert (file.file, [(read.chunk, read.direct) for read in file.reads]) == (7_000, [(1, 0)])
 
 
@@ -152,7 +152,7 @@ def test_a_chunk_that_lands_in_one_piece_is_direct() -> None:
     manifest = manifest_of({"x": StoredLeaf((8, 4), "float32", "", tuple(rows))}, [ends[-1]], [ends])
 
     def direct(extent: Extent) -> list[int | None]:
-        return [read.direct for file in plan(manifest, [("x", extent)]) for read in file.reads]
+        return [read.direct for file in plan_reads(manifest, [("x", extent)]) for read in file.reads]
 
     assert direct(Extent((0, 0), (8, 4))) == [0, 40, 64]
     assert direct(Extent((4, 0), (4, 4))) == [0]
@@ -169,7 +169,7 @@ def test_experts_cut_along_their_rows_are_read_directly() -> None:
     halves = [Run(Shard(0, 96 * i, Extent((0, 2 * i, 0), (2, 2, 6)))) for i in range(2)]
     ends = [20, 48, 76, 96, 192]
     manifest = manifest_of({"x": StoredLeaf((2, 4, 6), "float32", "", tuple(halves))}, [192], [ends])
-    [file] = plan(manifest, [("x", Extent((0, 0, 0), (2, 4, 6)))])
+    [file] = plan_reads(manifest, [("x", Extent((0, 0, 0), (2, 4, 6)))])
     assert [read.direct for read in file.reads] == [0, 20, 96, 96 + 28, None]
 
 
@@ -179,8 +179,8 @@ def test_neighbours_are_read_in_one_call() -> None:
     manifest = manifest_of({"x": leaf}, [40], [list(range(5, 41, 5))])
 
     def groups(*wanted: Extent, limit: int = 100) -> list[list[int]]:
-        [file] = plan(manifest, [("x", extent) for extent in wanted])
-        return [[read.chunk for read in group] for group in spans(file.reads, limit=limit)]
+        [file] = plan_reads(manifest, [("x", extent) for extent in wanted])
+        return [[read.chunk for read in group] for group in group_reads(file.reads, limit=limit)]
 
     assert groups(Extent((0,), (40,))) == [[0, 1, 2, 3, 4, 5, 6, 7]]
     assert groups(Extent((0,), (40,)), limit=15) == [[0, 1, 2], [3, 4, 5], [6, 7]]
@@ -199,7 +199,7 @@ def test_a_chunk_that_ends_within_an_element_is_refused() -> None:
     """The format does not allow it, and the leaf is named."""
     leaf = StoredLeaf((4,), "float32", "", (Run(Shard(0, 0, Extent((0,), (4,)))),))
     with pytest.raises(Damaged, match="within an element of leaf 'x'") as caught:
-        plan(manifest_of({"x": leaf}, [16], [[6, 16]]), [("x", Extent((0,), (4,)))])
+        plan_reads(manifest_of({"x": leaf}, [16], [[6, 16]]), [("x", Extent((0,), (4,)))])
     assert (caught.value.leaf, caught.value.path) == ("x", "f0")
 
 
@@ -247,5 +247,5 @@ def test_four_ranks_to_three_reads_hardly_more_than_is_needed() -> None:
     manifest = saved_by_rows(4)
     for rank in range(3):
         wanted = [(path, cells_of(shape, (3, *(1,) * (len(shape) - 1)))[rank]) for path, shape in gpt2().items()]
-        spent = cost(manifest, wanted, plan(manifest, wanted))
+        spent = plan_cost(manifest, wanted, plan_reads(manifest, wanted))
         assert spent.needed <= spent.read <= 1.05 * spent.needed

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import allranks
 from allranks.checkpoint import follow, read
-from allranks.checkpoint.run_reader import Shape, nest
+from allranks.checkpoint.run_reader import ArrayShape, nested_dicts
 from allranks.errors import AllranksError, BarrierTimeout, Damaged, DoesNotFit, NotThere
 from allranks.storage import MemoryStorage
 from allranks.storage.local import LocalStorage
@@ -110,7 +110,7 @@ def test_shapes_without_bytes(run: Path) -> None:
     for file in (run / "checkpoint-3").glob("*.safetensors"):
         file.unlink()
     got, _ = read(run, to="shapes")
-    assert got["params"] == {"w": Shape((4, 6), "float32"), "half": Shape((3,), "bfloat16")}
+    assert got["params"] == {"w": ArrayShape((4, 6), "float32"), "half": ArrayShape((3,), "bfloat16")}
     assert got["name"] == "at 3"
     with pytest.raises(Damaged):
         read(run)
@@ -180,7 +180,7 @@ PATHS = st.lists(st.text("ab/", max_size=5), unique=True, max_size=8)
 @given(PATHS)
 def test_no_leaf_is_lost_among_nested_dicts(names: list[str]) -> None:
     """Whatever paths there are: every leaf is found by going down by its name."""
-    made = nest({path: number for number, path in enumerate(names)})
+    made = nested_dicts({path: number for number, path in enumerate(names)})
     found = dict(_leaves(made, "")) if isinstance(made, dict) else {"": made}
     assert found == {path: number for number, path in enumerate(names)}
 

@@ -21,7 +21,7 @@ from allranks import SimulatedWorld, World
 from allranks.checkpoint import fence, inventory, keep_every, paths
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.commit_events import Verdict
-from allranks.checkpoint.commit_protocol import _Run
+from allranks.checkpoint.commit_protocol import _CommitRun
 from allranks.checkpoint.save_operation import SaveOperation
 from allranks.errors import AllranksError, Damaged, Fenced, KeyTimeout, RankDied, SaveFailed, StorageError, Truncated
 from allranks.storage import MemoryStorage
@@ -122,7 +122,7 @@ def watch(plan: Plan) -> Seen:
 def check(plan: Plan, seen: Seen) -> Counter[str]:
     """The invariants; returns how the saves ended."""
     ends = Counter[str]()
-    there = inventory.steps(seen.disk)
+    there = inventory.complete_steps(seen.disk)
     for step, told in seen.ends.items():
         assert len(set(told.values())) == 1, (plan, step, told)
         how = next(iter(told.values()))[0]
@@ -174,7 +174,7 @@ def draw_size(seed: int) -> int:
 
 def go_on(seen: Seen, *, size: int) -> None:
     """A job of another size restores the newest step, each rank all of it, and saves the next."""
-    there = inventory.steps(seen.disk)
+    there = inventory.complete_steps(seen.disk)
 
     def run(world: World) -> int:
         ckpt = Checkpointer(seen.disk.process(), world, on_sigterm=False)
@@ -207,7 +207,7 @@ def test_a_coordinator_that_stands_still_while_it_publishes_leaves_a_whole_check
 
 def test_files_discarded_too_early_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the test above, and the sweeps, can fail."""
-    monkeypatch.setattr(_Run, "is_final", property(lambda run: run._side.verdict is not Verdict.COMMITTED))
+    monkeypatch.setattr(_CommitRun, "is_final", property(lambda run: run._side.verdict is not Verdict.COMMITTED))
     with pytest.raises(AssertionError, match="the file does not exist"):
         published_late()
 
@@ -220,7 +220,7 @@ def published_late() -> int:
         seen = watch(plan)
         check(plan, seen)
         unknown = [step for step, told in seen.ends.items() if told[1][0] == "unknown"]
-        late += len(set(unknown) & set(inventory.steps(seen.disk)))
+        late += len(set(unknown) & set(inventory.complete_steps(seen.disk)))
     return late
 
 
@@ -253,7 +253,7 @@ def test_a_job_that_is_fenced_off_between_commit_and_retention_has_saved() -> No
     def run(world: World) -> None:
         def before(operation: str, path: str) -> None:
             if operation == "list" and path == "fence" and disk.files().keys() >= {"checkpoint-20/manifest.json"}:
-                fence.acquire(disk.process(), fence.this_process(), take_over=True)
+                fence.acquire_fence(disk.process(), fence.this_process(), take_over=True)
 
         storage = disk.process(before=before if world.is_main else None)
         ckpt = Checkpointer(storage, world, keep_last=1, on_sigterm=False)

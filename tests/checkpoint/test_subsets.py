@@ -138,8 +138,8 @@ def test_files_that_are_not_as_planned_are_not_published(monkeypatch: pytest.Mon
     ckpt = open_run(disk)
     if not first:
         ckpt.save(1, state(1), block=True)
-    write = SaveOperation._write
-    monkeypatch.setattr(SaveOperation, "_write", lambda *how: {**write(*how), "bytes": 4097})
+    write = SaveOperation._write_file
+    monkeypatch.setattr(SaveOperation, "_write_file", lambda *how: {**write(*how), "bytes": 4097})
     with pytest.raises(SaveFailed, match="4097"):
         ckpt.save(2, state(2), block=True)
     assert 2 not in ckpt.steps()

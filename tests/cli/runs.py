@@ -14,7 +14,7 @@ from allranks.arrays.base import CellBytes, Declared, Split
 from allranks.arrays.grid import cell_extent
 from allranks.checkpoint import manifest_encode, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
-from allranks.checkpoint.planner import Planner
+from allranks.checkpoint.planner import SavePlanner
 from allranks.digest import digest, hasher, show
 from allranks.storage.base import Storage
 
@@ -83,7 +83,7 @@ def save(
 ) -> None:
     """Save a step; ``unfinished``, all ranks have written when they die."""
     nonce, files = show(digest(storage.url, str(step), str(id(tree)))), []
-    prepared = [Planner(rank, tree.ranks).prepare(tree) for rank in range(tree.ranks)]
+    prepared = [SavePlanner(rank, tree.ranks).prepare(tree) for rank in range(tree.ranks)]
     for rank, planned in ((rank, file) for rank, mine in enumerate(prepared) for file in mine.files):
         about = {"allranks": json.dumps({"step": step, "nonce": nonce, "rank": rank})}
         parts = [
@@ -111,4 +111,4 @@ def save(
         versions={"allranks": "0.1.0"},
     )
     if not unfinished:
-        storage.put(paths.manifest_path(step), manifest_encode.encode(manifest))
+        storage.put(paths.manifest_path(step), manifest_encode.encode_manifest(manifest))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runs import Said, Tree, four_ranks, save
 
 from allranks.checkpoint import inventory
-from allranks.checkpoint.compare import Side, compare, leaves_to_read
+from allranks.checkpoint.compare import ComparedCheckpoint, compare_checkpoints, leaves_to_read
 from allranks.storage.local import LocalStorage
 from allranks.storage.memory import MemoryStorage
 
@@ -44,14 +44,14 @@ def test_a_checkpoint_is_equal_to_itself_and_nothing_is_read(ckpt: Callable[...,
     said = ckpt("diff", f"{run}@200", run)
     assert said.code == 0
     assert "equal to the bit: 5 leaves and all values." in said.out
-    manifest = inventory.load(LocalStorage(run), 200)
+    manifest = inventory.load_manifest(LocalStorage(run), 200)
     assert leaves_to_read(manifest, manifest) == ()
 
 
 def test_only_leaves_that_may_differ_are_read(run: Path) -> None:
     """The digests of equal bytes are equal, wherever in the file they are. Small leaves may share a chunk."""
     storage = LocalStorage(run)
-    read = leaves_to_read(inventory.load(storage, 100), inventory.load(storage, 200))
+    read = leaves_to_read(inventory.load_manifest(storage, 100), inventory.load_manifest(storage, 200))
     assert {"model/wte", "opt/count"} <= set(read)
     assert "opt/mu/wte" not in read
 
@@ -154,8 +154,8 @@ def _compared(a: dict[str, np.ndarray], b: dict[str, np.ndarray], ranks: tuple[i
     for arrays, many in zip((a, b), ranks, strict=True):
         storage = MemoryStorage()
         save(storage, 1, Tree(arrays, ranks=many))
-        sides.append(Side(storage, inventory.load(storage, 1)))
-    return compare(*sides)
+        sides.append(ComparedCheckpoint(storage, inventory.load_manifest(storage, 1)))
+    return compare_checkpoints(*sides)
 
 
 def test_damage_ends_a_comparison_with_exit_code_1(
@@ -177,10 +177,10 @@ def test_comparing_takes_a_bounded_memory(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     for step in (1, 2):
         save(storage, step, four_ranks({"w": np.full((6144, 2048), step, np.float32)}))
-    sides = [Side(storage, inventory.load(storage, step)) for step in (1, 2)]
+    sides = [ComparedCheckpoint(storage, inventory.load_manifest(storage, step)) for step in (1, 2)]
     tracemalloc.start()
     try:
-        compare(*sides)
+        compare_checkpoints(*sides)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

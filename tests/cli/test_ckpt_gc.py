@@ -15,7 +15,7 @@ from runs import Said, four_ranks, save
 
 from allranks.checkpoint import fence
 from allranks.checkpoint.inventory import StepFolder
-from allranks.checkpoint.removal import Clearance, clearance
+from allranks.checkpoint.removal import Clearance, plan_clearance
 from allranks.process import started as process_started
 from allranks.storage.base import Entry
 from allranks.storage.local import LocalStorage
@@ -81,7 +81,7 @@ def test_a_damaged_step_and_files_of_others_are_left_alone(ckpt: Callable[..., S
 
 
 @pytest.fixture
-def neighbour() -> Iterator[fence.Owner]:
+def neighbour() -> Iterator[fence.RunOwner]:
     """Another live process of this machine."""
     with subprocess.Popen(["sleep", "1000"]) as process:
         yield replace(fence.this_process(), pid=process.pid, started=process_started(process.pid) or 0)
@@ -89,10 +89,10 @@ def neighbour() -> Iterator[fence.Owner]:
 
 
 def test_while_a_live_job_holds_the_run_nothing_is_removed_unless_by_force(
-    ckpt: Callable[..., Said], left: Path, neighbour: fence.Owner
+    ckpt: Callable[..., Said], left: Path, neighbour: fence.RunOwner
 ) -> None:
     before = names(left) | {"fence"}
-    fence.acquire(LocalStorage(left), neighbour)
+    fence.acquire_fence(LocalStorage(left), neighbour)
     said = ckpt("gc", left)
     assert (said.code, said.out) == (2, "")
     assert f"process {neighbour.pid} on host {neighbour.host}" in said.err
@@ -104,7 +104,7 @@ def test_while_a_live_job_holds_the_run_nothing_is_removed_unless_by_force(
 
 def test_a_job_of_another_machine_is_named(ckpt: Callable[..., Said], left: Path) -> None:
     """Whether it lives cannot be seen; what it might be writing is young, and stays."""
-    fence.acquire(LocalStorage(left), fence.Owner("far", 7, "another machine", 5, "job 9"))
+    fence.acquire_fence(LocalStorage(left), fence.RunOwner("far", 7, "another machine", 5, "job 9"))
     said = ckpt("gc", left)
     assert said.code == 0
     assert said.out.startswith("note: process 7 on host far of job job 9")
@@ -128,9 +128,9 @@ def found(*ages: float | None, state: str = "unfinished") -> StepFolder:
     ],
 )
 def test_a_save_is_as_old_as_its_last_change(ages: tuple[float | None, ...], goes: bool) -> None:
-    decided = clearance([found(*ages)], now=1000, older_than=60)
+    decided = plan_clearance([found(*ages)], now=1000, older_than=60)
     assert (len(decided.remove), len(decided.spare)) == ((1, 0) if goes else (0, 1))
 
 
 def test_a_damaged_step_holds_no_leftovers() -> None:
-    assert clearance([found(99, state="damaged")], now=1000, older_than=60) == Clearance((), ())
+    assert plan_clearance([found(99, state="damaged")], now=1000, older_than=60) == Clearance((), ())

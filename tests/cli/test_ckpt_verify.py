@@ -13,7 +13,7 @@ from runs import Said
 
 from allranks.checkpoint import inventory, paths
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.rehash import Fault, verify
+from allranks.checkpoint.rehash import DamagedRange, verify_checkpoint
 from allranks.storage.local import LocalStorage
 from allranks.storage.memory import MemoryStorage
 
@@ -26,7 +26,7 @@ def flip(path: Path, byte: int) -> None:
 
 def begins(run: Path, leaf: str, rank: int) -> int:
     """Where the part of a leaf that a rank holds begins in its file."""
-    manifest = inventory.load(LocalStorage(run), 200)
+    manifest = inventory.load_manifest(LocalStorage(run), 200)
     return next(shard.begin for shard in manifest.leaves[leaf].shards if shard.file == rank)
 
 
@@ -66,16 +66,16 @@ def test_a_flipped_bit_is_found_with_its_file_its_leaf_and_its_bytes(
 def test_every_flipped_bit_is_found(run: Path, shard_files: list[Path]) -> None:
     """Anywhere in any file, the header too; the fault names the bytes."""
     storage, draw = LocalStorage(run), random.Random(3)
-    manifest = inventory.load(storage, 200)
+    manifest = inventory.load_manifest(storage, 200)
     for _ in range(60):
         path = draw.choice(shard_files)
         whole, byte = path.read_bytes(), draw.randrange(path.stat().st_size)
         flip(path, byte)
-        [fault] = verify(storage, manifest)
+        [fault] = verify_checkpoint(storage, manifest)
         assert fault.file == path.name
         assert fault.where[0] <= byte < fault.where[1]
         path.write_bytes(whole)
-    assert verify(storage, manifest) == ()
+    assert verify_checkpoint(storage, manifest) == ()
 
 
 def test_the_manifest_is_verified_too(ckpt: Callable[..., Said], run: Path) -> None:
@@ -89,21 +89,21 @@ def test_the_manifest_is_verified_too(ckpt: Callable[..., Said], run: Path) -> N
 
 def test_a_missing_file_is_one_fault_with_all_its_leaves(run: Path, shard_files: list[Path]) -> None:
     storage = LocalStorage(run)
-    manifest = inventory.load(storage, 200)
+    manifest = inventory.load_manifest(storage, 200)
     size = shard_files[1].stat().st_size
     shard_files[1].unlink()
-    [fault] = verify(storage, manifest)
+    [fault] = verify_checkpoint(storage, manifest)
     assert (fault.file, fault.kind, fault.where) == (shard_files[1].name, "missing", (0, size))
     assert {"model/wte", "model/wq", "opt/mu/wte"} <= set(fault.leaves)
 
 
 def test_a_file_that_is_cut_off_is_verified_as_far_as_it_goes(run: Path, shard_files: list[Path]) -> None:
     storage = LocalStorage(run)
-    manifest = inventory.load(storage, 200)
+    manifest = inventory.load_manifest(storage, 200)
     size = shard_files[0].stat().st_size
     with shard_files[0].open("r+b") as file:
         file.truncate(size - 5)
-    [fault] = verify(storage, manifest)
+    [fault] = verify_checkpoint(storage, manifest)
     assert fault.kind == "cut off"
     assert fault.where[0] > 0
     assert fault.where[1] == size
@@ -113,33 +113,33 @@ def test_a_file_that_is_cut_off_is_verified_as_far_as_it_goes(run: Path, shard_f
 def test_bytes_behind_the_end_are_a_fault(run: Path, shard_files: list[Path]) -> None:
     """No digest covers them, and safetensors refuses such a file."""
     storage = LocalStorage(run)
-    manifest = inventory.load(storage, 200)
+    manifest = inventory.load_manifest(storage, 200)
     with shard_files[3].open("ab") as file:
         file.write(b"more")
-    [fault] = verify(storage, manifest)
+    [fault] = verify_checkpoint(storage, manifest)
     assert (fault.kind, fault.leaves) == ("too long", ())
 
 
 def test_a_file_of_another_save_is_called_so(run: Path, shard_files: list[Path]) -> None:
     """Its nonce, in its header, is not the manifest's."""
     storage = LocalStorage(run)
-    manifest = inventory.load(storage, 200)
+    manifest = inventory.load_manifest(storage, 200)
     other = sorted((run / "checkpoint-100").glob("*.safetensors"))[1]
     shutil.copy(other, shard_files[1])
-    [fault] = verify(storage, manifest)
+    [fault] = verify_checkpoint(storage, manifest)
     assert fault.kind == "foreign"
-    nonce = inventory.load(storage, 100).nonce
+    nonce = inventory.load_manifest(storage, 100).nonce
     assert fault.what == f"it belongs to another save: of step 100, nonce {nonce[:8]}"
     assert "model/wte" in fault.leaves
 
 
 def test_files_of_two_ranks_that_were_swapped_are_called_so(run: Path, shard_files: list[Path]) -> None:
     storage = LocalStorage(run)
-    manifest = inventory.load(storage, 200)
+    manifest = inventory.load_manifest(storage, 200)
     one, other = shard_files[1].read_bytes(), shard_files[2].read_bytes()
     shard_files[1].write_bytes(other)
     shard_files[2].write_bytes(one)
-    faults = verify(storage, manifest)
+    faults = verify_checkpoint(storage, manifest)
     assert [(fault.kind, fault.what) for fault in faults] == [
         ("foreign", "it is the file of rank 2 of this save: expected that of rank 1"),
         ("foreign", "it is the file of rank 1 of this save: expected that of rank 2"),
@@ -154,10 +154,10 @@ def test_chunks_of_any_size_are_verified_past_the_cache_or_not(size: int, tmp_pa
     (tmp_path / "checkpoint-1" / "file").write_bytes(data)
     manifest = manifest_of(data, [size])
     for direct in (False, True):
-        assert verify(LocalStorage(tmp_path, direct=direct), manifest) == ()
+        assert verify_checkpoint(LocalStorage(tmp_path, direct=direct), manifest) == ()
     flip(tmp_path / "checkpoint-1" / "file", size - 1)
-    [fault] = verify(LocalStorage(tmp_path, direct=True), manifest)
-    assert fault == Fault("file", "changed", (0, size), (), "their digest differs from that in the manifest")
+    [fault] = verify_checkpoint(LocalStorage(tmp_path, direct=True), manifest)
+    assert fault == DamagedRange("file", "changed", (0, size), (), "their digest differs from that in the manifest")
 
 
 def test_a_bad_sector_is_a_fault_and_the_rest_is_verified() -> None:
@@ -166,7 +166,7 @@ def test_a_bad_sector_is_a_fault_and_the_rest_is_verified() -> None:
     storage.put("checkpoint-1/file", data[:-1] + b"x")
     ends = [8 << 20, 16 << 20, 20 << 20]
     storage.fail("read", times=1)
-    first, second = verify(storage, manifest_of(data, ends), threads=1)
+    first, second = verify_checkpoint(storage, manifest_of(data, ends), threads=1)
     assert (first.kind, first.where) == ("unreadable", (0, 8 << 20))
     assert "EIO" in first.what
     assert (second.kind, second.where) == ("changed", (16 << 20, 20 << 20))
@@ -176,7 +176,7 @@ def test_progress_tells_every_byte() -> None:
     storage, data = MemoryStorage(), bytes(1000)
     storage.put("checkpoint-1/file", data)
     told: list[int] = []
-    verify(storage, manifest_of(data, [10, 400, 1000]), progress=told.append)
+    verify_checkpoint(storage, manifest_of(data, [10, 400, 1000]), progress=told.append)
     assert sum(told) == 1000
 
 

@@ -17,7 +17,7 @@ import training
 from harness import clean_environ
 
 from allranks.checkpoint.commit_events import SaveId, Written
-from allranks.checkpoint.commit_states import Side, State
+from allranks.checkpoint.commit_states import CommitSide, State
 
 pytestmark = pytest.mark.needs("torch", "safetensors")
 EXAMPLE = training.HERE.parents[1] / "examples" / "ddp_coordinator"
@@ -167,7 +167,7 @@ def test_the_seeds_coordinator_takes_one_rank_for_three() -> None:
     assert theirs.phase == "WeightsSynced"
 
     save, stale = SaveId(2, 200, "b", "digest"), SaveId(1, 100, "a", "digest")
-    ours = Side(save, rank=0, size=3)
+    ours = CommitSide(save, rank=0, size=3)
     for event in (*[Written(save, 1, None)] * 3, Written(stale, 2, None)):
         ours.on(event)
     assert (ours.state, ours.missing) == (State.COLLECTING, (0, 2))

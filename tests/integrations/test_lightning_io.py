@@ -89,7 +89,7 @@ def test_a_save_over_another_and_a_removal(tmp_path: Path) -> None:
     for step in (4, 4, 2):
         io.save_checkpoint(checkpoint(step), last)
         assert io.load_checkpoint(last)["global_step"] == step
-        assert len(inventory.steps(LocalStorage(str(last)))) == 1
+        assert len(inventory.complete_steps(LocalStorage(str(last)))) == 1
     (tmp_path / "link.ckpt").symlink_to(last)
     io.save_checkpoint(checkpoint(9), tmp_path / "link.ckpt")
     assert io.load_checkpoint(last)["global_step"] == 2

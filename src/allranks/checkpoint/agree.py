@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from allranks.arrays.base import Declared
-from allranks.checkpoint.per_rank import advice
+from allranks.checkpoint.per_rank import advice_on_differing
 from allranks.consistency.claim import Claim
 from allranks.consistency.differences import odd_groups
 from allranks.consistency.verify import raise_mismatch
@@ -88,7 +88,7 @@ def agree(
     ticket = [entry.sequence, entry.step, entry.digest, True, entry.where]
     placed = claim.plan.placement if claim else ""
     said = [refusal_of(error), ticket, placed, claim.roots(rank=world.rank) if claim else {}]
-    odd = world.exchange("checkpoint", name, said, decide=_decide)
+    odd = world.exchange("checkpoint", name, said, decide=_find_disagreement)
     match odd:
         case "placement":
             return False
@@ -99,11 +99,11 @@ def agree(
             raise_leaf_mismatch(world, name, parties, descriptions=describe())
         case {"copies": groups}:
             assert claim is not None  # a rank that has none refuses
-            raise_mismatch(world, name, claim, groups, step=entry.step, advice=advice)
+            raise_mismatch(world, name, claim, groups, step=entry.step, advice=advice_on_differing)
     return True
 
 
-def _decide(values: Sequence[Any]) -> dict[str, Any] | str | None:
+def _find_disagreement(values: Sequence[Any]) -> dict[str, Any] | str | None:
     """Return None if all ranks agree. If not, return which ranks cannot save and why, or what differs between ranks."""
     if refused := first_refusal([refusal for refusal, *_ in values]):
         return {"refused": refused}

@@ -13,7 +13,7 @@ SHORT_GRACE = (
 
 
 @dataclass(slots=True)
-class Pace:
+class CallPace:
     """Measures the time between two calls, and compares it with ``grace``.
 
     ``grace``: the seconds that the job has after a SIGTERM; None if unknown.
@@ -36,7 +36,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Timer:
+class MinuteTimer:
     """Saves at intervals of ``minutes`` (None: no such saves).
 
     All ranks must save at the same call, so a save is requested one call ahead.
@@ -62,7 +62,7 @@ class Timer:
 
 
 @dataclass(frozen=True, slots=True)
-class Cadence:
+class StepCadence:
     """Saves at every multiple of ``every`` steps (None: no such saves). ``name``: the argument's name for errors."""
 
     every: int | None = None

@@ -11,19 +11,19 @@ from typing import Any, Literal, TypeVar
 
 from allranks import agent
 from allranks.checkpoint import inventory, match, preemption, retention_policy
-from allranks.checkpoint.cadence import Cadence, Timer
+from allranks.checkpoint.cadence import MinuteTimer, StepCadence
 from allranks.checkpoint.detect import check_compression
-from allranks.checkpoint.holds import holding
+from allranks.checkpoint.holds import hold_step
 from allranks.checkpoint.items import check_known
 from allranks.checkpoint.memory.tier import open_tier
 from allranks.checkpoint.names import Rename
-from allranks.checkpoint.per_rank import RankChoices, globs
-from allranks.checkpoint.position import Position, shares_memory
+from allranks.checkpoint.per_rank import RankChoices, globs_of
+from allranks.checkpoint.position import TrainingPosition, shares_memory
 from allranks.checkpoint.restore import Restored, RestoreSettings, restore
-from allranks.checkpoint.resume_gate import Loaded, resume_gate
+from allranks.checkpoint.resume_gate import LoadedWeights, resume_gate
 from allranks.checkpoint.retention import reason_to_refuse
 from allranks.checkpoint.run_entry import RunEntry, enter_run, retention_rules
-from allranks.checkpoint.save_request import Order, SaveHandle, Settings
+from allranks.checkpoint.save_request import SaveHandle, SaveOrder, SaveSettings
 from allranks.checkpoint.saver import Saver
 from allranks.errors import AllranksError, DoesNotFit, NewerFormat, NotThere, SaveFailed, StorageError
 from allranks.gate.log import log
@@ -89,13 +89,13 @@ class Checkpointer:
             sigterm.refuse_other_handlers(_WHO)
         self._world = world = world or current()
         self._storage = open_storage(where)
-        self._cadence, self._timer = Cadence(every), Timer(every_minutes, time.monotonic())
-        kept_in_memory = Cadence(None if read_only else memory_every, "memory_every")
+        self._cadence, self._timer = StepCadence(every), MinuteTimer(every_minutes, time.monotonic())
+        kept_in_memory = StepCadence(None if read_only else memory_every, "memory_every")
         policy = retention_policy.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
         rules = retention_rules(policy, keep, items)
-        self._choices = RankChoices(globs(per_rank, name="per_rank"), globs(from_main, name="from_main"))
+        self._choices = RankChoices(globs_of(per_rank, name="per_rank"), globs_of(from_main, name="from_main"))
         self._items, packs = tuple(sorted(rules.items)), check_compression(compression)
-        settings = Settings(integrity, memory, timeout, choices=self._choices, items=self._items, compresses=packs)
+        settings = SaveSettings(integrity, memory, timeout, choices=self._choices, items=self._items, compresses=packs)
         said = {"every": every, "integrity": integrity, "items": list(self._items), "compression": compression}
         world.agree({**said, "memory_every": memory_every, **self._choices.as_json}, name="checkpointer")
         self._read_only = read_only
@@ -109,7 +109,7 @@ class Checkpointer:
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
         self._handle: SaveHandle | None = None
-        self._position = Position()
+        self._position = TrainingPosition()
         self._gated = self._prepared = self._closed = False
         if not read_only:
             self._attend_to_notices(on_sigterm=on_sigterm)
@@ -139,7 +139,8 @@ class Checkpointer:
         the restored step, the next save removes later steps. If it continues from a later step, the restore was only a
         read.
         """
-        missing, left = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
+        missing = globs_of(allow_missing, name="allow_missing")
+        left = globs_of(allow_unexpected, name="allow_unexpected")
         settings = RestoreSettings(self._choices, match.RestoreOptions(rename, missing, left, cast), self._memory)
         self.wait()
         unsaved = self._seen is not None and self._seen[0] != self._saved
@@ -167,7 +168,7 @@ class Checkpointer:
         *,
         within: float = 0.1,
         recorded: Mapping[str, float] | None = None,
-        report: Loaded | None = None,
+        report: LoadedWeights | None = None,
     ) -> None:
         """Stop the job if the first metrics after a resume differ from the saved ones. **Every rank must call.**
 
@@ -199,12 +200,12 @@ class Checkpointer:
         if self._preemption.is_due(self._member, notice):
             return None
         due = (notice is not None or self._cadence.due(step, before=before)) and step != self._saved
-        handle = self._save(step, state, extra=extra, metrics=metrics) if due else None
+        handle = self._start_save(step, state, extra=extra, metrics=metrics) if due else None
         if not due and not self._prepared:
             self._saver.prepare(state)
         self._prepared = True
         if self._memory.is_due(step, before=before):
-            self._memory.save(self._order(step, extra, metrics, in_memory=True), state)
+            self._memory.save(self._save_order(step, extra, metrics, in_memory=True), state)
         if self._world.is_main and self._timer.is_due_next(time.monotonic()):
             self.request("save", f"{self._timer.minutes:g} minutes")
         return handle
@@ -233,17 +234,17 @@ class Checkpointer:
         self._refuse_to_write()
         notice = self._member.arrive()
         if not self._preemption.has_begun(notice):
-            return self._save(step, state, extra=extra, metrics=metrics, block=block)
+            return self._start_save(step, state, extra=extra, metrics=metrics, block=block)
         self._seen = step, state, extra, metrics or {}
         self._preemption.is_due(self._member, notice)  # returns if another Checkpointer must save before all leave
-        return self._handle or self._save(step, state, extra=extra, metrics=metrics, block=block)
+        return self._handle or self._start_save(step, state, extra=extra, metrics=metrics, block=block)
 
-    def _save(
+    def _start_save(
         self, step: int, state: object, *, extra: Any, metrics: Mapping[str, Any] | None, block: bool = False
     ) -> SaveHandle:
         last = self._position.last
         self._advance_to(step)
-        order = self._order(step, extra, metrics, block=block)
+        order = self._save_order(step, extra, metrics, block=block)
         self._timer.saved = time.monotonic()
         progress.step = step
         try:
@@ -257,7 +258,9 @@ class Checkpointer:
             self._seen = None  # the training has reached another step since maybe_save saw it
         return handle
 
-    def _order(self, step: int, extra: Any, metrics: Any, *, block: bool = False, in_memory: bool = False) -> Order:
+    def _save_order(
+        self, step: int, extra: Any, metrics: Any, *, block: bool = False, in_memory: bool = False
+    ) -> SaveOrder:
         refused, retention = None, self._retention
         try:
             self._position.report_turn(*([] if retention is None else [retention.resume]), self._saver.rewind)
@@ -265,7 +268,7 @@ class Checkpointer:
         except StorageError as error:
             refused = error
         replace = refused is None and (in_memory or (retention is not None and retention.is_given_up(step)))
-        return Order(step, extra, metrics, replace=replace, wait=block, refused=refused)
+        return SaveOrder(step, extra, metrics, replace=replace, wait=block, refused=refused)
 
     def request(self, kind: Kind, why: str) -> None:
         """Make all ranks save (``save``), or save and exit (``leave``), at the same next ``maybe_save`` or ``save``.
@@ -286,7 +289,7 @@ class Checkpointer:
 
         The result may contain a step that rank 0 is about to remove.
         """
-        return inventory.steps(self._storage)
+        return inventory.complete_steps(self._storage)
 
     def hold(self, step: int | None = None, *, minutes: float = 60.0) -> AbstractContextManager[int]:
         """Keep a step (default: the newest) from being removed while a ``with`` block runs; yields its number.
@@ -299,7 +302,7 @@ class Checkpointer:
             >>> with reader.hold() as step:
             ...     state, _ = reader.restore(like, step=step)
         """
-        return holding(self._storage, step, minutes=minutes)
+        return hold_step(self._storage, step, minutes=minutes)
 
     def close(self, *, items: str | Iterable[str] | None = None) -> None:
         """Save the last state that ``maybe_save`` saw, unless it is saved; wait for it, and release the run.
@@ -310,7 +313,7 @@ class Checkpointer:
         """
         if self._closed:
             return
-        wanted = check_known(globs(items or (), name="items"), self._items)
+        wanted = check_known(globs_of(items or (), name="items"), self._items)
         try:
             if not self._read_only:
                 self._member.notices.arrived(self._member.calls + 1)  # to leave after the last call means to leave here
@@ -319,7 +322,7 @@ class Checkpointer:
                 step, retention = self._saved, self._retention
                 self._world.on_main(lambda: None if retention is None else retention.reduce(step, wanted))
         finally:
-            self._release()
+            self._release_run()
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -338,17 +341,17 @@ class Checkpointer:
             except AllranksError as failed:
                 error.add_note(f"and before: {failed}") if error is not None else None
             finally:
-                self._release()
+                self._release_run()
 
     def _attend_to_notices(self, *, on_sigterm: bool) -> None:
         """Receive notices, on which all ranks act at the same call. SIGTERM is one, too. **Every rank must call.**"""
         notices = self._preemption.notices(self._world)
-        self._member = preemption.Member(
+        self._member = preemption.PreemptionMember(
             notices,
             seen=lambda: self._seen[0] if self._seen is not None else self._saved,
             saved=lambda: self._saved,
             save_last=self._save_last,
-            release=self._release,
+            release=self._release_run,
             answers=on_sigterm,
         )
         self._preemption.join(self._member)
@@ -366,9 +369,9 @@ class Checkpointer:
             self._saved = None
         if self._seen is not None and self._seen[0] != self._saved:
             step, state, extra, metrics = self._seen
-            self._save(step, state, extra=extra, metrics=metrics, block=True)
+            self._start_save(step, state, extra=extra, metrics=metrics, block=True)
 
-    def _release(self) -> None:
+    def _release_run(self) -> None:
         self._closed = True
         self._seen = None
         self._saver.end()

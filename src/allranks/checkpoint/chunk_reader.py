@@ -20,7 +20,7 @@ from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import detect, paths
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.restore_plan import Read, plan, spans
+from allranks.checkpoint.restore_plan import ChunkRead, group_reads, plan_reads
 from allranks.checkpoint.stage import BlockPool, Bytes
 from allranks.digest import hasher
 from allranks.errors import Damaged, NotThere, Truncated
@@ -30,7 +30,7 @@ from allranks.storage.base import BLOCK, Storage
 Check = Callable[[int, int, memoryview], str]
 
 
-class Reader:
+class ChunkReader:
     """Reads arrays from one checkpoint.
 
     ``cast``: a target may have another dtype than its leaf.
@@ -58,7 +58,7 @@ class Reader:
         self._progress = progress
         self._step = manifest.step if folder is None else None
         self._folder = f"{paths.step_folder(manifest.step)}/" if folder is None else folder
-        self._check = check or _digests(manifest)
+        self._check = check or _digest_check(manifest)
         self._blocks = BlockPool()
 
     def fill(self, wanted: Sequence[tuple[str, Target]]) -> None:
@@ -66,12 +66,12 @@ class Reader:
 
         Raises Damaged, StorageError, and CannotStore if a number is too large for the target's dtype.
         """
-        reads = plan(self._manifest, [(path, target.extent) for path, target in wanted])
+        reads = plan_reads(self._manifest, [(path, target.extent) for path, target in wanted])
         place = partial(self._direct_or_not, wanted)
-        jobs = [(files.file, span) for files in reads for span in spans(map(place, files.reads))]
-        _in_threads(jobs, partial(self._fill, wanted), self._threads)
+        jobs = [(files.file, span) for files in reads for span in group_reads(map(place, files.reads))]
+        _in_threads(jobs, partial(self._read_and_copy, wanted), self._threads)
 
-    def _direct_or_not(self, wanted: Sequence[tuple[str, Target]], read: Read) -> Read:
+    def _direct_or_not(self, wanted: Sequence[tuple[str, Target]], read: ChunkRead) -> ChunkRead:
         """Return the read, without ``direct`` if the target does not have the byte layout of the file."""
         if read.direct is None:
             return read
@@ -79,19 +79,19 @@ class Reader:
         fits = target.buffer.flags.c_contiguous and self._is_plain(leaf, target)
         return read if fits else read._replace(direct=None)
 
-    def _fill(self, wanted: Sequence[tuple[str, Target]], file: int, span: Sequence[Read]) -> None:
+    def _read_and_copy(self, wanted: Sequence[tuple[str, Target]], file: int, span: Sequence[ChunkRead]) -> None:
         """Read and verify chunks that are adjacent in a file, and copy their bytes to the targets."""
         first, length = span[0], span[-1].end - span[0].begin
         if first.direct is not None:
-            self._read(file, span, wanted, [_direct_buffer(wanted, read) for read in span])
+            self._read_chunks(file, span, wanted, [_direct_buffer(wanted, read) for read in span])
         else:
             pooled = self._blocks.take() if length <= BLOCK else None
             block = np.empty(length, np.uint8) if pooled is None else pooled  # no chunk of ours is larger
             try:
                 chunks = [block[read.begin - first.begin : read.end - first.begin] for read in span]
-                self._read(file, span, wanted, chunks)
+                self._read_chunks(file, span, wanted, chunks)
                 for read, chunk in zip(span, chunks, strict=True):
-                    self._scatter(wanted, read, chunk)
+                    self._copy_to_targets(wanted, read, chunk)
             finally:
                 if pooled is not None:
                     self._blocks.give_back(pooled)
@@ -100,8 +100,8 @@ class Reader:
     def _is_plain(self, leaf: str, target: Target) -> bool:
         return not self._cast or bool(target.buffer.dtype == DTYPES[self._manifest.leaves[leaf].dtype])
 
-    def _read(
-        self, file: int, span: Sequence[Read], wanted: Sequence[tuple[str, Target]], into: Sequence[Bytes]
+    def _read_chunks(
+        self, file: int, span: Sequence[ChunkRead], wanted: Sequence[tuple[str, Target]], into: Sequence[Bytes]
     ) -> None:
         """Read adjacent chunks, each into its memory in ``into``, and verify them. Raises Damaged."""
         stored = self._manifest.files[file]
@@ -114,17 +114,17 @@ class Reader:
             size = self._storage.size(path) or 0
             ends = [stored.place(read.chunk, read.chunk)[1] if stored.stored else read.end for read in span]
             cut = next((read for read, at in zip(span, ends, strict=True) if at > size), span[-1])
-            raise self._damaged(path, cut, wanted, str(error)) from error
+            raise self._damaged_error(path, cut, wanted, str(error)) from error
         if frames is not None:
-            self._unpack(file, span, wanted, into, frames)
+            self._decompress_chunks(file, span, wanted, into, frames)
         for read, chunk in zip(span, into, strict=True):
             if what := self._check(file, read.chunk, chunk.data):
-                raise self._damaged(path, read, wanted, what)
+                raise self._damaged_error(path, read, wanted, what)
 
-    def _unpack(
+    def _decompress_chunks(
         self,
         file: int,
-        span: Sequence[Read],
+        span: Sequence[ChunkRead],
         wanted: Sequence[tuple[str, Target]],
         into: Sequence[Bytes],
         frames: Bytes,
@@ -137,9 +137,9 @@ class Reader:
             try:
                 chunk[:] = np.frombuffer(library.unpacked(frames[begin - base : end - base].data, len(chunk)), np.uint8)
             except ValueError as error:
-                raise self._damaged(f"{self._folder}{stored.name}", read, wanted, str(error)) from error
+                raise self._damaged_error(f"{self._folder}{stored.name}", read, wanted, str(error)) from error
 
-    def _damaged(self, path: str, read: Read, wanted: Sequence[tuple[str, Target]], what: str) -> Damaged:
+    def _damaged_error(self, path: str, read: ChunkRead, wanted: Sequence[tuple[str, Target]], what: str) -> Damaged:
         leaf, _ = wanted[read.parts[0].link.wanted]
         return Damaged(
             f"bytes {read.begin}-{read.end} of {self._storage.url}/{path}, of leaf {leaf!r}, are not what was saved: "
@@ -150,7 +150,7 @@ class Reader:
             step=self._step,
         )
 
-    def _scatter(self, wanted: Sequence[tuple[str, Target]], read: Read, chunk: Bytes) -> None:
+    def _copy_to_targets(self, wanted: Sequence[tuple[str, Target]], read: ChunkRead, chunk: Bytes) -> None:
         for copy in read.copies:
             leaf, target = wanted[copy.wanted]
             dtype: np.dtype[Any] = DTYPES[self._manifest.leaves[leaf].dtype] if self._cast else target.buffer.dtype
@@ -161,7 +161,7 @@ class Reader:
             cast_into(into, box, leaf=leaf, casting=self._casting)
 
 
-def _digests(manifest: Manifest) -> Check:
+def _digest_check(manifest: Manifest) -> Check:
     digest = hasher(manifest.integrity)
 
     def check(file: int, chunk: int, data: memoryview) -> str:
@@ -172,10 +172,10 @@ def _digests(manifest: Manifest) -> Check:
 
 
 def _in_threads(
-    jobs: Iterable[tuple[int, Sequence[Read]]], work: Callable[[int, Sequence[Read]], None], threads: int
+    jobs: Iterable[tuple[int, Sequence[ChunkRead]]], work: Callable[[int, Sequence[ChunkRead]], None], threads: int
 ) -> None:
     """Run all jobs in threads. When the threads have stopped, raise the first error."""
-    todo: queue.SimpleQueue[tuple[int, Sequence[Read]]] = queue.SimpleQueue()
+    todo: queue.SimpleQueue[tuple[int, Sequence[ChunkRead]]] = queue.SimpleQueue()
     for job in jobs:
         todo.put(job)
     failed: list[BaseException] = []
@@ -198,14 +198,14 @@ def _in_threads(
         raise failed[0]
 
 
-def _direct_buffer(wanted: Sequence[tuple[str, Target]], read: Read) -> Bytes:
+def _direct_buffer(wanted: Sequence[tuple[str, Target]], read: ChunkRead) -> Bytes:
     """Return the part of the target's memory into which a direct chunk is read."""
     assert read.direct is not None
     flat = wanted[read.parts[0].link.wanted][1].buffer.reshape(-1).view(np.uint8)
     return flat[read.direct : read.direct + read.end - read.begin]
 
 
-def _buffers_for_span(span: Sequence[Read], into: Sequence[Bytes]) -> list[memoryview]:
+def _buffers_for_span(span: Sequence[ChunkRead], into: Sequence[Bytes]) -> list[memoryview]:
     """Return buffers for all bytes from the first chunk to the last. Bytes between the chunks go to scratch memory."""
     found, at = [], span[0].begin
     for read, chunk in zip(span, into, strict=True):

@@ -40,7 +40,7 @@ from allranks.checkpoint.commit_events import (
     Written,
     save_failed,
 )
-from allranks.checkpoint.commit_states import COORDINATOR_RANK, Action, Side, State
+from allranks.checkpoint.commit_states import COORDINATOR_RANK, Action, CommitSide, State
 from allranks.clock import Clock
 from allranks.errors import Fenced, KeyTimeout, StoreError
 from allranks.failure import message_of, text_of
@@ -91,7 +91,7 @@ class CommitProtocol:
         Returns if the manifest exists. Otherwise raises the same SaveFailed on every rank, or Fenced.
         """
         self._mine.append([])
-        one = _Run(self, save, publish, is_published, timeout)
+        one = _CommitRun(self, save, publish, is_published, timeout)
         try:
             verdict, side = one.finish(write)
         except StoreError as error:
@@ -106,10 +106,10 @@ class CommitProtocol:
 
     def is_hopeless(self, save: SaveId) -> bool:
         """Return whether the save can no longer be committed. ``write`` may call this often, and stop early."""
-        if (decision := self.store.get(f"{_prefix(save)}/decision")) is not None:
+        if (decision := self.store.get(f"{_key_prefix(save)}/decision")) is not None:
             return not loads(decision)["commit"]
         dead = departures.read_ended(self.store)
-        return any(self.store.get(f"{_prefix(save)}/ack/{rank}") is None for rank in dead)
+        return any(self.store.get(f"{_key_prefix(save)}/ack/{rank}") is None for rank in dead)
 
     def put(self, key: str, document: Json) -> None:
         """Set a key of the current save; it is deleted after a later save."""
@@ -131,12 +131,12 @@ class CommitProtocol:
         del self._mine[:-1]
 
 
-def _prefix(save: SaveId) -> str:
+def _key_prefix(save: SaveId) -> str:
     return f"ckpt/{save.number}/{save.nonce}"
 
 
 @dataclass(slots=True)
-class _Run:
+class _CommitRun:
     """The commit of one save on one rank."""
 
     of: CommitProtocol
@@ -146,24 +146,24 @@ class _Run:
     timeout: float
     has_decided_commit: bool = False
     cause: Exception | None = None  # why this rank itself failed
-    _side: Side = field(init=False)
+    _side: CommitSide = field(init=False)
     _awaited: deque[int] = field(init=False)
     _deadline: float = field(init=False)
     _next_check: float = field(init=False)
 
     def __post_init__(self) -> None:
         now = self.of.clock.now()
-        self._side = Side(self.save, self.of.rank, self.of.size)
+        self._side = CommitSide(self.save, self.of.rank, self.of.size)
         coordinates = self.of.rank == COORDINATOR_RANK
         self._awaited = deque(range(1, self.of.size) if coordinates else ())
         self._deadline = now + self.timeout + (0.0 if coordinates else _GRACE)
         self._next_check = now + _CHECK_INTERVAL
 
-    def finish(self, write: Callable[[], Json]) -> tuple[Verdict, Side]:
+    def finish(self, write: Callable[[], Json]) -> tuple[Verdict, CommitSide]:
         """Write this rank's part, then wait and act until the save has a verdict. Return it, and the final state."""
-        action = self._handle(self._write(write))
+        action = self._handle_events(self._write_part(write))
         while (verdict := self._side.verdict) is None:
-            action = self._handle(self._await() if action is None else [self._perform(action)])
+            action = self._handle_events(self._next_events() if action is None else [self._perform_action(action)])
         return verdict, self._side
 
     @property
@@ -175,7 +175,7 @@ class _Run:
         decided = self.has_decided_commit and COORDINATOR_RANK in dict(self._side.reasons.died)
         return self._side.verdict is Verdict.ABORTED and not decided
 
-    def _handle(self, events: Iterable[Event]) -> Action | None:
+    def _handle_events(self, events: Iterable[Event]) -> Action | None:
         """Pass events that arrived together to the state table; return the last action that it requests, or None."""
         action = None
         for event in events:
@@ -192,12 +192,12 @@ class _Run:
             values = self.save.step, self.of.rank, before.value, self._side.state.value, type(event).__name__
             _LOG.debug("save of step %d on rank %d: %s -> %s (%s)", *values)
 
-    def _key(self, name: str) -> str:
-        return f"{_prefix(self.save)}/{name}"
+    def _key_of(self, name: str) -> str:
+        return f"{_key_prefix(self.save)}/{name}"
 
     # Writing.
 
-    def _write(self, write: Callable[[], Json]) -> Iterator[Event]:
+    def _write_part(self, write: Callable[[], Json]) -> Iterator[Event]:
         me = self.of.rank
         try:
             ack = write()
@@ -211,7 +211,7 @@ class _Run:
         if me == COORDINATOR_RANK:
             yield Written(self.save, me, ack)
         else:
-            self.of.put(self._key(f"ack/{me}"), document)
+            self.of.put(self._key_of(f"ack/{me}"), document)
 
     def _report_failure(self, fault: Fault) -> Iterator[Event]:
         """Report this rank's failure, and yield the events that follow from it.
@@ -220,35 +220,35 @@ class _Run:
         """
         me = self.of
         if me.size > 1:
-            me.put(self._key(f"failed/{me.rank}"), _fault_to_json(fault))
-            first = me.claim(self._key("judge"), me.rank) == me.rank
+            me.put(self._key_of(f"failed/{me.rank}"), _fault_to_json(fault))
+            first = me.claim(self._key_of("judge"), me.rank) == me.rank
             try:
-                yield _decided(loads(me.store.wait(self._key("decision"), _SETTLE if first else _PATIENCE)))
+                yield _decision_event(loads(me.store.wait(self._key_of("decision"), _SETTLE if first else _PATIENCE)))
             except KeyTimeout:
-                told = me.store.list(self._key("failed/")) if first else {}
+                told = me.store.list(self._key_of("failed/")) if first else {}
                 yield from (Failed(self.save, Fault(**loads(document))) for document in told.values())
         yield Failed(self.save, fault)
 
     # Waiting.
 
-    def _await(self) -> Iterator[Event]:
+    def _next_events(self) -> Iterator[Event]:
         match self._side.state:
             case State.COLLECTING:
-                yield from self._collect()
+                yield from self._collect_ack()
             case State.WAITING:
-                yield from self._wait("decision", _decided)
+                yield from self._wait_for_key("decision", _decision_event)
             case _:
-                yield from self._wait("outcome", _concluded)
+                yield from self._wait_for_key("outcome", _outcome_event)
 
-    def _collect(self) -> Iterator[Event]:
+    def _collect_ack(self) -> Iterator[Event]:
         """Wait for the ack of one rank. If it does not arrive soon, the rank is waited for again after all others."""
         me, awaited = self.of, self._awaited
         while awaited and awaited[0] in self._side.acks:
             awaited.popleft()
         key = f"ack/{awaited[0]}" if awaited else "decision"  # all have answered, one of them with a foreign ack
         try:
-            document = loads(me.store.wait(self._key(key), self._patience(_CHECK_INTERVAL)))
-            yield self._written(awaited.popleft(), document) if awaited else _decided(document)
+            document = loads(me.store.wait(self._key_of(key), self._seconds_left(_CHECK_INTERVAL)))
+            yield self._written_event(awaited.popleft(), document) if awaited else _decision_event(document)
         except KeyTimeout:
             awaited.rotate(-1)
         if me.clock.now() >= self._next_check:
@@ -262,25 +262,25 @@ class _Run:
             if rank not in self._side.acks:
                 yield from self._late_ack(rank)
             yield Died(rank, why)
-        if (decision := me.store.get(self._key("decision"))) is not None:
-            yield _decided(loads(decision))
+        if (decision := me.store.get(self._key_of("decision"))) is not None:
+            yield _decision_event(loads(decision))
         if me.clock.now() >= self._deadline:
             for rank in self._side.missing:
                 yield from self._late_ack(rank)
             yield Deadline(self.timeout)
 
     def _late_ack(self, rank: int) -> Iterator[Event]:
-        if (document := self.of.store.get(self._key(f"ack/{rank}"))) is not None:
-            yield self._written(rank, loads(document))
+        if (document := self.of.store.get(self._key_of(f"ack/{rank}"))) is not None:
+            yield self._written_event(rank, loads(document))
 
-    def _written(self, rank: int, document: Json) -> Written:
+    def _written_event(self, rank: int, document: Json) -> Written:
         return Written(SaveId(**document["save"]), rank, document["ack"])
 
-    def _wait(self, name: str, read: Callable[[Json], Event]) -> Iterator[Event]:
+    def _wait_for_key(self, name: str, read: Callable[[Json], Event]) -> Iterator[Event]:
         """Wait for a key that the coordinator sets. Yield its event, or events for a dead coordinator or a deadline."""
         me = self.of
         try:
-            yield read(loads(me.store.wait(self._key(name), self._patience(_MEMBER_CHECK_INTERVAL))))
+            yield read(loads(me.store.wait(self._key_of(name), self._seconds_left(_MEMBER_CHECK_INTERVAL))))
             return
         except KeyTimeout:
             dead = departures.read_ended(me.store)
@@ -289,19 +289,19 @@ class _Run:
         if me.clock.now() >= self._deadline:
             yield Deadline(self.timeout)
 
-    def _patience(self, most: float) -> float:
+    def _seconds_left(self, most: float) -> float:
         return max(0.0, min(most, self._deadline - self.of.clock.now()))
 
     # Acting.
 
-    def _perform(self, action: Action) -> Event:
+    def _perform_action(self, action: Action) -> Event:
         match action:
             case Action.CLAIM_COMMIT:
                 return self._claim_decision(commit=True)
             case Action.CLAIM_ABORT:
                 return self._claim_decision(commit=False)
             case Action.PUT_MANIFEST:
-                return self._put()
+                return self._put_manifest()
             case Action.CHECK_MANIFEST:
                 return self._check_manifest()
             case Action.CLAIM_COMMITTED:
@@ -313,14 +313,14 @@ class _Run:
 
     def _claim_decision(self, *, commit: bool) -> Event:
         reasons = Reasons() if commit else self._side.reasons
-        there = self.of.claim(self._key("decision"), {"commit": commit, "reasons": reasons.to_json()})
-        return _decided(there)
+        there = self.of.claim(self._key_of("decision"), {"commit": commit, "reasons": reasons.to_json()})
+        return _decision_event(there)
 
     def _claim_outcome(self, verdict: Verdict) -> Event:
         document = {"verdict": verdict.value, "reasons": self._side.reasons.to_json()}
-        return _concluded(self.of.claim(self._key("outcome"), document))
+        return _outcome_event(self.of.claim(self._key_of("outcome"), document))
 
-    def _put(self) -> Event:
+    def _put_manifest(self) -> Event:
         if COORDINATOR_RANK in (dead := departures.read_ended(self.of.store)):
             return Refused(f"rank 0 was about to write the manifest, but {dead[COORDINATOR_RANK]}")
         try:
@@ -340,7 +340,7 @@ class _Run:
                 return ManifestFound()
             if me.rank != COORDINATOR_RANK:
                 try:
-                    return _concluded(loads(me.store.wait(self._key("outcome"), _LAST_PUT)))
+                    return _outcome_event(loads(me.store.wait(self._key_of("outcome"), _LAST_PUT)))
                 except KeyTimeout:
                     return ManifestFound() if self.is_published() else ManifestMissing()
             return ManifestMissing()
@@ -356,9 +356,9 @@ def _fault_to_json(fault: Fault) -> Json:
     return {"rank": fault.rank, "type": fault.type, "message": fault.message, "traceback": fault.traceback}
 
 
-def _decided(document: Json) -> Decided:
+def _decision_event(document: Json) -> Decided:
     return Decided(document["commit"], Reasons.from_json(document["reasons"]))
 
 
-def _concluded(document: Json) -> Concluded:
+def _outcome_event(document: Json) -> Concluded:
     return Concluded(Verdict(document["verdict"]), Reasons.from_json(document["reasons"]))

@@ -20,9 +20,10 @@ that was refused before it began (by the fence) has not happened.
 An ack counts once. It counts only for its own save (number, step, nonce, digest of what the ranks agreed to write) and
 from a rank of this world. Repeated, stale, foreign and late acks change nothing.
 
-How to read the tables: ``COORDINATOR[state][signal]`` is the ``Move`` to the next state, with the action to perform.
+How to read the tables: ``COORDINATOR[state][signal]`` is the ``Transition`` to the next state, with the action to
+perform.
 The result of the action is another event. ``STAY`` means that the signal changes nothing. A missing entry is a
-KeyError. A state in which every signal stays is final, and is the outcome. ``diagram`` draws the tables.
+KeyError. A state in which every signal stays is final, and is the outcome. ``mermaid_diagram`` draws the tables.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Action(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Transition:
     """One entry of a state table: the next state, and the action to perform."""
 
     to: State
@@ -113,10 +114,10 @@ class Move:
 
 
 STAY = None
-Row = Mapping[Signal, Move | None]
+Row = Mapping[Signal, Transition | None]
 
 
-def _row(moves: Row, *stays: Signal) -> Row:
+def _table_row(moves: Row, *stays: Signal) -> Row:
     return {**dict.fromkeys(stays, STAY), **moves}
 
 
@@ -127,18 +128,18 @@ _PUTS = (Signal.PUT, Signal.REFUSED, Signal.PUT_FAILED)
 _CHECKS = (Signal.MANIFEST_FOUND, Signal.MANIFEST_MISSING, Signal.MANIFEST_UNKNOWN)
 _OUTCOME = (Signal.COMMITTED, Signal.ABORTED, Signal.UNKNOWN)
 
-_GIVE_UP = Move(State.ABORTING, Action.CLAIM_ABORT)
-_ADMIT = Move(State.CLOSING, Action.CLAIM_UNKNOWN)
+_GIVE_UP = Transition(State.ABORTING, Action.CLAIM_ABORT)
+_ADMIT = Transition(State.CLOSING, Action.CLAIM_UNKNOWN)
 _TO_THE_OUTCOME: Row = {
-    Signal.COMMITTED: Move(State.COMMITTED),
-    Signal.ABORTED: Move(State.ABORTED),
-    Signal.UNKNOWN: Move(State.UNKNOWN),
+    Signal.COMMITTED: Transition(State.COMMITTED),
+    Signal.ABORTED: Transition(State.ABORTED),
+    Signal.UNKNOWN: Transition(State.UNKNOWN),
 }
 # What both sides share.
-_CHECKING: Row = _row(
+_CHECKING: Row = _table_row(
     {
-        Signal.MANIFEST_FOUND: Move(State.CLOSING, Action.CLAIM_COMMITTED),
-        Signal.MANIFEST_MISSING: Move(State.CLOSING, Action.CLAIM_ABORTED),
+        Signal.MANIFEST_FOUND: Transition(State.CLOSING, Action.CLAIM_COMMITTED),
+        Signal.MANIFEST_MISSING: Transition(State.CLOSING, Action.CLAIM_ABORTED),
         Signal.MANIFEST_UNKNOWN: _ADMIT,
         **_TO_THE_OUTCOME,
     },
@@ -147,8 +148,8 @@ _CHECKING: Row = _row(
     *_DECISION,
     *_PUTS,
 )
-_CLOSING: Row = _row(_TO_THE_OUTCOME, *_ACKS, *_TROUBLE, *_DECISION, *_PUTS, *_CHECKS)
-_END: Row = _row({}, *Signal)
+_CLOSING: Row = _table_row(_TO_THE_OUTCOME, *_ACKS, *_TROUBLE, *_DECISION, *_PUTS, *_CHECKS)
+_END: Row = _table_row({}, *Signal)
 _FINAL_STATES: dict[State, Row] = {
     State.CHECKING: _CHECKING,
     State.CLOSING: _CLOSING,
@@ -158,31 +159,31 @@ _FINAL_STATES: dict[State, Row] = {
 }
 
 COORDINATOR: Mapping[State, Row] = {
-    State.COLLECTING: _row(
+    State.COLLECTING: _table_row(
         {
-            Signal.WRITTEN: Move(State.COLLECTING),
-            Signal.ALL_WRITTEN: Move(State.PROPOSING, Action.CLAIM_COMMIT),
+            Signal.WRITTEN: Transition(State.COLLECTING),
+            Signal.ALL_WRITTEN: Transition(State.PROPOSING, Action.CLAIM_COMMIT),
             **dict.fromkeys(_TROUBLE, _GIVE_UP),
-            Signal.ABORT: Move(State.ABORTED),
+            Signal.ABORT: Transition(State.ABORTED),
             Signal.COMMIT: _ADMIT,  # another rank claimed it in rank 0's name
         },
         *_PUTS,
         *_CHECKS,
         *_OUTCOME,
     ),
-    State.PROPOSING: _row(
-        {Signal.COMMIT: Move(State.PUTTING, Action.PUT_MANIFEST), Signal.ABORT: Move(State.ABORTED)},
+    State.PROPOSING: _table_row(
+        {Signal.COMMIT: Transition(State.PUTTING, Action.PUT_MANIFEST), Signal.ABORT: Transition(State.ABORTED)},
         *_ACKS,
         *_TROUBLE,
         *_PUTS,
         *_CHECKS,
         *_OUTCOME,
     ),
-    State.PUTTING: _row(
+    State.PUTTING: _table_row(
         {
-            Signal.PUT: Move(State.CLOSING, Action.CLAIM_COMMITTED),
-            Signal.REFUSED: Move(State.CLOSING, Action.CLAIM_ABORTED),
-            Signal.PUT_FAILED: Move(State.CHECKING, Action.CHECK_MANIFEST),
+            Signal.PUT: Transition(State.CLOSING, Action.CLAIM_COMMITTED),
+            Signal.REFUSED: Transition(State.CLOSING, Action.CLAIM_ABORTED),
+            Signal.PUT_FAILED: Transition(State.CHECKING, Action.CHECK_MANIFEST),
         },
         *_ACKS,
         *_TROUBLE,
@@ -190,10 +191,10 @@ COORDINATOR: Mapping[State, Row] = {
         *_CHECKS,
         *_OUTCOME,  # another rank concluded while this rank was stopped: its own claim will return that
     ),
-    State.ABORTING: _row(
+    State.ABORTING: _table_row(
         {
             **dict.fromkeys((Signal.FAILED, Signal.DIED), _GIVE_UP),  # one more reason
-            Signal.ABORT: Move(State.ABORTED),
+            Signal.ABORT: Transition(State.ABORTED),
             Signal.COMMIT: _ADMIT,  # another rank claimed it in rank 0's name
         },
         *_ACKS,
@@ -207,13 +208,13 @@ COORDINATOR: Mapping[State, Row] = {
 }
 
 MEMBER: Mapping[State, Row] = {
-    State.WAITING: _row(
+    State.WAITING: _table_row(
         {
             Signal.FAILED: _GIVE_UP,
             Signal.COORDINATOR_DIED: _GIVE_UP,
             Signal.DEADLINE: _GIVE_UP,
-            Signal.COMMIT: Move(State.COMMITTING),
-            Signal.ABORT: Move(State.ABORTED),
+            Signal.COMMIT: Transition(State.COMMITTING),
+            Signal.ABORT: Transition(State.ABORTED),
         },
         *_ACKS,
         Signal.DIED,  # the coordinator knows whether it had written
@@ -221,11 +222,11 @@ MEMBER: Mapping[State, Row] = {
         *_CHECKS,
         *_OUTCOME,
     ),
-    State.ABORTING: _row(
+    State.ABORTING: _table_row(
         {
             Signal.FAILED: _GIVE_UP,  # one more reason
-            Signal.COMMIT: Move(State.COMMITTING),  # the coordinator was faster
-            Signal.ABORT: Move(State.ABORTED),
+            Signal.COMMIT: Transition(State.COMMITTING),  # the coordinator was faster
+            Signal.ABORT: Transition(State.ABORTED),
         },
         *_ACKS,
         Signal.DIED,
@@ -235,9 +236,9 @@ MEMBER: Mapping[State, Row] = {
         *_CHECKS,
         *_OUTCOME,
     ),
-    State.COMMITTING: _row(
+    State.COMMITTING: _table_row(
         {
-            Signal.COORDINATOR_DIED: Move(State.CHECKING, Action.CHECK_MANIFEST),
+            Signal.COORDINATOR_DIED: Transition(State.CHECKING, Action.CHECK_MANIFEST),
             Signal.DEADLINE: _ADMIT,
             **_TO_THE_OUTCOME,
         },
@@ -253,7 +254,7 @@ MEMBER: Mapping[State, Row] = {
 
 
 @dataclass(slots=True)
-class Side:
+class CommitSide:
     """The state of one save on one rank. ``on`` takes an event and returns the action to perform, if any."""
 
     save: SaveId
@@ -278,18 +279,18 @@ class Side:
 
     def on(self, event: Event) -> Action | None:
         """Apply an event to the state; return the action to perform, or None."""
-        signal = self._signal(event)
+        signal = self._signal_of_event(event)
         if signal is None:
             return None
         table = COORDINATOR if self.rank == COORDINATOR_RANK else MEMBER
         move = table[self.state][signal]
         if move is STAY:
             return None
-        self._note(event)
+        self._record_event(event)
         self.state = move.to
         return move.action
 
-    def _signal(self, event: Event) -> Signal | None:
+    def _signal_of_event(self, event: Event) -> Signal | None:
         """Return the meaning of an event for this rank; None if the event must be ignored.
 
         Ignored are repeated events, events of another save, and events of a rank outside this world.
@@ -312,7 +313,7 @@ class Side:
             case _:
                 return _PLAIN[type(event)]
 
-    def _note(self, event: Event) -> None:
+    def _record_event(self, event: Event) -> None:
         match event:
             case Written(_, rank, ack):
                 self.acks[rank] = ack
@@ -323,7 +324,7 @@ class Side:
                 died = {**dict(self.reasons.died), rank: why}
                 self.reasons = replace(self.reasons, died=tuple(sorted(died.items())))
             case Deadline(seconds):
-                self.reasons = self._overdue(seconds)
+                self.reasons = self._reasons_of_timeout(seconds)
             case Refused(why, fenced):
                 self.reasons = replace(self.reasons, detail=why, fenced=fenced)
             case PutFailed(why) | ManifestUnknown(why):
@@ -332,7 +333,7 @@ class Side:
             case Decided(commit=False, reasons=reasons) | Concluded(_, reasons):
                 self.reasons = reasons
 
-    def _overdue(self, seconds: float) -> Reasons:
+    def _reasons_of_timeout(self, seconds: float) -> Reasons:
         if self.state is State.COLLECTING:
             dead = {rank for rank, _ in self.reasons.died}
             late = tuple(rank for rank in self.missing if rank not in dead)
@@ -353,12 +354,12 @@ _PLAIN: dict[type[Event], Signal] = {
 }
 
 
-def diagram(table: Mapping[State, Row]) -> str:
+def mermaid_diagram(table: Mapping[State, Row]) -> str:
     """Return a table as a Mermaid state diagram.
 
     There is one arrow for each pair of states and action, labelled ``signals / action``.
     """
-    arrows: dict[tuple[State, Move], list[str]] = {}
+    arrows: dict[tuple[State, Transition], list[str]] = {}
     for state, row in table.items():
         for signal, move in row.items():
             if move is not STAY:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import summary
-from allranks.checkpoint.chunk_reader import Reader
+from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.checkpoint.manifest import Manifest, Shard, StoredLeaf
-from allranks.checkpoint.restore_plan import Read, plan, spans
+from allranks.checkpoint.restore_plan import ChunkRead, group_reads, plan_reads
 from allranks.extent import Extent
 from allranks.storage.base import Storage
 
@@ -85,8 +85,8 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """A checkpoint to compare, and the storage that has it; ``folder`` as in ``Reader``."""
+class ComparedCheckpoint:
+    """A checkpoint to compare, and the storage that has it; ``folder`` as in ``ChunkReader``."""
 
     storage: Storage
     manifest: Manifest
@@ -99,17 +99,22 @@ def leaves_to_read(a: Manifest, b: Manifest) -> tuple[str, ...]:
     return tuple(path for path, one, other in both if one.shape == other.shape and not _known_equal(a, one, b, other))
 
 
-def compare(a: Side, b: Side, *, threads: int = 2, progress: Callable[[int], None] = lambda _: None) -> Comparison:
+def compare_checkpoints(
+    a: ComparedCheckpoint, b: ComparedCheckpoint, *, threads: int = 2, progress: Callable[[int], None] = lambda _: None
+) -> Comparison:
     """Return what changed from checkpoint ``a`` to checkpoint ``b``. Raises Damaged, StorageError.
 
     ``progress``: called with the number of bytes of every piece that was read, from any thread.
     """
-    distances = _distances(a, b, leaves_to_read(a.manifest, b.manifest), threads, progress)
-    changes = [_change(path, a.manifest, b.manifest, distances) for path in _all(a.manifest.leaves, b.manifest.leaves)]
+    distances = _leaf_distances(a, b, leaves_to_read(a.manifest, b.manifest), threads, progress)
+    changes = [
+        _leaf_change(path, a.manifest, b.manifest, distances)
+        for path in _merged_paths(a.manifest.leaves, b.manifest.leaves)
+    ]
     found = tuple(change for change in changes if change)
     common = len(a.manifest.leaves.keys() & b.manifest.leaves.keys())
     touched = sum(change.kind not in ("added", "removed") for change in found)
-    return Comparison(found, _values(a.manifest, b.manifest), common - touched)
+    return Comparison(found, _value_changes(a.manifest, b.manifest), common - touched)
 
 
 def known_equal(manifest: Manifest, one: str, other: str) -> bool:
@@ -118,11 +123,11 @@ def known_equal(manifest: Manifest, one: str, other: str) -> bool:
     return a.runs == b.runs or _known_equal(manifest, a, manifest, b)
 
 
-def _all(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+def _merged_paths(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return [*a, *(path for path in b if path not in a)]
 
 
-def _change(path: str, a: Manifest, b: Manifest, distances: Mapping[str, Distance]) -> LeafChange | None:
+def _leaf_change(path: str, a: Manifest, b: Manifest, distances: Mapping[str, Distance]) -> LeafChange | None:
     one, other = a.leaves.get(path), b.leaves.get(path)
     before, after = (summary.describe_leaf(leaf) if leaf else None for leaf in (one, other))
     if one is None or other is None:
@@ -135,11 +140,11 @@ def _change(path: str, a: Manifest, b: Manifest, distances: Mapping[str, Distanc
     return LeafChange(path, "changed", before, after, distance) if distance and distance.changed else None
 
 
-def _values(a: Manifest, b: Manifest) -> tuple[ValueChange, ...]:
+def _value_changes(a: Manifest, b: Manifest) -> tuple[ValueChange, ...]:
     one, other = _json_values(a), _json_values(b)
     pairs = [
         ValueChange(path, *((side[path],) if path in side else () for side in (one, other)))
-        for path in _all(one, other)
+        for path in _merged_paths(one, other)
     ]
     return tuple(pair for pair in pairs if repr(pair.before) != repr(pair.after))  # a NaN is itself, True is not 1
 
@@ -160,12 +165,12 @@ def _known_equal(a: Manifest, one: StoredLeaf, b: Manifest, other: StoredLeaf) -
     item = DTYPES[one.dtype].itemsize
     shards = list(one.shards), list(other.shards)
     return len(shards[0]) == len(shards[1]) and all(
-        first.extent == second.extent and _chunks(a, first, item) == _chunks(b, second, item)
+        first.extent == second.extent and _chunks_of_shard(a, first, item) == _chunks_of_shard(b, second, item)
         for first, second in zip(*shards, strict=True)
     )
 
 
-def _chunks(manifest: Manifest, shard: Shard, item: int) -> list[tuple[int, int, str]]:
+def _chunks_of_shard(manifest: Manifest, shard: Shard, item: int) -> list[tuple[int, int, str]]:
     """Return the chunks that hold a shard, each as (begin, end, digest); positions count from the shard's begin."""
     file = manifest.files[shard.file]
     nbytes = shard.extent.size * item
@@ -176,18 +181,20 @@ def _chunks(manifest: Manifest, shard: Shard, item: int) -> list[tuple[int, int,
     ]
 
 
-def _distances(
-    a: Side, b: Side, leaves: Sequence[str], threads: int, progress: Callable[[int], None]
+def _leaf_distances(
+    a: ComparedCheckpoint, b: ComparedCheckpoint, leaves: Sequence[str], threads: int, progress: Callable[[int], None]
 ) -> dict[str, Distance]:
-    readers = [Reader(side.storage, side.manifest, threads=1, folder=side.folder, progress=progress) for side in (a, b)]
-    sums = {path: _Sums(math.prod(a.manifest.leaves[path].shape)) for path in leaves}
-    reads = plan(a.manifest, [(path, Extent.of_shape(a.manifest.leaves[path].shape)) for path in leaves])
-    spans_of_all = [span for file in reads for span in spans(one._replace(direct=None) for one in file.reads)]
+    readers = [
+        ChunkReader(side.storage, side.manifest, threads=1, folder=side.folder, progress=progress) for side in (a, b)
+    ]
+    sums = {path: _DistanceSums(math.prod(a.manifest.leaves[path].shape)) for path in leaves}
+    reads = plan_reads(a.manifest, [(path, Extent.of_shape(a.manifest.leaves[path].shape)) for path in leaves])
+    spans_of_all = [span for file in reads for span in group_reads(one._replace(direct=None) for one in file.reads)]
 
-    rooms = [_Room(side.manifest) for side in (a, b)]
+    rooms = [_ThreadBuffers(side.manifest) for side in (a, b)]
 
-    def work(span: Sequence[Read]) -> None:
-        extents = list(_extents(leaves, span))
+    def work(span: Sequence[ChunkRead]) -> None:
+        extents = list(_extents_of_span(leaves, span))
         pairs = [room.targets(extents) for room in rooms]
         for reader, targets in zip(readers, pairs, strict=True):
             reader.fill(targets)
@@ -200,7 +207,7 @@ def _distances(
     return {path: total.distance for path, total in sums.items()}
 
 
-def _extents(leaves: Sequence[str], span: Sequence[Read]) -> Iterator[tuple[str, Extent]]:
+def _extents_of_span(leaves: Sequence[str], span: Sequence[ChunkRead]) -> Iterator[tuple[str, Extent]]:
     """Yield the parts of leaves that a span of reads covers; the reads must have been planned for complete leaves."""
     for read in span:
         for copy in read.copies:
@@ -208,7 +215,7 @@ def _extents(leaves: Sequence[str], span: Sequence[Read]) -> Iterator[tuple[str,
             yield leaves[copy.wanted], Extent(begin, tuple(index.stop - index.start for index in copy.into))
 
 
-class _Room(threading.local):
+class _ThreadBuffers(threading.local):
     """Memory of each thread for parts of leaves. It is reused, because fresh memory is slower than a disk."""
 
     def __init__(self, manifest: Manifest) -> None:
@@ -229,7 +236,7 @@ class _Room(threading.local):
         return found
 
 
-class _Sums:
+class _DistanceSums:
     """Running sums for the distance of two leaves. Thread-safe."""
 
     def __init__(self, elements: int) -> None:
@@ -242,16 +249,16 @@ class _Sums:
         """Add the same part of both leaves to the sums."""
         one, other = a.reshape(-1), b.reshape(-1)
         for start in range(0, len(one), _SLICE):
-            self._add(one[start : start + _SLICE], other[start : start + _SLICE])
+            self._add_part(one[start : start + _SLICE], other[start : start + _SLICE])
 
-    def _add(self, a: NDArray[Any], b: NDArray[Any]) -> None:
-        before, after = _wide(a), _wide(b)
+    def _add_part(self, a: NDArray[Any], b: NDArray[Any]) -> None:
+        before, after = _as_float64(a), _as_float64(b)
         changed = _differing_bits(a, b) if a.dtype == b.dtype else before != after
         finite = np.isfinite(before) & np.isfinite(after)
         if not finite.all():
             before, after = before[finite], after[finite]
         apart, size = np.abs(after - before), np.abs(before)
-        largest, squares = float(apart.max(initial=0.0)), (_squared(size), _squared(apart))
+        largest, squares = float(apart.max(initial=0.0)), (_sum_of_squares(size), _sum_of_squares(apart))
         with self._turn:
             self._changed += int(np.count_nonzero(changed))
             self._unmeasured += int(np.count_nonzero(changed & ~finite))
@@ -266,11 +273,11 @@ class _Sums:
         return Distance(self._elements, self._changed, self._unmeasured, self._largest, relative)
 
 
-def _wide(array: NDArray[Any]) -> NDArray[Any]:
+def _as_float64(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
-def _squared(array: NDArray[Any]) -> float:
+def _sum_of_squares(array: NDArray[Any]) -> float:
     """Return the sum of squares. BLAS is not used, because its threads wait for each other on a busy machine."""
     return float(np.square(array).sum())
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.checkpoint.chunk_reader import Reader
+from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.checkpoint.export import is_below, name_of, select_leaves
 from allranks.checkpoint.manifest import Manifest
 from allranks.errors import AllranksError, AlreadyThere, CannotStore, StorageError
@@ -85,7 +85,7 @@ class Conversion:
     force: bool = False
 
 
-def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> int:
+def convert_checkpoint(reader: ChunkReader, manifest: Manifest, out: Path, how: Conversion) -> int:
     """Write a checkpoint to ``out``, a file (``pt``) or a folder. Return the number of bytes of its arrays.
 
     Raises AlreadyThere, Damaged, StorageError. Raises AllranksError if the library is not installed, no leaf is
@@ -93,19 +93,19 @@ def convert(reader: Reader, manifest: Manifest, out: Path, how: Conversion) -> i
     """
     out = _check_output_path(out)
     place, framework = FORMATS[how.to]
-    write = _writer(place, how.to)
+    write = _import_writer(place, how.to)
     if out.exists() and not how.force:
         raise AlreadyThere(f"{out} exists already.", remedy="Choose another OUT, or pass --force.")
     _refuse_others(out, how.to)
     paths = select_leaves(manifest, how.prefix)
     _refuse_arrays(manifest, paths, how.to)
-    arrays = _arrays(reader, manifest, paths, framework)
+    arrays = _read_arrays(reader, manifest, paths, framework)
     values = {path: value for path, value in manifest.values.items() if is_below(path, how.prefix)}
     stripped = how.prefix if how.strip else ""
     tree = tree_of({name_of(path, stripped): leaf for path, leaf in {**arrays, **values}.items()})
     if how.to == "dcp":
         tree = _as_dict(tree)
-    with _replacing(out) as temporary:
+    with _replace_atomically(out) as temporary:
         try:
             write(tree, temporary)
         except OSError:
@@ -159,7 +159,7 @@ def _as_dict(tree: Any) -> dict[str, Any]:
     return tree
 
 
-def _writer(place: str, to: str) -> Write:
+def _import_writer(place: str, to: str) -> Write:
     module, _, function = place.partition(":")
     try:
         return cast(Write, getattr(import_module(module), function))
@@ -168,20 +168,20 @@ def _writer(place: str, to: str) -> Write:
         raise AllranksError(f"--to {to} needs {library}, which cannot be imported: {error}.") from error
 
 
-def _arrays(reader: Reader, manifest: Manifest, paths: Sequence[str], framework: str) -> dict[str, Any]:
+def _read_arrays(reader: ChunkReader, manifest: Manifest, paths: Sequence[str], framework: str) -> dict[str, Any]:
     """Read the arrays, and return them by path in the framework's type; tied arrays are one object."""
     saved_as = {path: manifest.ties.get(path, path) for path in paths}
     buffers = {path: np.empty(manifest.leaves[path].shape, DTYPES[manifest.leaves[path].dtype]) for path in paths}
     wanted = {path: buffers[path] for path in paths if saved_as[path] == path or saved_as[path] not in buffers}
     reader.fill([(path, Target(Extent.of_shape(buffer.shape), buffer)) for path, buffer in wanted.items()])
     from_stored = (
-        import_module(f"allranks.arrays.leaves.{framework}").from_stored if framework != "numpy" else _identity
+        import_module(f"allranks.arrays.leaves.{framework}").from_stored if framework != "numpy" else _unchanged
     )
     made = {path: from_stored(buffer, manifest.leaves[path].kind) for path, buffer in wanted.items()}
     return {path: made[path] if path in made else made[saved_as[path]] for path in paths}
 
 
-def _identity(buffer: Any, _kind: str) -> Any:
+def _unchanged(buffer: Any, _kind: str) -> Any:
     return buffer
 
 
@@ -220,7 +220,7 @@ def _lists_from_numbers(node: Any, name: str) -> Any:
 
 
 @contextmanager
-def _replacing(out: Path) -> Iterator[Path]:
+def _replace_atomically(out: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``out``. What the block writes there replaces ``out`` at the end."""
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -230,7 +230,7 @@ def _replacing(out: Path) -> Iterator[Path]:
             shutil.rmtree(out)
         elif out.exists():
             out.unlink()
-        _sync(temporary)
+        _make_durable(temporary)
         os.rename(temporary, out)
     except OSError as error:
         raise StorageError(f"cannot write {out}: {error.strerror} ({error.filename}).", path=str(out)) from error
@@ -253,7 +253,7 @@ def _refuse_others(out: Path, to: str) -> None:
         raise AlreadyThere(f"{out} exists, and is a {found}: expected a {expected}.", remedy=remedy)
 
 
-def _sync(path: Path) -> None:
+def _make_durable(path: Path) -> None:
     """Make a file, or all files below a folder, durable, so that they survive a power cut."""
     for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
         fd = os.open(one, os.O_RDONLY)

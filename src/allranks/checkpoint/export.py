@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES as NUMPY_DTYPES
-from allranks.checkpoint.chunk_reader import Reader
+from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.errors import AllranksError, AlreadyThere, StorageError
@@ -42,8 +42,8 @@ _ABOUT = "__metadata__"
 _LENGTH = 8
 
 
-def export(
-    reader: Callable[[Callable[[int], None]], Reader],
+def write_export(
+    reader: Callable[[Callable[[int], None]], ChunkReader],
     planned: Export,
     out: Path,
     *,
@@ -70,7 +70,7 @@ def export(
         _check_room(out, planned.bytes)
         with _temporary_files(out, names) as temporary:
             for file in planned.files:
-                _write(reader, file, temporary[file.name], progress)
+                _write_file(reader, file, temporary[file.name], progress)
             for name, data in small.items():
                 if data is not None:
                     _write_small(temporary[name], data)
@@ -78,7 +78,7 @@ def export(
                 (out / name).unlink()
             for name in names:
                 temporary[name].rename(out / name)
-        _sync(out)
+        _sync_folder(out)
     return tuple(out / name for name in names)
 
 
@@ -110,8 +110,8 @@ def _temporary_files(out: Path, names: list[str]) -> Iterator[Mapping[str, Path]
             path.unlink(missing_ok=True)
 
 
-def _write(
-    reader: Callable[[Callable[[int], None]], Reader],
+def _write_file(
+    reader: Callable[[Callable[[int], None]], ChunkReader],
     file: OutFile,
     where: Path,
     progress: Callable[[int], None],
@@ -121,19 +121,19 @@ def _write(
         mapped = mmap.mmap(out.fileno(), file.bytes)
         mapped[: len(file.header)] = file.header
         wanted = [
-            (one.path, Target(Extent.of_shape(one.shape), _view(mapped, one.begin, one.dtype, one.shape)))
+            (one.path, Target(Extent.of_shape(one.shape), _array_view(mapped, one.begin, one.dtype, one.shape)))
             for one in file.tensors
         ]
-        reader(_Unmapping(mapped, progress)).fill(wanted)
+        reader(_UnmappingProgress(mapped, progress)).fill(wanted)
         os.fsync(out.fileno())
 
 
-def _view(mapped: mmap.mmap, begin: int, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+def _array_view(mapped: mmap.mmap, begin: int, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     flat: NDArray[Any] = np.frombuffer(mapped, NUMPY_DTYPES[dtype], int(np.prod(shape, dtype=np.int64)), begin)
     return flat.reshape(shape)
 
 
-class _Unmapping:
+class _UnmappingProgress:
     """A progress function that also unmaps written memory from time to time. The bytes stay in the file."""
 
     def __init__(self, mapped: mmap.mmap, progress: Callable[[int], None]) -> None:
@@ -157,7 +157,7 @@ def _write_small(where: Path, data: bytes) -> None:
         os.fsync(out.fileno())
 
 
-def _sync(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -224,15 +224,16 @@ def plan_export(
     Raises AllranksError if no leaf is selected, or two leaves get the same name.
     """
     tensors = [
-        _tensor(path, manifest.leaves[path], prefix if strip else "", dtype) for path in select_leaves(manifest, prefix)
+        _planned_tensor(path, manifest.leaves[path], prefix if strip else "", dtype)
+        for path in select_leaves(manifest, prefix)
     ]
     _check_names(tensors)
-    groups = list(_groups(tensors, most))
+    groups = list(_tensors_per_file(tensors, most))
     names = [f"model-{n:05}-of-{len(groups):05}.safetensors" for n in range(1, len(groups) + 1)]
-    files = tuple(_file(name, group) for name, group in zip(names, groups, strict=True))
+    files = tuple(_layout_of_file(name, group) for name, group in zip(names, groups, strict=True))
     if len(files) == 1:
         return Export((OutFile(SINGLE, files[0].header, files[0].tensors),), None)
-    return Export(files, _index(files))
+    return Export(files, _index_document(files))
 
 
 def select_leaves(manifest: Manifest, prefix: str) -> tuple[str, ...]:
@@ -259,7 +260,7 @@ def is_below(path: str, prefix: str) -> bool:
     return not prefix or path == prefix or path.startswith((f"{prefix}/", f"{prefix}."))
 
 
-def _tensor(path: str, leaf: StoredLeaf, stripped: str, dtype: str | None) -> Tensor:
+def _planned_tensor(path: str, leaf: StoredLeaf, stripped: str, dtype: str | None) -> Tensor:
     becomes = dtype if dtype and leaf.dtype in FLOATS else leaf.dtype
     return Tensor(path, name_of(path, stripped).replace("/", "."), becomes, leaf.shape)
 
@@ -279,7 +280,7 @@ def _check_names(tensors: Sequence[Tensor]) -> None:
             )
 
 
-def _groups(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
+def _tensors_per_file(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
     """Yield the tensors of each file, in order: as many as fit into ``most`` bytes, at least one."""
     group: list[Tensor] = []
     for tensor in tensors:
@@ -290,7 +291,7 @@ def _groups(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
     yield group
 
 
-def _file(name: str, group: Sequence[Tensor]) -> OutFile:
+def _layout_of_file(name: str, group: Sequence[Tensor]) -> OutFile:
     """Return the layout of a file. Tensors with the largest elements come first, so that every tensor is aligned."""
     order = sorted(group, key=lambda tensor: -DTYPES[tensor.dtype].size)
     ends = list(accumulate(tensor.bytes for tensor in order))
@@ -312,7 +313,7 @@ def _file(name: str, group: Sequence[Tensor]) -> OutFile:
     return OutFile(name, header, tuple(placed))
 
 
-def _index(files: Iterable[OutFile]) -> bytes:
+def _index_document(files: Iterable[OutFile]) -> bytes:
     where = {tensor.name: file.name for file in files for tensor in file.tensors}
     total = sum(tensor.bytes for file in files for tensor in file.tensors)
     return json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=2, sort_keys=True).encode()

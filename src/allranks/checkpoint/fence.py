@@ -30,7 +30,7 @@ MOST_ATTEMPTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class RunOwner:
     """The process that opened a run; ``job`` is the launcher's name for the job, or "".
 
     ``machine``, ``started``: make the ``pid`` unique; ``started`` is in kernel ticks since the machine's boot. They are
@@ -55,7 +55,7 @@ class Fence:
 
     number: int
     nonce: str
-    owner: Owner
+    owner: RunOwner
     since: str
     released: bool = False
     place: str = ""
@@ -65,14 +65,14 @@ class Fence:
         return paths.fence_path(self.number)
 
 
-def this_process() -> Owner:
+def this_process() -> RunOwner:
     """Return the Owner that describes this process."""
     here = processes.of_this_process(os.environ)
     job = os.environ.get("ALLRANKS_JOB") or os.environ.get("SLURM_JOB_ID", "")
-    return Owner(here.host, here.pid, here.machine, started(here.pid) or 0, job)
+    return RunOwner(here.host, here.pid, here.machine, started(here.pid) or 0, job)
 
 
-def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence:
+def acquire_fence(storage: Storage, owner: RunOwner, *, take_over: bool = False) -> Fence:
     """Become the owner of the run in ``storage``, and return the new fence. Only one rank calls it.
 
     Raises Fenced if the owner is another live process on this machine. With ``take_over`` it does not: then that
@@ -80,11 +80,12 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
     """
     attempts, place = 0, place_of(storage)
     while True:
-        numbers = _numbers(storage)
-        present = _read(storage, numbers[-1]) if numbers else None
+        numbers = _fence_numbers(storage)
+        present = _read_fence(storage, numbers[-1]) if numbers else None
         if present is not None and not take_over and lives_here(present, owner, place):
             raise Fenced(
-                f"{storage.url}: {who(present)} writes into this run and is alive: expected one job at a time.",
+                f"{storage.url}: {describe_owner(present)} writes into this run and is alive: expected one job at a "
+                "time.",
                 remedy="Wait for it, or end it. With take_over=True this job takes the run, and the other job "
                 "fails at its "
                 "next save.",
@@ -92,13 +93,13 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
         now = datetime.now(UTC).isoformat(timespec="seconds")
         fence = Fence((numbers[-1] if numbers else 0) + 1, os.urandom(16).hex(), owner, now, place=place)
         try:
-            storage.put(fence.path, _document(fence))
+            storage.put(fence.path, _fence_document(fence))
         except AlreadyThere:
             attempts += 1
             if attempts == MOST_ATTEMPTS:
                 raise  # there is no newer fence: another error
             continue  # another job was faster, and is the present owner now
-        *older, newest = _numbers(storage)
+        *older, newest = _fence_numbers(storage)
         if newest == fence.number:
             for number in older[: 1 - KEPT]:
                 with suppress(StorageError):  # an old fence has no effect
@@ -107,9 +108,9 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
         storage.delete(fence.path)  # another job was faster: it may have used and removed our number
 
 
-def check(storage: Storage, fence: Fence) -> None:
+def check_fence(storage: Storage, fence: Fence) -> None:
     """Raise Fenced if the run has a newer owner. Call it immediately before something is published or deleted."""
-    found = newest(storage)
+    found = newest_fence(storage)
     if found is not None and found.nonce == fence.nonce:  # a run that was removed begins with number 1 again
         return
     if found is None:
@@ -118,26 +119,26 @@ def check(storage: Storage, fence: Fence) -> None:
             remedy="It was removed, or the run was, while this job wrote. Nothing was published.",
         )
     raise Fenced(
-        f"{storage.url}: {who(found)} took over the run from this job (process {fence.owner.pid} on host "
+        f"{storage.url}: {describe_owner(found)} took over the run from this job (process {fence.owner.pid} on host "
         f"{fence.owner.host}, since {fence.since}). Nothing was published.",
         remedy="Let one job at a time write into a run.",
     )
 
 
-def release(storage: Storage, fence: Fence) -> None:
+def release_fence(storage: Storage, fence: Fence) -> None:
     """Record that the owner no longer writes, so that the next job is not refused. The fence's number stays in use."""
-    found = newest(storage)
+    found = newest_fence(storage)
     if found is not None and found.nonce == fence.nonce:
-        storage.put(fence.path, _document(replace(fence, released=True)), replace=True)
+        storage.put(fence.path, _fence_document(replace(fence, released=True)), replace=True)
 
 
-def newest(storage: Storage) -> Fence | None:
+def newest_fence(storage: Storage) -> Fence | None:
     """Return the fence of the run's present or last owner; None if the run was never opened."""
-    numbers = _numbers(storage)
-    return _read(storage, numbers[-1]) if numbers else None
+    numbers = _fence_numbers(storage)
+    return _read_fence(storage, numbers[-1]) if numbers else None
 
 
-def lives_here(fence: Fence, process: Owner, place: str) -> bool:
+def lives_here(fence: Fence, process: RunOwner, place: str) -> bool:
     """Return whether a fence's owner is another live process on the machine of ``process`` that has not closed the run.
 
     A fence that was copied with its run to ``place`` has no owner there.
@@ -150,36 +151,36 @@ def lives_here(fence: Fence, process: Owner, place: str) -> bool:
     return here and not ourselves and not fence.released and started(owner.pid) == owner.started
 
 
-def who(fence: Fence) -> str:
+def describe_owner(fence: Fence) -> str:
     """Return a text that describes the owner of a fence."""
     job = f" of job {fence.owner.job}" if fence.owner.job else ""
     return f"process {fence.owner.pid} on host {fence.owner.host}{job} (since {fence.since})"
 
 
-def _numbers(storage: Storage) -> list[int]:
+def _fence_numbers(storage: Storage) -> list[int]:
     """Return the numbers of all fences, in ascending order. Other files in the folder are ignored."""
     stems = (entry.name.removesuffix(".json") for entry in storage.list(paths.FENCES) if entry.name.endswith(".json"))
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
-def _document(fence: Fence) -> bytes:
+def _fence_document(fence: Fence) -> bytes:
     return json.dumps({"format": FORMAT, **asdict(fence)}).encode()
 
 
-def known(kind: type[Fence | Owner], found: dict[str, Any]) -> dict[str, Any]:
+def known_fields(kind: type[Fence | RunOwner], found: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of ``found`` that are fields of ``kind``. A newer allranks may write further ones."""
     names = {one.name for one in fields(kind)}
     return {name: value for name, value in found.items() if name in names}
 
 
-def _read(storage: Storage, number: int) -> Fence | None:
+def _read_fence(storage: Storage, number: int) -> Fence | None:
     """Return the fence with this number; None if it was just removed because newer fences exist. Raises Damaged."""
     path = paths.fence_path(number)
     try:
         found = json.loads(storage.get(path))
         if found.pop("format") != FORMAT:
             raise ValueError(f"expected the format {FORMAT!r}")
-        return Fence(**known(Fence, {**found, "owner": Owner(**known(Owner, found["owner"]))}))
+        return Fence(**known_fields(Fence, {**found, "owner": RunOwner(**known_fields(RunOwner, found["owner"]))}))
     except NotThere:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

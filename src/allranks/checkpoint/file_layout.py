@@ -26,7 +26,7 @@ _SMALLEST, _MOST = 1 << 16, 1 << 16
 _OF_A_SHARD = 16
 
 
-class Copy(NamedTuple):
+class BlockCopy(NamedTuple):
     """Bytes ``begin`` to ``end`` of a block, copied from source number ``source``, from its byte ``start`` on."""
 
     begin: int
@@ -40,7 +40,7 @@ class BlockPlan:
     """One block of a file. ``copies``: what fills it. ``chunks``: the bytes (from, to) that each digest covers."""
 
     nbytes: int
-    copies: tuple[Copy, ...]
+    copies: tuple[BlockCopy, ...]
     chunks: tuple[tuple[int, int], ...]
 
 
@@ -68,18 +68,18 @@ def file_layout(declared: Sequence[Declared], plan: FilePlan, *, grain: int) -> 
     """Return the layout of a rank's file, which must hold at least one byte. ``grain``: see ``chunk_grain``."""
     ends = chunk_ends(plan.data_begin, [part.nbytes for part in plan.parts], grain=grain)
     starts = [0, *(part.begin for part in plan.parts), plan.bytes]
-    return FileLayout(plan, _blocks(starts, ends), ends, _tensors(declared, plan))
+    return FileLayout(plan, _plan_blocks(starts, ends), ends, _header_entries(declared, plan))
 
 
-def _blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan, ...]:
+def _plan_blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan, ...]:
     """Return the plan of each block. A source extends from its start to the start of the next one."""
-    copies: list[list[Copy]] = [[] for _ in range(0, starts[-1], BLOCK)]
+    copies: list[list[BlockCopy]] = [[] for _ in range(0, starts[-1], BLOCK)]
     chunks: list[list[tuple[int, int]]] = [[] for _ in copies]
     for source, (start, stop) in enumerate(pairwise(starts)):
         for block in range(start // BLOCK, -(-stop // BLOCK)):
             base = block * BLOCK
             begin, end = max(start, base), min(stop, base + BLOCK)
-            copies[block].append(Copy(begin - base, end - base, source, begin - start))
+            copies[block].append(BlockCopy(begin - base, end - base, source, begin - start))
     begin = 0
     for end in ends:
         base = begin // BLOCK * BLOCK
@@ -90,7 +90,7 @@ def _blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan, ...]
     )
 
 
-def _tensors(declared: Sequence[Declared], plan: FilePlan) -> str:
+def _header_entries(declared: Sequence[Declared], plan: FilePlan) -> str:
     """Return the tensors' entries in the header as JSON text; a comma precedes each entry."""
     entries = []
     used = {_ABOUT}
@@ -98,7 +98,7 @@ def _tensors(declared: Sequence[Declared], plan: FilePlan) -> str:
         one = declared[part.leaf]
         dtype = DTYPES[one.dtype]
         begin = part.begin - plan.data_begin
-        name = _name(one, part.extent, used)
+        name = _unique_name(one, part.extent, used)
         used.add(name)
         sizes = ",".join(map(str, part.extent.shape + dtype.tail))
         place = f"{begin},{begin + part.nbytes}"
@@ -108,7 +108,7 @@ def _tensors(declared: Sequence[Declared], plan: FilePlan) -> str:
     return "".join(entries)
 
 
-def _name(one: Declared, extent: Extent, used: Set[str]) -> str:
+def _unique_name(one: Declared, extent: Extent, used: Set[str]) -> str:
     """Return a name for a part of a leaf that is unique in the file.
 
     It is the leaf's path, followed by the extent unless the part is the complete leaf. Another leaf, or the header's
@@ -116,11 +116,11 @@ def _name(one: Declared, extent: Extent, used: Set[str]) -> str:
     """
     if extent.shape == one.shape and one.path not in used:
         return one.path
-    place = one.path + _place(extent)
+    place = one.path + _extent_text(extent)
     return next(name for name in chain([place], (f"{place}~{number}" for number in count(2))) if name not in used)
 
 
-def _place(extent: Extent) -> str:
+def _extent_text(extent: Extent) -> str:
     """Return the extent as text: ``[0:8,4:8]``."""
     return f"[{','.join(f'{start}:{stop}' for start, stop in zip(extent.offset, extent.end, strict=True))}]"
 

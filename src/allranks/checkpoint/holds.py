@@ -29,7 +29,7 @@ class Hold:
     """A reader's claim on a step, until the time ``until`` (UTC, ISO 8601)."""
 
     step: int
-    owner: fence.Owner
+    owner: fence.RunOwner
     until: str
 
     def __str__(self) -> str:
@@ -37,35 +37,35 @@ class Hold:
 
 
 @contextmanager
-def holding(storage: Storage, step: int | None, *, minutes: float) -> Iterator[int]:
+def hold_step(storage: Storage, step: int | None, *, minutes: float) -> Iterator[int]:
     """Hold a step (default: the newest) while a ``with`` block runs; yield its number. Raises NotThere, StepRemoved."""
-    number, path = _newest(storage, minutes) if step is None else (step, take(storage, step, minutes=minutes))
+    number, path = _hold_newest(storage, minutes) if step is None else (step, take_hold(storage, step, minutes=minutes))
     try:
         yield number
     finally:
-        release(storage, path)
+        release_hold(storage, path)
 
 
-def take(storage: Storage, step: int, *, minutes: float) -> str:
-    """Create a hold on a step; return the hold's path, for ``release``. Raises StepRemoved if there is no such step."""
+def take_hold(storage: Storage, step: int, *, minutes: float) -> str:
+    """Create a hold on a step; return its path, for ``release_hold``. Raises StepRemoved if there is no such step."""
     now = datetime.now(UTC)
     hold = Hold(step, fence.this_process(), (now + timedelta(minutes=minutes)).isoformat(timespec="seconds"))
     path = paths.hold_path(step, secrets.token_hex(4))
     storage.put(path, json.dumps({"format": FORMAT, **asdict(hold)}).encode())
     if storage.size(paths.manifest_path(step)) is None:
-        release(storage, path)
+        release_hold(storage, path)
         told = f"{storage.url} has no step {step} (any more)."
         raise StepRemoved(told, path=paths.step_folder(step), remedy=_REMEDY)
     return path
 
 
-def release(storage: Storage, path: str) -> None:
+def release_hold(storage: Storage, path: str) -> None:
     """Release a hold by its path. If the file cannot be removed, the hold expires by itself."""
     with suppress(StorageError):
         storage.delete(path)
 
 
-def held(storage: Storage) -> dict[int, str]:
+def held_steps(storage: Storage) -> dict[int, str]:
     """Return the held steps, each with a description of a holder.
 
     Holds that have expired, or whose process has ended, are removed.
@@ -76,21 +76,21 @@ def held(storage: Storage) -> dict[int, str]:
         if step is None:
             continue
         path = f"{paths.HOLDS}/{entry.name}"
-        hold = _read(storage, path, step)
+        hold = _read_hold(storage, path, step)
         if hold is not None and _is_over(hold):
-            release(storage, path)
+            release_hold(storage, path)
         elif hold is not None:
             found[step] = str(hold)
     return found
 
 
-def _newest(storage: Storage, minutes: float) -> tuple[int, str]:
+def _hold_newest(storage: Storage, minutes: float) -> tuple[int, str]:
     for _ in range(_MOST_ATTEMPTS):
-        steps = inventory.steps(storage)
+        steps = inventory.complete_steps(storage)
         if not steps:
             raise NotThere(f"{storage.url} has no step: expected one at least.", path=storage.url)
         with suppress(StepRemoved):  # since it was listed
-            return steps[-1], take(storage, steps[-1], minutes=minutes)
+            return steps[-1], take_hold(storage, steps[-1], minutes=minutes)
     raise StepRemoved(f"{storage.url}: each of {_MOST_ATTEMPTS} newest steps was removed before it could be held.")
 
 
@@ -101,12 +101,12 @@ def _is_over(hold: Hold) -> bool:
     return datetime.fromisoformat(hold.until) < datetime.now(UTC)
 
 
-def _read(storage: Storage, path: str, step: int) -> Hold | None:
+def _read_hold(storage: Storage, path: str, step: int) -> Hold | None:
     """Return a hold; None if it was released in the meantime, or if the file is not a hold."""
     try:
         found = json.loads(storage.get(path))
         if found.get("format") != FORMAT or datetime.fromisoformat(found["until"]).tzinfo is None:
             return None
-        return Hold(step, fence.Owner(**fence.known(fence.Owner, found["owner"])), found["until"])
+        return Hold(step, fence.RunOwner(**fence.known_fields(fence.RunOwner, found["owner"])), found["until"])
     except (NotThere, ValueError, KeyError, TypeError, AttributeError):
         return None

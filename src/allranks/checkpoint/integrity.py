@@ -35,7 +35,7 @@ def check_leaves(leaves: Mapping[str, StoredLeaf]) -> None:
     """
     for path, leaf in leaves.items():
         try:
-            filled = fills(leaf.shape, leaf.runs)
+            filled = is_filled_once(leaf.shape, leaf.runs)
         except TooIrregular:
             raise InvalidManifest(f"leaf {path!r} has too many irregular shards", leaf=path) from None
         if not filled:
@@ -49,7 +49,7 @@ def check_leaves(leaves: Mapping[str, StoredLeaf]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _RunTable:
     """All runs of a manifest as a table, one run for each index. No step from file to file is negative."""
 
     leaf: Sequence[str]
@@ -69,7 +69,7 @@ def check_files(files: Sequence[StoredFile], leaves: Mapping[str, StoredLeaf]) -
     sizes = np.array([file.bytes for file in files], np.int64)
     if not leaves or not len(sizes):
         return
-    rows = _rows(leaves)
+    rows = _table_of_runs(leaves)
     try:
         _check_range(_join_runs(rows), sizes, 0, len(sizes))
     except InvalidManifest:
@@ -77,7 +77,7 @@ def check_files(files: Sequence[StoredFile], leaves: Mapping[str, StoredLeaf]) -
         raise
 
 
-def _join_runs(rows: _Rows) -> _Rows:
+def _join_runs(rows: _RunTable) -> _RunTable:
     """Return a table with fewer runs for the same bytes: adjacent runs with equal steps are joined."""
     order = np.lexsort((rows.begin, rows.begin_step, rows.file_step, rows.count, rows.file))
     file, begin, many, count = rows.file[order], rows.begin[order], rows.bytes[order], rows.count[order]
@@ -88,10 +88,10 @@ def _join_runs(rows: _Rows) -> _Rows:
     first = np.flatnonzero(np.concatenate([[True], ~follows]))
     leaf = [rows.leaf[i] for i in order[first]]
     joined = np.add.reduceat(many, first)
-    return _Rows(leaf, file[first], begin[first], joined, count[first], file_step[first], begin_step[first])
+    return _RunTable(leaf, file[first], begin[first], joined, count[first], file_step[first], begin_step[first])
 
 
-def _rows(leaves: Mapping[str, StoredLeaf]) -> _Rows:
+def _table_of_runs(leaves: Mapping[str, StoredLeaf]) -> _RunTable:
     table = []
     paths = []
     for path, leaf in leaves.items():
@@ -109,10 +109,10 @@ def _rows(leaves: Mapping[str, StoredLeaf]) -> _Rows:
             table.append((*at, run.count, first.extent.size * item))
             paths.append(path)
     file, begin, file_step, begin_step, count, many = np.array(table, np.int64).reshape(-1, 6).T.copy()
-    return _Rows(paths, file, begin, many, count, file_step, begin_step)
+    return _RunTable(paths, file, begin, many, count, file_step, begin_step)
 
 
-def _check_range(rows: _Rows, sizes: Integers, low: int, high: int) -> None:
+def _check_range(rows: _RunTable, sizes: Integers, low: int, high: int) -> None:
     """Check the files from ``low`` to ``high``. They are checked in halves if they hold too many shards at once."""
     first, last = _shards_before(rows, low), _shards_before(rows, high)
     many = last - first
@@ -127,14 +127,14 @@ def _check_range(rows: _Rows, sizes: Integers, low: int, high: int) -> None:
         raise InvalidManifest(f"file {low} has {total} shards: expected at most {_BATCH}")
 
 
-def _shards_before(rows: _Rows, file: int) -> Integers:
+def _shards_before(rows: _RunTable, file: int) -> Integers:
     """Return, for every run, how many of its shards are in files with a number below ``file``."""
     moving = -((rows.file - file) // np.maximum(rows.file_step, 1))
     standing = np.where(rows.file < file, rows.count, 0)
     return np.where(rows.file_step == 0, standing, np.clip(moving, 0, rows.count))
 
 
-def _check_batch(rows: _Rows, sizes: Integers, first: Integers, many: Integers) -> None:
+def _check_batch(rows: _RunTable, sizes: Integers, first: Integers, many: Integers) -> None:
     run = np.repeat(np.arange(len(many)), many)
     k = np.arange(len(run)) - np.repeat(np.cumsum(many) - many - first, many)
     file = rows.file[run] + k * rows.file_step[run]
@@ -165,7 +165,7 @@ class TooIrregular(ValueError):
     """So many boxes, cut along so many dimensions, that no program would have written them."""
 
 
-def fills(shape: tuple[int, ...], runs: tuple[Run, ...]) -> bool:
+def is_filled_once(shape: tuple[int, ...], runs: tuple[Run, ...]) -> bool:
     """Return whether the shards of a leaf, all inside ``shape``, hold each element exactly once.
 
     The time grows with the number of runs if their shards are adjacent, otherwise with the number of shards. Raises
@@ -213,10 +213,10 @@ def fill_exactly(shape: tuple[int, ...], begins: Integers, ends: Integers) -> bo
         corner = np.unique(np.tile(corner, 2) * len(places) + place, return_inverse=True)[1]
         sign = np.concatenate([sign, -sign])
         box = np.tile(box, 2)
-    return not _sums(corner, sign).any()
+    return not _corner_sums(corner, sign).any()
 
 
-def _sums(corner: Integers, sign: Integers) -> Integers:
+def _corner_sums(corner: Integers, sign: Integers) -> Integers:
     sums = np.zeros(int(corner.max()) + 1, np.int64)
     np.add.at(sums, corner, sign)
     return sums

@@ -17,14 +17,14 @@ _AT_ONCE = 8
 State = Literal["whole", "damaged", "newer", "unfinished"]
 
 
-def steps(storage: Storage) -> tuple[int, ...]:
+def complete_steps(storage: Storage) -> tuple[int, ...]:
     """Return the steps that have a manifest, in ascending order. Manifests are not read."""
     named = [paths.step_of(entry.name) for entry in storage.list("") if entry.size is None]
     found = sorted(step for step in named if step is not None)
     return tuple(step for step in found if storage.size(paths.manifest_path(step)) is not None)
 
 
-def load(storage: Storage, step: int) -> Manifest:
+def load_manifest(storage: Storage, step: int) -> Manifest:
     """Return the manifest of a step.
 
     Raises NotThere, NewerFormat, and Damaged for an invalid manifest or the manifest of another step.
@@ -45,7 +45,7 @@ def load(storage: Storage, step: int) -> Manifest:
 def load_folder(storage: Storage, folder: str) -> Manifest:
     """Return the manifest in a folder of any name ("": the top). Raises NotThere, NewerFormat, Damaged."""
     path = f"{folder}/{paths.MANIFEST}" if folder else paths.MANIFEST
-    return manifest_decode.decode(storage.get(path), path=f"{storage.url}/{path}")
+    return manifest_decode.decode_manifest(storage.get(path), path=f"{storage.url}/{path}")
 
 
 def load_from_memory(storage: Storage) -> Manifest:
@@ -53,7 +53,7 @@ def load_from_memory(storage: Storage) -> Manifest:
 
     Raises NotThere, NewerFormat, Damaged.
     """
-    return manifest_decode.decode(storage.get(paths.MEMORY), path=f"{storage.url}/{paths.MEMORY}")
+    return manifest_decode.decode_manifest(storage.get(paths.MEMORY), path=f"{storage.url}/{paths.MEMORY}")
 
 
 def is_current(storage: Storage, manifest: Manifest, folder: str | None = None) -> bool:
@@ -62,7 +62,7 @@ def is_current(storage: Storage, manifest: Manifest, folder: str | None = None) 
     ``folder`` as in ``Reader``. Raises StorageError, Damaged, NewerFormat.
     """
     try:
-        there = load(storage, manifest.step) if folder is None else load_folder(storage, folder.rstrip("/"))
+        there = load_manifest(storage, manifest.step) if folder is None else load_folder(storage, folder.rstrip("/"))
     except NotThere:
         return False
     return there.nonce == manifest.nonce and there.files == manifest.files
@@ -123,20 +123,20 @@ class StepFolder:
         return None if None in times else max(known, default=None)
 
 
-def survey(storage: Storage) -> tuple[StepFolder, ...]:
+def survey_folders(storage: Storage) -> tuple[StepFolder, ...]:
     """Return the step folders of a run, in ascending order. Reads every manifest and no other file."""
     named = ((paths.step_of(entry.name), entry) for entry in storage.list("") if entry.size is None)
     folders = sorted(((step, entry) for step, entry in named if step is not None), key=lambda folder: folder[0])
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        return tuple(workers.map(lambda folder: _inspect(storage, *folder), folders))
+        return tuple(workers.map(lambda folder: _inspect_folder(storage, *folder), folders))
 
 
-def _inspect(storage: Storage, step: int, folder: Entry) -> StepFolder:
+def _inspect_folder(storage: Storage, step: int, folder: Entry) -> StepFolder:
     found = StepFolder(
         step, "whole", storage.list(paths.step_folder(step)), folder_modified=folder.modified, link=folder.link
     )
     try:
-        return replace(found, manifest=load(storage, step))
+        return replace(found, manifest=load_manifest(storage, step))
     except NotThere:
         return replace(found, state="unfinished")
     except NewerFormat as error:

@@ -58,7 +58,7 @@ def reduce_manifest(manifest: Manifest, items: Collection[str]) -> Manifest:
     named = {file.name: said for file in manifest.files if (said := paths.shard_file_of(file.name)) is not None}
     numbers = [n for n, file in enumerate(manifest.files) if file.name in named and named[file.name].item in items]
     places = {number: place for place, number in enumerate(numbers)}
-    if not all(shard.file in places for leaf in leaves.values() for run in leaf.runs for shard in _ends(run)):
+    if not all(shard.file in places for leaf in leaves.values() for run in leaf.runs for shard in _first_and_last(run)):
         raise CannotReduce(
             f"step {manifest.step}: {', '.join(items)} cannot be kept without the rest: their arrays share files with "
             "other arrays.",
@@ -76,7 +76,7 @@ def reduce_manifest(manifest: Manifest, items: Collection[str]) -> Manifest:
     )
 
 
-def _ends(run: Run) -> Iterable[Shard]:
+def _first_and_last(run: Run) -> Iterable[Shard]:
     return run.first, replace(run.first, file=run.first.file + (run.count - 1) * run.file_step)
 
 

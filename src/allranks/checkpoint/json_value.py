@@ -24,7 +24,7 @@ def pack(value: Any, *, what: str, depth: int = 0) -> Any:
     if value is None or kind is bool or (kind is int and value.bit_length() <= _LONGEST_INT):
         return value
     if kind is str:
-        return _text(value, what)
+        return _checked_text(value, what)
     if kind is float:
         return value if math.isfinite(value) else {"float": str(value)}
     if depth >= DEEPEST:
@@ -32,7 +32,9 @@ def pack(value: Any, *, what: str, depth: int = 0) -> Any:
     if kind is list or kind is tuple:
         return [pack(item, what=f"{what}[{i}]", depth=depth + 1) for i, item in enumerate(value)]
     if kind is dict:
-        packed = {_key(key, what): pack(item, what=f"{what}[{key!r}]", depth=depth + 1) for key, item in value.items()}
+        packed = {
+            _checked_key(key, what): pack(item, what=f"{what}[{key!r}]", depth=depth + 1) for key, item in value.items()
+        }
         return {"dict": packed} if _is_escape(packed) else packed
     raise NotJsonable(
         f"{what} is a {kind.__module__}.{kind.__qualname__}; expected an array, None, bool, int (of at most "
@@ -66,7 +68,7 @@ def _is_escape(value: dict[str, Any]) -> bool:
     return len(value) == 1 and next(iter(value)) in _OURS
 
 
-def _text(value: str, what: str) -> str:
+def _checked_text(value: str, what: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -74,9 +76,9 @@ def _text(value: str, what: str) -> str:
     return value
 
 
-def _key(key: object, what: str) -> str:
+def _checked_key(key: object, what: str) -> str:
     if type(key) is str:
-        return _text(key, f"a key of {what}")
+        return _checked_text(key, f"a key of {what}")
     raise NotJsonable(
         f"{what} has the key {key!r}: expected a str (JSON would convert {key!r} without notice).",
         remedy="Use str keys, or a list of pairs.",

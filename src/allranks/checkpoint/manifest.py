@@ -117,7 +117,7 @@ class Shards:
     shape: Integers
 
 
-def compress(shards: Shards) -> tuple[Run, ...]:
+def compress_shards(shards: Shards) -> tuple[Run, ...]:
     """Return the shards as runs, in order. A run has as many shards as have one shape and equal steps."""
     count = len(shards.file)
     if not count:
@@ -131,15 +131,15 @@ def compress(shards: Shards) -> tuple[Run, ...]:
     for end in [*turns.tolist(), count - 1]:
         if begin < end:
             last = end if alike[begin] else begin
-            runs.append(_run(shards, step, begin, last))
+            runs.append(_run_of_shards(shards, step, begin, last))
             begin = last + 1
     if begin < count:
-        runs.append(_run(shards, step, begin, begin))
+        runs.append(_run_of_shards(shards, step, begin, begin))
     return tuple(runs)
 
 
-def expand(runs: tuple[Run, ...], dimensions: int) -> Shards:
-    """Return every shard of the runs of a leaf: the inverse of ``compress``."""
+def expand_runs(runs: tuple[Run, ...], dimensions: int) -> Shards:
+    """Return every shard of the runs of a leaf: the inverse of ``compress_shards``."""
     file, begin, offset, shape = [], [], [], []
     for run in runs:
         k, first = np.arange(run.count), run.first
@@ -153,7 +153,7 @@ def expand(runs: tuple[Run, ...], dimensions: int) -> Shards:
     return Shards(np.concatenate(file), np.concatenate(begin), np.concatenate(offset), np.concatenate(shape))
 
 
-def _run(shards: Shards, step: Integers, begin: int, last: int) -> Run:
+def _run_of_shards(shards: Shards, step: Integers, begin: int, last: int) -> Run:
     extent = Extent(tuple(shards.offset[begin].tolist()), tuple(shards.shape[begin].tolist()))
     first = Shard(int(shards.file[begin]), int(shards.begin[begin]), extent)
     if last == begin:

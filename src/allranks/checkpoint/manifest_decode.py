@@ -46,11 +46,11 @@ _KEYS_OF_ROW = _KEYS_OF_SHARD | {"count", "step"}
 _KEYS_OF_STEP = {"file", "bytes", "offset"}
 
 
-def decode(data: bytes, *, path: str) -> Manifest:
+def decode_manifest(data: bytes, *, path: str) -> Manifest:
     """Return the manifest in the bytes of the file ``path``. Raises Damaged if it is not valid, or NewerFormat."""
     try:
         document = document_of(data)
-        manifest = _manifest(document)
+        manifest = _decode_manifest(document)
         check_leaves(manifest.leaves)
         check_files(manifest.files, manifest.leaves)
         manifest = _add_ties(manifest, document.get("ties", {}))
@@ -78,7 +78,7 @@ def file_names(data: bytes) -> tuple[str, ...] | None:
     """
     try:
         document = document_of(data)
-        files = _files(document["files"], document["integrity"], compressed=document["version"] >= COMPRESSED)
+        files = _decode_files(document["files"], document["integrity"], compressed=document["version"] >= COMPRESSED)
         return tuple([file.name for file in files])
     except NewerManifest:
         return None
@@ -86,13 +86,13 @@ def file_names(data: bytes) -> tuple[str, ...] | None:
         return () if is_ours(data) else None
 
 
-def _integer(value: Any, what: str, *, low: int = 0) -> int:
+def _decode_integer(value: Any, what: str, *, low: int = 0) -> int:
     if type(value) is not int or not low <= value < LIMIT:
         raise InvalidManifest(f"{what} is {short(value)}: expected an integer from {low} to 2**63 - 1")
     return value
 
 
-def _integers(value: Any, what: str, *, low: int = 0) -> tuple[int, ...]:
+def _decode_integers(value: Any, what: str, *, low: int = 0) -> tuple[int, ...]:
     if type(value) is not list:
         raise InvalidManifest(f"{what} is {short(value)}: expected a list")
     for number in value:
@@ -101,34 +101,34 @@ def _integers(value: Any, what: str, *, low: int = 0) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _string(value: Any, what: str, pattern: re.Pattern[str]) -> str:
+def _decode_string(value: Any, what: str, pattern: re.Pattern[str]) -> str:
     if type(value) is not str or not pattern.fullmatch(value):
         raise InvalidManifest(f"{what} is {short(value)}: expected a match of {pattern.pattern}")
     return value
 
 
-def _manifest(document: dict[str, Any]) -> Manifest:
+def _decode_manifest(document: dict[str, Any]) -> Manifest:
     integrity = document["integrity"]
-    files = _files(document["files"], integrity, compressed=document["version"] >= COMPRESSED)
-    world = _integer(document["world"], "world", low=1)
-    leaves = _leaves(document["leaves"], len(files), extended=document["version"] > PLAIN, world=world)
-    values = {path: _scalar(path, value) for path, value in _mapping(document, "values").items()}
+    files = _decode_files(document["files"], integrity, compressed=document["version"] >= COMPRESSED)
+    world = _decode_integer(document["world"], "world", low=1)
+    leaves = _decode_leaves(document["leaves"], len(files), extended=document["version"] > PLAIN, world=world)
+    values = {path: _decode_scalar(path, value) for path, value in _decode_mapping(document, "values").items()}
     rows = _rank_values(document, world) if "rank_values" in document else {}
     both = (values.keys() & leaves.keys()) | (rows.keys() & (values.keys() | leaves.keys()))
     if both:
         raise InvalidManifest(f"{min(both)!r} occurs twice, as an array, a value, or a value of each rank")
     return Manifest(
-        step=_integer(document["step"], "step"),
-        nonce=_string(document["nonce"], "nonce", _NONCE),
-        created=_time(document["created"]),
+        step=_decode_integer(document["step"], "step"),
+        nonce=_decode_string(document["nonce"], "nonce", _NONCE),
+        created=_decode_time(document["created"]),
         world_size=world,
         integrity=integrity,
         files=files,
         leaves=leaves,
         values=values | rows,
-        extra=_unpack(document["extra"], "extra"),
-        metrics={name: _metric(name, value) for name, value in _mapping(document, "metrics").items()},
-        versions={name: _version(name, value) for name, value in _mapping(document, "versions").items()},
+        extra=_decode_json_value(document["extra"], "extra"),
+        metrics={name: _decode_metric(name, value) for name, value in _decode_mapping(document, "metrics").items()},
+        versions={name: _decode_version(name, value) for name, value in _decode_mapping(document, "versions").items()},
         rank_values=frozenset(rows),
     )
 
@@ -136,12 +136,12 @@ def _manifest(document: dict[str, Any]) -> Manifest:
 def _rank_values(document: dict[str, Any], world: int) -> dict[str, list[Any]]:
     """Return the rank-local values of a manifest: by path, a list with one value for each rank."""
     found = {}
-    for path, value in _mapping(document, "rank_values").items():
+    for path, value in _decode_mapping(document, "rank_values").items():
         if type(value) is not list or len(value) != world:
             raise InvalidManifest(
                 f"value {path!r} is {short(value)}: expected a list of {world}, one for each rank", leaf=path
             )
-        found[path] = [_scalar(path, one) for one in value]
+        found[path] = [_decode_scalar(path, one) for one in value]
     return found
 
 
@@ -158,40 +158,40 @@ def _add_ties(manifest: Manifest, ties: Any) -> Manifest:
     return replace(manifest, leaves={**manifest.leaves, **tied}, ties=ties) if ties else manifest
 
 
-def _mapping(document: dict[str, Any], key: str) -> Mapping[str, Any]:
+def _decode_mapping(document: dict[str, Any], key: str) -> Mapping[str, Any]:
     value = document[key]
     if type(value) is not dict:
         raise InvalidManifest(f"{key} is {short(value)}: expected an object")
     return value
 
 
-def _unpack(value: Any, what: str) -> Any:
+def _decode_json_value(value: Any, what: str) -> Any:
     try:
         return unpack(value)
     except ValueError as error:
         raise InvalidManifest(f"{what} cannot be decoded: {error}") from None
 
 
-def _scalar(path: str, value: Any) -> Any:
-    if type(value) is not str and isinstance(value := _unpack(value, f"value {path!r}"), list | dict):
+def _decode_scalar(path: str, value: Any) -> Any:
+    if type(value) is not str and isinstance(value := _decode_json_value(value, f"value {path!r}"), list | dict):
         raise InvalidManifest(f"value {path!r} is {short(value)}: expected a number, string, true, false or null")
     return value
 
 
-def _metric(name: str, value: Any) -> float:
-    found = _unpack(value, f"metric {name!r}")
+def _decode_metric(name: str, value: Any) -> float:
+    found = _decode_json_value(value, f"metric {name!r}")
     if type(found) is not float and (type(found) is not int or abs(found) >= LIMIT):
         raise InvalidManifest(f"metric {name!r} is {short(value)}: expected a number")
     return float(found)
 
 
-def _version(name: str, value: Any) -> str:
+def _decode_version(name: str, value: Any) -> str:
     if type(value) is not str:
         raise InvalidManifest(f"version {name!r} is {short(value)}: expected a string")
     return value
 
 
-def _time(value: Any) -> str:
+def _decode_time(value: Any) -> str:
     try:
         if datetime.fromisoformat(value).utcoffset() == timedelta(0):
             return cast(str, value)
@@ -200,40 +200,40 @@ def _time(value: Any) -> str:
     raise InvalidManifest(f"created is {short(value)}: expected a time in UTC")
 
 
-def _files(items: Any, integrity: str, *, compressed: bool) -> tuple[StoredFile, ...]:
+def _decode_files(items: Any, integrity: str, *, compressed: bool) -> tuple[StoredFile, ...]:
     if type(items) is not list:
         raise InvalidManifest(f"files is {short(items)}: expected a list")
     digits = hasher(integrity).digits
     digest = re.compile(f"[0-9a-f]{{{digits}}}")
-    files = tuple([_file(item, f"file {i}", digest, compressed=compressed) for i, item in enumerate(items)])
+    files = tuple([_decode_file(item, f"file {i}", digest, compressed=compressed) for i, item in enumerate(items)])
     names = {file.name for file in files}
     if len(names) != len(files):
         raise InvalidManifest("two files have the same name")
-    _integer(sum(file.bytes for file in files), "the bytes of all files")
+    _decode_integer(sum(file.bytes for file in files), "the bytes of all files")
     return files
 
 
-def _file(item: Any, what: str, digest: re.Pattern[str], *, compressed: bool) -> StoredFile:
+def _decode_file(item: Any, what: str, digest: re.Pattern[str], *, compressed: bool) -> StoredFile:
     packed = compressed and type(item) is dict and "zstd" in item
     expect_keys(item, {"name", "bytes", "chunks", *(("zstd",) if packed else ())}, what)
-    name = _string(item["name"], f"the name of {what}", _NAME)
-    size = _integer(item["bytes"], f"the bytes of {what}")
+    name = _decode_string(item["name"], f"the name of {what}", _NAME)
+    size = _decode_integer(item["bytes"], f"the bytes of {what}")
     chunks = item["chunks"]
     if type(chunks) is not list:
         raise InvalidManifest(f"the chunks of {what} are {short(chunks)}: expected a list")
-    lengths, digests = _chunks(chunks, what, digest)
+    lengths, digests = _decode_chunks(chunks, what, digest)
     ends = tuple(accumulate(lengths))
     if (ends[-1] if ends else 0) != size:
         raise InvalidManifest(
             f"the chunks of {what} end at byte {ends[-1] if ends else 0}: expected {size}, the size of the file"
         )
-    stored = _integers(item["zstd"], f"the frames of {what}", low=1) if packed else ()
+    stored = _decode_integers(item["zstd"], f"the frames of {what}", low=1) if packed else ()
     if packed and len(stored) != len(ends):
         raise InvalidManifest(f"{what} has {len(stored)} frames: expected {len(ends)}, one for each chunk")
     return StoredFile(name, size, ends, tuple(digests), tuple(accumulate(stored)))
 
 
-def _chunks(chunks: list[Any], what: str, digest: re.Pattern[str]) -> tuple[list[int], list[str]]:
+def _decode_chunks(chunks: list[Any], what: str, digest: re.Pattern[str]) -> tuple[list[int], list[str]]:
     """Return the lengths and the digests of a file's chunks. It must be fast: there may be a million chunks."""
     if set(map(type, chunks)) <= {list} and set(map(len, chunks)) <= {2}:
         lengths, digests = [chunk[0] for chunk in chunks], [chunk[1] for chunk in chunks]
@@ -244,18 +244,18 @@ def _chunks(chunks: list[Any], what: str, digest: re.Pattern[str]) -> tuple[list
     for chunk in chunks:
         if type(chunk) is not list or len(chunk) != 2 or type(chunk[1]) is not str or not digest.fullmatch(chunk[1]):
             raise InvalidManifest(f"a chunk of {what} is {short(chunk)}: expected [bytes, digest]")
-        _integer(chunk[0], f"the length of a chunk of {what}", low=1)
+        _decode_integer(chunk[0], f"the length of a chunk of {what}", low=1)
     raise AssertionError("one of the chunks is not sound")
 
 
-def _leaves(items: Any, files: int, *, extended: bool, world: int) -> dict[str, StoredLeaf]:
+def _decode_leaves(items: Any, files: int, *, extended: bool, world: int) -> dict[str, StoredLeaf]:
     if type(items) is not dict:
         raise InvalidManifest(f"leaves is {short(items)}: expected an object")
     left = MOST_SHARDS
     leaves = {}
     for path, item in items.items():
         try:
-            leaves[path] = leaf = _leaf(item, files, extended=extended)
+            leaves[path] = leaf = _decode_leaf(item, files, extended=extended)
             if leaf.per_rank and leaf.shape[:1] != (world,):
                 raise InvalidManifest(f"its shape is {list(leaf.shape)}: expected {world} rows, one for each rank")
         except NewerManifest as newer:
@@ -268,31 +268,31 @@ def _leaves(items: Any, files: int, *, extended: bool, world: int) -> dict[str, 
     return leaves
 
 
-def _leaf(item: Any, files: int, *, extended: bool) -> StoredLeaf:
+def _decode_leaf(item: Any, files: int, *, extended: bool) -> StoredLeaf:
     kind = item.get("kind", "") if type(item) is dict else ""
     per_rank = extended and type(item) is dict and item.get("per_rank") is True
     more = {name for name, there in (("kind", kind), ("per_rank", per_rank)) if there}
     expect_keys(item, _KEYS_OF_LEAF | more if more else _KEYS_OF_LEAF, "it")
-    dtype = DTYPES.get(_string(item["dtype"], "its dtype", _DTYPE))
+    dtype = DTYPES.get(_decode_string(item["dtype"], "its dtype", _DTYPE))
     if dtype is None:
         raise NewerManifest(f"this allranks does not know its dtype {item['dtype']!r}")
-    shape = _integers(item["shape"], "its shape")
+    shape = _decode_integers(item["shape"], "its shape")
     if len(shape) > MOST_DIMENSIONS:
         raise InvalidManifest(f"it has {len(shape)} dimensions: expected at most {MOST_DIMENSIONS}")
     if math.prod(filter(None, shape)) * dtype.size >= LIMIT:
         raise InvalidManifest(f"its shape is {list(shape)}: expected less than 2**63 bytes")
     if type(item["shards"]) is not list:
         raise InvalidManifest("its shards: expected a list")
-    runs = tuple([_run(run, shape, dtype.size, files) for run in item["shards"]])
-    kind = _string(kind, "its kind", _KIND_EXTENDED if extended else _KIND) if kind else ""
+    runs = tuple([_decode_run(run, shape, dtype.size, files) for run in item["shards"]])
+    kind = _decode_string(kind, "its kind", _KIND_EXTENDED if extended else _KIND) if kind else ""
     return StoredLeaf(shape, dtype.name, kind, runs, per_rank)
 
 
-def _run(item: Any, shape: tuple[int, ...], size: int, files: int) -> Run:
+def _decode_run(item: Any, shape: tuple[int, ...], size: int, files: int) -> Run:
     row = type(item) is dict and "count" in item
     expect_keys(item, _KEYS_OF_ROW if row else _KEYS_OF_SHARD, "a shard")
-    file, offset = _integer(item["file"], "a shard's file"), _integers(item["offset"], "an offset")
-    many, place = _integers(item["shape"], "a shard's shape"), _integers(item["bytes"], "a shard's bytes")
+    file, offset = _decode_integer(item["file"], "a shard's file"), _decode_integers(item["offset"], "an offset")
+    many, place = _decode_integers(item["shape"], "a shard's shape"), _decode_integers(item["bytes"], "a shard's bytes")
     _check_inside(offset, many, shape)
     if len(place) != 2 or place[1] - place[0] != math.prod(many) * size:
         raise InvalidManifest(
@@ -301,17 +301,17 @@ def _run(item: Any, shape: tuple[int, ...], size: int, files: int) -> Run:
     if file >= files:
         raise InvalidManifest(f"a shard is in file {file}, of {files}")
     first = Shard(file, place[0], Extent(offset, many))
-    return _row(first, item, shape, files) if row else Run(first)
+    return _decode_row(first, item, shape, files) if row else Run(first)
 
 
-def _row(first: Shard, item: Any, shape: tuple[int, ...], files: int) -> Run:
+def _decode_row(first: Shard, item: Any, shape: tuple[int, ...], files: int) -> Run:
     step = item["step"]
     expect_keys(step, _KEYS_OF_STEP, "a step")
-    count = _integer(item["count"], "a count", low=2)
+    count = _decode_integer(item["count"], "a count", low=2)
     if count > MOST_SHARDS:
         raise InvalidManifest(f"a row has {count} shards: expected at most {MOST_SHARDS}")
-    file_step, begin_step = (_integer(step[key], "a step", low=-LIMIT) for key in ("file", "bytes"))
-    offset_step = _integers(step["offset"], "a step", low=-LIMIT)
+    file_step, begin_step = (_decode_integer(step[key], "a step", low=-LIMIT) for key in ("file", "bytes"))
+    offset_step = _decode_integers(step["offset"], "a step", low=-LIMIT)
     if len(offset_step) != len(shape):
         raise InvalidManifest(f"a step has {len(offset_step)} dimensions: expected {len(shape)}, as its leaf")
     extent, last = first.extent, count - 1

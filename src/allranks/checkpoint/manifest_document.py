@@ -47,12 +47,12 @@ def document_of(data: bytes) -> dict[str, Any]:
     written = head[1].decode()
     named = [name for name in NAMES if hasher(name).digits == len(written)]
     if not named:
-        _check_version(_parsed(data))
+        _check_version(_parse_json(data))
         raise InvalidManifest(f"its digest has {len(written)} digits: no known digest has so many")
     found = hasher(named[0])(memoryview(data)[head.end() :])
     if found != written:
         raise InvalidManifest(f"the {named[0]} digest of its content is {found}: expected {written}")
-    document = _parsed(data)
+    document = _parse_json(data)
     if document.get("format") != FORMAT:
         raise InvalidManifest(f"its format is {short(document.get('format'))}: expected {FORMAT!r}")
     _check_version(document)
@@ -67,11 +67,11 @@ def document_of(data: bytes) -> dict[str, Any]:
     return document
 
 
-def _parsed(data: bytes) -> dict[str, Any]:
+def _parse_json(data: bytes) -> dict[str, Any]:
     """Return the JSON object in the bytes, without a check of its content."""
     try:
         text = data.decode()
-        document = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+        document = json.loads(text, object_pairs_hook=_object_with_unique_keys, parse_constant=_no_constant)
     except RecursionError:
         raise InvalidManifest("it is nested too deeply") from None
     except InvalidManifest:
@@ -99,7 +99,7 @@ def _check_text(text: str, document: Any) -> None:
             raise InvalidManifest("it contains half of a surrogate pair") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
         keys = [key for key, _ in pairs]

@@ -15,7 +15,7 @@ from allranks.checkpoint.manifest_document import BY_RANK, COMPRESSED, EXTENDED,
 from allranks.digest import hasher
 
 
-def encode(manifest: Manifest, *, leaves: str | None = None) -> bytes:
+def encode_manifest(manifest: Manifest, *, leaves: str | None = None) -> bytes:
     """Return a valid manifest as the bytes of its file, one leaf on each line. Raises NotJsonable.
 
     ``leaves``: the result of ``leaves_text`` for its leaves without tied paths, if it is known. The text is the same at
@@ -23,44 +23,45 @@ def encode(manifest: Manifest, *, leaves: str | None = None) -> bytes:
     """
     if leaves is None:
         leaves = leaves_text({path: leaf for path, leaf in manifest.leaves.items() if path not in manifest.ties})
-    return _signed(",\n".join(_sections(manifest, leaves)).encode("ascii") + b"\n}\n", manifest.integrity)
+    return _with_digest(",\n".join(_document_sections(manifest, leaves)).encode("ascii") + b"\n}\n", manifest.integrity)
 
 
 def without_leaves(data: bytes, leaves: str, *, integrity: str) -> bytes:
-    """Return the bytes of the manifest ``data``, which ``encode`` returned, changed to one without leaves."""
+    """Return the bytes of the manifest ``data``, which ``encode_manifest`` returned, changed to one without leaves."""
     before, opening, rest = data.partition(b'"leaves":{' + leaves.encode("ascii"))
     rest = re.sub(rb'\A\},\n"ties":[^\n]*', b'},\n"ties":{},', rest)
-    return _signed(before.partition(b"\n")[2] + opening[: len('"leaves":{')] + rest, integrity)
+    return _with_digest(before.partition(b"\n")[2] + opening[: len('"leaves":{')] + rest, integrity)
 
 
-def _signed(body: bytes, integrity: str) -> bytes:
+def _with_digest(body: bytes, integrity: str) -> bytes:
     return b'{"digest":"' + hasher(integrity)(body).encode() + b'",\n' + body
 
 
 def leaves_text(leaves: Mapping[str, StoredLeaf]) -> str:
     """Return the lines of a manifest that describe these leaves."""
-    return _lines(f"{quoted(path)}:{_leaf_text(leaf)}" for path, leaf in leaves.items())
+    return _joined_lines(f"{quoted(path)}:{_leaf_text(leaf)}" for path, leaf in leaves.items())
 
 
-def _sections(m: Manifest, leaves: str) -> Iterator[str]:
-    version = _version(m)
+def _document_sections(m: Manifest, leaves: str) -> Iterator[str]:
+    version = _needed_version(m)
     yield f'"format":{quoted(FORMAT)},"version":{version}'
     yield f'"step":{m.step},"nonce":{quoted(m.nonce)},"created":{quoted(m.created)}'
     yield f'"world":{m.world_size},"integrity":{quoted(m.integrity)}'
-    yield f'"files":[{_lines(map(_file_text, m.files))}]'
+    yield f'"files":[{_joined_lines(map(_file_text, m.files))}]'
     yield f'"leaves":{{{leaves}}}'
     if version >= EXTENDED:
-        yield f'"ties":{_text(dict(m.ties))}'
+        yield f'"ties":{_json_text(dict(m.ties))}'
     if version >= BY_RANK:
-        yield f'"rank_values":{_text(_pack({path: m.values[path] for path in sorted(m.rank_values)}, "value"))}'
-    values = _pack({path: value for path, value in m.values.items() if path not in m.rank_values}, "value")
-    yield f'"values":{{{_lines(f"{quoted(path)}:{_text(value)}" for path, value in values.items())}}}'
-    yield f'"extra":{_text(pack(m.extra, what="extra"))}'
-    yield f'"metrics":{_text(_pack(m.metrics, "metric"))}'
-    yield f'"versions":{_text(_pack(m.versions, "version"))}'
+        rank_values = {path: m.values[path] for path in sorted(m.rank_values)}
+        yield f'"rank_values":{_json_text(_pack_values(rank_values, "value"))}'
+    values = _pack_values({path: value for path, value in m.values.items() if path not in m.rank_values}, "value")
+    yield f'"values":{{{_joined_lines(f"{quoted(path)}:{_json_text(value)}" for path, value in values.items())}}}'
+    yield f'"extra":{_json_text(pack(m.extra, what="extra"))}'
+    yield f'"metrics":{_json_text(_pack_values(m.metrics, "metric"))}'
+    yield f'"versions":{_json_text(_pack_values(m.versions, "version"))}'
 
 
-def _version(m: Manifest) -> int:
+def _needed_version(m: Manifest) -> int:
     """Return the lowest version of the format that can express the manifest."""
     if any(file.stored for file in m.files):
         return COMPRESSED
@@ -70,28 +71,28 @@ def _version(m: Manifest) -> int:
     return EXTENDED if extended else PLAIN
 
 
-def _pack(values: Mapping[str, Any], what: str) -> dict[str, Any]:
+def _pack_values(values: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Return a mapping with each value packed as JSON. Names are not escaped: a name ``float`` stays a name."""
     return {name: pack(value, what=f"{what} {name!r}") for name, value in values.items()}
 
 
-def _lines(items: Iterator[str]) -> str:
+def _joined_lines(items: Iterator[str]) -> str:
     text = ",\n".join(items)
     return f"\n{text}\n" if text else ""
 
 
-def _text(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def _numbers(values: Sequence[int]) -> str:
+def _number_list(values: Sequence[int]) -> str:
     return f"[{','.join(map(str, values))}]"
 
 
 def _file_text(file: StoredFile) -> str:
     lengths = map(int.__sub__, file.ends, (0, *file.ends))
     chunks = ",".join([f'[{length},"{digest}"]' for length, digest in zip(lengths, file.digests, strict=True)])
-    stored = f',"zstd":{_numbers([*map(int.__sub__, file.stored, (0, *file.stored))])}' if file.stored else ""
+    stored = f',"zstd":{_number_list([*map(int.__sub__, file.stored, (0, *file.stored))])}' if file.stored else ""
     return f'{{"name":{quoted(file.name)},"bytes":{file.bytes},"chunks":[{chunks}]{stored}}}'
 
 
@@ -100,16 +101,16 @@ def _leaf_text(leaf: StoredLeaf) -> str:
     kind = f'"kind":{quoted(leaf.kind)},' if leaf.kind else ""
     kind += '"per_rank":true,' if leaf.per_rank else ""
     shards = ",".join([_run_text(run, item) for run in leaf.runs])
-    return f'{{"dtype":"{leaf.dtype}","shape":{_numbers(leaf.shape)},{kind}"shards":[{shards}]}}'
+    return f'{{"dtype":"{leaf.dtype}","shape":{_number_list(leaf.shape)},{kind}"shards":[{shards}]}}'
 
 
 def _run_text(run: Run, item: int) -> str:
     first, extent = run.first, run.first.extent
     text = (
-        f'{{"file":{first.file},"offset":{_numbers(extent.offset)},"shape":{_numbers(extent.shape)},'
+        f'{{"file":{first.file},"offset":{_number_list(extent.offset)},"shape":{_number_list(extent.shape)},'
         f'"bytes":[{first.begin},{first.begin + extent.size * item}]'
     )
     if run.count == 1:
         return text + "}"
-    offset = _numbers(run.offset_step)
+    offset = _number_list(run.offset_step)
     return f'{text},"count":{run.count},"step":{{"file":{run.file_step},"bytes":{run.begin_step},"offset":{offset}}}}}'

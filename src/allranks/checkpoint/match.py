@@ -14,7 +14,7 @@ from allranks.arrays.cast import is_castable
 from allranks.arrays.saved_tree import SavedArray, SavedTree
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.names import Rename, canonical, matches, rename_all
+from allranks.checkpoint.names import Rename, canonical_path, first_match, rename_all
 from allranks.errors import AllranksError
 
 # The most lines of a group in the message; the most names that a leaf is compared with.
@@ -61,9 +61,9 @@ class RestoreOptions:
         """Return whether a difference is allowed."""
         match one.kind:
             case "missing":
-                return bool(matches(one.path, self.allow_missing))
+                return bool(first_match(one.path, self.allow_missing))
             case "unexpected":
-                return bool(matches(one.path, self.allow_unexpected))
+                return bool(first_match(one.path, self.allow_unexpected))
             case "recast":
                 leaf = manifest.leaves.get(one.path)
                 return self.cast and leaf is not None and not leaf.kind and is_castable(leaf.dtype, one.wanted)
@@ -74,7 +74,7 @@ def rename_manifest(manifest: Manifest, template: Iterable[str], rename: Rename 
     """Return a manifest whose leaves have the paths of the template. Raises AllranksError if two get the same path."""
     if rename is None:
         return manifest
-    known = {canonical(path): path for path in template}
+    known = {canonical_path(path): path for path in template}
     there = {
         name: known.get(new, new) for new, name in rename_all([*manifest.leaves, *manifest.values], rename).items()
     }
@@ -85,7 +85,7 @@ def rename_manifest(manifest: Manifest, template: Iterable[str], rename: Rename 
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _LeavesByPath:
     """The arrays (shape, dtype) and values of a template or a checkpoint, by path."""
 
     arrays: Mapping[str, tuple[tuple[int, ...], str]]
@@ -120,14 +120,14 @@ def differences(
 
     Values may differ, but not their types; None fits any type. Arrays must agree in shape, dtype and kind.
     """
-    template = _Side({one.path: (one.shape, _dtype(one.dtype, one.kind)) for one in declared}, values)
-    saved = _Side(
-        {p: (leaf.shape, _dtype(leaf.dtype, leaf.kind)) for p, leaf in manifest.leaves.items()}, manifest.values
+    template = _LeavesByPath({one.path: (one.shape, _dtype_text(one.dtype, one.kind)) for one in declared}, values)
+    saved = _LeavesByPath(
+        {p: (leaf.shape, _dtype_text(leaf.dtype, leaf.kind)) for p, leaf in manifest.leaves.items()}, manifest.values
     )
-    changed = [found for path in template if path in saved for found in _changes(path, template, saved)]
+    changed = [found for path in template if path in saved for found in _leaf_differences(path, template, saved)]
     missing = [path for path in template if path not in saved]
     unexpected = [path for path in saved if path not in template]
-    meant = _renames(missing, unexpected, template, saved)
+    meant = _probable_renames(missing, unexpected, template, saved)
     back = {new: old for old, new in meant.items()}
     return (
         *(Difference("missing", path, template.text(path), "", meant.get(path, "")) for path in missing),
@@ -144,28 +144,30 @@ def tied_differences(pairs: Mapping[int, int], declared: Sequence[Declared]) -> 
     )
 
 
-def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:
+def report_differences(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:
     """Return the differences as one message: grouped by kind, long groups shortened, with the amount that fits.
 
     A leaf of the checkpoint is not listed again if it is named beside the leaf of the template that it probably is.
     """
-    lines = [f"the template does not fit the checkpoint of step {manifest.step}: {_counts(found)}."]
-    lines += _section("in the template, not in the checkpoint", [_one_sided(d) for d in found if d.kind == "missing"])
+    lines = [f"the template does not fit the checkpoint of step {manifest.step}: {_counts_by_kind(found)}."]
+    lines += _report_section(
+        "in the template, not in the checkpoint", [_one_sided(d) for d in found if d.kind == "missing"]
+    )
     left = [one for one in found if one.kind == "unexpected" and not one.meant]
-    lines += _section("in the checkpoint, not in the template", [_one_sided(one) for one in left])
+    lines += _report_section("in the checkpoint, not in the template", [_one_sided(one) for one in left])
     for kind, title in (
         ("reshaped", "different shape"),
         ("recast", "different type"),
         ("array or value", "an array on one side and a value on the other"),
     ):
-        lines += _section(
+        lines += _report_section(
             title, [f"{d.path!r}: {d.found} in the checkpoint, {d.wanted} here" for d in found if d.kind == kind]
         )
-    lines += _section(
+    lines += _report_section(
         "one memory in the template, different arrays in the checkpoint",
         [f"{d.path!r} is {d.meant!r} here" for d in found if d.kind == "tied"],
     )
-    lines += _advice(found, [one.path for one in declared], manifest)
+    lines += _rename_advice(found, [one.path for one in declared], manifest)
     lines += [
         f"  {one.path!r} has one for each of the {manifest.world_size} ranks that saved. Rank 0's, for any number of "
         f"ranks: Checkpointer(..., from_main=[{one.path!r}])."
@@ -173,7 +175,7 @@ def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: 
         if (one.kind == "reshaped" and manifest.leaves[one.path].per_rank)
         or (one.kind == "recast" and one.path in manifest.rank_values)
     ]
-    lines.append(_coverage(found, declared, manifest))
+    lines.append(_coverage_text(found, declared, manifest))
     return "\n".join(lines)
 
 
@@ -193,11 +195,11 @@ def notes_of(allowed: Sequence[Difference]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _dtype(dtype: str, kind: str) -> str:
+def _dtype_text(dtype: str, kind: str) -> str:
     return f"{kind} in {dtype}" if kind else dtype
 
 
-def _changes(path: str, template: _Side, saved: _Side) -> Iterator[Difference]:
+def _leaf_differences(path: str, template: _LeavesByPath, saved: _LeavesByPath) -> Iterator[Difference]:
     wanted, found = template.text(path), saved.text(path)
     if (path in template.arrays) != (path in saved.arrays):
         yield Difference("array or value", path, wanted, found)
@@ -211,7 +213,9 @@ def _changes(path: str, template: _Side, saved: _Side) -> Iterator[Difference]:
         yield Difference("recast", path, wanted, found)
 
 
-def _renames(missing: Sequence[str], unexpected: Sequence[str], template: _Side, saved: _Side) -> dict[str, str]:
+def _probable_renames(
+    missing: Sequence[str], unexpected: Sequence[str], template: _LeavesByPath, saved: _LeavesByPath
+) -> dict[str, str]:
     """Return, for missing paths, the unexpected path that each probably is.
 
     Paths are matched by one common change; paths that are left are matched by similarity.
@@ -235,7 +239,7 @@ def _renames(missing: Sequence[str], unexpected: Sequence[str], template: _Side,
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _PathChange:
     """A change of template paths into checkpoint paths: ``wanted`` at the begin (or end) becomes ``found``."""
 
     at_end: bool
@@ -262,16 +266,16 @@ class _Change:
         return f"the {side} {self.wanted or self.found!r}, which only the {where} has"
 
 
-def _changes_between(wanted: str, found: str) -> Iterator[_Change]:
+def _changes_between(wanted: str, found: str) -> Iterator[_PathChange]:
     """Yield two changes that turn one path into the other: of the begin, and of the end. Components are not divided."""
-    old, new = _components(wanted), _components(found)
+    old, new = _path_components(wanted), _path_components(found)
     same = _common_prefix(old[::-1], new[::-1])
-    yield _Change(False, "".join(old[: len(old) - same]), "".join(new[: len(new) - same]))
+    yield _PathChange(False, "".join(old[: len(old) - same]), "".join(new[: len(new) - same]))
     same = _common_prefix(old, new)
-    yield _Change(True, "".join(old[same:]), "".join(new[same:]))
+    yield _PathChange(True, "".join(old[same:]), "".join(new[same:]))
 
 
-def _components(path: str) -> list[str]:
+def _path_components(path: str) -> list[str]:
     return [part for part in re.split(r"([./])", path) if part]
 
 
@@ -279,9 +283,9 @@ def _common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def _likely_changes(missing: Sequence[str], unexpected: Sequence[str]) -> list[_Change]:
+def _likely_changes(missing: Sequence[str], unexpected: Sequence[str]) -> list[_PathChange]:
     """Return changes that may explain many differences, found from a few missing paths and similar unexpected paths."""
-    changes: dict[_Change, None] = {}
+    changes: dict[_PathChange, None] = {}
     for path in {*missing[:1], *missing[len(missing) // 2 :][:1], *missing[-1:]}:
         like = [other for other in unexpected if other.endswith(path) or path.endswith(other)]
         like += [other for other in unexpected if other.startswith(path) or path.startswith(other)]
@@ -290,7 +294,7 @@ def _likely_changes(missing: Sequence[str], unexpected: Sequence[str]) -> list[_
     return list(changes)
 
 
-def _counts(found: Iterable[Difference]) -> str:
+def _counts_by_kind(found: Iterable[Difference]) -> str:
     kinds = [one.kind for one in found]
     said = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
     return ", ".join(said) or "no differences"
@@ -301,14 +305,14 @@ def _one_sided(one: Difference) -> str:
     return f"{one.path!r}: {one.wanted or one.found}{meant}"
 
 
-def _section(title: str, items: Sequence[str]) -> list[str]:
+def _report_section(title: str, items: Sequence[str]) -> list[str]:
     if not items:
         return []
     more = [f"    ... and {len(items) - _LISTED} more"] if len(items) > _LISTED else []
     return [f"  {title} ({len(items)}):", *(f"    {item}" for item in items[:_LISTED]), *more]
 
 
-def _advice(found: Sequence[Difference], arrays: Sequence[str], manifest: Manifest) -> list[str]:
+def _rename_advice(found: Sequence[Difference], arrays: Sequence[str], manifest: Manifest) -> list[str]:
     """Return a line with the change that explains most missing leaves, and the argument to write.
 
     Returns [] if no change explains at least two missing leaves and half of them.
@@ -326,7 +330,7 @@ def _advice(found: Sequence[Difference], arrays: Sequence[str], manifest: Manife
     return [f"  {who} missing leaves differ by {change}.{line}"]
 
 
-def _improves_fit(change: _Change, arrays: Sequence[str], manifest: Manifest) -> bool:
+def _improves_fit(change: _PathChange, arrays: Sequence[str], manifest: Manifest) -> bool:
     """Return whether more arrays fit if the change is passed as ``rename=``."""
     try:
         after = rename_manifest(manifest, arrays, change.rename)
@@ -335,11 +339,14 @@ def _improves_fit(change: _Change, arrays: Sequence[str], manifest: Manifest) ->
     return sum(path in after.leaves for path in arrays) > sum(path in manifest.leaves for path in arrays)
 
 
-def _coverage(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:
+def _coverage_text(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:
     wrong = {one.path for one in found}
     fits = [one for one in declared if one.path not in wrong]
-    filled, wanted = _amount((one.shape, one.dtype) for one in fits), _amount((d.shape, d.dtype) for d in declared)
-    stored = _amount((leaf.shape, leaf.dtype) for leaf in manifest.leaves.values())
+    filled, wanted = (
+        _elements_and_bytes((one.shape, one.dtype) for one in fits),
+        _elements_and_bytes((d.shape, d.dtype) for d in declared),
+    )
+    stored = _elements_and_bytes((leaf.shape, leaf.dtype) for leaf in manifest.leaves.values())
     return (
         f"  matching: {len(fits)} of the template's {len(declared)} arrays ({filled[0]:,} of {wanted[0]:,} elements, "
         f"{filled[1]:,} of {wanted[1]:,} bytes); the checkpoint has {len(manifest.leaves)} ({stored[0]:,} elements, "
@@ -347,6 +354,6 @@ def _coverage(found: Sequence[Difference], declared: Sequence[Declared], manifes
     )
 
 
-def _amount(arrays: Iterable[tuple[tuple[int, ...], str]]) -> tuple[int, int]:
+def _elements_and_bytes(arrays: Iterable[tuple[tuple[int, ...], str]]) -> tuple[int, int]:
     sizes = [(math.prod(shape), DTYPES[dtype].size) for shape, dtype in arrays]
     return sum(many for many, _ in sizes), sum(many * size for many, size in sizes)

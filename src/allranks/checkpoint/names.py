@@ -19,14 +19,14 @@ _LISTED = 12
 KNOWN_KEYS = ("state_dict", "model_state_dict", "model", "params", "module", "state")
 
 
-def canonical(path: str) -> str:
+def canonical_path(path: str) -> str:
     """Return the path with ``.`` as its separator, in which paths are compared."""
     return path.replace("/", ".")
 
 
-def matches(path: str, globs: Iterable[str]) -> str:
+def first_match(path: str, globs: Iterable[str]) -> str:
     """Return the first of the globs that the path matches; "" if none does."""
-    return next((glob for glob in globs if fnmatchcase(canonical(path), canonical(glob))), "")
+    return next((glob for glob in globs if fnmatchcase(canonical_path(path), canonical_path(glob))), "")
 
 
 def make_renamer(rename: Rename | None) -> Callable[[str], str]:
@@ -36,10 +36,10 @@ def make_renamer(rename: Rename | None) -> Callable[[str], str]:
     each to the result of the one before: ``{"model.*": "*", "*.fc1.*": "*.0.*"}``. Raises AllranksError if a pattern
     and its result do not have the same number of ``*``.
     """
-    return canonical if rename is None else _Renamer(rename)
+    return canonical_path if rename is None else _CheckedRename(rename)
 
 
-class _Renamer:
+class _CheckedRename:
     """A checked rename. ``unused_renames``: its names and patterns that have not matched yet."""
 
     def __init__(self, rename: Rename) -> None:
@@ -51,8 +51,8 @@ class _Renamer:
                 f"rename={rename!r:.200}: expected a mapping of names, or a function.",
                 remedy="Write rename={'old': 'new'}. To leave out leaves of the file, use allow_unexpected=.",
             )
-        self._exact = {canonical(old): (old, canonical(new)) for old, new in steps.items() if "*" not in old}
-        self._patterns = [(old, *_pattern(old, new)) for old, new in steps.items() if "*" in old]
+        self._exact = {canonical_path(old): (old, canonical_path(new)) for old, new in steps.items() if "*" not in old}
+        self._patterns = [(old, *_compile_rename(old, new)) for old, new in steps.items() if "*" in old]
         self.unused_renames = dict.fromkeys(steps)
 
     def __call__(self, name: str) -> str:
@@ -63,8 +63,8 @@ class _Renamer:
                 raise AllranksError(f"rename({name!r}) failed: {text_of(error)}") from error
             if not isinstance(new, str):
                 raise AllranksError(f"rename({name!r}) returned {new!r:.80}: expected a name (str).")
-            return canonical(new)
-        name = canonical(name)
+            return canonical_path(new)
+        name = canonical_path(name)
         if name in self._exact:
             old, new = self._exact[name]
             self.unused_renames.pop(old, None)
@@ -80,21 +80,21 @@ def unused_renames(names: Iterable[str], rename: Rename | None) -> list[str]:
     """Return the keys of a mapping that match none of these names; they may be misspelt."""
     if not isinstance(rename, Mapping):
         return []
-    change = _Renamer(rename)
+    change = _CheckedRename(rename)
     for name in names:
         change(name)
     return list(change.unused_renames)
 
 
-def _pattern(old: str, new: str) -> tuple[re.Pattern[str], Sequence[str]]:
+def _compile_rename(old: str, new: str) -> tuple[re.Pattern[str], Sequence[str]]:
     if old.count("*") != new.count("*"):
         raise AllranksError(
             f"rename={{{old!r}: {new!r}}}: the pattern has {old.count('*')} '*', and its result has "
             f"{new.count('*')}: expected the same number.",
             remedy="Each '*' stands for the same text on both sides.",
         )
-    text = "(.*?)".join(map(re.escape, canonical(old).split("*")))
-    return re.compile(text, re.DOTALL), canonical(new).split("*")
+    text = "(.*?)".join(map(re.escape, canonical_path(old).split("*")))
+    return re.compile(text, re.DOTALL), canonical_path(new).split("*")
 
 
 def _interleave(between: Sequence[str], texts: Sequence[str]) -> Iterable[str]:
@@ -137,14 +137,14 @@ def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -
             told = ", ".join(tops[:_LISTED]) + (f" and {len(tops) - _LISTED} more" if len(tops) > _LISTED else "")
             raise AllranksError(f"no array of the file is below key={key!r}: expected one of the keys {told}.")
         return key
-    wanted = set(map(canonical, template))
+    wanted = set(map(canonical_path, template))
     found = {known: [n for n in names if n.startswith(f"{known}/")] for known in KNOWN_KEYS}
     scores = {
-        known: sum(canonical(name.removeprefix(f"{known}/")) in wanted for name in names_below)
+        known: sum(canonical_path(name.removeprefix(f"{known}/")) in wanted for name in names_below)
         for known, names_below in found.items()
         if names_below
     }
-    at_top = sum(canonical(name) in wanted for name in names)
+    at_top = sum(canonical_path(name) in wanted for name in names)
     best = max(scores, key=lambda known: scores[known], default="")
     if not best or at_top > scores[best]:
         return ""
@@ -153,5 +153,5 @@ def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -
 
 def names_below(names: Iterable[str], key: str) -> dict[str, str]:
     """Return the file's names below a key, by the part of the name after the key."""
-    prefix = f"{canonical(key)}." if key else ""
-    return {name[len(prefix) :]: name for name in names if canonical(name).startswith(prefix)}
+    prefix = f"{canonical_path(key)}." if key else ""
+    return {name[len(prefix) :]: name for name in names if canonical_path(name).startswith(prefix)}

@@ -8,7 +8,7 @@ from typing import Literal
 
 from allranks.arguments import expect, several
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredLeaf
-from allranks.checkpoint.names import matches
+from allranks.checkpoint.names import first_match
 from allranks.extent import Extent
 
 
@@ -35,12 +35,12 @@ class RankChoices:
 
     def of(self, path: str) -> Literal["", "main", "rank"]:
         """Return the choice for a path; "" if there is none."""
-        if matches(path, self.per_rank):
+        if first_match(path, self.per_rank):
             return "rank"
-        return "main" if matches(path, self.from_main) else ""
+        return "main" if first_match(path, self.from_main) else ""
 
 
-def globs(given: str | Iterable[str], *, name: str) -> tuple[str, ...]:
+def globs_of(given: str | Iterable[str], *, name: str) -> tuple[str, ...]:
     """Return an argument, one glob or several, as a tuple. Raises BadArgument, which names the argument."""
     if isinstance(given, str):
         return (given,)
@@ -68,22 +68,22 @@ def rows_of(manifest: Manifest, *, rank: int, size: int, choose: Callable[[str],
             rows[path] = rank % saved
     if not rows:
         return manifest
-    leaves = {path: _row(manifest.leaves[path], row) for path, row in rows.items() if path in manifest.leaves}
+    leaves = {path: _leaf_of_rank(manifest.leaves[path], row) for path, row in rows.items() if path in manifest.leaves}
     values = {path: manifest.values[path][row] for path, row in rows.items() if path in manifest.values}
     return replace(manifest, leaves={**manifest.leaves, **leaves}, values={**manifest.values, **values})
 
 
-def _row(leaf: StoredLeaf, rank: int) -> StoredLeaf:
+def _leaf_of_rank(leaf: StoredLeaf, rank: int) -> StoredLeaf:
     shards = [shard for shard in leaf.shards if shard.extent.offset[0] == rank]
-    runs = tuple(Run(Shard(one.file, one.begin, _inner(one.extent))) for one in shards)
+    runs = tuple(Run(Shard(one.file, one.begin, _without_rank_dimension(one.extent))) for one in shards)
     return StoredLeaf(leaf.shape[1:], leaf.dtype, leaf.kind, runs, per_rank=True)
 
 
-def _inner(extent: Extent) -> Extent:
+def _without_rank_dimension(extent: Extent) -> Extent:
     return Extent(extent.offset[1:], extent.shape[1:])
 
 
-def advice(paths: Sequence[str]) -> str:
+def advice_on_differing(paths: Sequence[str]) -> str:
     """Return advice for the user if leaves differ over the ranks on purpose: the arguments of Checkpointer to write."""
     told = "[" + ", ".join(map(repr, paths[:3])) + (", ..." if len(paths) > 3 else "") + "]"
     return (

@@ -62,7 +62,7 @@ class PreparedSave:
     read_back: ReadBack = field(default_factory=ReadBack)
 
 
-class Planner:
+class SavePlanner:
     """Plans saves for one rank of ``size``, and keeps the last plan. Each of the ``items`` gets its own files."""
 
     def __init__(self, rank: int, size: int, items: Collection[str] = ()) -> None:
@@ -74,10 +74,10 @@ class Planner:
         key = tree.key, tuple(tree.ties.items())
         if self._last is None or self._last[0] != key:
             _refuse_dimensions(tree.declared, rank=self._rank)
-            self._last = key, self._plan(tree.declared, tree.ties)
+            self._last = key, self._make_plan(tree.declared, tree.ties)
         return self._last[1]
 
-    def _plan(self, every: tuple[Declared, ...], tied: dict[int, int]) -> PreparedSave:
+    def _make_plan(self, every: tuple[Declared, ...], tied: dict[int, int]) -> PreparedSave:
         items = [item_of(one.path, self._items) for one in every]
         tied = {number: other for number, other in tied.items() if items[number] == items[other]}
         ties = {every[number].path: every[other].path for number, other in tied.items()}
@@ -85,7 +85,7 @@ class Planner:
         declared = tuple(every[number] for number in arrays)
         nbytes = total_bytes(declared)
         groups = {item: [n for n in arrays if items[n] == item] for item in dict.fromkeys(items)}
-        files = [self._file(every, item, numbers, chunk_grain(nbytes)) for item, numbers in groups.items()]
+        files = [self._file_of_item(every, item, numbers, chunk_grain(nbytes)) for item, numbers in groups.items()]
         whole_layout = None
         if self._rank == 0:
             layouts = [checkpoint_layout([every[n] for n in numbers], size=self._size) for numbers in groups.values()]
@@ -101,7 +101,9 @@ class Planner:
             leaves_text(whole_layout.leaves) if whole_layout else "",
         )
 
-    def _file(self, every: Sequence[Declared], item: str, numbers: Sequence[int], most: int) -> PlannedFile | None:
+    def _file_of_item(
+        self, every: Sequence[Declared], item: str, numbers: Sequence[int], most: int
+    ) -> PlannedFile | None:
         """Return this rank's file of an item; None if this rank writes no bytes of it."""
         declared = tuple(every[number] for number in numbers)
         plan = file_plan(declared, rank=self._rank, size=self._size)

@@ -16,7 +16,7 @@ from allranks.world.base import World
 Metrics = Mapping[str, float]
 
 
-class Position:
+class TrainingPosition:
     """The position of a training, equal on every rank. ``last``: its step; None before the first.
 
     ``resumed``: the step from which it last continued; None if it began anew.
@@ -73,7 +73,7 @@ def shares_memory(one: object, other: object, world: World) -> bool:
     """Return whether two states share an array that a program can change, on any rank. **Every rank must call.**"""
     try:
         found = [
-            set(_addresses(open_tree(tree, rank=world.rank, size=world.size, skip_unknown=True)))
+            set(_tensor_addresses(open_tree(tree, rank=world.rank, size=world.size, skip_unknown=True)))
             for tree in (one, other)
         ]
         shared = not found[0].isdisjoint(found[1])
@@ -82,7 +82,7 @@ def shares_memory(one: object, other: object, world: World) -> bool:
     return world.any(shared, name="restore into the state")
 
 
-def _addresses(tree: OpenTree) -> Iterator[int]:
+def _tensor_addresses(tree: OpenTree) -> Iterator[int]:
     for array in range(len(tree.declared)):
         for copy in tree.copies(array):
             if copy.framework == "torch" and copy.part.numel():

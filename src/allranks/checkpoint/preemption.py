@@ -22,7 +22,7 @@ from types import TracebackType
 from weakref import WeakSet, ref
 
 from allranks import agent
-from allranks.checkpoint.cadence import SHORT_GRACE, Pace
+from allranks.checkpoint.cadence import SHORT_GRACE, CallPace
 from allranks.checkpoint.detect import optimizer_steps
 from allranks.errors import Mismatch, name_ranks
 from allranks.failure import message_of
@@ -53,7 +53,7 @@ _RECEIVES = frozenset(["get", "next", "__next__", "recv", "recv_bytes", "poll"])
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class PreemptionMember:
     """A Checkpointer, or a training loop, as this file uses it.
 
     ``answers``: whether it reacts to SIGTERM, and not only to other notices.
@@ -72,7 +72,7 @@ class Member:
     release: Callable[[], None]
     answers: bool = True
     where: Callable[[], str] = lambda: ""
-    pace: Pace = field(default_factory=Pace)
+    pace: CallPace = field(default_factory=CallPace)
     calls: int = 0
     optimizer_steps: int = 0
 
@@ -93,8 +93,8 @@ class Preemption:
 
     def __init__(self, world: World) -> None:
         self._world = ref(world)  # a world that is gone takes its preemption along
-        self._members: list[Member] = []
-        self._saved: list[Member] = []
+        self._members: list[PreemptionMember] = []
+        self._saved: list[PreemptionMember] = []
         self._notice: Notice | None = None
         self._line: Exchanger | None = None
         self._rescued = False
@@ -105,13 +105,13 @@ class Preemption:
         self._count += 1  # the same on all ranks, which make their Checkpointers in the same order
         return Notices(world, name=f"checkpointer/{self._count}", call="maybe_save")
 
-    def join(self, member: Member) -> None:
+    def join(self, member: PreemptionMember) -> None:
         """Add a member to those that are saved before an exit."""
         member.pace.grace = overdue.grace_seconds() if self._live_world().is_main and overdue.is_known() else None
         self._members.append(member)
-        agent.load().set_rescue(rescue)
+        agent.load().set_rescue(save_after_exception)
 
-    def drop(self, member: Member) -> None:
+    def drop(self, member: PreemptionMember) -> None:
         """Remove a member that has saved its state, or has failed."""
         self._members = [one for one in self._members if one is not member]
 
@@ -119,7 +119,7 @@ class Preemption:
         """Return whether all ranks must save and exit, given this notice."""
         return self._notice is not None or (notice is not None and notice.kind == "leave")
 
-    def is_due(self, member: Member, notice: Notice | None) -> bool:
+    def is_due(self, member: PreemptionMember, notice: Notice | None) -> bool:
         """Save if all ranks must exit, and exit when all members have saved. Return whether ``member`` has saved."""
         if not self.has_begun(notice):
             return False
@@ -127,13 +127,13 @@ class Preemption:
         assert self._notice is not None
         rest = [one for one in self._members if one not in self._saved]
         try:
-            self._save(rest if member in self._saved else [member])
+            self._save_members(rest if member in self._saved else [member])
         except BaseException:
-            self._release()
+            self._release_members()
             raise
         if all(one in self._saved for one in self._members):
             sigterm.leave_after_sigterm(
-                self._live_world(), self._end(), because=f"{self._notice.why} on rank {self._notice.rank}"
+                self._live_world(), self._end_runs(), because=f"{self._notice.why} on rank {self._notice.rank}"
             )
         return True
 
@@ -154,13 +154,13 @@ class Preemption:
         try:
             members = [one for one in self._members if one not in self._saved]
             unchanged = all(one.optimizer_steps == optimizer_steps() for one in members)
-            self._save(members, is_complete=unchanged and precedes_state_change(error))
+            self._save_members(members, is_complete=unchanged and precedes_state_change(error))
         except Exception as failed:
             since = "" if step is None else f" since step {step}"
             log("allranks: nothing was saved%s: %s", since, failed, level=40)
             return False
         log("allranks: %s: treated as a consequence of SIGTERM.", type(error).__name__, level=30)
-        sigterm.expect_end(self._live_world(), self._end(), because=f"SIGTERM, then {type(error).__name__}")
+        sigterm.expect_end(self._live_world(), self._end_runs(), because=f"SIGTERM, then {type(error).__name__}")
         return True
 
     def _has_sigterm_come(self, error: BaseException) -> bool:
@@ -176,7 +176,7 @@ class Preemption:
             time.sleep(_NAP)
         return has_come
 
-    def _save(self, members: Sequence[Member], *, is_complete: bool = True) -> None:
+    def _save_members(self, members: Sequence[PreemptionMember], *, is_complete: bool = True) -> None:
         """Save all these members, on all ranks the same steps. When all were tried, raise the first error.
 
         ``is_complete``: False if this rank's state may be changed in part; then no rank saves, and all raise Mismatch.
@@ -200,15 +200,15 @@ class Preemption:
         assert world is not None
         return world
 
-    def _end(self) -> str:
+    def _end_runs(self) -> str:
         """Release all runs; return a text that says what was saved."""
         steps = sorted({step for one in self._members if (step := one.saved()) is not None})
         places = ", ".join(filter(None, (one.where() for one in self._members)))
         to = f" to {places}" if places else ""
-        self._release()
+        self._release_members()
         return f"saved step {', '.join(map(str, steps))}{to} and left" if steps else "left, with nothing to save"
 
-    def _release(self) -> None:
+    def _release_members(self) -> None:
         for one in list(self._members):
             one.release()
 
@@ -247,7 +247,7 @@ def of_world(world: World) -> Preemption:
     return found
 
 
-def rescue(error: BaseException) -> bool:
+def save_after_exception(error: BaseException) -> bool:
     """Let the Checkpointers of every world save before an exception ends the program (``Preemption.rescue``)."""
     rescued = [one.rescue(error) for one in list(_preemptions)]
     return any(rescued)

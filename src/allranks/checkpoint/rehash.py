@@ -20,7 +20,7 @@ Kind = Literal["missing", "cut off", "too long", "changed", "unreadable", "forei
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DamagedRange:
     """Bytes ``where`` (from, to) of a file differ from what was saved.
 
     ``leaves``: the leaves that have bytes there. ``what``: a description of the fault.
@@ -34,7 +34,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoredCheckpoint:
     """A checkpoint to verify. ``folder``: the text before the names of its files."""
 
     storage: Storage
@@ -45,7 +45,7 @@ class _Stored:
         return f"{self.folder}{file.name}"
 
 
-class _Piece(NamedTuple):
+class _ChunkRange(NamedTuple):
     """The chunks ``first`` to ``last`` of a file, which are read together."""
 
     file: int
@@ -53,26 +53,26 @@ class _Piece(NamedTuple):
     last: int
 
 
-def verify(
+def verify_checkpoint(
     storage: Storage,
     manifest: Manifest,
     *,
     folder: str | None = None,
     threads: int = 4,
     progress: Callable[[int], None] = lambda _: None,
-) -> tuple[Fault, ...]:
+) -> tuple[DamagedRange, ...]:
     """Return all faults of a checkpoint, by file and position. Adjacent faults are joined.
 
     ``folder``: the text before the file names of the manifest (default: the folder of the step, and ``/``).
     ``progress``: called with the number of bytes of every piece that is verified, from any thread.
     """
-    stored = _Stored(storage, manifest, f"{paths.step_folder(manifest.step)}/" if folder is None else folder)
-    faults: list[Fault] = []
-    todo: list[_Piece] = []
+    stored = _StoredCheckpoint(storage, manifest, f"{paths.step_folder(manifest.step)}/" if folder is None else folder)
+    faults: list[DamagedRange] = []
+    todo: list[_ChunkRange] = []
     for number, file in enumerate(manifest.files):
         fault, complete = _check_size(stored, number)
         faults += [fault] if fault else []
-        todo += _pieces(number, file, complete)
+        todo += _chunk_ranges(number, file, complete)
     rehash = _Rehash(stored, progress)
     with ThreadPoolExecutor(threads) as workers:
         for found in workers.map(rehash.check, todo):
@@ -82,43 +82,45 @@ def verify(
     return tuple(_attribute_faults(stored, _join_faults(faults)))
 
 
-def _check_size(stored: _Stored, number: int) -> tuple[Fault | None, int]:
+def _check_size(stored: _StoredCheckpoint, number: int) -> tuple[DamagedRange | None, int]:
     """Check the size of a file. Return the fault, or None, and the number of chunks that are complete."""
     file = stored.manifest.files[number]
     size = stored.storage.size(stored.path(file))
     if size is None:
-        return Fault(file.name, "missing", (0, file.bytes), (), "the file does not exist"), 0
+        return DamagedRange(file.name, "missing", (0, file.bytes), (), "the file does not exist"), 0
     if size > file.size:
         what = f"the file has {size:,} bytes: expected {file.size:,}"
-        return Fault(file.name, "too long", (file.bytes, file.bytes + size - file.size), (), what), len(file.ends)
+        return DamagedRange(file.name, "too long", (file.bytes, file.bytes + size - file.size), (), what), len(
+            file.ends
+        )
     complete = sum(end <= size for end in file.stored or file.ends)
     if size < file.size:
         begin = file.ends[complete - 1] if complete else 0
         what = f"the file has {size:,} bytes: expected {file.size:,}"
-        return Fault(file.name, "cut off", (begin, file.bytes), (), what), complete
+        return DamagedRange(file.name, "cut off", (begin, file.bytes), (), what), complete
     return None, complete
 
 
-def _pieces(number: int, file: StoredFile, complete: int) -> Iterator[_Piece]:
+def _chunk_ranges(number: int, file: StoredFile, complete: int) -> Iterator[_ChunkRange]:
     """Yield the first ``complete`` chunks of a file in pieces of at most one block, or of one larger chunk."""
     first = begin = 0
     for chunk, end in enumerate(file.ends[:complete]):
         if end - begin > BLOCK and chunk > first:
-            yield _Piece(number, first, chunk - 1)
+            yield _ChunkRange(number, first, chunk - 1)
             first, begin = chunk, file.ends[chunk - 1]
     if complete:
-        yield _Piece(number, first, complete - 1)
+        yield _ChunkRange(number, first, complete - 1)
 
 
 class _Rehash(threading.local):
     """Verifies pieces. Each thread has its own memory, which it reuses for every piece."""
 
-    def __init__(self, stored: _Stored, progress: Callable[[int], None]) -> None:
+    def __init__(self, stored: _StoredCheckpoint, progress: Callable[[int], None]) -> None:
         self._stored, self._progress = stored, progress
         self._digest = hasher(stored.manifest.integrity)
         self._memory = fresh_block().data
 
-    def check(self, piece: _Piece) -> list[Fault]:
+    def check(self, piece: _ChunkRange) -> list[DamagedRange]:
         file = self._stored.manifest.files[piece.file]
         begin, end = (file.ends[piece.first - 1] if piece.first else 0), file.ends[piece.last]
         faults = []
@@ -126,15 +128,15 @@ class _Rehash(threading.local):
             for start, stop, saved, found in self._digests(piece, begin):
                 if found != saved:
                     what = "their digest differs from that in the manifest"
-                    faults.append(Fault(file.name, "changed", (start, stop), (), what))
+                    faults.append(DamagedRange(file.name, "changed", (start, stop), (), what))
         except (NotThere, Truncated) as error:  # since its size was looked at
-            return [Fault(file.name, "cut off", (begin, end), (), str(error))]
+            return [DamagedRange(file.name, "cut off", (begin, end), (), str(error))]
         except StorageError as error:  # a bad sector: the bytes next to it may be good
-            return [Fault(file.name, "unreadable", (begin, end), (), str(error))]
+            return [DamagedRange(file.name, "unreadable", (begin, end), (), str(error))]
         self._progress(end - begin)
         return faults
 
-    def _digests(self, piece: _Piece, begin: int) -> Iterator[tuple[int, int, str, str]]:
+    def _digests(self, piece: _ChunkRange, begin: int) -> Iterator[tuple[int, int, str, str]]:
         """Yield, for each chunk, its begin, its end, the saved digest, and the digest of the bytes that were read."""
         file = self._stored.manifest.files[piece.file]
         path, end = self._stored.path(file), file.ends[piece.last]
@@ -157,7 +159,9 @@ class _Rehash(threading.local):
             yield start, stop, file.digests[chunk], self._digest(data[start - begin : stop - begin])
             start = stop
 
-    def _digests_of_frames(self, file: StoredFile, piece: _Piece, path: str) -> Iterator[tuple[int, int, str, str]]:
+    def _digests_of_frames(
+        self, file: StoredFile, piece: _ChunkRange, path: str
+    ) -> Iterator[tuple[int, int, str, str]]:
         library = detect.zstd_library(f"step {self._stored.manifest.step}")
         for chunk in range(piece.first, piece.last + 1):
             start, stop = (file.ends[chunk - 1] if chunk else 0), file.ends[chunk]
@@ -171,8 +175,8 @@ class _Rehash(threading.local):
             yield start, stop, file.digests[chunk], found
 
 
-def _join_faults(faults: Sequence[Fault]) -> Iterator[Fault]:
-    last: Fault | None = None
+def _join_faults(faults: Sequence[DamagedRange]) -> Iterator[DamagedRange]:
+    last: DamagedRange | None = None
     for fault in faults:
         if last and (last.file, last.kind, last.where[1]) == (fault.file, fault.kind, fault.where[0]):
             last = replace(last, where=(last.where[0], fault.where[1]))
@@ -184,7 +188,7 @@ def _join_faults(faults: Sequence[Fault]) -> Iterator[Fault]:
         yield last
 
 
-def _attribute_faults(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Fault]:
+def _attribute_faults(stored: _StoredCheckpoint, faults: Iterator[DamagedRange]) -> Iterator[DamagedRange]:
     """Add to each fault the leaves that it concerns. All faults of a file of another save are reported as one."""
     manifest = stored.manifest
     numbers = {file.name: number for number, file in enumerate(manifest.files)}
@@ -200,9 +204,9 @@ def _attribute_faults(stored: _Stored, faults: Iterator[Fault]) -> Iterator[Faul
         yield replace(fault, leaves=inventory.leaves_at(manifest, number, *fault.where))
 
 
-def _foreign_owner(stored: _Stored, file: StoredFile) -> str | None:
+def _foreign_owner(stored: _StoredCheckpoint, file: StoredFile) -> str | None:
     """Return a description of a file whose header contradicts the manifest; None if it does not, or cannot be read."""
-    said = _about(stored.storage, stored.path(file))
+    said = _header_information(stored.storage, stored.path(file))
     named = paths.shard_file_of(file.name)
     if said is None or named is None:
         return None
@@ -213,7 +217,7 @@ def _foreign_owner(stored: _Stored, file: StoredFile) -> str | None:
     return None
 
 
-def _about(storage: Storage, path: str) -> dict[str, object] | None:
+def _header_information(storage: Storage, path: str) -> dict[str, object] | None:
     """Return the information on the save in the header of a shard file; None if there is no such header."""
     try:
         length = bytearray(8)

@@ -25,7 +25,7 @@ LINK = "its folder is a symbolic link"
 _OF_A_PUT = re.compile(r"\.manifest\.json\.([0-9a-f]{8}\.tmp|claim)")
 
 
-def obstacles(storage: Storage, steps: Iterable[int], *, held: Mapping[int, str]) -> dict[int, str]:
+def removal_obstacles(storage: Storage, steps: Iterable[int], *, held: Mapping[int, str]) -> dict[int, str]:
     """Return, by step, why a step must not be removed; steps that may be removed are left out.
 
     ``held``: the holders, by step.
@@ -37,7 +37,7 @@ def obstacles(storage: Storage, steps: Iterable[int], *, held: Mapping[int, str]
             found[step] = LINK
         elif step in held:
             found[step] = held[step]
-        elif _manifest(storage, step)[1] is None:
+        elif _manifest_and_files(storage, step)[1] is None:
             found[step] = NEWER
     return found
 
@@ -48,11 +48,11 @@ def remove_step(storage: Storage, step: int) -> tuple[str, ...] | None:
     A step stays if this allranks cannot read its manifest, or if a reader has just created a hold on it. Raises
     StorageError if its folder is a symbolic link.
     """
-    data, named = _manifest(storage, step)
+    data, named = _manifest_and_files(storage, step)
     if named is None:
         return None
     storage.delete(paths.manifest_path(step))
-    if step in holds.held(storage):
+    if step in holds.held_steps(storage):
         if data:
             storage.put(paths.manifest_path(step), data)
         return None
@@ -68,14 +68,14 @@ def reduce_step(storage: Storage, step: int, names: Collection[str]) -> bool:
     Raises AllranksError if the step lacks one of the items.
     """
     path = paths.manifest_path(step)
-    before, data = inventory.load(storage, step), storage.get(path)
+    before, data = inventory.load_manifest(storage, step), storage.get(path)
     if lacking := set(names) - items.items_in(before):
         told = ", ".join(map(repr, sorted(lacking)))
         raise AllranksError(f"step {step} of {storage.url} has no item {told}: nothing of it is removed.", step=step)
     after = items.reduce_manifest(before, names)
     if after.files != before.files or after.leaves.keys() != before.leaves.keys() or after.values != before.values:
-        storage.put(path, manifest_encode.encode(after), replace=True)
-        if step in holds.held(storage):
+        storage.put(path, manifest_encode.encode_manifest(after), replace=True)
+        if step in holds.held_steps(storage):
             storage.put(path, data, replace=True)
             return False
     named = {file.name for file in after.files}
@@ -94,12 +94,12 @@ def remove_files(storage: Storage, step: int, names: Iterable[str]) -> None:
 
 def remove_replaced(storage: Storage, step: int) -> None:
     """Remove the shard files of earlier saves of a step that was saved again."""
-    nonce = inventory.load(storage, step).nonce
+    nonce = inventory.load_manifest(storage, step).nonce
     named = [(entry.name, paths.shard_file_of(entry.name)) for entry in storage.list(paths.step_folder(step))]
     remove_files(storage, step, [name for name, said in named if said and not nonce.startswith(said.nonce)])
 
 
-def _manifest(storage: Storage, step: int) -> tuple[bytes, tuple[str, ...] | None]:
+def _manifest_and_files(storage: Storage, step: int) -> tuple[bytes, tuple[str, ...] | None]:
     """Return the bytes of a step's manifest, and the files that it names.
 
     The files are () if the manifest is damaged or missing, and None if this allranks cannot read it.
@@ -185,7 +185,7 @@ def step_removal(found: StepFolder) -> StepRemoval:
     return StepRemoval(found.step, sum(file.size or 0 for file in found.files if file.name in gone), others)
 
 
-def clearance(found: Iterable[StepFolder], *, now: float, older_than: float) -> Clearance:
+def plan_clearance(found: Iterable[StepFolder], *, now: float, older_than: float) -> Clearance:
     """Return which leftovers to remove: those that have not changed for ``older_than`` seconds.
 
     ``now``: seconds since 1970.

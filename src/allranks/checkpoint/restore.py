@@ -16,11 +16,11 @@ from allranks.arrays.detect import open_tree
 from allranks.arrays.rank_choice import is_below_any
 from allranks.arrays.saved_tree import notes_of
 from allranks.checkpoint import agree, holds, inventory, items, match, paths, template_fill
-from allranks.checkpoint.chunk_reader import Reader
+from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.memory.tier import Tier
-from allranks.checkpoint.names import matches
+from allranks.checkpoint.names import first_match
 from allranks.checkpoint.per_rank import RankChoices, rows_of
 from allranks.checkpoint.template_fill import DecodedObjects, Read
 from allranks.consistency import verify
@@ -112,7 +112,7 @@ def _from_memory(world: World, like: T, step: int | None, settings: RestoreSetti
         return None, ""
     if found.storage is not None and found.step is not None:
         # What fails now is raised: ``like`` may be half filled, and an older step need not fill all of it.
-        restored = _restore(found.storage, world, like, found.step, settings)
+        restored = _restore_step(found.storage, world, like, found.step, settings)
         restored.source, restored.on_storage = "memory", found.on_disk
         restored.notes = (*restored.notes, *found.notes)
         text = f"allranks: step {found.step} is restored from the memory of the hosts"
@@ -127,10 +127,10 @@ def _from_storage(
     path = None
     try:
         for attempt in range(_MOST_ATTEMPTS):
-            there = _candidates(storage, world, step)
+            there = _candidate_steps(storage, world, step)
             if attempt and there and world.is_main:
-                holds.release(storage, path) if path else None
-                path = _hold(storage, there[0])
+                holds.release_hold(storage, path) if path else None
+                path = _hold_if_possible(storage, there[0])
             try:
                 return _restore_undamaged(storage, world, like, there, fallback=fallback, settings=settings)
             except StepRemoved as error:
@@ -139,14 +139,14 @@ def _from_storage(
                 log("%s\nallranks: the run is listed again.", error, level=20)
     finally:
         if path is not None:
-            holds.release(storage, path)
+            holds.release_hold(storage, path)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _hold(storage: Storage, step: int) -> str | None:
+def _hold_if_possible(storage: Storage, step: int) -> str | None:
     """Hold a step, and return the hold's path. Returns None if that fails: a reader may have no right to write."""
     try:
-        return holds.take(storage, step, minutes=_HOLD_MINUTES)
+        return holds.take_hold(storage, step, minutes=_HOLD_MINUTES)
     except StorageError:
         return None
 
@@ -158,7 +158,7 @@ def _restore_undamaged(
     for number, one in enumerate(there):
         try:
             with template_fill.pause_gc():
-                return _restore(storage, world, like, one, settings)
+                return _restore_step(storage, world, like, one, settings)
         except Damaged as error:
             older = there[number + 1] if number + 1 < len(there) else None
             if not fallback or older is None:
@@ -167,9 +167,9 @@ def _restore_undamaged(
     return None
 
 
-def _candidates(storage: Storage, world: World, step: int | None) -> list[int]:
+def _candidate_steps(storage: Storage, world: World, step: int | None) -> list[int]:
     """Return the steps to try, in order, as rank 0 sees them. Every rank must call. Raises NotThere."""
-    found: list[int] = world.on_main(lambda: list(reversed(inventory.steps(storage))))
+    found: list[int] = world.on_main(lambda: list(reversed(inventory.complete_steps(storage))))
     if not found and world.on_main(lambda: storage.size(paths.MANIFEST) is not None):
         raise NotThere(
             f"rank {world.rank}: {storage.url} is the folder of one checkpoint: expected a run.",
@@ -199,7 +199,7 @@ def _with_advice(error: Damaged, older: int | None) -> Damaged:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _RestorePlan:
     """What to read of a step.
 
     ``names``: the names of the arrays to read, by their numbers. ``tied``: arrays that share the memory of another
@@ -228,13 +228,13 @@ class _Plan:
         return self.tree.rebuild(self.manifest.values)
 
 
-def _restore(storage: Storage, world: World, like: T, step: int, settings: RestoreSettings) -> Restored[T]:
+def _restore_step(storage: Storage, world: World, like: T, step: int, settings: RestoreSettings) -> Restored[T]:
     """Restore one step. If a rank cannot, the error of the first such rank is raised on every rank."""
     who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
     manifest = plan = state = None
     error: Exception | None = None
     try:
-        manifest = inventory.load(storage, step)
+        manifest = inventory.load_manifest(storage, step)
         plan = _make_plan(storage, world, like, manifest, settings)
     except Exception as found:  # whatever it is: the others must not wait for this rank
         error = _removal_error(found, storage, step, manifest, who) or found
@@ -267,7 +267,9 @@ def _restore(storage: Storage, world: World, like: T, step: int, settings: Resto
     return Restored(state, plan.manifest, plan.notes)  # type: ignore[arg-type]
 
 
-def _make_plan(storage: Storage, world: World, like: object, manifest: Manifest, settings: RestoreSettings) -> _Plan:
+def _make_plan(
+    storage: Storage, world: World, like: object, manifest: Manifest, settings: RestoreSettings
+) -> _RestorePlan:
     """Return what to read. Raises DoesNotFit. Changes nothing."""
     options, step = settings.options, manifest.step
     manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=settings.choices.of)
@@ -285,21 +287,21 @@ def _make_plan(storage: Storage, world: World, like: object, manifest: Manifest,
     differences = [one for one in match.differences(declared, tree.values, manifest) if one.path not in covered]
     allowed = [one for one in differences if options.allows(one, manifest)]
     wrong = tuple(one for one in differences if one not in allowed)
-    fill = Reader(storage, manifest, cast=options.cast).fill
+    fill = ChunkReader(storage, manifest, cast=options.cast).fill
     both = {number: other for number, other in pairs.items() if number in there}
     if not wrong:
         conflicts = template_fill.conflicting_ties(tree, there, both, fill, partial(known_equal, manifest))
         wrong = match.tied_differences(conflicts | template_fill.conflicting_overlaps(tree, there, fill), declared)
-        wrong = tuple(one for one in wrong if not matches(one.path, options.allow_missing))
+        wrong = tuple(one for one in wrong if not first_match(one.path, options.allow_missing))
     if not wrong:
         wrong = _missing_values(tree, allowed)
     if wrong:
         who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
         remedy = "If a difference is intended, allow it: rename=, allow_missing=, allow_unexpected=, cast=True."
         remedy = _remedy_for_items(storage, manifest, [*(one.path for one in declared), *tree.values]) or remedy
-        report = match.report(wrong, declared, manifest)
+        report = match.report_differences(wrong, declared, manifest)
         raise DoesNotFit(f"{who}: {report}", differences=wrong, step=step, remedy=remedy)
-    return _Plan(manifest, tree, there, pairs, fill, (*notes_of(tree.kept_settings), *match.notes_of(allowed)))
+    return _RestorePlan(manifest, tree, there, pairs, fill, (*notes_of(tree.kept_settings), *match.notes_of(allowed)))
 
 
 def _remedy_for_items(storage: Storage, manifest: Manifest, wanted: Sequence[str]) -> str:
@@ -308,9 +310,9 @@ def _remedy_for_items(storage: Storage, manifest: Manifest, wanted: Sequence[str
     lacking = tops - items.items_in(manifest)
     if not lacking:
         return ""
-    for step in reversed(inventory.steps(storage)):
+    for step in reversed(inventory.complete_steps(storage)):
         try:
-            if tops <= items.items_in(inventory.load(storage, step)):
+            if tops <= items.items_in(inventory.load_manifest(storage, step)):
                 told = ", ".join(map(repr, sorted(lacking)))
                 newest = f"The newest step with all of the template is {step}: restore(like, step={step})."
                 return f"Step {manifest.step} has no {told}. {newest}"
@@ -361,7 +363,7 @@ def _raise_on_all(world: World, doing: str, step: int, error: Exception | None, 
     ``said``: a text that must be equal on all ranks. Every rank must call.
     """
     name = f"{doing} at step {step}"
-    refused = world.exchange("restore", name, [agree.refusal_of(error), said], decide=_decide)
+    refused = world.exchange("restore", name, [agree.refusal_of(error), said], decide=_decide_restore)
     if refused is None:
         return
     if error is not None and type(error).__name__ == refused[1]:
@@ -369,7 +371,7 @@ def _raise_on_all(world: World, doing: str, step: int, error: Exception | None, 
     raise agree.refusal_error(refused, who=f"rank {world.rank}: restore: {name}", step=step) from error
 
 
-def _decide(values: Sequence[Any]) -> list[Any] | None:
+def _decide_restore(values: Sequence[Any]) -> list[Any] | None:
     if refused := agree.first_refusal([refusal for refusal, _ in values]):
         return refused
     if len({said for _, said in values}) > 1:

@@ -20,7 +20,7 @@ from allranks.extent import Extent
 from allranks.storage.base import BLOCK, PAGE
 
 
-class Copy(NamedTuple):
+class ChunkCopy(NamedTuple):
     """A copy of a part of a chunk into a buffer.
 
     The chunk has a box of ``shape`` (row-major) at byte ``source``; ``take`` indexes that box. ``into`` indexes the
@@ -34,7 +34,7 @@ class Copy(NamedTuple):
     into: tuple[slice, ...]
 
 
-class Link(NamedTuple):
+class ShardOverlap(NamedTuple):
     """The elements that the wanted extent number ``wanted`` shares with a shard, in indices of the leaf.
 
     ``both``: the shared box. ``item``: the bytes of an element.
@@ -57,27 +57,27 @@ class Link(NamedTuple):
     period: int
 
 
-class Part(NamedTuple):
+class ChunkPart(NamedTuple):
     """The part of a link that one chunk holds: the shard's elements ``first`` to ``last``, from byte ``source`` on."""
 
-    link: Link
+    link: ShardOverlap
     source: int
     first: int
     last: int
 
-    def copies(self) -> Iterator[Copy]:
+    def copies(self) -> Iterator[ChunkCopy]:
         """Yield the copies out of the chunk, in ascending order of their source."""
         wanted, extent, shard, both, item, *_ = self.link
         at = self.source
-        for box in boxes(shard.shape, self.first, self.last):
+        for box in boxes_of_range(shard.shape, self.first, self.last):
             here = Extent(tuple([a + b for a, b in zip(shard.offset, box.offset, strict=True)]), box.shape)
             common = here.overlap(both)
             if common is not None:
-                yield Copy(wanted, at, box.shape, common.within(here).slices, common.within(extent).slices)
+                yield ChunkCopy(wanted, at, box.shape, common.within(here).slices, common.within(extent).slices)
             at += box.size * item
 
 
-class Read(NamedTuple):
+class ChunkRead(NamedTuple):
     """A chunk to read: bytes ``begin`` to ``end`` of the file, and the ``parts`` of it that are wanted.
 
     ``direct``: set if the complete chunk is one contiguous piece of one wanted extent (row-major), number
@@ -88,11 +88,11 @@ class Read(NamedTuple):
     chunk: int
     begin: int
     end: int
-    parts: tuple[Part, ...]
+    parts: tuple[ChunkPart, ...]
     direct: int | None
 
     @property
-    def copies(self) -> Iterator[Copy]:
+    def copies(self) -> Iterator[ChunkCopy]:
         """The copies out of the chunk. A direct chunk has copies, too, because its buffer may have strides."""
         return chain.from_iterable(part.copies() for part in self.parts)
 
@@ -102,51 +102,51 @@ class FileReads:
     """The chunks to read of file number ``file``, in ascending order."""
 
     file: int
-    reads: tuple[Read, ...]
+    reads: tuple[ChunkRead, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class PlanCost:
     """The cost of a plan: the bytes of the wanted extents (``needed``), and of the chunks that hold them (``read``)."""
 
     needed: int
     read: int
 
 
-def plan(manifest: Manifest, wanted: Sequence[tuple[str, Extent]]) -> tuple[FileReads, ...]:
+def plan_reads(manifest: Manifest, wanted: Sequence[tuple[str, Extent]]) -> tuple[FileReads, ...]:
     """Return the reads for these extents of leaves, by file and position. Each chunk is read once.
 
     Empty extents need no read. The manifest must be valid (``manifest_decode.decode``). Raises KeyError for a leaf that
     it lacks, and Damaged if a chunk ends within an element.
     """
-    found: dict[tuple[int, int], list[Part]] = {}
+    found: dict[tuple[int, int], list[ChunkPart]] = {}
     for number, (path, extent) in enumerate(wanted):
         leaf = manifest.leaves[path]
         item = DTYPES[leaf.dtype].size
-        for shard in _touched(leaf, extent):
-            link = _link(number, extent, shard.extent, item)
-            if link is not None and not _place(shard, link, manifest.files[shard.file].ends, found):
+        for shard in _touched_shards(leaf, extent):
+            link = _link_of(number, extent, shard.extent, item)
+            if link is not None and not _add_to_chunks(shard, link, manifest.files[shard.file].ends, found):
                 name = manifest.files[shard.file].name
                 raise Damaged(
                     f"a chunk of {name} ends within an element of leaf {path!r}: expected chunks of complete elements.",
                     path=name,
                     leaf=path,
                 )
-    files: dict[int, list[Read]] = {}
+    files: dict[int, list[ChunkRead]] = {}
     for file, chunk in sorted(found):
         ends, parts = manifest.files[file].ends, found[file, chunk]
         begin, end = ends[chunk - 1] if chunk else 0, ends[chunk]
-        direct = _direct(parts[0], end - begin) if len(parts) == 1 else None
-        files.setdefault(file, []).append(Read(chunk, begin, end, tuple(parts), direct))
+        direct = _direct_offset(parts[0], end - begin) if len(parts) == 1 else None
+        files.setdefault(file, []).append(ChunkRead(chunk, begin, end, tuple(parts), direct))
     return tuple([FileReads(file, tuple(reads)) for file, reads in files.items()])
 
 
-def spans(reads: Iterable[Read], *, limit: int = BLOCK) -> Iterator[tuple[Read, ...]]:
+def group_reads(reads: Iterable[ChunkRead], *, limit: int = BLOCK) -> Iterator[tuple[ChunkRead, ...]]:
     """Yield the reads of a file in groups for one call: at most ``limit`` bytes, or a single larger chunk.
 
     The chunks of a group are adjacent, except for gaps of one page at most. All of them are direct, or none.
     """
-    group: list[Read] = []
+    group: list[ChunkRead] = []
     for read in reads:
         if group and not (_is_adjacent(group[-1], read) and read.end - group[0].begin <= limit):
             yield tuple(group)
@@ -156,13 +156,13 @@ def spans(reads: Iterable[Read], *, limit: int = BLOCK) -> Iterator[tuple[Read, 
         yield tuple(group)
 
 
-def cost(manifest: Manifest, wanted: Sequence[tuple[str, Extent]], files: Iterable[FileReads]) -> Cost:
+def plan_cost(manifest: Manifest, wanted: Sequence[tuple[str, Extent]], files: Iterable[FileReads]) -> PlanCost:
     """Return the bytes that a plan needs, and those that it reads."""
     needed = sum(extent.size * DTYPES[manifest.leaves[path].dtype].size for path, extent in wanted)
-    return Cost(needed, sum(read.end - read.begin for file in files for read in file.reads))
+    return PlanCost(needed, sum(read.end - read.begin for file in files for read in file.reads))
 
 
-def boxes(shape: tuple[int, ...], begin: int, end: int) -> list[Extent]:
+def boxes_of_range(shape: tuple[int, ...], begin: int, end: int) -> list[Extent]:
     """Return the elements ``begin`` to ``end`` (row-major) as boxes in order: at most 2n - 1 for n dimensions."""
     if begin >= end:
         return []
@@ -172,15 +172,15 @@ def boxes(shape: tuple[int, ...], begin: int, end: int) -> list[Extent]:
     row = math.prod(rest)
     (top, head), (bottom, tail) = divmod(begin, row), divmod(end, row)
     if top == bottom:
-        return _in_row(top, boxes(rest, head, tail))
+        return _in_row(top, boxes_of_range(rest, head, tail))
     found = []
     if head:
-        found += _in_row(top, boxes(rest, head, row))
+        found += _in_row(top, boxes_of_range(rest, head, row))
         top += 1
     if top < bottom:
         found.append(Extent((top, *(0,) * len(rest)), (bottom - top, *rest)))
     if tail:
-        found += _in_row(bottom, boxes(rest, 0, tail))
+        found += _in_row(bottom, boxes_of_range(rest, 0, tail))
     return found
 
 
@@ -188,16 +188,16 @@ def _in_row(row: int, found: list[Extent]) -> list[Extent]:
     return [Extent((row, *box.offset), (1, *box.shape)) for box in found]
 
 
-def _touched(leaf: StoredLeaf, extent: Extent) -> Iterator[Shard]:
+def _touched_shards(leaf: StoredLeaf, extent: Extent) -> Iterator[Shard]:
     """Yield the shards of a leaf that may hold elements of the extent. Shards that cannot reach it are not computed."""
     for run in leaf.runs:
         if run.count == 1:
             yield run.first
         else:
-            yield from _reaching(run, extent)
+            yield from _shards_of_run(run, extent)
 
 
-def _reaching(run: Run, extent: Extent) -> Iterator[Shard]:
+def _shards_of_run(run: Run, extent: Extent) -> Iterator[Shard]:
     """Yield the shards of a run that reach the extent. In each dimension, its bounds limit the shard's number k."""
     low, high = 0, run.count - 1
     first = run.first.extent
@@ -216,26 +216,26 @@ def _reaching(run: Run, extent: Extent) -> Iterator[Shard]:
         yield Shard(run.first.file + k * run.file_step, place, Extent(offset, first.shape))
 
 
-def _link(wanted: int, extent: Extent, shard: Extent, item: int) -> Link | None:
+def _link_of(wanted: int, extent: Extent, shard: Extent, item: int) -> ShardOverlap | None:
     if extent == shard:
         size = extent.size
-        return Link(wanted, extent, shard, extent, item, 0, size, 0, size, 1) if size else None
+        return ShardOverlap(wanted, extent, shard, extent, item, 0, size, 0, size, 1) if size else None
     both = shard.overlap(extent)
     if both is None:
         return None
-    (first, last), (begin, end) = _reach(both, shard), _reach(both, extent)
+    (first, last), (begin, end) = _position_range(both, shard), _position_range(both, extent)
     if last - first == end - begin == both.size:
-        return Link(wanted, extent, shard, both, item, first, last, begin - first, both.size, 1)
+        return ShardOverlap(wanted, extent, shard, both, item, first, last, begin - first, both.size, 1)
     row, period = both.size, 1
     for d in range(len(both.shape) - 1, 0, -1):
         if both.shape[d] != shard.shape[d]:
             period = math.prod(shard.shape[d:])
         if not both.shape[d] == shard.shape[d] == extent.shape[d]:
             row = min(row, math.prod(both.shape[d:]))
-    return Link(wanted, extent, shard, both, item, first, last, None, row, period)
+    return ShardOverlap(wanted, extent, shard, both, item, first, last, None, row, period)
 
 
-def _reach(inner: Extent, outer: Extent) -> tuple[int, int]:
+def _position_range(inner: Extent, outer: Extent) -> tuple[int, int]:
     """Return the range of positions, in the row-major order of ``outer``, from the first to the last of ``inner``.
 
     The second number is one after the last position.
@@ -247,7 +247,9 @@ def _reach(inner: Extent, outer: Extent) -> tuple[int, int]:
     return first, last + 1
 
 
-def _place(shard: Shard, link: Link, ends: tuple[int, ...], found: dict[tuple[int, int], list[Part]]) -> bool:
+def _add_to_chunks(
+    shard: Shard, link: ShardOverlap, ends: tuple[int, ...], found: dict[tuple[int, int], list[ChunkPart]]
+) -> bool:
     """Add the link's parts to the chunks that hold them. Return False if a chunk ends within an element."""
     item = link.item
     begin, end = shard.begin + link.first * item, shard.begin + link.last * item
@@ -256,13 +258,13 @@ def _place(shard: Shard, link: Link, ends: tuple[int, ...], found: dict[tuple[in
         low, high = max(begin, chunk_begin), min(end, ends[chunk])
         if (low - shard.begin) % item:
             return False
-        part = Part(link, low - chunk_begin, (low - shard.begin) // item, (high - shard.begin) // item)
+        part = ChunkPart(link, low - chunk_begin, (low - shard.begin) // item, (high - shard.begin) // item)
         if part.last - part.first >= link.period or next(part.copies(), None):
             found.setdefault((shard.file, chunk), []).append(part)
     return True
 
 
-def _direct(part: Part, length: int) -> int | None:
+def _direct_offset(part: ChunkPart, length: int) -> int | None:
     """Return the byte of the wanted extent at which the complete chunk is contiguous; None if it is not contiguous."""
     link = part.link
     if (part.last - part.first) * link.item != length:
@@ -275,12 +277,12 @@ def _direct(part: Part, length: int) -> int | None:
         return None
     for copy in part.copies():
         taken = Extent(tuple([index.start for index in copy.into]), tuple([i.stop - i.start for i in copy.into]))
-        first, last = _reach(taken, Extent.of_shape(link.extent.shape))
+        first, last = _position_range(taken, Extent.of_shape(link.extent.shape))
         if taken.shape != copy.shape or last - first != taken.size or at not in (-1, first):
             return None
         begin, at, left = first if begin < 0 else begin, last, left - taken.size
     return None if left else begin * link.item
 
 
-def _is_adjacent(one: Read, other: Read) -> bool:
+def _is_adjacent(one: ChunkRead, other: ChunkRead) -> bool:
     return other.begin - one.end <= PAGE and (one.direct is None) == (other.direct is None)

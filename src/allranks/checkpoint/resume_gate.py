@@ -18,7 +18,7 @@ from allranks.gate.log import log
 from allranks.world.base import World
 
 
-class Loaded(Protocol):
+class LoadedWeights(Protocol):
     """The attributes of a ``LoadReport`` that the resume gate uses."""
 
     @property
@@ -32,7 +32,7 @@ class Loaded(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedMetric:
     """A metric: the ``recorded`` value, the values ``now`` by rank, and their ``mean``. ``fits``: they agree."""
 
     name: str
@@ -48,7 +48,7 @@ class Compared:
     @property
     def inconsistent_ranks(self) -> str:
         """A text that names the ranks that differ, if other ranks are as recorded; "" otherwise."""
-        good = [rank for rank, value in enumerate(self.now) if _near(value, self.recorded, 0.5)]
+        good = [rank for rank, value in enumerate(self.now) if _is_near(value, self.recorded, 0.5)]
         bad = [rank for rank in range(len(self.now)) if rank not in good]
         if not good or not bad:
             return ""
@@ -56,7 +56,9 @@ class Compared:
         return f"the ranks differ: {self.name} is {say}. Were the weights loaded on some ranks only?"
 
 
-def compare(first: Sequence[Mapping[str, float]], recorded: Mapping[str, float], *, within: float) -> list[Compared]:
+def compare_metrics(
+    first: Sequence[Mapping[str, float]], recorded: Mapping[str, float], *, within: float
+) -> list[ComparedMetric]:
     """Compare the metrics that were both recorded and measured.
 
     ``first``: the values, by rank. ``within``: the allowed difference, as a fraction of the recorded value. A value
@@ -66,15 +68,17 @@ def compare(first: Sequence[Mapping[str, float]], recorded: Mapping[str, float],
     for name in [name for name in first[0] if name in recorded]:
         now = tuple(one[name] for one in first)
         mean = math.fsum(now) / len(now) if all(map(math.isfinite, now)) else math.nan
-        found.append(Compared(name, recorded[name], now, mean, _near(mean, recorded[name], within)))
+        found.append(ComparedMetric(name, recorded[name], now, mean, _is_near(mean, recorded[name], within)))
     return found
 
 
-def _near(value: float, recorded: float, within: float) -> bool:
+def _is_near(value: float, recorded: float, within: float) -> bool:
     return math.isfinite(value) and abs(value - recorded) <= within * max(abs(recorded), 1e-12)
 
 
-def reasons(compared: Sequence[Compared], loaded: Loaded | None, *, step: int | None) -> list[str]:
+def possible_reasons(
+    compared: Sequence[ComparedMetric], loaded: LoadedWeights | None, *, step: int | None
+) -> list[str]:
     """Return possible reasons for the difference, with their evidence, the likeliest first."""
     found = [one.inconsistent_ranks for one in compared if one.inconsistent_ranks]
     if loaded is None:
@@ -107,7 +111,7 @@ def _is_statistic(path: str) -> bool:
     return name in ("running_mean", "running_var", "mean", "var", "std", "num_batches_tracked")
 
 
-def message(compared: Sequence[Compared], why: Sequence[str], *, within: float) -> str:
+def difference_message(compared: Sequence[ComparedMetric], why: Sequence[str], *, within: float) -> str:
     """Return the message of the error: metrics that do not fit, and the reasons ``why``."""
     odd = "; ".join(str(one) for one in compared if not one.fits)
     listed = "\n".join(f"  {number}. {reason}" for number, reason in enumerate(why, 1))
@@ -120,7 +124,7 @@ def resume_gate(
     *,
     within: float,
     world: World,
-    loaded: Loaded | None = None,
+    loaded: LoadedWeights | None = None,
     step: int | None = None,
 ) -> None:
     """Raise NotResumed on every rank unless the first metrics fit the recorded ones.
@@ -138,22 +142,25 @@ def resume_gate(
     who = f"rank {world.rank}: resume gate"
     if refused := agree.first_refusal([one[0] for one in said]):
         raise agree.refusal_error(refused, who=who, step=step)
-    compared = compare([one[1] for one in said], said[0][2], within=within) if _alike(said) else []
+    compared = compare_metrics([one[1] for one in said], said[0][2], within=within) if _has_equal_names(said) else []
     if not compared:
         raise AllranksError(
-            f"{who}: no metric to compare: expected one of {_names(recorded)}, found {_names(first)}.",
+            f"{who}: no metric to compare: expected one of {_listed_names(recorded)}, found {_listed_names(first)}.",
             step=step,
             remedy="Pass metrics to save() (metrics={'loss': ...}), and the same names here on all ranks.",
         )
     if all(one.fits for one in compared):
         log("resume gate: %s.", "; ".join(map(str, compared)))
         return
-    raise NotResumed(f"{who}: {message(compared, reasons(compared, loaded, step=step), within=within)}", step=step)
+    raise NotResumed(
+        f"{who}: {difference_message(compared, possible_reasons(compared, loaded, step=step), within=within)}",
+        step=step,
+    )
 
 
-def _names(values: Mapping[str, Any]) -> str:
+def _listed_names(values: Mapping[str, Any]) -> str:
     return ", ".join(map(repr, values)) or "nothing"
 
 
-def _alike(said: Sequence[Any]) -> bool:
+def _has_equal_names(said: Sequence[Any]) -> bool:
     return all(one[1].keys() == said[0][1].keys() for one in said)

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from allranks.checkpoint import holds, inventory, paths
 from allranks.checkpoint.items import CannotReduce, items_in
-from allranks.checkpoint.removal import obstacles, reduce_step, remove_replaced, remove_step
-from allranks.checkpoint.retention_policy import Decision, Keep, Policy, Saved, decide, lacks_metric
+from allranks.checkpoint.removal import reduce_step, removal_obstacles, remove_replaced, remove_step
+from allranks.checkpoint.retention_policy import Decision, Keep, Policy, Saved, decide_retention, lacks_metric
 from allranks.errors import AllranksError, BadArgument, Damaged, NewerFormat, NotThere, StepExists, StorageError
 from allranks.failure import text_of
 from allranks.gate.log import log
@@ -49,7 +49,7 @@ class Retention:
         self._is_continued = False
         self._lock = threading.Lock()
         self._reported: dict[int, str] = {}
-        self.steps = set(inventory.steps(storage))
+        self.steps = set(inventory.complete_steps(storage))
 
     def has(self, step: int) -> bool:
         """Return whether a step exists, and is not given up."""
@@ -63,7 +63,7 @@ class Retention:
         """Take note that the training continues from ``step``; later steps are given up."""
         self._is_continued = True
         later = {one for one in self.steps if one > step}
-        self._given_up = self._removable(later, held={})  # readers of another branch do not stop a training
+        self._given_up = self._removable_steps(later, held={})  # readers of another branch do not stop a training
         with self._lock:
             self._superseded = set(self._given_up)
             self._memory_is_given_up = self._is_in_memory_after(step)
@@ -108,10 +108,10 @@ class Retention:
                 self._check_owner()  # a newer owner may be writing this very step
                 remove_replaced(self._storage, step)
             given_up, self._given_up = self._given_up - {step}, set()
-            self._remove(given_up)
+            self._remove_steps(given_up)
             self.steps -= given_up  # also those of which a reader still holds the files
-            decision = self._decide(self.steps - given_up, newest=step)
-            self._remove(decision.remove)
+            decision = self._decide_removal(self.steps - given_up, newest=step)
+            self._remove_steps(decision.remove)
             for one, names in decision.reduce.items():
                 self._reduce_once(one, names)
         except AllranksError as error:  # the save itself is done
@@ -129,16 +129,16 @@ class Retention:
 
     def reduce(self, step: int, names: tuple[str, ...]) -> None:
         """Remove everything of a step except these items, unless a reader holds the step."""
-        if not self._removable({step}, held=holds.held(self._storage)):
+        if not self._removable_steps({step}, held=holds.held_steps(self._storage)):
             return
         self._check_owner()
         if reduce_step(self._storage, step, names):
             self._reduced[step] = names
             self._saved[step] = replace(self._saved_step(step), items=frozenset(names))
 
-    def _remove(self, steps: Iterable[int]) -> None:
+    def _remove_steps(self, steps: Iterable[int]) -> None:
         steps = set(steps)
-        for step in sorted(self._removable(steps, held=holds.held(self._storage) if steps else {})):
+        for step in sorted(self._removable_steps(steps, held=holds.held_steps(self._storage) if steps else {})):
             self._check_owner()
             left = remove_step(self._storage, step)
             if left is None:
@@ -148,7 +148,7 @@ class Retention:
                 names = ", ".join(left)
                 log("allranks: step %d is removed. Files of others stay in its folder: %s.", step, names, level=30)
 
-    def _decide(self, steps: Iterable[int], *, newest: int) -> Decision:
+    def _decide_removal(self, steps: Iterable[int], *, newest: int) -> Decision:
         """Return what the policies do not keep; nothing if no step has the metric or item of a policy."""
         self._unread.clear()
         saved = [self._saved_step(step) for step in steps]
@@ -162,13 +162,13 @@ class Retention:
             log(_NO_ITEM, lost[0], newest, there, level=30)
             return Decision(())
         try:
-            return decide(saved, self._policy, self._items, spared={newest, *self._unread})
+            return decide_retention(saved, self._policy, self._items, spared={newest, *self._unread})
         except Exception as error:  # of the program's own policy
             raise AllranksError(f"a retention policy of the program failed: {text_of(error)}") from error
 
-    def _removable(self, steps: set[int], *, held: Mapping[int, str]) -> set[int]:
+    def _removable_steps(self, steps: set[int], *, held: Mapping[int, str]) -> set[int]:
         """Return the steps that may be removed. The reason why another step stays is logged once."""
-        found = obstacles(self._storage, steps, held=held) if steps else {}
+        found = removal_obstacles(self._storage, steps, held=held) if steps else {}
         for step, why in found.items():
             if self._reported.get(step) != why:
                 log("allranks: step %d of %s is not removed: %s.", step, self._storage.url, why, level=30)
@@ -182,7 +182,7 @@ class Retention:
             if not asks:
                 return Saved(step, {})
             try:
-                manifest = inventory.load(self._storage, step)
+                manifest = inventory.load_manifest(self._storage, step)
                 self._saved[step] = Saved(step, manifest.metrics, items_in(manifest))
             except (Damaged, NewerFormat, StorageError) as error:
                 if self._items or isinstance(error, StorageError):

@@ -84,7 +84,7 @@ class KeepBest:
 
     def __call__(self, saved: Sequence[Saved]) -> list[int]:
         known = any(self.best.metric in one.metrics for one in saved)
-        return _best(saved, self.best) if known else [one.step for one in saved]
+        return _best_steps(saved, self.best) if known else [one.step for one in saved]
 
 
 def keep_best(metric: str, order: Literal["min", "max"], many: int = 1) -> Keep:
@@ -105,7 +105,7 @@ def any_of(policies: Keep | Iterable[Keep], *, name: str = "keep") -> Keep:
     return lambda saved: {step for policy in every for step in policy(saved)}
 
 
-def decide(
+def decide_retention(
     saved: Sequence[Saved], policy: Policy | Keep, items: Mapping[str, Keep], *, spared: Collection[int] = ()
 ) -> Decision:
     """Return which checkpoints to remove or reduce.
@@ -117,12 +117,12 @@ def decide(
     """
     saved = sorted(saved, key=lambda one: one.step)
     if isinstance(policy, Policy):
-        gone = set(choose(saved, policy))
+        gone = set(choose_steps(saved, policy))
     else:
-        gone = {one.step for one in saved} - _steps(policy(saved), saved)
+        gone = {one.step for one in saved} - _checked_steps(policy(saved), saved)
     gone -= {max((one.step for one in saved), default=-1), *spared}
     of_item = {name: [one for one in saved if name in one.items] for name in items}
-    kept = {name: _steps(keep(of_item[name]), of_item[name]) for name, keep in items.items()}
+    kept = {name: _checked_steps(keep(of_item[name]), of_item[name]) for name, keep in items.items()}
     reduce = {
         one.step: tuple(name for name, steps in kept.items() if one.step in steps and name in one.items)
         for one in saved
@@ -134,7 +134,7 @@ def decide(
     )
 
 
-def _steps(kept: Iterable[object], saved: Sequence[Saved]) -> set[int]:
+def _checked_steps(kept: Iterable[object], saved: Sequence[Saved]) -> set[int]:
     """Return the steps of ``saved`` that a policy has returned.
 
     Raises ValueError if the policy returned something that is not a step, or no step of ``saved`` at all.
@@ -147,7 +147,7 @@ def _steps(kept: Iterable[object], saved: Sequence[Saved]) -> set[int]:
     return steps
 
 
-def choose(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
+def choose_steps(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
     """Return the steps to remove, in ascending order. Of equal metrics the later step is better; NaN is never best."""
     if policy.keep_last is None:
         return ()
@@ -156,7 +156,7 @@ def choose(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
     if policy.keep_every is not None:
         kept.update(step for step in steps if step % policy.keep_every == 0)
     if policy.keep_best is not None:
-        kept.update(_best(saved, Best(*policy.keep_best)))
+        kept.update(_best_steps(saved, Best(*policy.keep_best)))
     return tuple(step for step in steps if step not in kept)
 
 
@@ -173,7 +173,7 @@ def lacks_metric(saved: Sequence[Saved], policy: object) -> str:
     return metric if metric and not any(metric in one.metrics for one in saved) else ""
 
 
-def _best(saved: Sequence[Saved], best: Best) -> list[int]:
+def _best_steps(saved: Sequence[Saved], best: Best) -> list[int]:
     sign = 1 if best.order == "min" else -1
     ranked = [
         (sign * value, -one.step)

@@ -50,7 +50,7 @@ class RunEntry:
     def leave(self, storage: Storage) -> None:
         """Release the run, so that the next job may write into it."""
         if self.fence_held is not None:
-            fence.release(storage, self.fence_held)
+            fence.release_fence(storage, self.fence_held)
 
 
 def enter_run(storage: Storage, world: World, rules: RetentionRules, *, take_over: bool) -> RunEntry:
@@ -62,8 +62,8 @@ def enter_run(storage: Storage, world: World, rules: RetentionRules, *, take_ove
 
     def acquire() -> list[str]:
         nonlocal entered
-        mine = fence.acquire(storage, fence.this_process(), take_over=take_over)
-        retention = Retention(storage, rules.policy, rules.items, check_owner=lambda: fence.check(storage, mine))
+        mine = fence.acquire_fence(storage, fence.this_process(), take_over=take_over)
+        retention = Retention(storage, rules.policy, rules.items, check_owner=lambda: fence.check_fence(storage, mine))
         entered = RunEntry(mine.nonce, mine, retention)
         return [mine.path, mine.nonce]
 

@@ -18,10 +18,10 @@ from allranks.arrays.base import Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import fence, holds, inventory, match, paths, template_fill
-from allranks.checkpoint.chunk_reader import Reader
+from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
-from allranks.checkpoint.per_rank import globs, rows_of
+from allranks.checkpoint.per_rank import globs_of, rows_of
 from allranks.checkpoint.restore import Restored
 from allranks.checkpoint.template_fill import DecodedObjects
 from allranks.errors import AllranksError, BarrierTimeout, Damaged, DoesNotFit, NotThere, StepRemoved
@@ -37,7 +37,7 @@ _MOST_ATTEMPTS = 10
 _HOLD_MINUTES = 60.0
 
 
-class Shape(NamedTuple):
+class ArrayShape(NamedTuple):
     """The shape and dtype (NumPy's name) of an array whose bytes are not read."""
 
     shape: tuple[int, ...]
@@ -75,7 +75,7 @@ def read(
     storage = open_storage(where)
     parts = {} if slices is None else slices
     expect(isinstance(parts, Mapping), "slices", slices, "slices by path: {'params/w': (slice(0, 8),)}")
-    wanted = _Wanted(like, globs(only, name="only"), parts, to)
+    wanted = _Wanted(like, globs_of(only, name="only"), parts, to)
     said = several(best) or ()
     fits = len(said) == 2 and isinstance(said[0], str) and said[1] in ("min", "max")
     expect(fits or (best is None and step != "best"), "best", best, "(metric, 'min' or 'max')")
@@ -84,7 +84,7 @@ def read(
         hold = _try_hold(storage, manifest.step) if attempt and folder is None else None
         try:
             with template_fill.pause_gc():
-                return Restored(_read(storage, manifest, folder, wanted), manifest, ())
+                return Restored(_read_manifest(storage, manifest, folder, wanted), manifest, ())
         except Damaged as error:
             if inventory.is_current(storage, manifest, folder):
                 raise
@@ -97,7 +97,7 @@ def read(
                 raise gone from error
         finally:
             if hold is not None:
-                holds.release(storage, hold)
+                holds.release_hold(storage, hold)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -116,17 +116,17 @@ def _choose_manifest(storage: Storage, step: int | str, best: Best | None) -> tu
             raise NotThere(f"{storage.url} is step {manifest.step}: expected step {step}.", path=paths.MANIFEST)
         return manifest, ""
     for _ in range(_MOST_ATTEMPTS):
-        number = _number(storage, step, best)
+        number = _resolve_step(storage, step, best)
         try:
-            return inventory.load(storage, number), None
+            return inventory.load_manifest(storage, number), None
         except NotThere:  # since the run was listed
             if isinstance(step, int):
                 raise
     raise StepRemoved(f"{storage.url}: each of {_MOST_ATTEMPTS} newest steps was removed before it could be read.")
 
 
-def _number(storage: Storage, step: int | str, best: Best | None) -> int:
-    there = inventory.steps(storage)
+def _resolve_step(storage: Storage, step: int | str, best: Best | None) -> int:
+    there = inventory.complete_steps(storage)
     if isinstance(step, int) and step in there:
         return step
     if not there:
@@ -142,7 +142,7 @@ def _number(storage: Storage, step: int | str, best: Best | None) -> int:
     names: set[str] = set()
     for one in there:
         try:
-            metrics = inventory.load(storage, one).metrics
+            metrics = inventory.load_manifest(storage, one).metrics
         except NotThere:
             continue
         names |= metrics.keys()
@@ -155,26 +155,26 @@ def _number(storage: Storage, step: int | str, best: Best | None) -> int:
 
 def _try_hold(storage: Storage, step: int) -> str | None:
     try:
-        return holds.take(storage, step, minutes=_HOLD_MINUTES)
+        return holds.take_hold(storage, step, minutes=_HOLD_MINUTES)
     except AllranksError:  # a reader without the right to write reads without a hold
         return None
 
 
-def _read(storage: Storage, manifest: Manifest, folder: str | None, wanted: _Wanted) -> Any:
+def _read_manifest(storage: Storage, manifest: Manifest, folder: str | None, wanted: _Wanted) -> Any:
     if wanted.like is not None:
         manifest = rows_of(manifest, rank=0, size=manifest.world_size, choose=lambda _: "main")
-        return _fill_template(Reader(storage, manifest, folder=folder), manifest, wanted.like)
-    reader = Reader(storage, manifest, folder=folder)
+        return _fill_template(ChunkReader(storage, manifest, folder=folder), manifest, wanted.like)
+    reader = ChunkReader(storage, manifest, folder=folder)
     chosen = [path for path in (*manifest.leaves, *manifest.values) if _is_wanted(path, wanted.only)]
     if not chosen and (manifest.leaves or manifest.values):
         raise NotThere(f"step {manifest.step} of {storage.url} has no leaf that matches {', '.join(wanted.only)}.")
     if unknown := [path for path in wanted.slices if path not in manifest.leaves]:
         raise NotThere(f"slices: step {manifest.step} of {storage.url} has no array {unknown[0]!r}.")
     arrays = [path for path in chosen if path in manifest.leaves]
-    targets = {path: _target(path, manifest.leaves[path], wanted.slices.get(path)) for path in arrays}
+    targets = {path: _target_of_slice(path, manifest.leaves[path], wanted.slices.get(path)) for path in arrays}
     if wanted.to == "shapes":
         found: dict[str, Any] = {
-            path: Shape(target.extent.shape, manifest.leaves[path].dtype) for path, target in targets.items()
+            path: ArrayShape(target.extent.shape, manifest.leaves[path].dtype) for path, target in targets.items()
         }
     else:
         buffers = {
@@ -183,14 +183,14 @@ def _read(storage: Storage, manifest: Manifest, folder: str | None, wanted: _Wan
         reader.fill(list(buffers.items()))
         make = _array_maker(wanted.to)
         found = {path: make(one.buffer, manifest.leaves[path]) for path, one in buffers.items()}
-    return nest({path: found[path] if path in found else manifest.values[path] for path in chosen})
+    return nested_dicts({path: found[path] if path in found else manifest.values[path] for path in chosen})
 
 
 def _is_wanted(path: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(path, glob) for glob in globs)
 
 
-def _target(path: str, leaf: StoredLeaf, part: Sequence[slice] | None) -> Target:
+def _target_of_slice(path: str, leaf: StoredLeaf, part: Sequence[slice] | None) -> Target:
     """Return the box of elements to read of a leaf, as a Target with an empty array of the leaf's dtype."""
     whole = (slice(None),) * len(leaf.shape)
     given = several(part if part is not None else ())
@@ -213,7 +213,7 @@ def _array_maker(to: str) -> Callable[[np.ndarray[Any, Any], StoredLeaf], Any]:
     return lambda buffer, leaf: from_stored(buffer, leaf.kind)
 
 
-def _fill_template(reader: Reader, manifest: Manifest, like: T) -> T:
+def _fill_template(reader: ChunkReader, manifest: Manifest, like: T) -> T:
     """Return a template filled from the checkpoint. The template may be a part of the checkpoint's tree."""
     tree = open_tree(like, rank=0, size=1, for_restore=True, saved=match.saved_tree(manifest))
     found = match.differences(tree.declared, tree.values, manifest)
@@ -227,7 +227,9 @@ def _fill_template(reader: Reader, manifest: Manifest, like: T) -> T:
         )
     if lacking:
         raise DoesNotFit(
-            f"read: {match.report(lacking, tree.declared, manifest)}", differences=lacking, step=manifest.step
+            f"read: {match.report_differences(lacking, tree.declared, manifest)}",
+            differences=lacking,
+            step=manifest.step,
         )
     decoded = DecodedObjects(tree, names, twins={}, read=reader.fill, values=manifest.values, who="read")
     left = [number for number, name in names.items() if name not in decoded.filled]
@@ -236,7 +238,7 @@ def _fill_template(reader: Reader, manifest: Manifest, like: T) -> T:
     return made  # type: ignore[no-any-return]
 
 
-def nest(leaves: Mapping[str, Any]) -> Any:
+def nested_dicts(leaves: Mapping[str, Any]) -> Any:
     """Return leaves as nested dicts, given by path; there is one level for each ``/``.
 
     Below a path that is a leaf itself, names keep their ``/``. A state that is a single leaf is returned as that leaf.
@@ -278,7 +280,7 @@ def follow(
     since = time.monotonic()
     while True:
         ended = _has_ended(storage)  # before the steps are listed: the last one is among them
-        for step in inventory.steps(storage):
+        for step in inventory.complete_steps(storage):
             if step <= after:
                 continue
             after = step
@@ -296,17 +298,17 @@ def _yield_step(storage: Storage, step: int, *, hold: bool) -> Iterator[int]:
         yield step
         return
     try:
-        path = holds.take(storage, step, minutes=60)
+        path = holds.take_hold(storage, step, minutes=60)
     except StepRemoved:
         return
     try:
         yield step
     finally:
-        holds.release(storage, path)
+        holds.release_hold(storage, path)
 
 
 def _has_ended(storage: Storage) -> bool:
-    found = fence.newest(storage)
+    found = fence.newest_fence(storage)
     if found is None:
         return False  # it has not begun
     me = fence.this_process()

@@ -29,7 +29,7 @@ _FRAMEWORKS = ("numpy", "jax", "torch")
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class SaveContent:
     """What a save holds beside arrays.
 
     ``values``: JSON values by path. ``rank_values``: JSON values that are rank-local.
@@ -66,7 +66,7 @@ class SaveOperation:
     size: int
     integrity: str
     prepared: PreparedSave
-    content: Content
+    content: SaveContent
     files: tuple[ShardFile, ...]
     replace: bool
     compresses: bool = False
@@ -82,7 +82,7 @@ class SaveOperation:
         arrays = [*(one.path for one in prepared.declared), *prepared.ties]
         return frozenset(map(top_key, (*arrays, *content.values, *content.rank_values)))
 
-    def _name(self, item: str) -> str:
+    def _file_name(self, item: str) -> str:
         return paths.shard_file(self.rank, self.size, self.identity.nonce, item, compressed=self.compresses)
 
     def write(self) -> Any:
@@ -93,15 +93,15 @@ class SaveOperation:
         own = {path: json_value.pack(value, what=path) for path, value in self.content.rank_values.items()}
         try:
             planned = zip(self.prepared.files, self.files, strict=True)
-            files = {plan.item: self._write(plan, file) for plan, file in planned}
+            files = {plan.item: self._write_file(plan, file) for plan, file in planned}
         except BaseException as error:
             for file in self.files:
                 file.fail(error)
             raise
         return {"files": files, "values": own} if files or own else None
 
-    def _write(self, plan: PlannedFile, file: ShardFile) -> Any:
-        name = self._name(plan.item)
+    def _write_file(self, plan: PlannedFile, file: ShardFile) -> Any:
+        name = self._file_name(plan.item)
         frames = detect.zstd_library("compression").packed(file, plan.file_layout.blocks) if self.compresses else None
         self.storage.write(f"{self.folder}/{name}", file if frames is None else frames)
         stored = [] if frames is None else list(accumulate(frames.lengths))
@@ -135,15 +135,15 @@ class SaveOperation:
             values={**self.content.values, **rows},
             extra=self.content.extra,
             metrics=self.content.metrics,
-            versions=_versions(),
+            versions=_library_versions(),
             ties=self.prepared.ties,
             rank_values=frozenset(rows),
         )
-        data = manifest_encode.encode(manifest, leaves=self.prepared.leaves)
-        self._check(manifest, data)
+        data = manifest_encode.encode_manifest(manifest, leaves=self.prepared.leaves)
+        self._check_readable(manifest, data)
         self.storage.put(paths.manifest_path(self.identity.step), data, replace=self.replace)
 
-    def _check(self, manifest: Manifest, data: bytes) -> None:
+    def _check_readable(self, manifest: Manifest, data: bytes) -> None:
         """Raise AllranksError unless a reader can read the manifest back correctly.
 
         The manifest's text for the leaves is equal at every save of a plan, and takes long to read. It is read back
@@ -158,7 +158,7 @@ class SaveOperation:
                 raise Damaged(f"the ranks' files have {found} bytes: expected {planned}")
             if prepared.read_back.done:
                 data = manifest_encode.without_leaves(data, prepared.leaves, integrity=self.integrity)
-            manifest_decode.decode(data, path=path)
+            manifest_decode.decode_manifest(data, path=path)
         except Damaged as error:
             raise AllranksError(
                 f"the manifest of step {self.identity.step} cannot be read back, so it is not published: {error}",
@@ -170,7 +170,7 @@ class SaveOperation:
         """Return whether the step has a manifest, and it is that of this save."""
         path = paths.manifest_path(self.identity.step)
         try:
-            return manifest_decode.decode(self.storage.get(path), path=path).nonce == self.identity.nonce
+            return manifest_decode.decode_manifest(self.storage.get(path), path=path).nonce == self.identity.nonce
         except NotThere:
             return False
 
@@ -178,7 +178,7 @@ class SaveOperation:
         """Remove this rank's files of a save that was aborted. ``allranks ckpt gc`` removes files that are left."""
         with suppress(StorageError):
             for plan in self.prepared.files:
-                self.storage.delete(f"{self.folder}/{self._name(plan.item)}")
+                self.storage.delete(f"{self.folder}/{self._file_name(plan.item)}")
             self.storage.remove_folder(self.folder)
 
 
@@ -227,6 +227,6 @@ def blocks_to_copy(tree: OpenTree, planned: PlannedFile) -> int:
     return sum(any(changes[copy.source] for copy in block.copies) for block in planned.file_layout.blocks)
 
 
-def _versions() -> dict[str, str]:
+def _library_versions() -> dict[str, str]:
     loaded = {name: str(sys.modules[name].__version__) for name in _FRAMEWORKS if name in sys.modules}
     return {"allranks": version("allranks"), "python": sys.version.split()[0], **loaded}

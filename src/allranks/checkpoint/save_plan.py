@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Run, Shard, Shards, StoredLeaf, compress
+from allranks.checkpoint.manifest import Run, Shard, Shards, StoredLeaf, compress_shards
 from allranks.extent import Extent
 from allranks.storage.base import PAGE
 
@@ -37,7 +37,7 @@ _BATCH = 1 << 18
 _HEADER_BASE, _ENTRY_BASE = 256, 80
 
 
-class Part(NamedTuple):
+class WrittenPart(NamedTuple):
     """A part of a leaf that a rank writes: ``extent`` of leaf number ``leaf``, to its file from byte ``begin`` on.
 
     The part is the ``nbytes`` bytes from byte ``start`` on of the leaf's cell number ``cell``.
@@ -58,7 +58,7 @@ class FilePlan:
     ``bytes``: the size of the file; 0: no file. ``data_begin``: the byte at which the data begins, after the header.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[WrittenPart, ...]
     data_begin: int
     bytes: int
 
@@ -75,7 +75,7 @@ class CheckpointLayout:
     leaves: dict[str, StoredLeaf]
 
 
-class _Batch(NamedTuple):
+class _PartBatch(NamedTuple):
     """K parts of leaves with D dimensions, leaf by leaf; within a leaf, cells are in row-major order."""
 
     leaf: Ints  # [K], as are cell, rank, start and nbytes
@@ -90,12 +90,12 @@ class _Batch(NamedTuple):
 def file_plan(declared: Sequence[Declared], *, rank: int, size: int) -> FilePlan:
     """Return the plan of the file that ``rank`` of ``size`` ranks writes."""
     files = _Files(declared, size)
-    parts: list[Part] = []
+    parts: list[WrittenPart] = []
     for batch, begin in files.batches():
         mine = np.flatnonzero(batch.rank == rank)
         columns = (batch.leaf, batch.cell, batch.start, batch.nbytes, batch.offset, batch.shape, begin)
         for leaf, cell, start, nbytes, offset, shape, at in zip(*(c[mine].tolist() for c in columns), strict=True):
-            parts.append(Part(leaf, cell, start, nbytes, Extent(tuple(offset), tuple(shape)), at))
+            parts.append(WrittenPart(leaf, cell, start, nbytes, Extent(tuple(offset), tuple(shape)), at))
     return FilePlan(tuple(parts), int(files.data_begin[rank]), int(files.end[rank]))
 
 
@@ -108,7 +108,9 @@ def checkpoint_layout(declared: Sequence[Declared], *, size: int) -> CheckpointL
         starts = np.flatnonzero(np.diff(batch.leaf, prepend=-1))
         for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(batch.leaf)], strict=True):
             some = slice(start, stop)
-            runs[int(batch.leaf[start])] = _runs(file[some], begin[some], batch.offset[some], batch.shape[some])
+            runs[int(batch.leaf[start])] = _runs_of_shards(
+                file[some], begin[some], batch.offset[some], batch.shape[some]
+            )
     leaves = {
         one.path: StoredLeaf(one.shape, one.dtype, one.kind, runs.get(number, ()), one.per_rank)
         for number, one in enumerate(declared)
@@ -135,10 +137,10 @@ def _shift_files(leaf: StoredLeaf, files: int) -> StoredLeaf:
     return replace(leaf, runs=runs)
 
 
-def _runs(file: Ints, begin: Ints, offset: Ints, shape: Ints) -> tuple[Run, ...]:
+def _runs_of_shards(file: Ints, begin: Ints, offset: Ints, shape: Ints) -> tuple[Run, ...]:
     if len(file) == 1:
         return (Run(Shard(int(file[0]), int(begin[0]), Extent(tuple(offset[0].tolist()), tuple(shape[0].tolist())))),)
-    return compress(Shards(file, begin, offset, shape))
+    return compress_shards(Shards(file, begin, offset, shape))
 
 
 class _Files:
@@ -150,17 +152,17 @@ class _Files:
         entry = np.array([_entry_bound(one) for one in declared], np.int64)
         headers = np.zeros(size, np.int64)
         data = np.zeros(size, np.int64)
-        for batch in _batches(declared):
-            headers += _sums(batch.rank, entry[batch.leaf], size)
-            data += _sums(batch.rank, batch.nbytes, size)
+        for batch in _part_batches(declared):
+            headers += _sums_by_rank(batch.rank, entry[batch.leaf], size)
+            data += _sums_by_rank(batch.rank, batch.nbytes, size)
         self.data_begin = np.where(data > 0, -(-(headers + _HEADER_BASE) // PAGE) * PAGE, 0)
         self.end = self.data_begin + data
         self.number = np.cumsum(data > 0) - 1
 
-    def batches(self) -> Iterator[tuple[_Batch, Ints]]:
+    def batches(self) -> Iterator[tuple[_PartBatch, Ints]]:
         """Yield all parts in batches, with the position in its rank's file at which each part begins."""
         cursor = self.data_begin.copy()
-        for batch in _batches(self._declared):
+        for batch in _part_batches(self._declared):
             order = np.argsort(batch.rank, kind="stable")
             rank, nbytes = batch.rank[order], batch.nbytes[order]
             before = np.cumsum(nbytes) - nbytes
@@ -168,15 +170,15 @@ class _Files:
             before -= np.repeat(before[starts], np.diff(np.append(starts, len(rank))))
             begin = np.empty_like(nbytes)
             begin[order] = before + cursor[rank]
-            cursor += _sums(batch.rank, batch.nbytes, self._size)
+            cursor += _sums_by_rank(batch.rank, batch.nbytes, self._size)
             yield batch, begin
 
 
-def _sums(rank: Ints, numbers: Ints, size: int) -> Ints:
+def _sums_by_rank(rank: Ints, numbers: Ints, size: int) -> Ints:
     return np.bincount(rank, weights=numbers, minlength=size).astype(np.int64)
 
 
-def _batches(declared: Sequence[Declared]) -> Iterator[_Batch]:
+def _part_batches(declared: Sequence[Declared]) -> Iterator[_PartBatch]:
     """Yield all parts with at least one byte in batches, in the order of the files."""
     groups: dict[tuple[int, int, int], list[int]] = {}
     splits = _split_numbers(declared)
@@ -188,20 +190,20 @@ def _batches(declared: Sequence[Declared]) -> Iterator[_Batch]:
         shapes = np.array([declared[number].shape for number in groups[key]], np.int64).reshape(
             len(numbers), -1 if declared[groups[key][0]].shape else 0
         )
-        replicas = _replicas(split)
+        replicas = _writers_of_cells(split)
         at_once = max(1, _BATCH // len(split.holders)) if replicas.shape[1] == 1 else len(numbers)
         for start in range(0, len(numbers), at_once):
             some = slice(start, start + at_once)
-            cells = _cells(numbers[some], shapes[some], split, item)
+            cells = _cells_of_leaves(numbers[some], shapes[some], split, item)
             if replicas.shape[1] == 1:
-                kept = _nonempty(cells._replace(rank=replicas[cells.cell, 0]))
+                kept = _without_empty_parts(cells._replace(rank=replicas[cells.cell, 0]))
             else:
-                kept = _nonempty(_distribute(cells, replicas))
+                kept = _without_empty_parts(_divide_among_holders(cells, replicas))
             if len(kept.leaf):
                 yield kept
 
 
-def _replicas(split: Split) -> Ints:
+def _writers_of_cells(split: Split) -> Ints:
     """Return the ranks that write each cell, of shape [cells, replicas].
 
     ``replicas`` is the smallest number of holders of a cell; of a cell with more holders, the first ones write.
@@ -220,12 +222,12 @@ def _split_numbers(declared: Sequence[Declared]) -> dict[int, int]:
     return {key: numbers.setdefault(split, len(numbers)) for key, split in objects.items()}
 
 
-def _nonempty(batch: _Batch) -> _Batch:
+def _without_empty_parts(batch: _PartBatch) -> _PartBatch:
     """Return a batch without parts that have no bytes."""
-    return _Batch(*(column[batch.nbytes > 0] for column in batch))
+    return _PartBatch(*(column[batch.nbytes > 0] for column in batch))
 
 
-def _cells(numbers: Ints, shapes: Ints, split: Split, item: int) -> _Batch:
+def _cells_of_leaves(numbers: Ints, shapes: Ints, split: Split, item: int) -> _PartBatch:
     """Return all cells of some equally split leaves as a batch; ``rank`` is filled in later."""
     many, dims = shapes.shape
     cuts = np.array(split.cuts, np.int64)
@@ -235,7 +237,7 @@ def _cells(numbers: Ints, shapes: Ints, split: Split, item: int) -> _Batch:
     shape = np.minimum(chunk[:, None], shapes[:, None] - offset)
     nbytes = shape.prod(axis=2) * item
     count = len(index)
-    return _Batch(
+    return _PartBatch(
         leaf=np.repeat(numbers, count),
         cell=np.tile(np.arange(count), many),
         rank=np.zeros(many * count, np.int64),
@@ -246,7 +248,7 @@ def _cells(numbers: Ints, shapes: Ints, split: Split, item: int) -> _Batch:
     )
 
 
-def _distribute(cells: _Batch, holders: Ints) -> _Batch:
+def _divide_among_holders(cells: _PartBatch, holders: Ints) -> _PartBatch:
     """Divide cells among their holders [cells, replicas], by bytes.
 
     For each cell number, the cells of all leaves form one line, which the cell's holders share.
@@ -263,14 +265,14 @@ def _distribute(cells: _Batch, holders: Ints) -> _Batch:
     if not len(large):
         return cells
     at, *columns = zip(
-        *(piece for one in large.tolist() for piece in _cut(cells, one, holders, start, total)), strict=True
+        *(piece for one in large.tolist() for piece in _cut_cell(cells, one, holders, start, total)), strict=True
     )
     whole = np.delete(np.arange(len(cells.leaf)), large)
     order = np.argsort(np.concatenate([whole, np.array(at)]), kind="stable")
-    return _Batch(*(np.concatenate([a[whole], np.array(b)])[order] for a, b in zip(cells, columns, strict=True)))
+    return _PartBatch(*(np.concatenate([a[whole], np.array(b)])[order] for a, b in zip(cells, columns, strict=True)))
 
 
-def _cut(cells: _Batch, at: int, holders: Ints, start: Ints, total: Ints) -> Iterator[tuple[object, ...]]:
+def _cut_cell(cells: _PartBatch, at: int, holders: Ints, start: Ints, total: Ints) -> Iterator[tuple[object, ...]]:
     """Yield the pieces of cell number ``at``, cut between rows at the borders of its holders' parts of the line."""
     leaf, cell, _, _, nbytes, offset, shape = (column[at].tolist() for column in cells)
     axis = next(axis for axis, many in enumerate(shape) if many > 1)

@@ -65,7 +65,7 @@ class SaveHandle:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SaveSettings:
     """How a Checkpointer saves.
 
     ``integrity``: the name of the digest.
@@ -91,7 +91,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SaveOrder:
     """One call of ``save``: the step, what to save beside the state, whether to replace the step, whether to wait.
 
     ``metrics``: as the program passed them (None: none), to be converted to numbers.
@@ -106,7 +106,7 @@ class Order:
     refused: AllranksError | None = None
 
 
-def convert_metrics(order: Order) -> Order:
+def convert_metrics(order: SaveOrder) -> SaveOrder:
     """Return the order with its metrics converted to numbers. If that fails, ``refused`` is the error."""
     try:
         return replace(order, metrics=as_numbers({} if order.metrics is None else order.metrics))
@@ -138,7 +138,7 @@ class Gatherable(Protocol):
         """Return the complete value as JSON, equal on all ranks. **Every rank must call.**"""
 
 
-def resolve(extra: Any) -> Any:
+def resolve_gatherables(extra: Any) -> Any:
     """Return ``extra`` with every Gatherable in it replaced by its complete value. **Every rank must call.**
 
     All ranks must have the same number of Gatherables.
@@ -147,9 +147,9 @@ def resolve(extra: Any) -> Any:
         return extra.gathered()
     if type(extra) is dict:
         found = {
-            key: resolve(extra[key]) for key in sorted(extra, key=str)
+            key: resolve_gatherables(extra[key]) for key in sorted(extra, key=str)
         }  # the ranks' dicts may have different orders
         return {key: found[key] for key in extra}
     if type(extra) in (list, tuple):
-        return [resolve(value) for value in extra]
+        return [resolve_gatherables(value) for value in extra]
     return extra

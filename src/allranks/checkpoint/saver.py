@@ -22,10 +22,23 @@ from allranks.callsite import call_site
 from allranks.checkpoint import agree
 from allranks.checkpoint.commit_events import SaveId
 from allranks.checkpoint.commit_protocol import CommitProtocol
-from allranks.checkpoint.planner import Planner, PreparedSave
+from allranks.checkpoint.planner import PreparedSave, SavePlanner
 from allranks.checkpoint.retention_policy import Saved
-from allranks.checkpoint.save_operation import Content, SaveOperation, blocks_to_copy, check_storable, open_shard_file
-from allranks.checkpoint.save_request import Committed, Order, SaveHandle, Settings, convert_metrics, resolve
+from allranks.checkpoint.save_operation import (
+    SaveContent,
+    SaveOperation,
+    blocks_to_copy,
+    check_storable,
+    open_shard_file,
+)
+from allranks.checkpoint.save_request import (
+    Committed,
+    SaveHandle,
+    SaveOrder,
+    SaveSettings,
+    convert_metrics,
+    resolve_gatherables,
+)
 from allranks.checkpoint.stage import BlockPool
 from allranks.consistency.differences import claim_of
 from allranks.consistency.placement import agree_placement, open_world_tree
@@ -57,7 +70,7 @@ class Saver:
         self,
         storage: Storage,
         world: World,
-        settings: Settings,
+        settings: SaveSettings,
         *,
         nonce: str,
         hooks: CommitHooks | None,
@@ -65,13 +78,13 @@ class Saver:
         self._storage, self._world, self._settings = storage, world, settings
         self._nonce, self._hooks = nonce, hooks
         self._commit_protocol = CommitProtocol(world.store, world.clock, rank=world.rank, size=world.size)
-        self._planner = Planner(world.rank, world.size, settings.items)
+        self._planner = SavePlanner(world.rank, world.size, settings.items)
         self._renew_pools()
         self._count = 0
         self._last: SaveHandle | None = None
         self.committed: int | None = None  # the last committed step
 
-    def save(self, order: Order, state: object) -> SaveHandle:
+    def save(self, order: SaveOrder, state: object) -> SaveHandle:
         """Save, and return when the program may change the state. **Every rank must call.**
 
         Raises the error of the save before.
@@ -80,16 +93,16 @@ class Saver:
         self.settle()
         self._count += 1
         order = self._gather_extra(convert_metrics(order))
-        operation = self._agree(order, state)
+        operation = self._open_and_compare(order, state)
         said = order.step, self._world.rank
         _LOG.debug("save of step %d on rank %d: agreed (step, tree and bytes are the same on all ranks)", *said)
         handle = self._last = SaveHandle(order.step)
         work = (operation, order, handle, began)
         if order.wait:
-            self._run(*work)
+            self._write_and_commit(*work)
             self.settle()
             return handle
-        threading.Thread(target=self._run, args=work, name=f"allranks-save-{order.step}").start()
+        threading.Thread(target=self._write_and_commit, args=work, name=f"allranks-save-{order.step}").start()
         for file in operation.files:
             file.stage(self._settings.copy_threads)
         _LOG.debug("save of step %d on rank %d: copied (the training continues)", *said)
@@ -120,17 +133,17 @@ class Saver:
         if last is not None:
             last.wait()
 
-    def _gather_extra(self, order: Order) -> Order:
+    def _gather_extra(self, order: SaveOrder) -> SaveOrder:
         """Replace the Gatherables in ``extra``. Every rank must call, even if it will refuse the save."""
         try:
-            return replace(order, extra=resolve(order.extra))
+            return replace(order, extra=resolve_gatherables(order.extra))
         except AllranksError:  # of the exchange: all ranks have it
             raise
         except Exception as error:  # of this rank only
             refused = AllranksError(f"extra: a value's gathered() failed: {text_of(error)}")
             return replace(order, extra=None, refused=order.refused or refused)
 
-    def _agree(self, order: Order, state: object) -> SaveOperation:
+    def _open_and_compare(self, order: SaveOrder, state: object) -> SaveOperation:
         """Open the state, keep everything to be written alive, and check that all ranks save the same.
 
         Every rank must call. Raises Mismatch, or the error of the first rank that cannot save.
@@ -149,7 +162,7 @@ class Saver:
             except Exception as refused:  # any error: the other ranks must not wait for this rank
                 error = refused
             try:
-                agreed = world.size == 1 or self._exchange(order, tree, operation, error)
+                agreed = world.size == 1 or self._agree_on_save(order, tree, operation, error)
             except Mismatch as odd:  # the other ranks are at this save, and this rank could not gather
                 raise (error or odd) from odd
             if error is not None:
@@ -160,8 +173,8 @@ class Saver:
         assert operation is not None
         return operation
 
-    def _exchange(
-        self, order: Order, tree: OpenTree | None, operation: SaveOperation | None, error: Exception | None
+    def _agree_on_save(
+        self, order: SaveOrder, tree: OpenTree | None, operation: SaveOperation | None, error: Exception | None
     ) -> bool:
         prepared = operation.prepared if operation else None
         values = agree.describe_values({**tree.values, "(extra)": order.extra}) if tree and operation else {}
@@ -171,11 +184,11 @@ class Saver:
             self._world,
             CollectiveEntry(self._count, order.step, said, True, call_site()),
             error=error,
-            describe=partial(_describe, prepared, values),
+            describe=partial(_describe_leaves, prepared, values),
             claim=claim_of(tree, self._world, name="save") if tree and operation else None,
         )
 
-    def _make_operation(self, order: Order, tree: OpenTree, prepared: PreparedSave) -> SaveOperation:
+    def _make_operation(self, order: SaveOrder, tree: OpenTree, prepared: PreparedSave) -> SaveOperation:
         rank, size = self._world.rank, self._world.size
         identity = SaveId(self._count, order.step, show(digest(self._nonce, str(self._count), str(order.step))))
         integrity = self._settings.integrity
@@ -189,7 +202,7 @@ class Saver:
             check_abort=self._abort_check(identity),
         )
         files = tuple(map(make, prepared.files))
-        content = Content({**tree.values, **tree.main_values}, tree.rank_values, order.extra, order.metrics)
+        content = SaveContent({**tree.values, **tree.main_values}, tree.rank_values, order.extra, order.metrics)
         how = (order.replace, self._settings.compresses)
         return SaveOperation(self._storage, identity, rank, size, integrity, prepared, content, files, *how)
 
@@ -206,7 +219,7 @@ class Saver:
 
         return check_abort
 
-    def _run(self, operation: SaveOperation, order: Order, handle: SaveHandle, began: float) -> None:
+    def _write_and_commit(self, operation: SaveOperation, order: SaveOrder, handle: SaveHandle, began: float) -> None:
         """Write and commit. The save's background thread runs this."""
 
         def publish(acks: Sequence[Any]) -> None:
@@ -246,7 +259,7 @@ class Saver:
         self._pools = BlockPool(), BlockPool(None if memory is None else max(memory // BLOCK, 1))
 
 
-def _describe(prepared: PreparedSave | None, values: Mapping[str, str]) -> dict[str, str]:
+def _describe_leaves(prepared: PreparedSave | None, values: Mapping[str, str]) -> dict[str, str]:
     """Return a description of every leaf and value, by path, for the comparison of all ranks."""
     arrays = agree.describe_arrays(prepared.declared, prepared.ties) if prepared else {}
     return {**arrays, **values}

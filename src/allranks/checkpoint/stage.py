@@ -128,7 +128,7 @@ class ShardFile:
         to_stage = [
             n for n, block in enumerate(file_layout.blocks) if any(mutable[copy.source] for copy in block.copies)
         ]
-        self._staged: dict[int, _Staged] = {number: _Staged() for number in to_stage}
+        self._staged: dict[int, _StagedBlock] = {number: _StagedBlock() for number in to_stage}
         self._in_use: dict[int, tuple[Bytes, BlockPool]] = {}
         self._may_begin = threading.Event()
         if not to_stage or not staging.holds(len(to_stage)):
@@ -148,11 +148,11 @@ class ShardFile:
         """Copy the bytes that the program may change. If ``staging`` has too few blocks, wait until some are free."""
         numbers, turn = iter(sorted(self._staged)), threading.Lock()
         with ThreadPoolExecutor(threads) as workers:
-            for done in [workers.submit(self._stage, numbers, turn) for _ in range(threads)]:
+            for done in [workers.submit(self._stage_blocks, numbers, turn) for _ in range(threads)]:
                 done.result()
         self._may_begin.set()
 
-    def _stage(self, numbers: Iterator[int], turn: threading.Lock) -> None:
+    def _stage_blocks(self, numbers: Iterator[int], turn: threading.Lock) -> None:
         try:
             while True:
                 with turn:  # blocks of memory are handed out in the order in which they are written
@@ -160,7 +160,7 @@ class ShardFile:
                     block = None if number is None else self._staging.take(self._has_failed)
                 if number is None or block is None:
                     return
-                self._fill(block, number)
+                self._fill_block(block, number)
                 self._staged[number].fill(block)
         except BaseException as error:
             self.fail(error)
@@ -177,7 +177,7 @@ class ShardFile:
     def _has_failed(self) -> bool:
         return self._failure is not None
 
-    def _fill(self, block: Bytes, number: int) -> None:
+    def _fill_block(self, block: Bytes, number: int) -> None:
         into = block.data
         for begin, end, source, start in self._layout.blocks[number].copies:
             piece = self._sources[source][start : start + end - begin]
@@ -201,7 +201,7 @@ class ShardFile:
         if staged is None:
             block = self._bounce.take()
             assert block is not None
-            self._fill(block, number)
+            self._fill_block(block, number)
             return block, self._bounce
         staged.ready.wait()
         if self._failure is not None:
@@ -214,7 +214,7 @@ class ShardFile:
         pool.give_back(block)
 
 
-class _Staged:
+class _StagedBlock:
     """A block that is copied before the program continues. ``ready`` is set when it is copied."""
 
     def __init__(self) -> None:

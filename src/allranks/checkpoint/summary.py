@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Manifest, StoredLeaf, expand
+from allranks.checkpoint.manifest import Manifest, StoredLeaf, expand_runs
 
 
 def nbytes(leaf: StoredLeaf) -> int:
@@ -30,7 +30,7 @@ def describe_leaf(leaf: StoredLeaf) -> str:
 
 def describe_sharding(leaf: StoredLeaf) -> str:
     """Describe as text how a leaf is sharded: ``4 x 1``, ``whole``, or ``7 parts`` if the shards form no grid."""
-    shards = expand(leaf.runs, len(leaf.shape))
+    shards = expand_runs(leaf.runs, len(leaf.shape))
     count = len(shards.file)
     if count < 2:
         return "whole"
@@ -40,7 +40,7 @@ def describe_sharding(leaf: StoredLeaf) -> str:
 
 def files_of(leaf: StoredLeaf) -> int:
     """Return the number of files that hold bytes of a leaf."""
-    return len(np.unique(expand(leaf.runs, len(leaf.shape)).file))
+    return len(np.unique(expand_runs(leaf.runs, len(leaf.shape)).file))
 
 
 def flatten_json(value: Any, path: str) -> Iterator[tuple[str, Any]]:

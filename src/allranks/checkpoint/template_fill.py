@@ -59,7 +59,7 @@ def conflicting_ties(
     }
 
 
-class _Part(NamedTuple):
+class _TemplateMemory(NamedTuple):
     """Memory of a template that is filled in place: a part of array ``number``, from address ``begin`` to ``end``."""
 
     begin: int
@@ -88,16 +88,16 @@ def conflicting_overlaps(tree: OpenTree, names: Mapping[int, str], read: Read) -
     return found
 
 
-def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_Part]]:
+def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_TemplateMemory]]:
     """Yield groups of parts whose memories overlap. Parts with exactly the same memory do not count as overlapping."""
     parts = [
-        _Part(*_bounds(target.buffer), number, target)
+        _TemplateMemory(*_byte_range(target.buffer), number, target)
         for number in names
         for target in tree.targets(number)
         if target.live and target.buffer.size
     ]
     parts.sort(key=itemgetter(0, 1))
-    group: list[_Part] = []
+    group: list[_TemplateMemory] = []
     end = 0
     for part in parts:
         if part.begin >= end:
@@ -108,21 +108,21 @@ def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_Part]]:
     yield from _distinct_parts(group)
 
 
-def _distinct_parts(group: Sequence[_Part]) -> Iterator[list[_Part]]:
+def _distinct_parts(group: Sequence[_TemplateMemory]) -> Iterator[list[_TemplateMemory]]:
     """Yield the group with one part for each memory, if it has several memories."""
     if len(group) > 1:
         once = list({(part.begin, part.end, part.target.buffer.strides): part for part in reversed(group)}.values())
         yield from [once[::-1]] if len(once) > 1 else ()
 
 
-def _bounds(buffer: NDArray[Any]) -> tuple[int, int]:
+def _byte_range(buffer: NDArray[Any]) -> tuple[int, int]:
     if not buffer.flags.c_contiguous:
         return byte_bounds(buffer)
     begin = buffer.__array_interface__["data"][0]
     return begin, begin + buffer.nbytes
 
 
-def _view_of(memory: NDArray[np.uint8], part: _Part, begin: int) -> NDArray[Any]:
+def _view_of(memory: NDArray[np.uint8], part: _TemplateMemory, begin: int) -> NDArray[Any]:
     """Return a view of ``memory`` with the layout of a part.
 
     ``begin``: the address, in the part's own memory, to which the first byte of ``memory`` corresponds.

@@ -9,12 +9,12 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 _begun = 0
 
 
-def _note(*_: Any) -> None:
+def _count_begun(*_: Any) -> None:
     global _begun
     _begun += 1
 
 
-register_optimizer_step_pre_hook(_note)
+register_optimizer_step_pre_hook(_count_begun)
 
 
 def optimizer_steps() -> int:

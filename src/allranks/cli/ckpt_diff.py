@@ -7,7 +7,15 @@ import json
 from typing import Any
 
 from allranks.checkpoint import summary
-from allranks.checkpoint.compare import Comparison, Distance, LeafChange, Side, ValueChange, compare, leaves_to_read
+from allranks.checkpoint.compare import (
+    ComparedCheckpoint,
+    Comparison,
+    Distance,
+    LeafChange,
+    ValueChange,
+    compare_checkpoints,
+    leaves_to_read,
+)
 from allranks.checkpoint.json_value import pack
 from allranks.cli import screen
 from allranks.cli.place import Place, load_manifest, parse_checkpoint, parse_place
@@ -30,8 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
     (place_a, a), (place_b, b) = (load_manifest(at) for at in _places(arguments))
     total = sum(summary.nbytes(side.leaves[path]) for path in leaves_to_read(a, b) for side in (a, b))
     with screen.waiting("compare", total) as bar:
-        found = compare(
-            Side(place_a.storage, a, place_a.folder), Side(place_b.storage, b, place_b.folder), progress=bar.advance
+        found = compare_checkpoints(
+            ComparedCheckpoint(place_a.storage, a, place_a.folder),
+            ComparedCheckpoint(place_b.storage, b, place_b.folder),
+            progress=bar.advance,
         )
     if arguments.json:
         screen.show_json(_document(place_a, place_b, found))

@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 from allranks.checkpoint import summary
-from allranks.checkpoint.chunk_reader import Reader
-from allranks.checkpoint.convert import FORMATS, Conversion, convert
-from allranks.checkpoint.export import CONFIG, FLOATS, Export, export, plan_export, select_leaves
+from allranks.checkpoint.chunk_reader import ChunkReader
+from allranks.checkpoint.convert import FORMATS, Conversion, convert_checkpoint
+from allranks.checkpoint.export import CONFIG, FLOATS, Export, plan_export, select_leaves, write_export
 from allranks.checkpoint.manifest import Manifest
 from allranks.cli import screen
 from allranks.cli.export_place import export_place, fill
@@ -61,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     with screen.waiting("export", total) as bar:
         written = fill(
             arguments.out,
-            lambda out: export(
-                lambda told: Reader(at.storage, manifest, cast=True, folder=at.folder, progress=told),
+            lambda out: write_export(
+                lambda told: ChunkReader(at.storage, manifest, cast=True, folder=at.folder, progress=told),
                 planned,
                 out,
                 config=config,
@@ -101,7 +101,9 @@ def _convert(at: Place, manifest: Manifest, arguments: argparse.Namespace) -> in
 
     def write(out: Path) -> tuple[Path, ...]:
         nonlocal nbytes
-        nbytes = convert(Reader(at.storage, manifest, folder=at.folder, progress=bar.advance), manifest, out, how)
+        nbytes = convert_checkpoint(
+            ChunkReader(at.storage, manifest, folder=at.folder, progress=bar.advance), manifest, out, how
+        )
         return (out,)
 
     with screen.waiting("export", total) as bar:

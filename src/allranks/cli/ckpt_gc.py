@@ -11,7 +11,7 @@ from typing import Any
 
 from allranks.checkpoint import fence, holds, inventory, removal, retention_policy
 from allranks.checkpoint.inventory import StepFolder
-from allranks.checkpoint.removal import Leftover, StepRemoval, clearance, step_removal
+from allranks.checkpoint.removal import Leftover, StepRemoval, plan_clearance, step_removal
 from allranks.cli import screen
 from allranks.cli.place import Place, parse_place
 from allranks.errors import AllranksError, Fenced, NotThere
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not at.storage.list(""):
         raise NotThere(f"{at} is empty, or does not exist.")
     holder = _holder(at, force=arguments.force or arguments.dry_run)
-    work = _work(inventory.survey(at.storage), holds.held(at.storage), arguments)
+    work = _work(inventory.survey_folders(at.storage), holds.held_steps(at.storage), arguments)
     if not arguments.dry_run:
         work = _remove(at, work)
     if arguments.json:
@@ -79,18 +79,18 @@ def _holder(at: Place, *, force: bool) -> str:
 
     Raises Fenced if this job is alive on this machine, unless ``force``.
     """
-    held = fence.newest(at.storage)
+    held = fence.newest_fence(at.storage)
     if held is None or held.released:
         return ""
     asking, place = fence.this_process(), place_of(at.storage)
     lives = fence.lives_here(held, asking, place)
     if lives and not force:
         raise Fenced(
-            f"{at}: {fence.who(held)} writes into this run and is alive.",
+            f"{at}: {fence.describe_owner(held)} writes into this run and is alive.",
             remedy="Wait for it, or end it. --force removes nevertheless, also files that it is writing.",
         )
     copied = held.place not in ("", place)
-    return fence.who(held) if lives or (held.owner.machine != asking.machine and not copied) else ""
+    return fence.describe_owner(held) if lives or (held.owner.machine != asking.machine and not copied) else ""
 
 
 def _work(found: Sequence[StepFolder], held: Mapping[int, str], arguments: argparse.Namespace) -> Work:
@@ -99,11 +99,11 @@ def _work(found: Sequence[StepFolder], held: Mapping[int, str], arguments: argpa
     except ValueError as error:
         raise AllranksError(str(error)) from None
     saved = [retention_policy.Saved(one.step, one.manifest.metrics) for one in found if one.manifest]
-    chosen = retention_policy.choose(saved, policy)
+    chosen = retention_policy.choose_steps(saved, policy)
     stay = {one.step: why for one in found if (why := _obstacle(one, held, chosen))}
     go = tuple(step_removal(one) for one in found if one.step in chosen and one.step not in stay)
     rest = [one for one in found if one.step not in chosen and one.step not in held]
-    cleared = clearance(rest, now=time.time(), older_than=arguments.older_than)
+    cleared = plan_clearance(rest, now=time.time(), older_than=arguments.older_than)
     others = [(one.step, f"not ours: {', '.join(one.foreign)}") for one in go if one.foreign]
     return Work(cleared.remove, cleared.spare, go, tuple(sorted([*stay.items(), *others])))
 

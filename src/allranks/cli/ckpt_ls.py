@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     at = parse_place(arguments.run)
-    found = [one for one in inventory.survey(at.storage) if at.step in (None, one.step)]
+    found = [one for one in inventory.survey_folders(at.storage) if at.step in (None, one.step)]
     newest = max((one.step for one in found if one.state == "whole"), default=None)
     whole = next((items_in(one.manifest) for one in found if one.step == newest and one.manifest), frozenset())
     now, memory = time.time(), _in_memory(at.storage)

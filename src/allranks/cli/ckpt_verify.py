@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.checkpoint import inventory, summary
-from allranks.checkpoint.rehash import Fault, verify
+from allranks.checkpoint.rehash import DamagedRange, verify_checkpoint
 from allranks.cli import screen
 from allranks.cli.place import Place, add_place, choose_step, parse_checkpoint, parse_place
 from allranks.errors import Damaged, NewerFormat, NotThere
@@ -32,7 +32,7 @@ class Verdict:
     files: int
     leaves: int
     seconds: float
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[DamagedRange, ...] = ()
     manifest_fault: str = ""
     newer: bool = False
 
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.threads < 1:
         raise NotThere("--threads: expected a number of at least 1.")
     verdicts = []
-    for one in [at.at(step) for step in inventory.steps(at.storage)] if arguments.all else [choose_step(at)]:
+    for one in [at.at(step) for step in inventory.complete_steps(at.storage)] if arguments.all else [choose_step(at)]:
         verdict = _verify(one, arguments.threads)
         verdicts.append(verdict)
         if not arguments.json:
@@ -76,7 +76,7 @@ def _verify(at: Place, threads: int) -> Verdict:
         return Verdict(at, at.step, 0, 0, 0, 0.0, manifest_fault=str(error), newer=isinstance(error, NewerFormat))
     total = summary.total_bytes(manifest)
     with screen.waiting(f"step {manifest.step}", total) as bar:
-        faults = verify(at.storage, manifest, folder=at.folder, threads=threads, progress=bar.advance)
+        faults = verify_checkpoint(at.storage, manifest, folder=at.folder, threads=threads, progress=bar.advance)
     seconds = time.monotonic() - began
     return Verdict(at, manifest.step, total, len(manifest.files), len(manifest.leaves), seconds, faults)
 

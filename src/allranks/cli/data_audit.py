@@ -91,7 +91,9 @@ def _read(at: Place) -> tuple[dict[str, list[ReadPosition]], dict[str, list[int]
 
     Both are by their key in ``extra``.
     """
-    whole = [one for one in inventory.survey(at.storage) if one.manifest is not None and at.step in (None, one.step)]
+    whole = [
+        one for one in inventory.survey_folders(at.storage) if one.manifest is not None and at.step in (None, one.step)
+    ]
     if not whole:
         raise NotThere(f"{at} has no checkpoint.", remedy="`allranks ckpt ls` shows the content of the folder.")
     by_key: dict[str, list[ReadPosition]] = {}

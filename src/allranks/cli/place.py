@@ -39,7 +39,7 @@ class Place:
         if self.folder is not None:
             return inventory.load_folder(self.storage, self.folder)
         assert self.step is not None
-        return inventory.load(self.storage, self.step)
+        return inventory.load_manifest(self.storage, self.step)
 
 
 def parse_place(text: str, *, step: int | None = None, direct: bool = False) -> Place:
@@ -75,7 +75,7 @@ def choose_step(at: Place) -> Place:
     """
     if at.folder is not None:
         return at
-    found = inventory.steps(at.storage)
+    found = inventory.complete_steps(at.storage)
     if at.step in found:
         return at
     if at.step is None and found:

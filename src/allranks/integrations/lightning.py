@@ -229,7 +229,7 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         self._settle()
         if not os.path.isfile(path):
             storage = open_storage(path)
-            for step in inventory.steps(storage):
+            for step in inventory.complete_steps(storage):
                 remove_step(storage, step)
         super().remove_checkpoint(path)
 
@@ -250,10 +250,10 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
 
 def _template(storage: Storage) -> tuple[Any, dict[str, document.Array]]:
     """Return the JSON part of the newest checkpoint, and an empty array for each of its arrays. Raises NotThere."""
-    steps = inventory.steps(storage)
+    steps = inventory.complete_steps(storage)
     if not steps:
         raise NotThere(f"there is no checkpoint at {storage.url}.", path=storage.url)
-    manifest = inventory.load(storage, steps[-1])
+    manifest = inventory.load_manifest(storage, steps[-1])
     if not isinstance(manifest.extra, dict) or _FORMAT not in manifest.extra:
         raise AllranksError(
             f"{storage.url} is a checkpoint, but not one of a Trainer: CheckpointIO has not saved it.",

@@ -83,7 +83,7 @@ class Loop:
         self._world, self._step, self._save, self._saved = world, step, save, None
         if self._save_on_preemption:
             notices, departures = _votes_of(world).notices, preemption.of_world(world)
-            member = preemption.Member(
+            member = preemption.PreemptionMember(
                 notices,
                 seen=lambda: self._step,
                 saved=lambda: self._saved[0] if self._saved else None,

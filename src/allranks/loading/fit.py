@@ -11,7 +11,7 @@ from typing import Any, Literal
 from allranks.arrays.base import Declared
 from allranks.arrays.cast import is_castable, is_widening
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.checkpoint.names import canonical, matches
+from allranks.checkpoint.names import canonical_path, first_match
 
 Kind = Literal["missing", "unexpected", "reshaped", "unlike", "recast", "tied", "conflict", "packed"]
 # Those after which a leaf of the template does not hold what the file has.
@@ -138,8 +138,8 @@ def fit(
     lacking: list[int] = []
     used: set[str] = set()
     for number, one in enumerate(declared):
-        name = file_names.get(canonical(one.path))
-        weight = (quantized or {}).get(canonical(one.path))
+        name = file_names.get(canonical_path(one.path))
+        weight = (quantized or {}).get(canonical_path(one.path))
         if weight is not None and (name is None or _change(one, name, stored[name]) is not None):
             numbers = weight.parts["numbers"]
             used.update(weight.parts.values())
@@ -180,7 +180,7 @@ def fit_values(
     scalars: dict[str, str] = {}
     differences = []
     for path, here in wanted.items():
-        name, text = file_names.get(canonical(path)), f"value of type {type(here).__name__}"
+        name, text = file_names.get(canonical_path(path)), f"value of type {type(here).__name__}"
         if name is None and here is None:
             continue
         if name is None:
@@ -204,7 +204,7 @@ def allow(found: Fit, *, missing: Sequence[str], unexpected: Sequence[str]) -> F
     def allowed(one: Difference) -> Difference:
         if one.kind not in WRONG:
             return one
-        glob = matches(one.name, unexpected) if one.kind == "unexpected" else matches(one.path, missing)
+        glob = first_match(one.name, unexpected) if one.kind == "unexpected" else first_match(one.path, missing)
         return replace(one, allowed=glob)
 
     return replace(found, differences=tuple(map(allowed, found.differences)))

@@ -17,7 +17,7 @@ from allranks.arrays.leaves.numpy import DTYPES
 from allranks.arrays.saved_tree import SavedArray, SavedTree, notes_of
 from allranks.checkpoint import agree, template_fill
 from allranks.checkpoint.names import Rename, choose_key, make_renamer, names_below, rename_all, unused_renames
-from allranks.checkpoint.per_rank import globs
+from allranks.checkpoint.per_rank import globs_of
 from allranks.checkpoint.template_fill import DecodedObjects
 from allranks.consistency import verify
 from allranks.consistency.digests import digest_of_arrays, digest_of_memory
@@ -74,7 +74,10 @@ def load(
     anything changes; Damaged; Unsafe; UnknownFormat; Mismatch if ranks see different files, or hold different values
     afterwards.
     """
-    allowed = globs(allow_missing, name="allow_missing"), globs(allow_unexpected, name="allow_unexpected")
+    allowed = (
+        globs_of(allow_missing, name="allow_missing"),
+        globs_of(allow_unexpected, name="allow_unexpected"),
+    )
     settings = _Settings(os.fspath(path), strict, rename, *allowed, key, allow_pickle, dequantize)
     with progress.inside("load", settings.path), template_fill.pause_gc():
         return _Load(world or current(), settings).run(into)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from allranks.checkpoint.names import canonical
+from allranks.checkpoint.names import canonical_path
 from allranks.loading.fit import QuantizedWeight, Stored
 
 # By the ending of an array's name: its library, and the ending of the unquantised weight's name.
@@ -84,7 +84,7 @@ def quantized_by_path(
         if one := numbers.get(names[name]):
             parts = {role: short[full] for role, full in one.parts.items() if full in short}
             ending, becomes = one.ending
-            paths[canonical(f"{new.removesuffix(ending)}{becomes}")] = replace(one, parts=parts)
+            paths[canonical_path(f"{new.removesuffix(ending)}{becomes}")] = replace(one, parts=parts)
     return paths
 
 

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from allranks.checkpoint.names import canonical, make_renamer
+from allranks.checkpoint.names import canonical_path, make_renamer
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -33,9 +33,9 @@ def suggest(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) ->
     ``fitting``: the names that fit unchanged. The rename does not change them.
     """
     rest = _Rest(
-        {canonical(path): shape for path, shape in missing.items()},
-        {canonical(name): shape for name, shape in unexpected.items()},
-        tuple(canonical(name) for name in fitting),
+        {canonical_path(path): shape for path, shape in missing.items()},
+        {canonical_path(name): shape for name, shape in unexpected.items()},
+        tuple(canonical_path(name) for name in fitting),
     )
     before = rest
     found: dict[str, str] = {}
@@ -45,7 +45,7 @@ def suggest(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) ->
             found |= step
             rest = rest.after(step)
     # A name of the file is looked up before any pattern.
-    origin = {make_renamer(found)(name): canonical(name) for name in unexpected}
+    origin = {make_renamer(found)(name): canonical_path(name) for name in unexpected}
     names = {origin[old]: new for old, new in _alike(rest).items()}
     if not names and len(rest.kept) == len(before.kept):
         return {}
@@ -105,7 +105,7 @@ def _best_prefix(rest: _Rest) -> dict[str, str]:
     steps = [step for step in _prefixes(rest) if all(make_renamer(step)(name) == name for name in rest.kept)]
     scores = [(_likeness(rest, names, make_renamer(step), heads), step) for step in steps[:_TRIED]]
     most, best = max(scores, key=lambda one: one[0], default=(0.0, {}))
-    return best if most > _likeness(rest, names, canonical, heads) + 0.1 * len(names) else {}
+    return best if most > _likeness(rest, names, canonical_path, heads) + 0.1 * len(names) else {}
 
 
 def _likeness(rest: _Rest, names: Iterable[str], change: Callable[[str], str], heads: Container[str]) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from allranks.checkpoint.names import canonical
+from allranks.checkpoint.names import canonical_path
 from allranks.loading.fit import Amount, Difference, Kind
 
 _LISTED, _ROWS, _DEEPEST = 20, 12, 6
@@ -115,7 +115,7 @@ def by_prefix(template: Mapping[str, Amount], loaded: Iterable[str]) -> tuple[Co
     All prefixes have the smallest number of components at which there are at least two prefixes.
     """
     loaded, depth = set(loaded), 1
-    parts = {path: canonical(path).split(".")[:_DEEPEST] for path in template}
+    parts = {path: canonical_path(path).split(".")[:_DEEPEST] for path in template}
     while depth < _DEEPEST and len({tuple(of[:depth]) for of in parts.values()}) < 2 < len(template):
         depth += 1
     below: defaultdict[str, list[str]] = defaultdict(list)

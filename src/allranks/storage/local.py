@@ -47,7 +47,7 @@ class LocalStorage:
         return str(self._root)
 
     def write(self, path: str, source: BlockSource) -> None:
-        where = self._at(path)
+        where = self._full_path(path)
         with self._translate_errors("write", path, needs=source.size):
             self._make_folders(where)
             file = NewFile(str(where), source.size)
@@ -72,7 +72,7 @@ class LocalStorage:
         self.buffered = file.refused
 
     def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
-        where = self._at(path)
+        where = self._full_path(path)
         temporary = where.with_name(f".{where.name}.{secrets.token_hex(4)}.tmp")
         with self._translate_errors("write", path, needs=len(data)):
             self._make_folders(where)
@@ -88,7 +88,7 @@ class LocalStorage:
 
     def get(self, path: str) -> bytes:
         with self._translate_errors("read", path):
-            return self._at(path).read_bytes()
+            return self._full_path(path).read_bytes()
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
         split_path(path)
@@ -119,13 +119,13 @@ class LocalStorage:
                 os.close(fd)
 
     def size(self, path: str) -> int | None:
-        where = self._at(path)
+        where = self._full_path(path)
         with self._translate_errors("look at", path), suppress(*_NO_SUCH_FILE):
             return None if where.is_dir() else where.stat().st_size
         return None
 
     def list(self, folder: str) -> tuple[Entry, ...]:
-        where = self._at(folder) if folder else self._root
+        where = self._full_path(folder) if folder else self._root
         found = []
         with self._translate_errors("list", folder), suppress(*_NO_SUCH_FILE), os.scandir(where) as entries:
             for entry in entries:
@@ -178,7 +178,7 @@ class LocalStorage:
         finally:
             os.close(opened)
 
-    def _at(self, path: str) -> Path:
+    def _full_path(self, path: str) -> Path:
         return self._root.joinpath(*split_path(path))
 
     @contextmanager

@@ -192,15 +192,15 @@ class MemoryStorage:
     def write(self, path: str, source: BlockSource) -> None:
         split_path(path)
         disk = self._disk
-        self._operate("create", path, partial(disk.create, path))
+        self._run_operation("create", path, partial(disk.create, path))
 
         def sink(offset: int, data: memoryview) -> None:
             half = partial(disk.store, path, offset, data[: len(data) // 2])
-            self._operate("block", path, partial(disk.store, path, offset, data), half)
+            self._run_operation("block", path, partial(disk.store, path, offset, data), half)
 
         try:
             pull(source, sink, threads=1)
-            self._operate("finish", path, partial(disk.unfinished.discard, path), lambda: None)
+            self._run_operation("finish", path, partial(disk.unfinished.discard, path), lambda: None)
         except BaseException:
             with disk.lock:
                 if not self.crashed:  # a dead process removes nothing
@@ -210,11 +210,11 @@ class MemoryStorage:
     def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
         split_path(path)
         half = partial(self._disk.put_half, path, data)
-        self._operate("put", path, partial(self._disk.put, path, data, replace=replace), half)
+        self._run_operation("put", path, partial(self._disk.put, path, data, replace=replace), half)
 
     def get(self, path: str) -> bytes:
         split_path(path)
-        return self._operate("get", path, lambda: bytes(self._disk.file(path)))
+        return self._run_operation("get", path, lambda: bytes(self._disk.file(path)))
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
         split_path(path)
@@ -228,28 +228,28 @@ class MemoryStorage:
                 buffer.cast("B")[:] = file[at : at + buffer.nbytes]
                 at += buffer.nbytes
 
-        self._operate("read", path, fill)
+        self._run_operation("read", path, fill)
 
     def size(self, path: str) -> int | None:
         split_path(path)
         files = self._disk.files
-        return self._operate("size", path, lambda: len(files[path]) if path in files else None)
+        return self._run_operation("size", path, lambda: len(files[path]) if path in files else None)
 
     def list(self, folder: str) -> tuple[Entry, ...]:
         if folder:
             split_path(folder)
-        return self._operate("list", folder, partial(self._disk.entries, folder))
+        return self._run_operation("list", folder, partial(self._disk.entries, folder))
 
     def delete(self, path: str) -> None:
         split_path(path)
-        self._operate("delete", path, partial(self._disk.remove, path))
+        self._run_operation("delete", path, partial(self._disk.remove, path))
 
     def remove_folder(self, folder: str) -> None:
         """Count the operation, and do nothing else: a folder exists as long as it contains a file."""
         split_path(folder)
-        self._operate("remove_folder", folder, lambda: None)
+        self._run_operation("remove_folder", folder, lambda: None)
 
-    def _operate(
+    def _run_operation(
         self, operation: str, path: str, effect: Callable[[], T], half: Callable[[], object] | None = None
     ) -> T:
         if self._before:

@@ -138,9 +138,10 @@ class ObjectStorage:
         if folder:
             split_path(folder)
         found = self._listed(folder)
-        folders = [Entry(_name(path), None) for path in found["common_prefixes"]]
+        folders = [Entry(_last_component(path), None) for path in found["common_prefixes"]]
         files = [
-            Entry(_name(each["path"]), each["size"], each["last_modified"].timestamp()) for each in found["objects"]
+            Entry(_last_component(each["path"]), each["size"], each["last_modified"].timestamp())
+            for each in found["objects"]
         ]
         return tuple(sorted(folders + files, key=lambda entry: entry.name))
 
@@ -202,9 +203,9 @@ class ObjectStorage:
         except (store_errors.BaseError, FileNotFoundError) as error:
             if unless and unless.error:
                 raise
-            raise self._translated(error, doing, path) from error
+            raise self._storage_error(error, doing, path) from error
 
-    def _translated(self, error: Exception, doing: str, path: str) -> StorageError:
+    def _storage_error(self, error: Exception, doing: str, path: str) -> StorageError:
         if isinstance(error, store_errors.AlreadyExistsError | store_errors.PreconditionError):
             return existing_file(path, self._url)
         if isinstance(error, FileNotFoundError) and doing == "read" and "NoSuchBucket" not in str(error):
@@ -239,7 +240,7 @@ class _Blocks:
             raise
 
 
-def _name(path: str) -> str:
+def _last_component(path: str) -> str:
     return path.rpartition("/")[2]
 
 

@@ -139,7 +139,7 @@ def judge(told: list[list[list[Any]]], victim: int, least: int, run_folder: Path
 
     def look() -> None:
         storage = LocalStorage(run_folder)
-        there = inventory.steps(storage)
+        there = inventory.complete_steps(storage)
         assert newest_told in there or newest_told == 0, (newest_told, there)
         assert not any(how == {"SaveFailed"} and step in there for step, how in ends.items()), (ends, there)
         assert damaged(storage) == []
@@ -186,7 +186,7 @@ def all_told(pids: list[int], diaries: list[Diary], where: Path) -> tuple[str, l
     assert second[0] == "failed"
 
     def look() -> None:
-        assert inventory.steps(LocalStorage(where)) == (1, 3)
+        assert inventory.complete_steps(LocalStorage(where)) == (1, 3)
         assert damaged(LocalStorage(where)) == []
         assert newest(LocalStorage(where), **SIZE) == (3, 0)
 
@@ -323,7 +323,7 @@ def restarted(folder: Path) -> None:
 
 
 def all_of_both(storage: LocalStorage) -> None:
-    assert inventory.steps(storage) == (1, 2)
+    assert inventory.complete_steps(storage) == (1, 2)
     assert damaged(storage) == []
 
 

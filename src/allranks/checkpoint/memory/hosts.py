@@ -15,7 +15,7 @@ from typing import Protocol
 
 from allranks.checkpoint import paths
 from allranks.checkpoint.memory import placement
-from allranks.checkpoint.memory.peers import Memory, Remote, Server, addresses_of_this_host
+from allranks.checkpoint.memory.peers import Memory, MemoryServer, RemoteMemory, addresses_of_this_host
 from allranks.digest import digest, show
 from allranks.errors import StorageError
 from allranks.storage.base import BlockSource, Storage
@@ -47,14 +47,14 @@ class RealHosts:
 
     def __init__(self, world: World, place: str) -> None:
         self._world = world
-        self._server: Server | None = None
-        self._remotes: dict[str, Remote] = {}
+        self._server: MemoryServer | None = None
+        self._remotes: dict[str, RemoteMemory] = {}
         several = len({*world.hosts}) > 1
         secret, place = world.broadcast([os.urandom(32).hex(), place], name="memory")
         self._secret, error = bytes.fromhex(secret), ""
         try:
             self.mine = open_folder(place, world.host, environ=os.environ)
-            self._server = Server(self.mine, secret=self._secret_of(world.rank)) if several else None
+            self._server = MemoryServer(self.mine, secret=self._secret_of(world.rank)) if several else None
         except (StorageError, OSError) as found:
             error = str(found)
         addresses = addresses_of_this_host(os.environ) if several else ()
@@ -71,9 +71,11 @@ class RealHosts:
         if host == world.host:
             return self.mine
         if host not in self._remotes:
-            rank = placement.server(world.rank, host, world.hosts)
+            rank = placement.serving_rank(world.rank, host, world.hosts)
             _, addresses, port = self._peers[rank]
-            self._remotes[host] = Remote(rank, host, [(one, port) for one in addresses], secret=self._secret_of(rank))
+            self._remotes[host] = RemoteMemory(
+                rank, host, [(one, port) for one in addresses], secret=self._secret_of(rank)
+            )
         return self._remotes[host]
 
     def _secret_of(self, rank: int) -> bytes:
@@ -101,7 +103,7 @@ def open_folder(place: str, host: str, *, environ: Mapping[str, str]) -> LocalSt
     base = Path(environ.get(_VARIABLE) or _DEFAULT)
     user = base / f"allranks-{os.getuid()}"
     mine = user / f"{show(digest(place))[:16]}-{re.sub('[^A-Za-z0-9._-]', '_', host)}"
-    _make(user)
+    _make_folder(user)
     mine.mkdir(exist_ok=True)
     return _HostFolder(mine, spares=_VARIABLE not in environ)
 
@@ -118,7 +120,7 @@ class _HostFolder(LocalStorage):
         self._user, self._spares = folder.parent, spares
 
     def write(self, path: str, source: BlockSource) -> None:
-        _make(self._user)
+        _make_folder(self._user)
         about = os.statvfs(self._user)
         left = about.f_bavail * about.f_frsize - source.size
         if self._spares and left < about.f_blocks * about.f_frsize // 4:
@@ -132,7 +134,7 @@ class _HostFolder(LocalStorage):
         super().write(path, source)
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()

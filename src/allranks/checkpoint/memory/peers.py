@@ -38,7 +38,7 @@ _LENGTH = struct.Struct(">I")
 _KINDS = {kind.__name__: kind for kind in (AlreadyThere, NotThere, Truncated, StorageError)}
 
 
-class Server:
+class MemoryServer:
     """Serves ``storage`` to clients that know the ``secret``, in threads of its own, on any free ``port``.
 
     A client must prove within ``greeting`` seconds that it knows the secret.
@@ -52,7 +52,7 @@ class Server:
         self.port: int = self._listener.getsockname()[1]
         self._greeting, self._closed = greeting, False
         self._unproven = threading.Semaphore(_MOST_STRANGERS)
-        threading.Thread(target=self._accept, name="allranks-memory", daemon=True).start()
+        threading.Thread(target=self._accept_clients, name="allranks-memory", daemon=True).start()
 
     def close(self) -> None:
         """Stop accepting clients. Open connections stay open until their clients close them."""
@@ -61,7 +61,7 @@ class Server:
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listener.close()
 
-    def _accept(self) -> None:
+    def _accept_clients(self) -> None:
         while True:
             self._unproven.acquire()
             try:
@@ -72,28 +72,30 @@ class Server:
                     return
                 time.sleep(0.1)  # no file descriptor is free: poll, since nothing reports when one is
                 continue
-            threading.Thread(target=self._serve, args=(channel,), name="allranks-memory", daemon=True).start()
+            threading.Thread(target=self._serve_client, args=(channel,), name="allranks-memory", daemon=True).start()
 
-    def _serve(self, channel: socket.socket) -> None:
+    def _serve_client(self, channel: socket.socket) -> None:
         with channel, suppress(OSError, EOFError, ValueError):  # a client that has left, or is not of this job
             try:
                 channel.settimeout(self._greeting)
-                theirs, mine = _take(channel, _NONCE), os.urandom(_NONCE)
-                channel.sendall(mine + _proof(self._secret, b"server", theirs + mine))
-                if not hmac.compare_digest(_take(channel, _DIGEST), _proof(self._secret, b"client", theirs + mine)):
+                theirs, mine = _receive_bytes(channel, _NONCE), os.urandom(_NONCE)
+                channel.sendall(mine + _proof_of_secret(self._secret, b"server", theirs + mine))
+                if not hmac.compare_digest(
+                    _receive_bytes(channel, _DIGEST), _proof_of_secret(self._secret, b"client", theirs + mine)
+                ):
                     return
             finally:
                 self._unproven.release()
             channel.settimeout(None)
-            while self._answer(channel, _receive(channel)):
+            while self._answer_request(channel, _receive_document(channel)):
                 pass
 
-    def _answer(self, channel: socket.socket, request: dict[str, Any]) -> bool:
+    def _answer_request(self, channel: socket.socket, request: dict[str, Any]) -> bool:
         """Answer one request of a client; return whether the connection can be used again."""
         try:
             path, do, result = request["path"], request["do"], None
             if do == "write":
-                self._storage.write(path, _Incoming(channel, request["bytes"], self._blocks))
+                self._storage.write(path, _IncomingFile(channel, request["bytes"], self._blocks))
             elif do == "read":
                 return self._send_bytes(channel, path, request["offset"], request["bytes"])
             elif do == "size":
@@ -103,9 +105,9 @@ class Server:
             else:
                 self._storage.remove_folder(path)
         except StorageError as error:
-            _send(channel, {"error": type(error).__name__, "message": str(error)})
+            _send_document(channel, {"error": type(error).__name__, "message": str(error)})
             return bool(request["do"] != "write")  # bytes may be on their way
-        _send(channel, {"ok": result})
+        _send_document(channel, {"ok": result})
         return True
 
     def _send_bytes(self, channel: socket.socket, path: str, offset: int, count: int) -> bool:
@@ -113,7 +115,7 @@ class Server:
         try:
             data = (np.empty(count, np.uint8) if block is None else block[:count]).data
             self._storage.read(path, offset, [data])
-            _send(channel, {"ok": None})
+            _send_document(channel, {"ok": None})
             channel.sendall(data)
         finally:
             if block is not None:
@@ -121,7 +123,7 @@ class Server:
         return True
 
 
-class _Incoming:
+class _IncomingFile:
     """The content of a file (a BlockSource) whose bytes arrive over a connection."""
 
     def __init__(self, channel: socket.socket, size: int, blocks: BlockPool) -> None:
@@ -138,13 +140,13 @@ class _Incoming:
                 if self._next == -1:
                     raise StorageError("the copy is incomplete: the connection failed.")
                 if number == 0:
-                    _send(self._channel, {"ok": "go"})
+                    _send_document(self._channel, {"ok": "go"})
                 block = self._pool.take()
                 assert block is not None
                 self._in_use[number] = block
                 view = block.data[: min(BLOCK, self.size - number * BLOCK)]
                 self._channel.settimeout(PATIENCE)
-                _fill(self._channel, view)
+                _receive_into(self._channel, view)
                 self._channel.settimeout(None)
                 self._next = number + 1
             except BaseException:
@@ -175,7 +177,7 @@ class Memory(Protocol):
     def remove_folder(self, folder: str) -> None: ...
 
 
-class Remote:
+class RemoteMemory:
     """The memory of another host, which its ``rank`` serves at one of ``addresses``. Thread-safe.
 
     It connects at the first use. Raises StorageError if the server does not answer.
@@ -201,7 +203,7 @@ class Remote:
 
             pull(source, sink, threads=1)
 
-        self._request({"do": "write", "path": path, "bytes": source.size}, between=send)
+        self._send_request({"do": "write", "path": path, "bytes": source.size}, between=send)
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
         views = [one.cast("B") for one in into if one.nbytes]
@@ -209,21 +211,21 @@ class Remote:
 
         def take(channel: socket.socket) -> None:
             for view in views:
-                _fill(channel, view)
+                _receive_into(channel, view)
 
-        self._request(request, after=take)
+        self._send_request(request, after=take)
 
     def size(self, path: str) -> int | None:
-        found: int | None = self._request({"do": "size", "path": path})
+        found: int | None = self._send_request({"do": "size", "path": path})
         return found
 
     def delete(self, path: str) -> None:
-        self._request({"do": "delete", "path": path})
+        self._send_request({"do": "delete", "path": path})
 
     def remove_folder(self, folder: str) -> None:
-        self._request({"do": "remove_folder", "path": folder})
+        self._send_request({"do": "remove_folder", "path": folder})
 
-    def _request(
+    def _send_request(
         self,
         request: dict[str, Any],
         *,
@@ -236,8 +238,8 @@ class Remote:
         """
         with self._lock:
             try:
-                channel = self._channel = self._channel or self._connect()
-                _send(channel, request)
+                channel = self._channel = self._channel or self._connect_to_server()
+                _send_document(channel, request)
                 between(channel)
                 found = _answer_in(channel)
                 after(channel)
@@ -258,7 +260,7 @@ class Remote:
         if channel is not None:
             channel.close()
 
-    def _connect(self) -> socket.socket:
+    def _connect_to_server(self) -> socket.socket:
         if time.monotonic() < self._again:
             raise OSError(f"{self._failed} (the next attempt is later)")
         failed: list[str] = []
@@ -269,10 +271,12 @@ class Remote:
                 channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 mine = os.urandom(_NONCE)
                 channel.sendall(mine)
-                both = mine + _take(channel, _NONCE)
-                if not hmac.compare_digest(_take(channel, _DIGEST), _proof(self._secret, b"server", both)):
+                both = mine + _receive_bytes(channel, _NONCE)
+                if not hmac.compare_digest(
+                    _receive_bytes(channel, _DIGEST), _proof_of_secret(self._secret, b"server", both)
+                ):
                     raise ValueError("another program answers there")
-                channel.sendall(_proof(self._secret, b"client", both))
+                channel.sendall(_proof_of_secret(self._secret, b"client", both))
                 channel.settimeout(PATIENCE)
                 return channel
             except (OSError, EOFError, ValueError) as error:
@@ -299,17 +303,17 @@ def addresses_of_this_host(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*found, socket.gethostname()]))
 
 
-def _proof(secret: bytes, who: bytes, numbers: bytes) -> bytes:
+def _proof_of_secret(secret: bytes, who: bytes, numbers: bytes) -> bytes:
     return hmac.digest(secret, who + numbers, "sha256")
 
 
-def _take(channel: socket.socket, count: int) -> bytes:
+def _receive_bytes(channel: socket.socket, count: int) -> bytes:
     data = bytearray(count)
-    _fill(channel, memoryview(data))
+    _receive_into(channel, memoryview(data))
     return bytes(data)
 
 
-def _fill(channel: socket.socket, view: memoryview) -> None:
+def _receive_into(channel: socket.socket, view: memoryview) -> None:
     while view:
         count = channel.recv_into(view)
         if not count:
@@ -317,21 +321,21 @@ def _fill(channel: socket.socket, view: memoryview) -> None:
         view = view[count:]
 
 
-def _send(channel: socket.socket, document: dict[str, Any]) -> None:
+def _send_document(channel: socket.socket, document: dict[str, Any]) -> None:
     data = json.dumps(document).encode()
     channel.sendall(_LENGTH.pack(len(data)) + data)
 
 
-def _receive(channel: socket.socket) -> dict[str, Any]:
-    (length,) = _LENGTH.unpack(_take(channel, _LENGTH.size))
+def _receive_document(channel: socket.socket) -> dict[str, Any]:
+    (length,) = _LENGTH.unpack(_receive_bytes(channel, _LENGTH.size))
     if length > _LONGEST:
         raise ValueError(f"a message of {length} bytes")
-    found: dict[str, Any] = json.loads(_take(channel, length))
+    found: dict[str, Any] = json.loads(_receive_bytes(channel, length))
     return found
 
 
 def _answer_in(channel: socket.socket) -> Any:
-    answer = _receive(channel)
+    answer = _receive_document(channel)
     if "error" in answer:
         raise _KINDS.get(answer["error"], StorageError)(answer["message"])
     return answer["ok"]

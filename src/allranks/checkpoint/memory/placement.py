@@ -13,7 +13,7 @@ from allranks.checkpoint import paths
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CopyChoice:
     """The copies that a restore can read.
 
     ``holders``: the hosts with an intact copy of each file. ``missing``: the files without one. ``notes``: texts on
@@ -35,28 +35,28 @@ def is_first(rank: int, hosts: Sequence[str]) -> bool:
     return hosts.index(hosts[rank]) == rank
 
 
-def neighbour(host: str, hosts: Sequence[str]) -> str | None:
+def neighbour_host(host: str, hosts: Sequence[str]) -> str | None:
     """Return the host that keeps copies of this host's parts; None if there is no other host."""
     names = list(dict.fromkeys(hosts))
     after = names[(names.index(host) + 1) % len(names)]
     return None if after == host else after
 
 
-def server(rank: int, host: str, hosts: Sequence[str]) -> int:
+def serving_rank(rank: int, host: str, hosts: Sequence[str]) -> int:
     """Return the rank of ``host`` that serves its memory to ``rank``. The clients are divided among its ranks."""
     there = ranks_of(host, hosts)
     return there[ranks_of(hosts[rank], hosts).index(rank) % len(there)]
 
 
-def share(files: Iterable[str], rank: int, hosts: Sequence[str]) -> tuple[str, ...]:
+def files_to_verify(files: Iterable[str], rank: int, hosts: Sequence[str]) -> tuple[str, ...]:
     """Return the files of a host that ``rank`` must verify. The files are divided among the host's ranks."""
     mine = ranks_of(hosts[rank], hosts)
     return tuple(sorted(files)[mine.index(rank) :: len(mine)])
 
 
-def choose(
+def choose_copies(
     files: Iterable[str], intact: Mapping[str, Iterable[str]], faults: Mapping[str, Mapping[str, str]]
-) -> Choice:
+) -> CopyChoice:
     """Return which copies of a step's files can be read.
 
     ``intact``: the undamaged files, by host. ``faults``: descriptions of the damaged files, by host and file.
@@ -69,7 +69,7 @@ def choose(
         for host, named in faults.items()
         for name, what in sorted(named.items())
     ]
-    return Choice(holders, tuple(name for name, there in holders.items() if not there), tuple(notes))
+    return CopyChoice(holders, tuple(name for name, there in holders.items() if not there), tuple(notes))
 
 
 def _owner_text(name: str) -> str:
@@ -77,7 +77,7 @@ def _owner_text(name: str) -> str:
     return name if said is None else f"rank {said.rank}"
 
 
-def describe_loss(choice: Choice, hosts: Sequence[str]) -> str:
+def describe_loss(choice: CopyChoice, hosts: Sequence[str]) -> str:
     """Return a text that says why a step cannot be restored from memory."""
     whose = ", ".join(map(_owner_text, choice.missing))
     return "; ".join(

@@ -42,16 +42,16 @@ class ReplicatedMemory:
             self._copy.write(path, _StoredFile(self._mine, path, source.size, self._blocks))
 
     def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
-        self._run.put(self._document(path), data, replace=replace)
+        self._run.put(self._manifest_path(path), data, replace=replace)
 
     def get(self, path: str) -> bytes:
-        return self._run.get(self._document(path))
+        return self._run.get(self._manifest_path(path))
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
-        self._holder(path).read(path, offset, into)
+        self._memory_with_file(path).read(path, offset, into)
 
     def size(self, path: str) -> int | None:
-        return self._holder(path).size(path)
+        return self._memory_with_file(path).size(path)
 
     def list(self, folder: str) -> tuple[Entry, ...]:
         """Return (), because steps are listed in the run's storage."""
@@ -72,12 +72,12 @@ class ReplicatedMemory:
         """Return the paths of files that this rank has written and not removed."""
         return tuple(self._written)
 
-    def _holder(self, path: str) -> Memory:
+    def _memory_with_file(self, path: str) -> Memory:
         if path not in self.holders:
             raise NotThere(f"no host has {path!r} in its memory.", path=path)
         return self.holders[path]
 
-    def _document(self, path: str) -> str:
+    def _manifest_path(self, path: str) -> str:
         if not path.endswith(f"/{paths.MANIFEST}"):
             raise StorageError(
                 f"cannot write {path!r}: only the manifest of a step in memory is written here.", path=path

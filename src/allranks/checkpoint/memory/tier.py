@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from allranks.checkpoint import fence, inventory, paths, rehash
-from allranks.checkpoint.cadence import Cadence
+from allranks.checkpoint.cadence import StepCadence
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.memory import hosts, placement
 from allranks.checkpoint.memory.hosts import Hosts, RealHosts
@@ -22,7 +22,7 @@ from allranks.checkpoint.memory.replicated_storage import ReplicatedMemory
 from allranks.checkpoint.retention import Retention
 from allranks.checkpoint.retention_policy import Saved
 from allranks.checkpoint.run_entry import RunEntry
-from allranks.checkpoint.save_request import Order, Settings
+from allranks.checkpoint.save_request import SaveOrder, SaveSettings
 from allranks.checkpoint.saver import Saver
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, Damaged, NewerFormat, NotThere, SaveFailed, StorageError
@@ -63,7 +63,7 @@ class Tier(Protocol):
 
     def is_due(self, step: int, *, before: int | None) -> bool: ...
 
-    def save(self, order: Order, state: object) -> None: ...
+    def save(self, order: SaveOrder, state: object) -> None: ...
 
     def settle(self) -> None: ...
 
@@ -72,7 +72,7 @@ class Tier(Protocol):
     def close(self, *, saved: int | None) -> None: ...
 
 
-def open_tier(run: Storage, world: World, every: Cadence, settings: Settings, *, entry: RunEntry) -> Tier:
+def open_tier(run: Storage, world: World, every: StepCadence, settings: SaveSettings, *, entry: RunEntry) -> Tier:
     """Return the in-memory tier of a run. **Every rank must call.**
 
     Nothing is kept in memory if ``every`` names no steps, or if a host has no usable memory, which is logged.
@@ -96,11 +96,11 @@ class MemoryTier:
     """
 
     def __init__(
-        self, run: Storage, world: World, every: Cadence, settings: Settings, *, entry: RunEntry, hosts: Hosts
+        self, run: Storage, world: World, every: StepCadence, settings: SaveSettings, *, entry: RunEntry, hosts: Hosts
     ) -> None:
         self._run, self._world, self._hosts, self._owner = run, world, hosts, entry.nonce
         self._cadence = every
-        neighbour_host = placement.neighbour(world.host, world.hosts)
+        neighbour_host = placement.neighbour_host(world.host, world.hosts)
         self._memory = ReplicatedMemory(run, hosts.mine, None if neighbour_host is None else hosts.of(neighbour_host))
         settings = replace(settings, items=(), compresses=False, durable=False)
         nonce = show(digest(entry.nonce, "memory"))
@@ -115,7 +115,7 @@ class MemoryTier:
         The returned files are removed after the next step. The first rank of each host does this; other ranks return
         ().
         """
-        about = self._world.on_main(lambda: _about(self._run))
+        about = self._world.on_main(lambda: _step_in_memory(self._run))
         nonce, found = about["nonce"], list[str]()
         if placement.is_first(self._world.rank, self._world.hosts):
             try:
@@ -123,7 +123,7 @@ class MemoryTier:
             except StorageError as error:  # the other ranks wait; a read or write there reports the error
                 log("allranks: %s", error, level=30)
             left = [path for path in found if about["lost"] or paths.is_of(path, nonce)]  # lost: its save is not known
-            _remove(self._hosts.mine, [path for path in found if path not in left])
+            _remove_files(self._hosts.mine, [path for path in found if path not in left])
             found = left
         self._world.barrier("memory")
         return tuple(found)
@@ -132,23 +132,23 @@ class MemoryTier:
         """Return whether a step must be saved into memory. ``before``: as in ``Cadence.due``."""
         return self._cadence.due(step, before=before)
 
-    def save(self, order: Order, state: object) -> None:
+    def save(self, order: SaveOrder, state: object) -> None:
         """Save into memory. A save that fails, now or later, is logged.
 
         Raises an error on every rank if the ranks' states differ or cannot be stored. Raises Fenced.
         """
         self.settle()
         self._older = self._memory.written()
-        with self._reported():
+        with self._log_failure():
             self._saver.save(order, state)
 
     def settle(self) -> None:
         """Wait for the running save, if there is one. Raises Fenced."""
-        with self._reported():
+        with self._log_failure():
             self._saver.settle()
 
     @contextmanager
-    def _reported(self) -> Iterator[None]:
+    def _log_failure(self) -> Iterator[None]:
         """Log a save that failed in the block; only the first of several failures in a row is logged."""
         try:
             yield
@@ -160,8 +160,8 @@ class MemoryTier:
     def after_commit(self) -> None:
         """Remove this rank's files of older steps, because a newer step is complete."""
         self._has_failed = False
-        _remove(self._memory, self._older)
-        _remove(self._hosts.mine, self._previous_files)
+        _remove_files(self._memory, self._older)
+        _remove_files(self._hosts.mine, self._previous_files)
         self._older = self._previous_files = ()
 
     def find(self, step: int | None) -> MemoryStep | None:
@@ -197,9 +197,9 @@ class MemoryTier:
         try:
             there = {*hosts.files_in(self._hosts.mine)}
             here = [one.name for one in manifest.files if f"{paths.step_folder(manifest.step)}/{one.name}" in there]
-            mine = placement.share(here, self._world.rank, self._world.hosts)
+            mine = placement.files_to_verify(here, self._world.rank, self._world.hosts)
             files = tuple(one for one in manifest.files if one.name in mine)
-            found = rehash.verify(self._hosts.mine, replace(manifest, files=files, leaves={}))
+            found = rehash.verify_checkpoint(self._hosts.mine, replace(manifest, files=files, leaves={}))
         except StorageError:  # this host has nothing that can be read
             return manifest, [], {}
         faults = {one.file: f"bytes {one.where[0]}-{one.where[1]}: {one.what}" for one in found}
@@ -212,7 +212,7 @@ class MemoryTier:
         for host, (_, names, wrong) in zip(hosts, said, strict=True):
             sound[host] += names
             faults[host] |= wrong
-        choice = placement.choose([file.name for file in manifest.files], sound, faults)
+        choice = placement.choose_copies([file.name for file in manifest.files], sound, faults)
         if choice.missing:
             return MemoryStep(manifest.step, on_disk, why_lost=placement.describe_loss(choice, hosts))
         here, step = self._world.host, paths.step_folder(manifest.step)
@@ -228,17 +228,17 @@ class MemoryTier:
         """
         try:
             self.settle()
-            owner = fence.newest(self._run)
+            owner = fence.newest_fence(self._run)
             if owner is None or owner.nonce != self._owner:
                 return
-            about = _about(self._run)
+            about = _step_in_memory(self._run)
             if about["step"] is not None and (saved is None or saved < about["step"]):
                 log("allranks: step %d is only in the memory of the hosts.", about["step"], level=30)
             elif not about["lost"]:
                 if self._world.is_main:
                     self._run.delete(paths.MEMORY)
                 if placement.is_first(self._world.rank, self._world.hosts):
-                    _remove(self._hosts.mine, hosts.files_in(self._hosts.mine))
+                    _remove_files(self._hosts.mine, hosts.files_in(self._hosts.mine))
         except StorageError as error:
             log("allranks: a step stays in memory: %s", error, level=30)
         finally:
@@ -255,7 +255,7 @@ class NoMemory:
         del step, before
         return False
 
-    def save(self, order: Order, state: object) -> None:
+    def save(self, order: SaveOrder, state: object) -> None:
         del order, state
         raise AssertionError("no step is due")
 
@@ -292,7 +292,7 @@ class _MemoryHooks:
         self._of.after_commit()
 
 
-def _remove(memory: Memory, files: Iterable[str]) -> None:
+def _remove_files(memory: Memory, files: Iterable[str]) -> None:
     """Remove files, and folders that are empty afterwards. An error is logged."""
     try:
         files = tuple(files)
@@ -304,7 +304,7 @@ def _remove(memory: Memory, files: Iterable[str]) -> None:
         log("allranks: an older step stays in memory: %s", error, level=30)
 
 
-def _about(run: Storage) -> dict[str, Any]:
+def _step_in_memory(run: Storage) -> dict[str, Any]:
     """Return the ``step`` (or None) and ``nonce`` of the run's step in memory; ``lost``: why it is not readable."""
     try:
         manifest = inventory.load_from_memory(run)
@@ -316,8 +316,8 @@ def _about(run: Storage) -> dict[str, Any]:
 
 
 def _step_to_restore(run: Storage, step: int | None) -> dict[str, Any] | None:
-    """Return ``_about`` the step in memory if a restore must read it: it is ``step``, or as new as any on disk."""
-    about, there = _about(run), inventory.steps(run)
+    """Return ``_step_in_memory`` if a restore must read it: it is ``step``, or as new as any step on disk."""
+    about, there = _step_in_memory(run), inventory.complete_steps(run)
     held = about["step"]
     if held is None:
         return {**about, "on_disk": False} if about["lost"] and step is None else None

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from allranks.arrays.base import Target
-from allranks.checkpoint.chunk_reader import Check, Reader
+from allranks.checkpoint.chunk_reader import Check, ChunkReader
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
-from allranks.checkpoint.restore_plan import boxes
+from allranks.checkpoint.restore_plan import boxes_of_range
 from allranks.errors import Damaged
 from allranks.extent import Extent
 from allranks.loading.fit import Stored
@@ -84,7 +84,7 @@ def single_run(file: int, begin: int, shape: tuple[int, ...]) -> tuple[Run, ...]
 
 def linear(file: int, begin: int, shape: tuple[int, ...], first: int, last: int, item: int) -> Iterable[Run]:
     """Yield the shards of a leaf whose elements ``first`` to ``last``, in row-major order, begin at byte ``begin``."""
-    for box in boxes(shape, first, last):
+    for box in boxes_of_range(shape, first, last):
         yield Run(Shard(file, begin, box))
         begin += box.size * item
 
@@ -119,7 +119,7 @@ class ByteSource:
         return Stored(shape, leaf.dtype, leaf.kind)
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
-        reader = Reader(self._storage, self.manifest, cast=True, folder=self._folder, check=self.check)
+        reader = ChunkReader(self._storage, self.manifest, cast=True, folder=self._folder, check=self.check)
         reader.fill([(name, self._permute(name, target)) for name, target in wanted])
 
     def _permute(self, name: str, target: Target) -> Target:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.integrity import TooIrregular, fills
+from allranks.checkpoint.integrity import TooIrregular, is_filled_once
 from allranks.checkpoint.manifest import Run, Shard
 from allranks.errors import Damaged, Unsafe
 from allranks.extent import Extent
@@ -150,7 +150,7 @@ class _Archives:
             at = self._data_of(blob, number, name, stored, extent)
             runs.append(Run(Shard(number, at, extent)))
         try:
-            if not fills(stored.shape, tuple(runs)):
+            if not is_filled_once(stored.shape, tuple(runs)):
                 raise _bad(self._storage, f"the shards of {name!r} do not fill it exactly once")
         except (TooIrregular, ValueError) as error:
             raise _bad(self._storage, f"the shards of {name!r} are not inside {stored}") from error

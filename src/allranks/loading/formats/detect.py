@@ -92,7 +92,7 @@ def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool
 def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: Sequence[str]) -> Source:
     if paths.MANIFEST in files and _is_of_ours(storage, files):
         return native.NativeSource(storage, None)
-    if any(paths.step_of(name) is not None for name in folders) and (steps := inventory.steps(storage)):
+    if any(paths.step_of(name) is not None for name in folders) and (steps := inventory.complete_steps(storage)):
         return native.NativeSource(storage, steps[-1])
     if dcp.METADATA in files:
         return dcp.open_folder(storage)

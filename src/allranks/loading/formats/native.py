@@ -7,7 +7,7 @@ from typing import Any
 
 from allranks.arrays.base import Target
 from allranks.checkpoint import inventory, paths
-from allranks.checkpoint.chunk_reader import Reader
+from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.per_rank import rows_of
 from allranks.errors import Damaged, StepRemoved
@@ -24,7 +24,7 @@ class NativeSource:
 
     def __init__(self, storage: Storage, step: int | None) -> None:
         self._storage, self._folder = storage, "" if step is None else None
-        manifest = inventory.load_folder(storage, "") if step is None else inventory.load(storage, step)
+        manifest = inventory.load_folder(storage, "") if step is None else inventory.load_manifest(storage, step)
         marked = [*(path for path, leaf in manifest.leaves.items() if leaf.per_rank), *sorted(manifest.rank_values)]
         own = [repr(path) for path in marked]
         notes = (
@@ -40,7 +40,7 @@ class NativeSource:
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
         try:
-            Reader(self._storage, self._manifest, cast=True, folder=self._folder).fill(wanted)
+            ChunkReader(self._storage, self._manifest, cast=True, folder=self._folder).fill(wanted)
         except Damaged as error:
             if inventory.is_current(self._storage, self._manifest, self._folder):
                 raise
