@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allranks.consistency.verdict import Covered, Difference, Elements, Verdict
+from allranks.consistency.verdict import Difference, Elements, LeafCoverage, Verdict
 from allranks.consistency.vote import CopyGroup
 from allranks.deprecation import renamed_attribute
 
@@ -32,7 +32,7 @@ def test_old_names_of_a_verdict() -> None:
     group = CopyGroup((1,))
     elements = Elements(group, 1, False, None, ())
     difference = Difference("w", "float32[2]", "", (group,), True, elements=(elements,))
-    verdict = Verdict(None, 1, 8, 1, (difference,), (Covered("w", 1, 1),), None, 0.0)
+    verdict = Verdict(None, 1, 8, 1, (difference,), (LeafCoverage("w", 1, 1),), None, 0.0)
     for one, old, new in ((elements, "camp", group), (difference, "camps", (group,)), (verdict, "alone", ("w",))):
         with pytest.warns(DeprecationWarning, match=f"{old} is now called"):
             assert getattr(one, old) == new

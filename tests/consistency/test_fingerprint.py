@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from allranks.arrays.base import Split
 from allranks.arrays.grid import cell_extent
 from allranks.consistency import numpy as ours
-from allranks.consistency.fingerprint import Fingerprint, K, M, bits_in, total, uint32s_in, word_layout
+from allranks.consistency.fingerprint import Fingerprint, K, M, bits_in, total_fingerprint, uint32s_in, word_layout
 from allranks.extent import Extent
 
 Array = np.ndarray[Any, Any]
@@ -69,7 +69,7 @@ def test_any_cut_of_any_array_adds_up_to_the_definition(dtype: str, sizes: list[
     cuts = tuple(data.draw(st.integers(1, 3)) for _ in shape)
     cells = [cell_extent(number, shape, cuts) for number in range(int(np.prod(cuts)))]
     covered = [extent for extent in cells if extent.size]
-    assert total(of_part(array[extent.slices], shape, extent) for extent in covered) == fingerprint(array)
+    assert total_fingerprint(of_part(array[extent.slices], shape, extent) for extent in covered) == fingerprint(array)
 
 
 @pytest.mark.parametrize("shape", [(70_001,), (3, 70_001), (70_001, 3), (300, 5, 60)], ids=str)
@@ -78,7 +78,7 @@ def test_blocks_of_a_long_array_are_one(shape: tuple[int, ...]) -> None:
     array = any_bits("uint16", shape)
     split = Split((2,) * len(shape), ())
     cells = [cell_extent(number, shape, split.cuts) for number in range(2 ** len(shape))]
-    assert total(of_part(array[extent.slices], shape, extent) for extent in cells) == fingerprint(array)
+    assert total_fingerprint(of_part(array[extent.slices], shape, extent) for extent in cells) == fingerprint(array)
     assert fingerprint(any_bits("uint16", (500,))) == by_definition(any_bits("uint16", (500,)))
 
 

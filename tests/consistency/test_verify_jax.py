@@ -16,7 +16,7 @@ from off_host import pretend
 import allranks
 from allranks.arrays.detect import open_tree
 from allranks.consistency.digests import fingerprints
-from allranks.consistency.fingerprint import total
+from allranks.consistency.fingerprint import total_fingerprint
 from allranks.errors import Mismatch
 
 DTYPES = ["bool", "int4", "float8_e4m3fn", "bfloat16", "float32", "int64", "complex64", "complex128"]
@@ -52,7 +52,7 @@ def test_one_value_whatever_the_sharding(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(of) == 8
         by_cell = dict(zip((copy.cell for copy in of), host, strict=True))
         assert host == device == [by_cell[copy.cell] for copy in of], one
-        values.setdefault(one.path.split("/")[0], set()).add(total(by_cell.values()))
+        values.setdefault(one.path.split("/")[0], set()).add(total_fingerprint(by_cell.values()))
     assert all(len(found) == 1 for found in values.values()), values
     assert len(set.union(*values.values())) == len(values)
 

@@ -16,7 +16,7 @@ import allranks
 from allranks.arrays.detect import open_tree
 from allranks.consistency import torch as ours
 from allranks.consistency.digests import fingerprints
-from allranks.consistency.fingerprint import total, word_layout
+from allranks.consistency.fingerprint import total_fingerprint, word_layout
 from allranks.errors import Mismatch
 from allranks.extent import Extent
 
@@ -46,11 +46,13 @@ def test_tensors_have_the_value_of_their_bytes(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler, of torch's own calls
 def test_the_fused_kernel_has_the_same_value() -> None:
     """What runs on CUDA, compiled for the CPU: words of all widths, in one dimension and in two."""
-    fused = torch.compile(ours._sums, dynamic=True)
+    fused = torch.compile(ours._fingerprint_sums, dynamic=True)
     for dtype in ("uint8", "int16", "int32"):
         for shape in ((100,), (3001,), (7, 33)):
             words, steps = any_bits(dtype, *shape), [40 + n for n in range(len(shape))]
-            low = [both & 0xFFFFFFFF for way in (fused, ours._sums) for both in way(words, -5, steps).tolist()]
+            low = [
+                both & 0xFFFFFFFF for way in (fused, ours._fingerprint_sums) for both in way(words, -5, steps).tolist()
+            ]
             assert low[:2] == low[2:]
 
 
@@ -60,7 +62,7 @@ def test_a_part_has_its_place_in_the_whole() -> None:
     extents = [Extent((i, 0, k), (3, 5, 2)) for i in (0, 3) for k in (0, 2)]
     leaves = [([whole[extent.slices]], [word_layout(whole.shape, extent)]) for extent in extents]
     everything = ours.fingerprints([([whole], [word_layout(whole.shape, Extent.of_shape(tuple(whole.shape)))])])[0][0]
-    assert total(found[0] for found in ours.fingerprints(leaves)) == everything
+    assert total_fingerprint(found[0] for found in ours.fingerprints(leaves)) == everything
 
 
 def trained() -> dict[str, Any]:

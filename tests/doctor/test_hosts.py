@@ -18,9 +18,9 @@ from harness import clean_environ, free_port, run_commands, torchrun_environ
 from allranks.cli import doctor
 from allranks.doctor import host, together
 from allranks.doctor.await_ranks import await_ranks
-from allranks.doctor.devices import Framework
-from allranks.doctor.host import HostInfo, HostReport, Request
-from allranks.doctor.machine import GB, Memory, memory
+from allranks.doctor.devices import FrameworkDevices
+from allranks.doctor.host import DoctorRequest, HostInfo, HostReport
+from allranks.doctor.machine import GB, Memory, memory_row
 from allranks.doctor.ranks import single_process_row
 from allranks.errors import BarrierTimeout
 from allranks.report.readiness import Readiness
@@ -42,20 +42,20 @@ def verdicts(found: Readiness) -> dict[str, tuple[str, tuple[str, ...]]]:
 def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """One has another jax, one less memory, one a clock that is behind; all ranks return the same table."""
 
-    def examine(request: Request, here: Sequence[HostInfo], hosts: int) -> HostReport:
+    def examine(request: DoctorRequest, here: Sequence[HostInfo], hosts: int) -> HostReport:
         del request
         assert (len(here), hosts) == (2, 40)
         name = here[0].host
         free = 0.5 if name == "host-31" else 60
-        rows = (memory(Memory(64 * GB, int(free * GB)), 1),)
+        rows = (memory_row(Memory(64 * GB, int(free * GB)), 1),)
         return HostReport(rows, {"jax": "0.9" if name == "host-7" else "0.10"}, {"cores": "8"}, ("127.0.0.1",))
 
-    monkeypatch.setattr(host, "examine", examine)
+    monkeypatch.setattr(host, "examine_host", examine)
 
     def program(world: World) -> Readiness:
         behind = 3.0 if world.host == "host-12" else 0.0
-        request = Request((), 0, 10.0, launched=True)
-        return together.examine(world, request, LAUNCHER, wall=lambda: 1e9 + world.clock.now() - behind)
+        request = DoctorRequest((), 0, 10.0, launched=True)
+        return together.examine_all_hosts(world, request, LAUNCHER, wall=lambda: 1e9 + world.clock.now() - behind)
 
     outcome = SimulatedWorld(80, ranks_per_host=2, timeout=3000).run(program)
     assert not outcome.errors
@@ -141,7 +141,7 @@ def test_two_hosts_of_real_ranks(tmp_path: Path) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No framework is started, and no launcher has left a sign."""
-    monkeypatch.setattr(host, "framework", lambda name, patience: Framework(name, "absent", patience))
+    monkeypatch.setattr(host, "probe_framework", lambda name, patience: FrameworkDevices(name, "absent", patience))
     for name in set(os.environ) - set(clean_environ()):
         monkeypatch.delenv(name)
 
@@ -204,9 +204,9 @@ ALONE = """
 import sys
 from allranks.cli import doctor
 from allranks.doctor import host
-from allranks.doctor.devices import Framework
+from allranks.doctor.devices import FrameworkDevices
 
-host.framework = lambda name, patience: Framework(name, "absent", patience)
+host.probe_framework = lambda name, patience: FrameworkDevices(name, "absent", patience)
 sys.exit(doctor.main(sys.argv[1:]))
 """
 

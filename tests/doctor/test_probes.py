@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from allranks.doctor import between, child, detect, disk, host, system
-from allranks.doctor.between import Echo, Marker, Target
-from allranks.doctor.host import Request
+from allranks.doctor.between import EchoServer, EchoTarget, FolderMarker
+from allranks.doctor.host import DoctorRequest
 
 SMALL = 8_000_000
 
@@ -101,13 +101,13 @@ def test_requirements_are_those_of_the_packages_themselves(monkeypatch: pytest.M
     request, _ = detect.requirements(found)
     assert request is not None
     assert request["allranks"] >= 6
-    monkeypatch.setattr(detect, "_version", lambda name: "" if name == "greenlet" else "0.1")
+    monkeypatch.setattr(detect, "_installed_version", lambda name: "" if name == "greenlet" else "0.1")
     _, unmet = detect.requirements({"allranks": "0.1.0"})
     assert {(one.wants.partition(">")[0], one.installed) for one in unmet} >= {("greenlet", ""), ("numpy", "0.1")}
 
 
-def tried(folder: str, patience: float = 60.0) -> disk.Place:
-    return host.place(folder, "x", Request((folder,), SMALL, patience, launched=False))
+def tried(folder: str, patience: float = 60.0) -> disk.FolderReport:
+    return host.probe_folder(folder, "x", DoctorRequest((folder,), SMALL, patience, launched=False))
 
 
 def test_a_folder_is_tried_out_and_left_as_it_was(tmp_path: Path) -> None:
@@ -125,13 +125,13 @@ def test_a_folder_is_tried_out_and_left_as_it_was(tmp_path: Path) -> None:
             "mmap",
         }
         assert found.speed["write"] > 0 < found.speed["read"]
-        assert [row.verdict for row in disk.rows(found)][1] == "ok"
+        assert [row.verdict for row in disk.folder_rows(found)][1] == "ok"
         if folder != "/dev/shm":
             assert sorted(os.listdir(folder)) == before == ["mine"]
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    (row,) = disk.rows(tried(str(tmp_path / "none")))
+    (row,) = disk.folder_rows(tried(str(tmp_path / "none")))
     assert row.verdict == "error"
     assert "No such file or directory" in row.texts[0]
 
@@ -163,7 +163,7 @@ def frozen(tmp_path: Path) -> Iterator[Path]:
 def test_a_file_system_that_hangs_is_a_finding(frozen: Path) -> None:
     """It is left after the deadline, though the kernel does not let go of the process."""
     began = time.monotonic()
-    (row,) = disk.rows(tried(str(frozen), patience=2.0))
+    (row,) = disk.folder_rows(tried(str(frozen), patience=2.0))
     assert time.monotonic() - began < 30
     assert row.verdict == "error"
     # On a busy machine Python itself may not have started by then.
@@ -182,8 +182,8 @@ def test_a_framework_that_hangs_or_fails_does_so_elsewhere(
 ) -> None:
     (tmp_path / "torch.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.setattr(detect, "has", lambda _: True)
-    found = host.framework("torch", patience=2.0 if state == "late" else 60.0)
+    monkeypatch.setattr(detect, "has_framework", lambda _: True)
+    found = host.probe_framework("torch", patience=2.0 if state == "late" else 60.0)
     assert found.state == state
     assert re.search(says, found.trouble or found.doing)
 
@@ -198,7 +198,7 @@ def test_variables_are_named_only_if_there_are_any(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_name_that_does_not_resolve_and_a_resolver_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert host.lookup("localhost", 60.0).addresses
+    assert host.resolve_host_name("localhost", 60.0).addresses
     answer = threading.Event()
 
     def resolver(name: str, *_: object, **__: object) -> None:
@@ -207,39 +207,39 @@ def test_a_name_that_does_not_resolve_and_a_resolver_that_does_not_answer(monkey
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", resolver)
-    assert host.lookup("none", 60.0).trouble == "Name or service not known"
-    assert host.lookup("slow", 0.1).late
+    assert host.resolve_host_name("none", 60.0).trouble == "Name or service not known"
+    assert host.resolve_host_name("slow", 0.1).late
     answer.set()
 
 
 def test_only_who_knows_the_token_is_answered() -> None:
     """A host is reached at its own port; a stranger's, and a closed one, are told apart."""
-    echo, other = Echo("b", "a" * 32), Echo("c", "a" * 32)
+    echo, other = EchoServer("b", "a" * 32), EchoServer("c", "a" * 32)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     token = "a" * 32
     addresses = ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",)
-    targets = [Target("b", addresses, echo.port, token), Target("b", ("127.0.0.1",), other.port, token)]
-    *right, wrong = between.reach("a", targets, patience=20.0)
+    targets = [EchoTarget("b", addresses, echo.port, token), EchoTarget("b", ("127.0.0.1",), other.port, token)]
+    *right, wrong = between.reach_hosts("a", targets, patience=20.0)
     assert all(one.trouble == "" and one.seconds > 0 for one in right)
     assert wrong.trouble == "host c answers there"
-    (refused,) = between.reach("a", [Target("b", ("127.0.0.1",), port, token)], patience=20.0)
+    (refused,) = between.reach_hosts("a", [EchoTarget("b", ("127.0.0.1",), port, token)], patience=20.0)
     assert "refused" in refused.trouble
-    (stranger,) = between.reach("a", [replace(targets[1], token="b" * 32)], patience=20.0)
+    (stranger,) = between.reach_hosts("a", [replace(targets[1], token="b" * 32)], patience=20.0)
     assert stranger.trouble == "a stranger"
     echo.close()
     other.close()
 
 
 def test_a_marker_is_found_and_locked_and_taken_away(tmp_path: Path) -> None:
-    marker = Marker(str(tmp_path), patience=60.0)
+    marker = FolderMarker(str(tmp_path), patience=60.0)
     assert (marker.trouble, marker.locks) == ("", True)
-    sight = between.find(str(tmp_path), marker.token, "1", patience=20.0)
+    sight = between.find_marker(str(tmp_path), marker.token, "1", patience=20.0)
     assert sight.seconds is not None
     assert sight.lock is True
-    assert between.find(str(tmp_path), "another", "2", patience=0.1).seconds is None
+    assert between.find_marker(str(tmp_path), "another", "2", patience=0.1).seconds is None
     assert marker.answers() == ["1"]
     assert os.listdir(tmp_path) == []
-    nowhere = Marker(str(tmp_path / "none"), patience=60.0)
+    nowhere = FolderMarker(str(tmp_path / "none"), patience=60.0)
     assert "No such file" in nowhere.trouble
     assert nowhere.answers() == []

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.doctor import clocks, devices, disk, machine, network, ranks, software
-from allranks.doctor.devices import Framework, Kernel
-from allranks.doctor.disk import Place, Sight, Trial
-from allranks.doctor.hosts import merged
-from allranks.doctor.machine import Cores, Limits, Memory, Shared
-from allranks.doctor.network import Interface, Lookup, Reached
-from allranks.doctor.software import Unmet
+from allranks.doctor.devices import FrameworkDevices, KernelDevices
+from allranks.doctor.disk import DiskTrial, FolderReport, SeenFolder
+from allranks.doctor.hosts import merge_rows_of_hosts
+from allranks.doctor.machine import Cores, Limits, Memory, SharedMemory
+from allranks.doctor.network import ConnectionAttempt, Interface, NameLookup
+from allranks.doctor.software import UnmetRequirement
 from allranks.errors import ContradictingSigns
 from allranks.findings import VERDICTS, Row, notes
 from allranks.report.ink import ink
@@ -48,9 +48,9 @@ def test_of_many_hosts_the_worst_verdict_counts_and_its_hosts_are_named(rows: li
     """In whatever order they come; some hosts may have nothing to say of a topic."""
     said = [(f"h{at}", row) for at, row in enumerate(rows)]
     hosts = len(rows) + without
-    found = merged(said, hosts)
+    found = merge_rows_of_hosts(said, hosts)
     assert found.verdict == min((row.verdict for row in rows), key=VERDICTS.index)
-    assert merged(said[::-1], hosts).verdict == found.verdict
+    assert merge_rows_of_hosts(said[::-1], hosts).verdict == found.verdict
     worst = [host for host, row in said if row.verdict == found.verdict]
     if found.verdict not in ("ok", "not seen") and len({row.texts for _, row in said}) < 4:
         all_alike = len({row.texts for _, row in said}) == 1 and len(worst) == hosts
@@ -59,9 +59,11 @@ def test_of_many_hosts_the_worst_verdict_counts_and_its_hosts_are_named(rows: li
 
 
 def test_of_hosts_that_are_well_the_one_with_the_least_is_shown() -> None:
-    said = [(name, machine.memory(Memory(100 * GB, free * GB), 1)) for name, free in (("a", 90), ("b", 20), ("c", 80))]
-    assert merged(said, 3).texts == ("100 GB, 20 GB available (host b, the least of 3 hosts)",)
-    assert merged(said[:1], 1).texts == ("100 GB, 90 GB available",)
+    said = [
+        (name, machine.memory_row(Memory(100 * GB, free * GB), 1)) for name, free in (("a", 90), ("b", 20), ("c", 80))
+    ]
+    assert merge_rows_of_hosts(said, 3).texts == ("100 GB, 20 GB available (host b, the least of 3 hosts)",)
+    assert merge_rows_of_hosts(said[:1], 1).texts == ("100 GB, 90 GB available",)
 
 
 @given(
@@ -74,7 +76,7 @@ def test_the_true_offset_of_a_clock_is_within_the_doubt(true: float, ways: list[
     for there, back in ways:
         samples.append((now, now + there + true, now + there + back))
         now += 1
-    ahead, doubt = clocks.offset(samples)
+    ahead, doubt = clocks.clock_offset(samples)
     assert abs(ahead - true) <= doubt + 1e-6
     assert doubt <= min((there + back) / 2 for there, back in ways) + 1e-6
 
@@ -92,11 +94,11 @@ def test_the_true_offset_of_a_clock_is_within_the_doubt(true: float, ways: list[
     ],
 )
 def test_clocks(found: dict[str, tuple[float, float] | None], verdict: str, says: str) -> None:
-    row = clocks.row("a", found)
+    row = clocks.clock_row("a", found)
     assert row is not None
     assert row.verdict == verdict
     assert says in row.texts
-    assert clocks.row("a", {}) is None
+    assert clocks.clock_row("a", {}) is None
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_clocks(found: dict[str, tuple[float, float] | None], verdict: str, says
     ],
 )
 def test_cores(found: Cores, on_host: int, verdict: str, says: str) -> None:
-    row = machine.cores(found, on_host)
+    row = machine.cores_row(found, on_host)
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
 
@@ -127,7 +129,7 @@ def test_cores(found: Cores, on_host: int, verdict: str, says: str) -> None:
     ],
 )
 def test_memory(found: Memory, on_host: int, verdict: str, says: str) -> None:
-    row = machine.memory(found, on_host)
+    row = machine.memory_row(found, on_host)
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
 
@@ -135,13 +137,13 @@ def test_memory(found: Memory, on_host: int, verdict: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("found", "verdict", "remedy"),
     [
-        (Shared(16 * GB, 15 * GB), "ok", ""),
-        (Shared(67_108_864, 60_000_000), "warning", "--shm-size=8g"),
-        (Shared(16 * GB, 10_000_000), "warning", "Remove the files of dead jobs there."),
-        (Shared(trouble="No such file or directory"), "error", "mount a tmpfs there"),
+        (SharedMemory(16 * GB, 15 * GB), "ok", ""),
+        (SharedMemory(67_108_864, 60_000_000), "warning", "--shm-size=8g"),
+        (SharedMemory(16 * GB, 10_000_000), "warning", "Remove the files of dead jobs there."),
+        (SharedMemory(trouble="No such file or directory"), "error", "mount a tmpfs there"),
     ],
 )
-def test_shared_memory(found: Shared, verdict: str, remedy: str) -> None:
+def test_shared_memory(found: SharedMemory, verdict: str, remedy: str) -> None:
     row = machine.shared_memory(found)
     assert row.verdict == verdict
     assert remedy in row.remedy
@@ -149,14 +151,14 @@ def test_shared_memory(found: Shared, verdict: str, remedy: str) -> None:
 
 def test_limits_of_a_process() -> None:
     tight = Limits((1024, 4096), 20, (2000, "the cgroup's pids.max"), 1500, 0, 65536)
-    files, processes, core = machine.limits(tight)
+    files, processes, core = machine.limit_rows(tight)
     assert (files.verdict, files.remedy) == ("warning", "ulimit -n 4096 before the program starts.")
     assert (processes.verdict, processes.texts[0]) == ("warning", "1,500 run of 2,000 (the cgroup's pids.max)")
     assert core.verdict == "not seen"
-    low, *_ = machine.limits(dataclasses.replace(tight, files=(256, 256)))
+    low, *_ = machine.limit_rows(dataclasses.replace(tight, files=(256, 256)))
     assert "the hard limit is low" in low.remedy
     wide = Limits((INF, INF), 20, (INF, "ulimit -u"), 1500, INF, INF)
-    assert [row.verdict for row in machine.limits(wide)] == ["ok"] * 3
+    assert [row.verdict for row in machine.limit_rows(wide)] == ["ok"] * 3
     assert machine.locked_memory(tight, []) is None
     locked = [machine.locked_memory(one, ["mlx5_0/1"]) for one in (tight, wide)]
     assert [row and row.verdict for row in locked] == ["warning", "ok"]
@@ -165,31 +167,35 @@ def test_limits_of_a_process() -> None:
     assert machine.huge_pages("never", 0) is None
 
 
-def gpus(name: str, count: int) -> Framework:
+def gpus(name: str, count: int) -> FrameworkDevices:
     said = {"version": "2.13", "platform": "gpu" if count else "cpu", "devices": [["H100", 80 * GB]] * count}
-    return Framework(name, "answered", 2.0, output=said)
+    return FrameworkDevices(name, "answered", 2.0, output=said)
 
 
 @pytest.mark.parametrize(
     ("found", "verdict", "says"),
     [
-        (Framework("torch", "absent"), "not seen", "torch is not installed"),
-        (Framework("torch", "late", 60.0, doing="import torch"), "error", "`import torch` had no answer after 60 s"),
-        (Framework("jax", "failed", 1.0, "no GLIBC", "import jax"), "error", "`import jax` fails: no GLIBC"),
-        (Framework("jax", "failed", 1.0, "The TPU is already in use by process 7"), "warning", "by process 7"),
+        (FrameworkDevices("torch", "absent"), "not seen", "torch is not installed"),
+        (
+            FrameworkDevices("torch", "late", 60.0, doing="import torch"),
+            "error",
+            "`import torch` had no answer after 60 s",
+        ),
+        (FrameworkDevices("jax", "failed", 1.0, "no GLIBC", "import jax"), "error", "`import jax` fails: no GLIBC"),
+        (FrameworkDevices("jax", "failed", 1.0, "The TPU is already in use by process 7"), "warning", "by process 7"),
         (gpus("torch", 8), "ok", "torch 2.13 sees 8 x H100, 80 GB each"),
         (gpus("torch", 0), "ok", "torch 2.13 sees the CPU alone"),
     ],
 )
-def test_frameworks(found: Framework, verdict: str, says: str) -> None:
-    row = devices.framework(found)
+def test_frameworks(found: FrameworkDevices, verdict: str, says: str) -> None:
+    row = devices.framework_row(found)
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
 
 
 def test_a_flag_that_ends_jax_is_no_fault_of_its_installation() -> None:
-    found = Framework("jax", "failed", 1.0, "Unknown flag in XLA_FLAGS: --xla_x=1", "jax.local_devices()")
-    assert devices.framework(found).remedy == "Correct XLA_FLAGS: see the row XLA flags."
+    found = FrameworkDevices("jax", "failed", 1.0, "Unknown flag in XLA_FLAGS: --xla_x=1", "jax.local_devices()")
+    assert devices.framework_row(found).remedy == "Correct XLA_FLAGS: see the row XLA flags."
 
 
 @pytest.mark.parametrize(
@@ -208,13 +214,13 @@ def test_a_flag_that_ends_jax_is_no_fault_of_its_installation() -> None:
         (8, [gpus("jax", 0)], {"JAX_PLATFORMS": "cpu"}, "warning", "JAX_PLATFORMS=cpu"),
         (8, [gpus("jax", 7)], {}, "warning", "jax 2.13 sees 7 of them"),
         (8, [gpus("jax", 2)], {"CUDA_VISIBLE_DEVICES": "0,1"}, "ok", "CUDA_VISIBLE_DEVICES=0,1"),
-        (8, [Framework("jax", "late")], {}, "not determined", "no framework says what it sees"),
+        (8, [FrameworkDevices("jax", "late")], {}, "not determined", "no framework says what it sees"),
     ],
 )
 def test_what_the_kernel_has_and_what_frameworks_see(
-    kernel: int, frameworks: Sequence[Framework], environ: dict[str, str], verdict: str, says: str
+    kernel: int, frameworks: Sequence[FrameworkDevices], environ: dict[str, str], verdict: str, says: str
 ) -> None:
-    row = devices.devices(Kernel({"nvidia": kernel}, "550"), frameworks, environ)
+    row = devices.devices_row(KernelDevices({"nvidia": kernel}, "550"), frameworks, environ)
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
 
@@ -233,27 +239,31 @@ def test_what_the_kernel_has_and_what_frameworks_see(
     ],
 )
 def test_ranks_and_devices(most: int, visible: list[str], launched: bool, verdict: str, says: str) -> None:
-    seen = devices.together(most, visible)
-    row = devices.shares(seen, len(visible), launched=launched, virtual={"jax": 2})
+    seen = devices.accelerators_in_use(most, visible)
+    row = devices.devices_per_rank_row(seen, len(visible), launched=launched, virtual={"jax": 2})
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
 
 
 def test_packages_and_versions() -> None:
-    assert software.packages(None, []).verdict == "not determined"
-    assert software.packages({"jax": 5}, []).texts[0].endswith("jax 5")
-    row = software.packages({"jax": 5, "torch": 7}, [Unmet("jax", "jaxlib==0.10.2", "0.9.0"), Unmet("torch", "x", "")])
+    assert software.packages_row(None, []).verdict == "not determined"
+    assert software.packages_row({"jax": 5}, []).texts[0].endswith("jax 5")
+    row = software.packages_row(
+        {"jax": 5, "torch": 7}, [UnmetRequirement("jax", "jaxlib==0.10.2", "0.9.0"), UnmetRequirement("torch", "x", "")]
+    )
     assert row.verdict == "warning"
     assert row.texts == ("jax asks for jaxlib==0.10.2; 0.9.0 is installed", "torch asks for x; it is not installed")
     same = {"a": {"jax": "1"}, "b": {"jax": "1"}, "c": {"jax": "2"}, "d": {}}
-    odd = software.alike(same, "same versions", remedy="", wrong=True)
+    odd = software.same_on_all_hosts_row(same, "same versions", remedy="", wrong=True)
     assert odd is not None
     assert odd.verdict == "error"
     assert odd.texts == ("jax: hosts a, b: 1; host c: 2; host d: none",)
-    equal = software.alike({"a": {"jax": "1"}, "b": {"jax": "1"}}, "same versions", remedy="", wrong=True)
+    equal = software.same_on_all_hosts_row(
+        {"a": {"jax": "1"}, "b": {"jax": "1"}}, "same versions", remedy="", wrong=True
+    )
     assert equal is not None
     assert equal.texts == ("jax: equal on 2 hosts",)
-    assert software.alike({"a": {"jax": "1"}}, "same versions", remedy="", wrong=True) is None
+    assert software.same_on_all_hosts_row({"a": {"jax": "1"}}, "same versions", remedy="", wrong=True) is None
 
 
 LOOPBACK = Interface("lo", True, 65536, ("127.0.0.1", "::1"))
@@ -275,28 +285,28 @@ ETHERNET = Interface("eth0", True, 1500, ("10.0.0.1", "fe80::1"), 25000)
     ],
 )
 def test_interfaces(found: list[Interface], environ: dict[str, str], hosts: int, verdicts: list[str]) -> None:
-    assert [row.verdict for row in network.interfaces(found, environ, hosts)] == verdicts
+    assert [row.verdict for row in network.interfaces_row(found, environ, hosts)] == verdicts
 
 
 def test_what_an_interface_is_told_as() -> None:
     assert str(ETHERNET) == "eth0 10.0.0.1 fe80::1 (mtu 1500, 25 Gbit/s)"
-    assert network.offered([LOOPBACK, ETHERNET]) == ("10.0.0.1",)
+    assert network.reachable_addresses([LOOPBACK, ETHERNET]) == ("10.0.0.1",)
 
 
 @pytest.mark.parametrize(
     ("found", "hosts", "verdict", "says"),
     [
-        (Lookup("a", ("10.0.0.1",)), 2, "ok", "a is 10.0.0.1"),
-        (Lookup("a", ("127.0.1.1",)), 2, "error", "other hosts would connect to themselves"),
-        (Lookup("a", ("127.0.1.1",)), 1, "ok", "it works on this machine"),
-        (Lookup("a", ("10.9.9.9",)), 2, "warning", "no address of this machine"),
-        (Lookup("a", trouble="Name or service not known"), 2, "error", "does not resolve"),
-        (Lookup("a", trouble="Name or service not known"), 1, "warning", "gloo needs it"),
-        (Lookup("a", seconds=60.0, late=True), 1, "error", "more than 60 s"),
-        (Lookup("a", ("10.0.0.1",), seconds=5.0), 1, "ok", "which took 5 s"),
+        (NameLookup("a", ("10.0.0.1",)), 2, "ok", "a is 10.0.0.1"),
+        (NameLookup("a", ("127.0.1.1",)), 2, "error", "other hosts would connect to themselves"),
+        (NameLookup("a", ("127.0.1.1",)), 1, "ok", "it works on this machine"),
+        (NameLookup("a", ("10.9.9.9",)), 2, "warning", "no address of this machine"),
+        (NameLookup("a", trouble="Name or service not known"), 2, "error", "does not resolve"),
+        (NameLookup("a", trouble="Name or service not known"), 1, "warning", "gloo needs it"),
+        (NameLookup("a", seconds=60.0, late=True), 1, "error", "more than 60 s"),
+        (NameLookup("a", ("10.0.0.1",), seconds=5.0), 1, "ok", "which took 5 s"),
     ],
 )
-def test_the_hosts_own_name(found: Lookup, hosts: int, verdict: str, says: str) -> None:
+def test_the_hosts_own_name(found: NameLookup, hosts: int, verdict: str, says: str) -> None:
     row = network.hostname_row(found, ["10.0.0.1", "127.0.0.1"], hosts, overruled=False)
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
@@ -305,11 +315,13 @@ def test_the_hosts_own_name(found: Lookup, hosts: int, verdict: str, says: str) 
 
 
 def test_proxies_and_fabric() -> None:
-    assert network.proxies({"no_proxy": "x"}).verdict == "not seen"
-    row = network.proxies({"HTTPS_PROXY": "http://p:3128"})
+    assert network.proxies_row({"no_proxy": "x"}).verdict == "not seen"
+    row = network.proxies_row({"HTTPS_PROXY": "http://p:3128"})
     assert (row.verdict, row.texts) == ("warning", ("HTTPS_PROXY set; no_proxy is not set",))
     assert "p:3128" not in str(row)
-    assert [network.fabric(ports).verdict for ports in ({}, {"a/1": "ACTIVE"}, {"a/1": "ACTIVE", "b/1": "DOWN"})] == [
+    assert [
+        network.infiniband_row(ports).verdict for ports in ({}, {"a/1": "ACTIVE"}, {"a/1": "ACTIVE", "b/1": "DOWN"})
+    ] == [
         "not seen",
         "ok",
         "warning",
@@ -318,7 +330,7 @@ def test_proxies_and_fabric() -> None:
 
 @given(st.integers(2, 300))
 def test_every_host_is_tried_by_another_and_few_by_each(size: int) -> None:
-    tried = [network.peers(at, size) for at in range(size)]
+    tried = [network.hosts_to_reach(at, size) for at in range(size)]
     assert {target for targets in tried for target in targets} == set(range(size))
     for at, targets in enumerate(tried):
         assert at not in targets
@@ -327,35 +339,37 @@ def test_every_host_is_tried_by_another_and_few_by_each(size: int) -> None:
 
 def test_who_reaches_whom() -> None:
     """One address that answers is enough; the others are told."""
-    both = [Reached("a", "b", "10.0.0.2", 0.0002), Reached("b", "a", "10.0.0.1", 0.0004)]
-    docker = Reached("a", "b", "172.17.0.1", trouble="host a answers there")
-    row = network.reach([*both, docker], 2)
+    both = [ConnectionAttempt("a", "b", "10.0.0.2", 0.0002), ConnectionAttempt("b", "a", "10.0.0.1", 0.0004)]
+    docker = ConnectionAttempt("a", "b", "172.17.0.1", trouble="host a answers there")
+    row = network.reach_row([*both, docker], 2)
     assert row is not None
     assert row.verdict == "ok"
     assert row.texts[0].endswith("the longest 0.4 ms, from host b to a")
     assert "not at 172.17.0.1 of host b (host a answers there)" in row.texts[1]
-    lost = network.reach([both[0], Reached("b", "a", "10.0.0.1", trouble="no answer within 5 s")], 2)
+    lost = network.reach_row([both[0], ConnectionAttempt("b", "a", "10.0.0.1", trouble="no answer within 5 s")], 2)
     assert lost is not None
     assert (lost.verdict, lost.texts) == ("error", ("host b does not reach host a: 10.0.0.1: no answer within 5 s",))
-    assert network.reach([], 1) is None
-    nobody = network.reach([], 2)
+    assert network.reach_row([], 1) is None
+    nobody = network.reach_row([], 2)
     assert nobody is not None
     assert nobody.verdict == "not determined"
-    assert network.store({"a": 0.001, "b": 0.5}, "the store").verdict == "warning"
+    assert network.store_row({"a": 0.001, "b": 0.5}, "the store").verdict == "warning"
 
 
-FINE = tuple(Trial(name, True, name) for name in ("rename", "fsync", "exclusive", "link", "O_DIRECT", "flock", "mmap"))
-PLACE = Place(
+FINE = tuple(
+    DiskTrial(name, True, name) for name in ("rename", "fsync", "exclusive", "link", "O_DIRECT", "flock", "mmap")
+)
+PLACE = FolderReport(
     "/runs", "/runs", "nfs4", "server:/runs", 10**13, 10**12, 10**7, tried=FINE, speed={"write": 2e9, "read": 3e9}
 )
 
 
 def but(**changes: object) -> list[Row]:
-    return list(disk.rows(dataclasses.replace(PLACE, **changes)))  # type: ignore[arg-type]
+    return list(disk.folder_rows(dataclasses.replace(PLACE, **changes)))  # type: ignore[arg-type]
 
 
-def lacking(name: str) -> tuple[Trial, ...]:
-    return tuple(Trial(one.name, one.name != name, one.detail) for one in FINE)
+def lacking(name: str) -> tuple[DiskTrial, ...]:
+    return tuple(DiskTrial(one.name, one.name != name, one.detail) for one in FINE)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +400,7 @@ def test_a_folder(rows: list[Row], verdicts: list[str]) -> None:
     assert but(speed={"write": 1e7, "read": 1e9})[2].texts[-1] == "10 GB of a checkpoint take 17 min"
 
 
-SEEN, LOCKED, BLIND = Sight(0.01, True), Sight(0.01, True, True), Sight()
+SEEN, LOCKED, BLIND = SeenFolder(0.01, True), SeenFolder(0.01, True, True), SeenFolder()
 
 
 @pytest.mark.parametrize(
@@ -396,22 +410,22 @@ SEEN, LOCKED, BLIND = Sight(0.01, True), Sight(0.01, True, True), Sight()
         ([SEEN, LOCKED], "ok", "there on hosts h0, h1, after 10 ms at most, and back"),
         ([BLIND, BLIND], "warning", "local: what host main wrote is not there on hosts h0, h1"),
         ([SEEN, BLIND], "error", "there on host h0, and not on host h1"),
-        ([Sight(0.01), SEEN], "warning", "what host h0 wrote did not come to host main"),
-        ([SEEN, Sight(0.01, True, False)], "warning", "a lock of host main does not hold on host h1"),
-        ([SEEN, Sight(trouble="no answer within 20 s")], "not determined", "host h1: no answer within 20 s"),
+        ([SeenFolder(0.01), SEEN], "warning", "what host h0 wrote did not come to host main"),
+        ([SEEN, SeenFolder(0.01, True, False)], "warning", "a lock of host main does not hold on host h1"),
+        ([SEEN, SeenFolder(trouble="no answer within 20 s")], "not determined", "host h1: no answer within 20 s"),
     ],
 )
-def test_a_shared_folder(sights: list[Sight], verdict: str, says: str) -> None:
-    row = disk.shared("/runs", "main", {f"h{at}": sight for at, sight in enumerate(sights)})
+def test_a_shared_folder(sights: list[SeenFolder], verdict: str, says: str) -> None:
+    row = disk.shared_folder_row("/runs", "main", {f"h{at}": sight for at, sight in enumerate(sights)})
     assert row is not None
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
-    assert disk.shared("/runs", "main", {}) is None
+    assert disk.shared_folder_row("/runs", "main", {}) is None
 
 
 def test_a_folder_is_called_shared_only_if_all_hosts_say_so() -> None:
-    for sights in itertools.product([SEEN, LOCKED, BLIND, Sight(0.1), Sight(trouble="x")], repeat=3):
-        row = disk.shared("/runs", "main", {f"h{at}": sight for at, sight in enumerate(sights)})
+    for sights in itertools.product([SEEN, LOCKED, BLIND, SeenFolder(0.1), SeenFolder(trouble="x")], repeat=3):
+        row = disk.shared_folder_row("/runs", "main", {f"h{at}": sight for at, sight in enumerate(sights)})
         assert row is not None
         assert (row.verdict == "ok") == all(sight.answered for sight in sights)
 
@@ -428,7 +442,7 @@ def test_a_folder_is_called_shared_only_if_all_hosts_say_so() -> None:
     ],
 )
 def test_hosts(names: str, boots: str, environ: dict[str, str], verdict: str, says: str) -> None:
-    (row,) = ranks.hosts(list(names), list(boots), environ)
+    (row,) = ranks.hosts_rows(list(names), list(boots), environ)
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
 
@@ -441,18 +455,18 @@ def test_the_launcher() -> None:
     assert (
         ranks.joined_row("torchrun says rank 0 of 4", "torch", "a:1").texts[0].endswith("joined through torch at a:1")
     )
-    assert ranks.jobs({}).verdict == "not seen"
-    assert "allranks doctor 1a2b" in ranks.jobs({"1a2b": "4 ranks here, train.py"}).texts[-1]
+    assert ranks.jobs_row({}).verdict == "not seen"
+    assert "allranks doctor 1a2b" in ranks.jobs_row({"1a2b": "4 ranks here, train.py"}).texts[-1]
 
 
-LABELS = disk.labels(["/runs", "/elsewhere/and/far/away"])
-TABLE = Readiness((ranks.jobs({}), *but(), *but(free=GB, label=LABELS["/elsewhere/and/far/away"])), ("a", "b"), 4)
+LABELS = disk.folder_labels(["/runs", "/elsewhere/and/far/away"])
+TABLE = Readiness((ranks.jobs_row({}), *but(), *but(free=GB, label=LABELS["/elsewhere/and/far/away"])), ("a", "b"), 4)
 
 
 def test_long_names_of_folders_are_told_apart() -> None:
     alpha, beta = "/data/alpha/checkpoints", "/data/beta/checkpoints"
-    assert disk.labels([alpha, "/runs"]) == {alpha: "...a/checkpoints", "/runs": "/runs"}
-    assert disk.labels([alpha, beta]) == {alpha: alpha, beta: beta}
+    assert disk.folder_labels([alpha, "/runs"]) == {alpha: "...a/checkpoints", "/runs": "/runs"}
+    assert disk.folder_labels([alpha, beta]) == {alpha: alpha, beta: beta}
 
 
 @pytest.mark.parametrize("width", [72, 80, 118, 200])

@@ -8,7 +8,7 @@ import pytest
 
 from allranks import Checkpointer
 from allranks.errors import AllranksError
-from allranks.integrations.loop import Loop
+from allranks.integrations.loop import TrainingLoop
 from allranks.world import sigterm
 from allranks.world.detect import single_world
 
@@ -19,7 +19,7 @@ def test_sigterm_is_answered_by_one_part_alone(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(
         sigterm, "_answer", sigterm._SigtermAction()
     )  # other tests of this process may have left theirs
-    ranks = Loop(verify_every=0, save_on_preemption=True)
+    ranks = TrainingLoop(verify_every=0, save_on_preemption=True)
     advice = r"Checkpointer\(on_sigterm=False\).* Ranks|Ranks.* Checkpointer\(on_sigterm=False\)"
     with Checkpointer(tmp_path / "a", single_world()), pytest.raises(AllranksError, match=advice):
         ranks.begin(single_world(), {}, 0, save=lambda _: "")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from allranks.arrays.base import Declared, Split
-from allranks.loading.fit import Amount, Difference, Stored, allow, castable, fit, fit_values
+from allranks.loading.fit import Difference, LeafAmount, StoredArray, castable, fit_leaves, fit_values, mark_allowed
 from allranks.loading.report import Covered, LoadReport, by_prefix
 
 
@@ -27,14 +27,14 @@ def test_every_kind_of_difference_is_found_at_once() -> None:
         array("t"),
     ]
     stored = {
-        "a": Stored((4, 4), "float32"),
-        "c": Stored((4, 5), "float32"),
-        "i": Stored((4, 4), "int8"),
-        "up": Stored((4, 4), "float16"),
-        "down": Stored((4, 4), "float32"),
-        "old": Stored((2,), "float32"),
+        "a": StoredArray((4, 4), "float32"),
+        "c": StoredArray((4, 5), "float32"),
+        "i": StoredArray((4, 4), "int8"),
+        "up": StoredArray((4, 4), "float16"),
+        "down": StoredArray((4, 4), "float32"),
+        "old": StoredArray((2,), "float32"),
     }
-    found = fit(template, stored, {name: name for name in stored}, tied={6: 0})
+    found = fit_leaves(template, stored, {name: name for name in stored}, tied={6: 0})
     assert found.pairs == ((0, "a"), (4, "up"), (5, "down"))
     assert found.differences == (
         Difference("missing", "new", "", "float32[4, 4]", ""),
@@ -46,7 +46,7 @@ def test_every_kind_of_difference_is_found_at_once() -> None:
         Difference("recast", "down", "down", "bfloat16[4, 4]", "float32[4, 4]", lossy=True),
     )
     assert [one.kind for one in found.wrong] == ["missing", "unexpected", "reshaped", "unlike"]
-    left = allow(found, missing=["new", "c"], unexpected=["o*"])
+    left = mark_allowed(found, missing=["new", "c"], unexpected=["o*"])
     assert [one.kind for one in left.wrong] == ["unlike"]
 
 
@@ -76,7 +76,7 @@ def test_values_are_taken_from_values_and_from_arrays_without_dimensions() -> No
     values, scalars, wrong = fit_values(
         wanted,
         {"name": "b", "none": 4, "flag": 1},
-        {"step": Stored((), "int64"), "lr": Stored((2,), "float32")},
+        {"step": StoredArray((), "int64"), "lr": StoredArray((2,), "float32")},
         {name: name for name in ("step", "name", "lr", "none", "flag")},
     )
     assert (values, scalars) == ({"name": "b", "none": 4}, {"step": "step"})
@@ -85,24 +85,24 @@ def test_values_are_taken_from_values_and_from_arrays_without_dimensions() -> No
 
 def test_coverage_is_the_least_of_leaves_parameters_and_bytes() -> None:
     """99.99998 % of the parameters may be a third of the leaves."""
-    assert Amount(1, 10_000_000, 40_000_000).share_of(Amount(3, 10_000_002, 40_000_008)) == pytest.approx(1 / 3)
-    assert Amount().share_of(Amount()) == 1.0
+    assert LeafAmount(1, 10_000_000, 40_000_000).share_of(LeafAmount(3, 10_000_002, 40_000_008)) == pytest.approx(1 / 3)
+    assert LeafAmount().share_of(LeafAmount()) == 1.0
 
 
 def test_prefixes_are_told_where_they_part_and_the_worst_first() -> None:
     """One prefix over all says nothing: the next level does."""
-    amount = Amount(1, 4, 16)
+    amount = LeafAmount(1, 4, 16)
     template = {"model.enc.w": amount, "model.enc.b": amount, "model.head.w": amount}
     assert by_prefix(template, ["model.enc.w", "model.enc.b"]) == (
-        Covered("model.head", Amount(), amount),
-        Covered("model.enc", Amount(2, 8, 32), Amount(2, 8, 32)),
+        Covered("model.head", LeafAmount(), amount),
+        Covered("model.enc", LeafAmount(2, 8, 32), LeafAmount(2, 8, 32)),
     )
     assert by_prefix({}, []) == ()
 
 
 def report(**changes: object) -> LoadReport:
-    whole = Amount(3, 10_000_002, 40_000_008)
-    most = Amount(2, 10_000_000, 40_000_000)
+    whole = LeafAmount(3, 10_000_002, 40_000_008)
+    most = LeafAmount(2, 10_000_000, 40_000_000)
     known = {
         "path": "a.pt",
         "format": "torch.save",
@@ -121,7 +121,7 @@ def report(**changes: object) -> LoadReport:
 
 def test_the_report_reads_as_a_table_and_as_json() -> None:
     """And what is not all never reads as 100 %."""
-    text = str(report(rename={"model.*": "*"}, loaded=Amount(3, 10_000_001, 40_000_007)))
+    text = str(report(rename={"model.*": "*"}, loaded=LeafAmount(3, 10_000_001, 40_000_007)))
     assert "99.99999 % of the template loaded" in text
     assert "alpha: float32[2]" in text
     assert 'did you mean: rename={"model.*": "*"}' in text

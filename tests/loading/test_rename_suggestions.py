@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allranks.checkpoint.names import make_renamer
-from allranks.loading.rename_suggestions import suggest
+from allranks.loading.rename_suggestions import suggest_rename
 
 FEED = [f"blocks.{i}.mlp.{child}.{leaf}" for i in range(3) for child in ("0", "2") for leaf in ("weight", "bias")]
 
@@ -48,14 +48,16 @@ LAYERS = {"*.fc1.*": "*.0.*", "*.fc2.*": "*.2.*"}
 )
 def test_what_people_meet_is_explained(missing: list[str], unexpected: list[str], offered: dict[str, str]) -> None:
     """Wrappers' prefixes, renamed layers by their order, misspelt names: as few patterns as there are changes."""
-    assert suggest({name: shape(name) for name in missing}, {name: shape(name) for name in unexpected}) == offered
+    assert (
+        suggest_rename({name: shape(name) for name in missing}, {name: shape(name) for name in unexpected}) == offered
+    )
 
 
 def test_equal_shapes_go_in_order_and_others_by_shape() -> None:
     """Two layers of one shape: the first is the first. Two of different shapes: the shape says which."""
     same, other = (4, 4), (4, 2)
-    assert suggest({"a.w": same, "b.w": same}, {"y.w": same, "x.w": same}) == {"y.*": "a.*", "x.*": "b.*"}
-    assert suggest({"a.w": same, "b.w": other}, {"y.w": other, "x.w": same}) == {"y.*": "b.*", "x.*": "a.*"}
+    assert suggest_rename({"a.w": same, "b.w": same}, {"y.w": same, "x.w": same}) == {"y.*": "a.*", "x.*": "b.*"}
+    assert suggest_rename({"a.w": same, "b.w": other}, {"y.w": other, "x.w": same}) == {"y.*": "b.*", "x.*": "a.*"}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_equal_shapes_go_in_order_and_others_by_shape() -> None:
 def test_where_no_shape_fits_nothing_is_offered(
     missing: dict[str, tuple[int, ...]], unexpected: dict[str, tuple[int, ...]]
 ) -> None:
-    assert suggest(missing, unexpected) == {}
+    assert suggest_rename(missing, unexpected) == {}
 
 
 names = st.lists(st.sampled_from(["a", "b", "fc1", "model", "0", "module", "w"]), min_size=1, max_size=4).map(".".join)
@@ -79,7 +81,7 @@ def test_an_offer_helps_and_harms_nothing(
     """Of whatever names: at least one leaf more fits, no two become one, and what fitted stays where it is."""
     missing = {name: shape for name, shape in wanted.items() if name not in there and name not in fitting}
     unexpected = {name: shape for name, shape in there.items() if name not in wanted and name not in fitting}
-    offered = suggest(missing, unexpected, fitting)
+    offered = suggest_rename(missing, unexpected, fitting)
     if not offered:
         return
     change = make_renamer(offered)

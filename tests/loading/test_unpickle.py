@@ -25,5 +25,5 @@ def test_operations_end_where_python_ends_them(protocol: int) -> None:
     expected = [at for _, _, at in pickletools.genops(data)]
     found = [0]
     while data[found[-1]] != ord("."):
-        found.append(unpickle._after(data, found[-1]))
+        found.append(unpickle._end_of_operation(data, found[-1]))
     assert found == expected

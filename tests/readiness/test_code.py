@@ -15,7 +15,7 @@ from allranks.errors import AllranksError
 from allranks.launch.environment import rendezvous_flags
 from allranks.readiness import code, values
 from allranks.readiness.flags import known_flags, read_in_child
-from allranks.readiness.name_search import contains
+from allranks.readiness.name_search import contains_name
 
 
 def test_the_programs_files_are_known_by_content_wherever_they_lie(tmp_path: Path) -> None:
@@ -25,11 +25,11 @@ def test_the_programs_files_are_known_by_content_wherever_they_lie(tmp_path: Pat
             (tmp_path / copy / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / copy / file).write_text(file)
         (tmp_path / copy / "venv" / "pyvenv.cfg").touch()
-    one, other = (code.digests(code.files_under(tmp_path / copy / "train.py")) for copy in ("a", "b"))
+    one, other = (code.file_digests(code.files_under(tmp_path / copy / "train.py")) for copy in ("a", "b"))
     assert one == other
     assert sorted(one) == ["lib/model.py", "train.py"]
     (tmp_path / "b" / "lib" / "model.py").write_text("changed")
-    assert code.digests(code.files_under(tmp_path / "b")) != one
+    assert code.file_digests(code.files_under(tmp_path / "b")) != one
 
 
 def test_a_scripts_files_are_those_that_it_imports(tmp_path: Path) -> None:
@@ -66,11 +66,11 @@ def test_the_commit_is_that_of_git(tmp_path: Path) -> None:
     git("worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
     commit = git("rev-parse", "HEAD")
     (tmp_path / "repo" / "deep").mkdir()
-    assert code.commit(tmp_path / "repo" / "deep") == commit
-    assert code.commit(tmp_path / "side") == commit
+    assert code.git_commit(tmp_path / "repo" / "deep") == commit
+    assert code.git_commit(tmp_path / "side") == commit
     git("pack-refs", "--all")
-    assert code.commit(tmp_path / "side") == commit
-    assert code.commit(tmp_path) == ""
+    assert code.git_commit(tmp_path / "side") == commit
+    assert code.git_commit(tmp_path) == ""
     files = [tmp_path / "repo" / name for name in ("old.py", "changed.py", "new.py")]
     for file in files[:2]:
         file.write_text("a")
@@ -94,15 +94,15 @@ def test_a_name_is_looked_for_in_the_program(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text('GLOO_MINE_TOO = os.environ["GLOO_MINE"]')
     (tmp_path / "empty.py").touch()
     files = [tmp_path / "empty.py", tmp_path / "train.py"]
-    assert contains("GLOO_MINE", files)
-    assert contains("GLOO_MINE_TOO", files)
-    assert not contains("GLOO_MIN", files)
+    assert contains_name("GLOO_MINE", files)
+    assert contains_name("GLOO_MINE_TOO", files)
+    assert not contains_name("GLOO_MIN", files)
 
 
 @pytest.mark.needs("jax")
 def test_names_that_jax_reads_are_found_in_its_files_and_the_seeds_is_not() -> None:
-    assert contains("JAX_ENABLE_X64", [])
-    assert not contains("XLA_RENDEZVOUS_WAIT_SECONDS", [])
+    assert contains_name("JAX_ENABLE_X64", [])
+    assert not contains_name("XLA_RENDEZVOUS_WAIT_SECONDS", [])
 
 
 @pytest.mark.needs("jax")
@@ -172,4 +172,4 @@ def test_shapes_of_a_tree() -> None:
     import torch
 
     tree = {"x": np.ones((4, 2)), "y": [torch.ones(4), 3]}
-    assert sorted(values.shapes(tree).values()) == [(4,), (4, 2)]
+    assert sorted(values.array_shapes(tree).values()) == [(4,), (4, 2)]

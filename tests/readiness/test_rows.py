@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 
 from allranks.arrays.batch import BatchPlan
 from allranks.findings import Row, error, notes, ok, warning
-from allranks.readiness.batch import LoaderSettings, first_rows, global_rows, loader, plan_row
-from allranks.readiness.comparison import NamedValue, difference, distinct, find_differences, leaders, merge_rows
+from allranks.readiness.batch import LoaderSettings, first_rows, global_rows, loader_rows, plan_row
+from allranks.readiness.comparison import (
+    NamedValue,
+    difference_row,
+    distinct_row,
+    find_differences,
+    first_rank_of_groups,
+    merge_rows,
+)
 from allranks.readiness.variables import decisive_variables, other_variables, unread_row
 from allranks.report.readiness import Readiness
 
@@ -87,7 +94,7 @@ def loader_settings(**changes) -> LoaderSettings:
     ],
 )
 def test_a_loader(changes: dict[str, object], check: str, verdict: str, says: str) -> None:
-    rows = {row.topic: row for row in loader(loader_settings(**changes), PLAN, rank=1, ranks=2, jax=True)}
+    rows = {row.topic: row for row in loader_rows(loader_settings(**changes), PLAN, rank=1, ranks=2, jax=True)}
     assert rows[check].verdict == verdict
     assert says in f"{rows[check].texts[0]} {rows[check].remedy}"
     assert [row.topic for row in rows.values() if row.verdict != "ok"] == ([check] if verdict != "ok" else [])
@@ -102,21 +109,23 @@ def test_a_value_that_differs_is_reported_by_its_first_different_paths() -> None
     reports = [{"a": "x", CONFIG.check: NamedValue("", value, "", "").digest} for value in values]
     groups = find_differences(reports)
     assert groups == {CONFIG.check: [[0, 2], [1, 3]]}
-    assert leaders(groups[CONFIG.check]) == [0, 1]
-    row = difference(CONFIG, groups[CONFIG.check], dict(enumerate(values)))
+    assert first_rank_of_groups(groups[CONFIG.check]) == [0, 1]
+    row = difference_row(CONFIG, groups[CONFIG.check], dict(enumerate(values)))
     assert (row.verdict, row.texts[0]) == ("error", "lr: ranks 0, 2: 0.1; ranks 1, 3: 0.2")
 
 
 def test_what_only_some_ranks_have_counts_unless_a_value_is_partial() -> None:
     """Rank 0 may have imported more; a file that all have must be equal."""
     there = {0: {"a.py": "1", "plots.py": "9"}, 1: {"a.py": "1"}}
-    assert difference(NamedValue("code", {}, "2 files", "", partial=True), [[0], [1]], there) == ok("code", "2 files")
-    row = difference(NamedValue("code", {}, "2 files", "Copy."), [[0], [1]], there)
+    assert difference_row(NamedValue("code", {}, "2 files", "", partial=True), [[0], [1]], there) == ok(
+        "code", "2 files"
+    )
+    row = difference_row(NamedValue("code", {}, "2 files", "Copy."), [[0], [1]], there)
     assert row.texts[0] == 'plots.py: rank 0: "9"; rank 1: (none)'
     there[1]["a.py"] = "2"
     assert (
         'a.py: rank 0: "1"; rank 1: "2"'
-        in difference(NamedValue("code", {}, "", "", partial=True), [[0], [1]], there).texts[0]
+        in difference_row(NamedValue("code", {}, "", "", partial=True), [[0], [1]], there).texts[0]
     )
 
 
@@ -128,13 +137,15 @@ def test_a_check_that_only_some_ranks_made_differs() -> None:
 def test_distinct_means_no_two_anywhere(reports: list[list[str]]) -> None:
     """Neither on one rank nor on two."""
     everything = [part for parts in reports for part in parts]
-    row = distinct("keys", reports)
+    row = distinct_row("keys", reports)
     assert (row.verdict == "ok") == (len(everything) == len(set(everything)))
 
 
 def test_who_holds_the_same_is_named() -> None:
-    assert distinct("keys", [["a", "b"], ["c", "b"]]).texts[0].startswith("ranks 0 and 1 hold the same value; 1 of 4")
-    assert distinct("keys", [["a", "a"]]).texts[0].startswith("rank 0 holds the same value at places 0 and 1")
+    assert (
+        distinct_row("keys", [["a", "b"], ["c", "b"]]).texts[0].startswith("ranks 0 and 1 hold the same value; 1 of 4")
+    )
+    assert distinct_row("keys", [["a", "a"]]).texts[0].startswith("rank 0 holds the same value at places 0 and 1")
 
 
 def test_variables_that_nothing_reads_are_named_with_what_was_meant() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from allranks.arrays.base import Declared
 from allranks.checkpoint.per_rank import advice_on_differing
-from allranks.consistency.claim import Claim
+from allranks.consistency.claim import StateClaim
 from allranks.consistency.differences import odd_groups
 from allranks.consistency.verify import raise_mismatch
 from allranks.errors import (
@@ -72,7 +72,7 @@ def agree(
     *,
     error: Exception | None,
     describe: Callable[[], Mapping[str, str]],
-    claim: Claim | None,
+    claim: StateClaim | None,
 ) -> bool:
     """Compare one save over all ranks, and return True when all ranks save the same. **Every rank must call.**
 

@@ -85,14 +85,14 @@ def main(argv: Sequence[str]) -> int:
         return doctor_job.main(arguments)
     from allranks.cli.verdicts import show_readiness
     from allranks.doctor import together
-    from allranks.doctor.host import Request
+    from allranks.doctor.host import DoctorRequest
     from allranks.errors import AllranksError
 
     world, launcher, launched = _join(arguments)
     folders = tuple(dict.fromkeys(arguments.path or ["."]))
-    request = Request(folders, arguments.size * 1_000_000, arguments.timeout, launched)
+    request = DoctorRequest(folders, arguments.size * 1_000_000, arguments.timeout, launched)
     try:
-        found = together.examine(world, request, launcher)
+        found = together.examine_all_hosts(world, request, launcher)
     except AllranksError as error:  # a rank has died, or did not join
         print(f"allranks: {error}", file=sys.stderr)
         return 1

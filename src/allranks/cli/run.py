@@ -231,9 +231,9 @@ def _unread(target: Target) -> str:
 
     def is_read(name: str) -> bool:
         from allranks.readiness.code import files_under
-        from allranks.readiness.name_search import contains
+        from allranks.readiness.name_search import contains_name
 
-        return contains(name, files_under(Path(target.path if isinstance(target, Script) else ".")))
+        return contains_name(name, files_under(Path(target.path if isinstance(target, Script) else ".")))
 
     if isinstance(target, Command):
         return ""  # whatever that reads

@@ -9,15 +9,15 @@ from typing import Any
 
 from allranks.arrays.base import OpenTree
 from allranks.consistency.digests import PROOF, QUICK, Copies, digest_of_value, digests
-from allranks.consistency.plan import VALUE, Entry, Plan
-from allranks.consistency.vote import Party
+from allranks.consistency.plan import VALUE, ComparedEntry, ComparisonPlan
+from allranks.consistency.vote import EqualRanks
 from allranks.digest import Hasher, hasher
 
 _LONGEST = 60
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _DigestGroup:
     """The digests of one group of entries, concatenated.
 
     ``inconsistent``: for each entry that differs between this rank's devices, the digest on each device.
@@ -32,10 +32,10 @@ class _Group:
         return f"{found} torn on {rank}" if self.inconsistent else found
 
 
-class Claim:
+class StateClaim:
     """What a rank claims about the groups of a plan. ``nbytes`` is the size of the copies that were read for it."""
 
-    def __init__(self, tree: OpenTree, plan: Plan, copies: Copies, *, proof: bool) -> None:
+    def __init__(self, tree: OpenTree, plan: ComparisonPlan, copies: Copies, *, proof: bool) -> None:
         self.width = PROOF if proof else QUICK
         self.plan, self.copies, self.nbytes = plan, copies, sum(copy.part.nbytes for of in copies for copy in of)
         self._values = tree.values
@@ -45,7 +45,7 @@ class Claim:
         for array, (of, said) in enumerate(zip(copies, found, strict=True)):
             for copy, one in zip(of, said, strict=True):
                 self._by_cell.setdefault((array, copy.cell), {})[copy.device] = one
-        self._groups = {label: self._group(entries, proof=proof) for label, entries in plan.groups.items()}
+        self._groups = {label: self._digest_group(entries, proof=proof) for label, entries in plan.groups.items()}
 
     def roots(self, *, rank: int) -> dict[str, list[Any]]:
         """Return, by group label, the digest of the group, and whether this rank's devices disagree on it."""
@@ -57,12 +57,12 @@ class Claim:
         With ``names``, the entries themselves are included.
         """
         group, entries = self._groups[label], self.plan.groups[label]
-        values = {str(n): _text(self._values[e.path]) for n, e in enumerate(entries) if e.array == VALUE}
+        values = {str(n): _short_json(self._values[e.path]) for n, e in enumerate(entries) if e.array == VALUE}
         inconsistent = [[number, list(said.items())] for number, said in group.inconsistent.items()]
         named = [[e.array, e.cell, e.path, e.what, e.part] for e in entries] if names else []
         return [group.digests, inconsistent, values, named]
 
-    def _group(self, entries: Sequence[Entry], *, proof: bool) -> _Group:
+    def _digest_group(self, entries: Sequence[ComparedEntry], *, proof: bool) -> _DigestGroup:
         digests: list[bytes] = []
         inconsistent: dict[int, dict[str, bytes]] = {}
         for number, entry in enumerate(entries):
@@ -74,14 +74,14 @@ class Claim:
             digests.append(first)
             if len(said) > 1 and any(one != first for one in said.values()):
                 inconsistent[number] = said
-        return _Group(b"".join(digests), inconsistent)
+        return _DigestGroup(b"".join(digests), inconsistent)
 
 
-def party_from_report(ranks: Sequence[int], report: Sequence[Any]) -> Party:
+def party_from_report(ranks: Sequence[int], report: Sequence[Any]) -> EqualRanks:
     """Return the party of ``ranks`` that ``report`` describes; the first of them made it with ``Claim.report``."""
-    return Party(tuple(ranks), report[0], {number: dict(digests) for number, digests in report[1]})
+    return EqualRanks(tuple(ranks), report[0], {number: dict(digests) for number, digests in report[1]})
 
 
-def _text(value: object) -> str:
+def _short_json(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -17,16 +17,16 @@ from weakref import WeakKeyDictionary
 
 from allranks.arrays.base import Copy, OpenTree, Split
 from allranks.consistency import vote
-from allranks.consistency.claim import Claim, party_from_report
+from allranks.consistency.claim import StateClaim, party_from_report
 from allranks.consistency.digests import Copies
-from allranks.consistency.plan import Entry, Plan, plan
+from allranks.consistency.plan import ComparedEntry, ComparisonPlan, plan_comparison
 from allranks.consistency.verdict import Difference
 from allranks.world.base import World
 
 # The most parties of an odd group that report, the largest first; the most differences that are listed.
 _MOST_PARTIES, _MOST_LISTED = 64, 64
 
-_planned: WeakKeyDictionary[World, dict[str, tuple[object, Plan]]] = WeakKeyDictionary()
+_planned: WeakKeyDictionary[World, dict[str, tuple[object, ComparisonPlan]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,20 @@ class FoundDifferences:
     """The number of all differences (``total``), and the ``first`` of them, each with the entry that it is about."""
 
     total: int
-    first: tuple[tuple[Entry, Difference], ...]
+    first: tuple[tuple[ComparedEntry, Difference], ...]
 
 
-def claim_of(tree: OpenTree, world: World, *, name: str, proof: bool = False) -> Claim:
+def claim_of(tree: OpenTree, world: World, *, name: str, proof: bool = False) -> StateClaim:
     """Read the state, and return what this rank claims to hold of it.
 
     The plan is reused for the next state that has the same leaves and the same ``name``.
     """
     copies = [tree.copies(array) for array in range(len(tree.declared))]
-    read = [_comparable(one.split, of) for one, of in zip(tree.declared, copies, strict=True)]
-    return Claim(tree, _plan(tree, copies, world, name), read, proof=proof)
+    read = [_comparable_copies(one.split, of) for one, of in zip(tree.declared, copies, strict=True)]
+    return StateClaim(tree, _comparison_plan(tree, copies, world, name), read, proof=proof)
 
 
-def _comparable(split: Split, copies: tuple[Copy, ...]) -> tuple[Copy, ...]:
+def _comparable_copies(split: Split, copies: tuple[Copy, ...]) -> tuple[Copy, ...]:
     """Return the copies that can be compared: those of cells with another copy, on this rank or another one."""
     if len(copies) == 1:
         return copies if len(split.holders[copies[0].cell]) > 1 else ()
@@ -55,12 +55,12 @@ def _comparable(split: Split, copies: tuple[Copy, ...]) -> tuple[Copy, ...]:
     return tuple(copy for copy in copies if len(split.holders[copy.cell]) > 1 or cells.count(copy.cell) > 1)
 
 
-def _plan(tree: OpenTree, copies: Copies, world: World, name: str) -> Plan:
+def _comparison_plan(tree: OpenTree, copies: Copies, world: World, name: str) -> ComparisonPlan:
     off_host = tuple(bool(of) and not of[0].on_host for of in copies)
     key = tree.key, tuple(tree.values), off_host
     last = _planned.setdefault(world, {})
     if name not in last or last[name][0] != key:
-        last[name] = key, plan(tree.declared, tree.values, off_host, rank=world.rank, size=world.size)
+        last[name] = key, plan_comparison(tree.declared, tree.values, off_host, rank=world.rank, size=world.size)
     return last[name][1]
 
 
@@ -73,12 +73,12 @@ def odd_groups(reports: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list
     for rank, roots in enumerate(reports):
         for label, (root, inconsistent) in roots.items():
             by_label[label][rank] = root, inconsistent
-    found = {label: vote.parties(roots) for label, roots in by_label.items()}
+    found = {label: vote.equal_ranks(roots) for label, roots in by_label.items()}
     return {label: parties for label, parties in found.items() if parties}
 
 
 def find_differences(
-    world: World, name: str, claim: Claim, odd: Mapping[str, Sequence[Sequence[int]]], *, everything: bool = False
+    world: World, name: str, claim: StateClaim, odd: Mapping[str, Sequence[Sequence[int]]], *, everything: bool = False
 ) -> FoundDifferences:
     """Return the first differences, or all with ``everything``. **Every rank must call.**
 
@@ -92,12 +92,12 @@ def find_differences(
     }
     most = None if everything else _MOST_LISTED
     silent = {label: sum(map(len, parties[_MOST_PARTIES:])) for label, parties in odd.items()}
-    decide = partial(_count, heard, silent, width=claim.width, most=most)
+    decide = partial(_count_differing, heard, silent, width=claim.width, most=most)
     total, first = world.exchange("verify leaves", name, told, decide=decide)
-    return FoundDifferences(total, tuple(_read(heard[label], *one) for label, *one in first))
+    return FoundDifferences(total, tuple(_difference_from_json(heard[label], *one) for label, *one in first))
 
 
-def _count(
+def _count_differing(
     heard: Mapping[str, Sequence[Sequence[int]]],
     silent: Mapping[str, int],
     told: Sequence[Any],
@@ -113,27 +113,27 @@ def _count(
     for label, parties in heard.items():
         says = [told[party[0]][label] for party in parties]
         of = [party_from_report(party, its) for party, its in zip(parties, says, strict=True)]
-        for one in vote.count(of, width=width, silent=silent[label]):
-            groups = [_written(group, parties) for group in one.groups]
+        for one in vote.count_votes(of, width=width, silent=silent[label]):
+            groups = [_group_as_json(group, parties) for group in one.groups]
             values = [says[numbers[0]][2].get(str(one.entry), "") if numbers else "" for numbers, _ in groups]
             found.append([label, says[0][3][one.entry], groups, one.decided, values])
     found.sort(key=lambda one: one[1][:2])
     return [len(found), found[:most]]
 
 
-def _written(group: vote.CopyGroup, parties: Sequence[Sequence[int]]) -> tuple[list[int], list[tuple[int, str]]]:
+def _group_as_json(group: vote.CopyGroup, parties: Sequence[Sequence[int]]) -> tuple[list[int], list[tuple[int, str]]]:
     members = set(group.ranks)
     return [number for number, party in enumerate(parties) if party[0] in members], list(group.devices)
 
 
-def _read(
+def _difference_from_json(
     parties: Sequence[Sequence[int]],
     entry: Sequence[Any],
     groups: Sequence[Any],
     decided: bool,
     values: Sequence[str],
-) -> tuple[Entry, Difference]:
-    of = Entry(*entry)
+) -> tuple[ComparedEntry, Difference]:
+    of = ComparedEntry(*entry)
     read = tuple(
         vote.CopyGroup(
             tuple(sorted(rank for number in numbers for rank in parties[number])),

@@ -32,9 +32,11 @@ def digests(declared: Sequence[Declared], copies: Copies, *, proof: bool) -> lis
     """
     pairs = list(zip(declared, copies, strict=True))
     if proof:
-        return [[_proof(one, copy) for copy in of] for one, of in pairs]
+        return [[_proof_digest(one, copy) for copy in of] for one, of in pairs]
     quick = hasher("xxh3-128")
-    found = [[bytes.fromhex(quick(_bits(one, copy).data)) if copy.on_host else b"" for copy in of] for one, of in pairs]
+    found = [
+        [bytes.fromhex(quick(_copy_bytes(one, copy).data)) if copy.on_host else b"" for copy in of] for one, of in pairs
+    ]
     for array, pairs_of in _on_devices(pairs):
         found[array] = [b"".join(half.to_bytes(QUICK // 2, "little") for half in pair) for pair in pairs_of]
     return found
@@ -80,18 +82,18 @@ def _on_host(one: Declared, copy: Copy) -> Fingerprint:
     )
 
 
-def _bits(one: Declared, copy: Copy) -> NDArray[np.uint8]:
+def _copy_bytes(one: Declared, copy: Copy) -> NDArray[np.uint8]:
     """Return the bytes of a copy. In dtypes narrower than a byte, the unused bits are set to zero."""
     data = copy.fetch()
     bits = bits_in(one.dtype, 1)
     return data & np.uint8((1 << bits) - 1) if bits < 8 else data
 
 
-def _proof(one: Declared, copy: Copy) -> bytes:
+def _proof_digest(one: Declared, copy: Copy) -> bytes:
     extent = cell_extent(copy.cell, one.shape, one.split.cuts)
     stream = hasher("blake3").stream()
     stream.update(json.dumps([one.path, one.dtype, one.kind, one.shape, extent.offset, extent.shape]).encode())
-    stream.update(_bits(one, copy).data)
+    stream.update(_copy_bytes(one, copy).data)
     return bytes.fromhex(stream.hexdigest())
 
 
@@ -104,7 +106,7 @@ def digest_of_arrays(tree: OpenTree, numbers: Sequence[int]) -> str:
     # In host memory two threads are twice as fast. Devices compute their own fingerprints.
     halves = [pairs[::2], pairs[1::2]] if all(one.on_host for of in copies for one in of) else [pairs]
     with ThreadPoolExecutor(len(halves)) as pool:
-        found = list(pool.map(_digests, halves))
+        found = list(pool.map(_digests_in_host_memory, halves))
     return hasher("xxh3-128")(b"".join(one for half in found for said in half for one in said))
 
 
@@ -121,5 +123,5 @@ def digest_of_memory(wanted: Sequence[tuple[str, Target]]) -> str:
         return hasher("xxh3-128")("".join(pool.map(half, (0, 1))).encode())
 
 
-def _digests(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> list[list[bytes]]:
+def _digests_in_host_memory(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> list[list[bytes]]:
     return digests([one for one, _ in pairs], [of for _, of in pairs], proof=False)

@@ -15,7 +15,7 @@ from allranks.arrays.grid import cell_extent
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency.differences import FoundDifferences
 from allranks.consistency.digests import Copies
-from allranks.consistency.plan import VALUE, Entry
+from allranks.consistency.plan import VALUE, ComparedEntry
 from allranks.consistency.verdict import Difference, Elements
 from allranks.consistency.vote import CopyGroup
 from allranks.digest import hasher
@@ -30,10 +30,10 @@ _LEAST, _MANY = 4096, 8192
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _ExaminedDifference:
     """A difference to examine: the entry, and its groups of equal copies. All groups are compared with the first."""
 
-    entry: Entry
+    entry: ComparedEntry
     groups: tuple[CopyGroup, ...]
 
 
@@ -42,23 +42,23 @@ def compare_elements(
 ) -> list[Difference]:
     """Return the differences, the first few with the elements that differ. **Every rank must call.** Two exchanges."""
     arrays = [(entry, one) for entry, one in found.first if entry.array != VALUE][:_LEAVES]
-    cases = [_Case(entry, one.groups[:_GROUPS]) for entry, one in arrays]
-    mine = {number: part for number, part in enumerate(_speakers(cases)) if part[1] == world.rank}
+    cases = [_ExaminedDifference(entry, one.groups[:_GROUPS]) for entry, one in arrays]
+    mine = {number: part for number, part in enumerate(_speaking_devices(cases)) if part[1] == world.rank}
     bytes_of = {
         str(number): bytes_of_copy(copies, cases[case].entry, device) for number, (case, _, device) in mine.items()
     }
-    blocks = {number: _digests(data) for number, data in bytes_of.items()}
-    chosen = world.exchange("verify blocks", name, blocks, decide=partial(_choose, cases))
+    blocks = {number: _block_digests(data) for number, data in bytes_of.items()}
+    chosen = world.exchange("verify blocks", name, blocks, decide=partial(_blocks_to_send, cases))
     wanted = {number: _blocks_of(data, chosen[number][1]) for number, data in bytes_of.items()}
-    told = world.exchange("verify elements", name, wanted, decide=partial(_compare, cases, declared, chosen))
+    told = world.exchange("verify elements", name, wanted, decide=partial(_compare_groups, cases, declared, chosen))
     elements = {
-        (case.entry.array, case.entry.cell): tuple(_read(case.groups[1:], of))
+        (case.entry.array, case.entry.cell): tuple(_elements_from_json(case.groups[1:], of))
         for case, of in zip(cases, told, strict=True)
     }
     return [replace(one, elements=elements.get((entry.array, entry.cell), ())) for entry, one in found.first]
 
 
-def bytes_of_copy(copies: Copies, entry: Entry, device: str) -> Bytes:
+def bytes_of_copy(copies: Copies, entry: ComparedEntry, device: str) -> Bytes:
     """Return the bytes of this rank's copy of an entry, on the named device ("" for any device)."""
     return next(c.fetch() for c in copies[entry.array] if c.cell == entry.cell and device in ("", c.device))
 
@@ -68,31 +68,31 @@ def speaker_of(group: CopyGroup) -> tuple[int, str]:
     return (group.ranks[0], "") if group.ranks else group.devices[0]
 
 
-def _speakers(cases: Sequence[_Case]) -> Iterator[tuple[int, int, str]]:
+def _speaking_devices(cases: Sequence[_ExaminedDifference]) -> Iterator[tuple[int, int, str]]:
     """Yield (case number, rank, device) of the speaker of every group of every case, in order."""
     for number, case in enumerate(cases):
         for group in case.groups:
             yield number, *speaker_of(group)
 
 
-def _block(nbytes: int) -> int:
+def _block_size(nbytes: int) -> int:
     return max(_LEAST, -(-nbytes // (_MANY * _LEAST)) * _LEAST)
 
 
-def _digests(data: Bytes) -> bytes:
-    of, block = hasher("xxh3-128"), _block(data.size)
+def _block_digests(data: Bytes) -> bytes:
+    of, block = hasher("xxh3-128"), _block_size(data.size)
     return b"".join(bytes.fromhex(of(data[at : at + block].data))[:8] for at in range(0, data.size, block))
 
 
 def _blocks_of(data: Bytes, blocks: Sequence[int]) -> list[bytes]:
-    block = _block(data.size)
+    block = _block_size(data.size)
     return [data[at * block : (at + 1) * block].tobytes() for at in blocks]
 
 
-def _choose(cases: Sequence[_Case], said: Sequence[Mapping[str, bytes]]) -> dict[str, list[Any]]:
+def _blocks_to_send(cases: Sequence[_ExaminedDifference], said: Sequence[Mapping[str, bytes]]) -> dict[str, list[Any]]:
     """Return, for each speaker, how many of its blocks differ from the first group's, and which blocks it must send.
 
-    Speakers are given by their position in the result of ``_speakers``.
+    Speakers are given by their position in the result of ``_speaking_devices``.
     """
     chosen: dict[str, list[Any]] = {}
     number = 0
@@ -109,8 +109,8 @@ def _choose(cases: Sequence[_Case], said: Sequence[Mapping[str, bytes]]) -> dict
     return chosen
 
 
-def _compare(
-    cases: Sequence[_Case],
+def _compare_groups(
+    cases: Sequence[_ExaminedDifference],
     declared: Sequence[Declared],
     chosen: Mapping[str, Any],
     said: Sequence[Mapping[str, Sequence[bytes]]],
@@ -126,17 +126,19 @@ def _compare(
             many, blocks = chosen[str(number)]
             pairs = zip(blocks, said[speaker_of(group)[0]][str(number)], strict=True)
             compared = [(at, first[at], its) for at, its in pairs]
-            told.append(_differing(one, case.entry.cell, compared, least=many > len(blocks)))
+            told.append(_blocks_as_json(one, case.entry.cell, compared, least=many > len(blocks)))
         result.append(told)
         number += 1
     return result
 
 
-def _differing(one: Declared, number: int, blocks: Sequence[tuple[int, bytes, bytes]], *, least: bool) -> list[Any]:
+def _blocks_as_json(
+    one: Declared, number: int, blocks: Sequence[tuple[int, bytes, bytes]], *, least: bool
+) -> list[Any]:
     if not blocks:
         return [0, False, None, []]
     dtype, extent = DTYPES[one.dtype], cell_extent(number, one.shape, one.split.cuts)
-    size = _block(extent.size * dtype.itemsize)
+    size = _block_size(extent.size * dtype.itemsize)
     places, pairs = [], []
     for at, first, other in blocks:
         a, b = (np.frombuffer(data, np.uint8).reshape(-1, dtype.itemsize) for data in (first, other))
@@ -147,18 +149,18 @@ def _differing(one: Declared, number: int, blocks: Sequence[tuple[int, bytes, by
     a, b = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
     within = np.stack(np.unravel_index(place[:_LISTED], extent.shape or (1,)), axis=-1)[:, : len(extent.shape)]
     indices = (within + np.array(extent.offset, np.int64)).tolist()
-    some = [[index, *_texts(x, y, dtype)] for index, x, y in zip(indices, a, b, strict=False)]
-    return [len(place), least, _largest(a, b, dtype), some]
+    some = [[index, *_value_texts(x, y, dtype)] for index, x, y in zip(indices, a, b, strict=False)]
+    return [len(place), least, _largest_difference(a, b, dtype), some]
 
 
-def _texts(a: Bytes, b: Bytes, dtype: np.dtype[Any]) -> tuple[str, str]:
+def _value_texts(a: Bytes, b: Bytes, dtype: np.dtype[Any]) -> tuple[str, str]:
     one, other = str(a.view(dtype)[0]), str(b.view(dtype)[0])
     if one != other:
         return one, other
     return f"{one} (0x{a[::-1].tobytes().hex()})", f"{other} (0x{b[::-1].tobytes().hex()})"
 
 
-def _largest(a: Bytes, b: Bytes, dtype: np.dtype[Any]) -> float | None:
+def _largest_difference(a: Bytes, b: Bytes, dtype: np.dtype[Any]) -> float | None:
     wide = np.complex128 if dtype.kind == "c" or "complex" in dtype.name else np.float64
     with np.errstate(all="ignore"):
         gaps = np.abs(a.reshape(-1).view(dtype).astype(wide) - b.reshape(-1).view(dtype).astype(wide))
@@ -166,6 +168,6 @@ def _largest(a: Bytes, b: Bytes, dtype: np.dtype[Any]) -> float | None:
     return float(gaps.max()) if gaps.size else None
 
 
-def _read(groups: Sequence[CopyGroup], told: Sequence[Sequence[Any]]) -> Iterator[Elements]:
+def _elements_from_json(groups: Sequence[CopyGroup], told: Sequence[Sequence[Any]]) -> Iterator[Elements]:
     for group, (many, least, largest, first) in zip(groups, told, strict=True):
         yield Elements(group, many, least, largest, tuple((tuple(index), one, other) for index, one, other in first))

@@ -76,7 +76,7 @@ def word_layout(shape: Sequence[int], extent: Extent, *, per_element: int = 1) -
     return WordLayout(place & WORD, lengths, tuple(stride & WORD for stride in strides))
 
 
-def total(fingerprints: Iterable[Fingerprint]) -> Fingerprint:
+def total_fingerprint(fingerprints: Iterable[Fingerprint]) -> Fingerprint:
     """Return the fingerprint of an array, given the fingerprints of its shards; each shard must occur once."""
     first = second = 0
     for h, g in fingerprints:

@@ -26,12 +26,12 @@ def fingerprints(leaves: Sequence[tuple[Sequence[Any], Sequence[WordLayout]]]) -
 
     A leaf is given as one array for each device, and the layout of the words of each box.
     """
-    started = [_start(parts, word_layouts) for parts, word_layouts in leaves]
+    started = [_start_fingerprint(parts, word_layouts) for parts, word_layouts in leaves]
     fetched = jax.device_get(started)  # allranks: ignore[AR609] all these devices are this process' own
     return [[(int(h), int(g)) for h, g in np.reshape(found, (-1, 2))] for found in fetched]
 
 
-def _start(parts: Sequence[Any], word_layouts: Sequence[WordLayout]) -> Any:
+def _start_fingerprint(parts: Sequence[Any], word_layouts: Sequence[WordLayout]) -> Any:
     """Start the computation for one leaf; return device arrays that will hold the fingerprints."""
     shape, dtype = parts[0].shape, parts[0].dtype
     box = word_layouts[0].lengths, word_layouts[0].strides

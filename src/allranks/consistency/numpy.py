@@ -21,13 +21,13 @@ def fingerprint(data: NDArray[np.uint8], word_layout: WordLayout, *, dtype: str,
     if (bits := bits_in(dtype, itemsize)) < 8:
         words = words & np.uint8((1 << bits) - 1)
     first = second = 0
-    for block, keys in _blocks(words, word_layout):
-        h, g = _mixed(block, keys)
+    for block, keys in _blocks_with_keys(words, word_layout):
+        h, g = _mix_block(block, keys)
         first, second = first + int(h), second + int(g)
     return first & WORD, second & WORD
 
 
-def _blocks(words: NDArray[Any], word_layout: WordLayout) -> Iterator[tuple[NDArray[Any], Words]]:
+def _blocks_with_keys(words: NDArray[Any], word_layout: WordLayout) -> Iterator[tuple[NDArray[Any], Words]]:
     """Yield the words in two-dimensional blocks, with the key of each word: its position times K."""
     inner, stride = (word_layout.lengths[-1], word_layout.strides[-1]) if word_layout.lengths else (1, 0)
     if words.size == 0:
@@ -52,7 +52,7 @@ def _keys_of_rows(word_layout: WordLayout, start: int, stop: int) -> Words:
     return keys
 
 
-def _mixed(block: NDArray[Any], keys: Words) -> tuple[Any, Any]:
+def _mix_block(block: NDArray[Any], keys: Words) -> tuple[Any, Any]:
     h = keys ^ block
     t = h >> 16
     h ^= t

@@ -102,18 +102,18 @@ def agree_placement(tree: OpenTree, world: World, *, name: str) -> OpenTree:
 
     Raises Mismatch on every rank if the ranks' views contradict each other.
     """
-    mine = {} if isinstance(tree, PlacedTree) else _partial(tree.declared, world.size)
-    agreed, odd = world.exchange("placement", name, mine, decide=_merge)
+    mine = {} if isinstance(tree, PlacedTree) else _holders_of_arrays(tree.declared, world.size)
+    agreed, odd = world.exchange("placement", name, mine, decide=_merge_holders)
     if isinstance(tree, PlacedTree) or odd is not None:
-        raise _mismatch(odd, who=f"rank {world.rank}: {name}")
-    placed = PlacedTree(tree, tuple(_placed(one, agreed.get(one.path), mine) for one in tree.declared))
+        raise _mismatch_of_holders(odd, who=f"rank {world.rank}: {name}")
+    placed = PlacedTree(tree, tuple(_with_holders(one, agreed.get(one.path), mine) for one in tree.declared))
     kept = _known.setdefault(world, [])
     kept.insert(0, (tree.key, placed))
     del kept[_KEPT:]
     return placed
 
 
-def _partial(declared: Sequence[Declared], size: int) -> dict[str, list[int]]:
+def _holders_of_arrays(declared: Sequence[Declared], size: int) -> dict[str, list[int]]:
     """Return, by path, the ranks that hold an array, as far as this rank sees; only for arrays that some rank lacks."""
     unions: dict[int, list[int]] = {}
     found = {}
@@ -127,7 +127,7 @@ def _partial(declared: Sequence[Declared], size: int) -> dict[str, list[int]]:
     return found
 
 
-def _merge(said: Sequence[Mapping[str, list[int]]]) -> list[Any]:
+def _merge_holders(said: Sequence[Mapping[str, list[int]]]) -> list[Any]:
     """Return the holders of each array that some rank lacks, and the first array with contradicting views (or None)."""
     merged: dict[str, list[int]] = {}
     for one in said:
@@ -140,13 +140,13 @@ def _merge(said: Sequence[Mapping[str, list[int]]]) -> list[Any]:
     return [merged, None]
 
 
-def _placed(one: Declared, ranks: list[int] | None, mine: Mapping[str, Any]) -> Declared:
+def _with_holders(one: Declared, ranks: list[int] | None, mine: Mapping[str, Any]) -> Declared:
     if ranks is None or one.path in mine:
         return one
     return replace(one, split=intern_split(Split(one.split.cuts, (tuple(ranks),) * len(one.split.holders))))
 
 
-def _mismatch(odd: Sequence[Any] | None, *, who: str) -> Mismatch:
+def _mismatch_of_holders(odd: Sequence[Any] | None, *, who: str) -> Mismatch:
     if odd is None:
         return Mismatch(f"{who}: the ranks disagree on which ranks hold which parts of the arrays.")
     path, ranks, silent = odd

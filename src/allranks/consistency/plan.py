@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from allranks.arrays.base import Declared, Split
 from allranks.arrays.grid import cell_extent
-from allranks.consistency.verdict import Covered
+from allranks.consistency.verdict import LeafCoverage
 from allranks.digest import digest, show
 from allranks.gate.ticket import describe_array, digest_of
 
@@ -19,7 +19,7 @@ VALUE = -1  # instead of an array's number
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ComparedEntry:
     """What is compared: one cell of the array with the number ``array``, or the JSON value at ``path``.
 
     ``what``: the dtype and shape of the array. ``part``: the box of the cell; "" for a complete array.
@@ -33,7 +33,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ComparisonPlan:
     """What one rank compares with which ranks.
 
     ``descriptions``: a text for each leaf, which must be equal on all ranks. ``digest``: the digest of these texts.
@@ -45,34 +45,36 @@ class Plan:
     descriptions: Mapping[str, str]
     digest: str
     placement: str
-    groups: Mapping[str, tuple[Entry, ...]]
-    covered: tuple[Covered, ...]
+    groups: Mapping[str, tuple[ComparedEntry, ...]]
+    covered: tuple[LeafCoverage, ...]
 
 
-def plan(
+def plan_comparison(
     declared: Sequence[Declared], values: Iterable[str], off_host: Sequence[bool], *, rank: int, size: int
-) -> Plan:
+) -> ComparisonPlan:
     """Return the plan. ``off_host``: for each array, whether it is on a device, where digests are different."""
-    everyone = _label(range(size))
+    everyone = _label_of_ranks(range(size))
     seen: dict[int, _Layout] = {}  # by identity: equal splits are one object
     descriptions: dict[str, str] = {}
     held: list[str] = []
-    groups: dict[str, list[Entry]] = {}
-    covered: list[Covered] = []
+    groups: dict[str, list[ComparedEntry]] = {}
+    covered: list[LeafCoverage] = []
     for number, (one, off) in enumerate(zip(declared, off_host, strict=True)):
-        layout = seen.get(id(one.split)) or seen.setdefault(id(one.split), _layout(one.split, everyone, rank=rank))
+        layout = seen.get(id(one.split)) or seen.setdefault(
+            id(one.split), _layout_of_split(one.split, everyone, rank=rank)
+        )
         what = describe_array(one.dtype, one.shape, (), kind=one.kind)
         pieces = describe_array(one.dtype, one.shape, one.split.cuts, kind=one.kind)
         descriptions[one.path] = f"{pieces}{' on a device' if off else ''}"
         held.append(layout.held)
-        covered.append(Covered(one.path, len(one.split.holders), layout.fewest))
+        covered.append(LeafCoverage(one.path, len(one.split.holders), layout.fewest))
         for at, label in layout.mine.items():
-            groups.setdefault(label, []).append(Entry(number, at, one.path, what, _part(one, at)))
+            groups.setdefault(label, []).append(ComparedEntry(number, at, one.path, what, _part_text(one, at)))
     for path in values:
         descriptions[path] = "a value"
-        groups.setdefault(everyone, []).append(Entry(VALUE, 0, path, "", ""))
+        groups.setdefault(everyone, []).append(ComparedEntry(VALUE, 0, path, "", ""))
     by_label = {label: tuple(entries) for label, entries in groups.items()}
-    return Plan(descriptions, digest_of(descriptions), show(digest(*held)), by_label, tuple(covered))
+    return ComparisonPlan(descriptions, digest_of(descriptions), show(digest(*held)), by_label, tuple(covered))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +91,18 @@ class _Layout:
     fewest: int
 
 
-def _layout(split: Split, everyone: str, *, rank: int) -> _Layout:
-    labels = [_label(ranks) for ranks in split.holders]
+def _layout_of_split(split: Split, everyone: str, *, rank: int) -> _Layout:
+    labels = [_label_of_ranks(ranks) for ranks in split.holders]
     held = "" if labels == [everyone] else show(digest(*labels))
     mine = {at: labels[at] for at, ranks in enumerate(split.holders) if rank in ranks}
     return _Layout(held, mine, min(map(len, split.holders)))
 
 
-def _label(ranks: Iterable[int]) -> str:
+def _label_of_ranks(ranks: Iterable[int]) -> str:
     return show(digest(",".join(map(str, ranks))))[:16]
 
 
-def _part(one: Declared, number: int) -> str:
+def _part_text(one: Declared, number: int) -> str:
     if len(one.split.holders) == 1:
         return ""
     extent = cell_extent(number, one.shape, one.split.cuts)

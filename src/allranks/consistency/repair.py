@@ -14,12 +14,12 @@ from allranks.arrays.grid import cell_extent, cell_of
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency.digests import Copies
 from allranks.consistency.elements import bytes_of_copy, speaker_of
-from allranks.consistency.plan import VALUE, Entry
+from allranks.consistency.plan import VALUE, ComparedEntry
 from allranks.consistency.verdict import Difference
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
 
-Case = tuple[Entry, Difference]
+Case = tuple[ComparedEntry, Difference]
 
 # The bytes of one key of the store, and of all keys at a time.
 _PIECE, _LOAD = 1 << 20, 64 << 20
@@ -33,12 +33,12 @@ def repair(world: World, state: object, tree: OpenTree, copies: Copies, cases: S
     """
     arrays: defaultdict[int, dict[int, NDArray[np.uint8]]] = defaultdict(dict)
     values: dict[str, Any] = {}
-    for load in _loads(tree, cases):
-        put = [key for number, case in load for key in _send(world, number, case, tree, copies)]
+    for load in _batches_of_cases(tree, cases):
+        put = [key for number, case in load for key in _send_copy(world, number, case, tree, copies)]
         for number, (entry, one) in load:
             if world.rank not in one.ranks:
                 continue
-            data = _receive(world, number)
+            data = _receive_copy(world, number)
             if entry.array == VALUE:
                 values[entry.path] = loads(data)
             else:
@@ -47,17 +47,17 @@ def repair(world: World, state: object, tree: OpenTree, copies: Copies, cases: S
         for key in put:
             world.store.delete(key)
     for array, received in arrays.items():
-        _fill(tree, array, received)
+        _fill_array(tree, array, received)
     return tree.rebuild({**tree.values, **values}) if arrays or values else state
 
 
-def _loads(tree: OpenTree, cases: Sequence[Case]) -> Iterator[list[tuple[int, Case]]]:
+def _batches_of_cases(tree: OpenTree, cases: Sequence[Case]) -> Iterator[list[tuple[int, Case]]]:
     """Yield the numbered cases in batches of about as many bytes as the store should hold; equal on every rank."""
     load: list[tuple[int, Case]] = []
     size = 0
     for number, case in enumerate(cases):
         load.append((number, case))
-        size += _nbytes(tree, case[0])
+        size += _entry_bytes(tree, case[0])
         if size >= _LOAD:
             yield load
             load, size = [], 0
@@ -65,7 +65,7 @@ def _loads(tree: OpenTree, cases: Sequence[Case]) -> Iterator[list[tuple[int, Ca
         yield load
 
 
-def _nbytes(tree: OpenTree, entry: Entry) -> int:
+def _entry_bytes(tree: OpenTree, entry: ComparedEntry) -> int:
     if entry.array == VALUE:
         return 0
     one = tree.declared[entry.array]
@@ -73,7 +73,7 @@ def _nbytes(tree: OpenTree, entry: Entry) -> int:
     return cell_extent(entry.cell, one.shape, one.split.cuts).size * size
 
 
-def _send(world: World, number: int, case: Case, tree: OpenTree, copies: Copies) -> list[str]:
+def _send_copy(world: World, number: int, case: Case, tree: OpenTree, copies: Copies) -> list[str]:
     """If this rank sends the case's majority copy, put the copy into the store. Return the keys it has set."""
     entry, one = case
     rank, device = speaker_of(one.groups[0])
@@ -89,12 +89,12 @@ def _send(world: World, number: int, case: Case, tree: OpenTree, copies: Copies)
     return [*keys, f"repair/{number}"]
 
 
-def _receive(world: World, number: int) -> bytes:
+def _receive_copy(world: World, number: int) -> bytes:
     many = int(loads(world.store.wait(f"repair/{number}", world.timeout)))
     return b"".join(world.store.wait(f"repair/{number}/{place}", world.timeout) for place in range(many))
 
 
-def _fill(tree: OpenTree, array: int, received: Mapping[int, NDArray[np.uint8]]) -> None:
+def _fill_array(tree: OpenTree, array: int, received: Mapping[int, NDArray[np.uint8]]) -> None:
     """Fill this rank's part of an array: with the received cells, and with its own values for all other cells."""
     one = tree.declared[array]
     own = {copy.cell: copy for copy in tree.copies(array)}

@@ -25,23 +25,23 @@ def fingerprints(leaves: Sequence[tuple[Sequence[torch.Tensor], Sequence[WordLay
     A leaf is given as one tensor for each device, and the layout of the words of each box.
     """
     with torch.no_grad():
-        started = [torch.stack([_start(*one) for one in zip(*leaf, strict=True)]) for leaf in leaves]
+        started = [torch.stack([_start_fingerprint(*one) for one in zip(*leaf, strict=True)]) for leaf in leaves]
     return [[(h & WORD, g & WORD) for h, g in found.tolist()] for found in started]
 
 
-def _start(part: torch.Tensor, word_layout: WordLayout) -> torch.Tensor:
+def _start_fingerprint(part: torch.Tensor, word_layout: WordLayout) -> torch.Tensor:
     words = _as_uint32(part.detach()).reshape(word_layout.lengths or (1,))
-    steps = [_signed(stride * K) for stride in word_layout.strides or (0,)]
+    steps = [_as_signed(stride * K) for stride in word_layout.strides or (0,)]
     if words.is_cuda:
-        return _fused()(words, _signed(word_layout.base * K), steps)
+        return _compiled_sums()(words, _as_signed(word_layout.base * K), steps)
     found = torch.zeros(2, dtype=torch.int64, device=words.device)
     high = max(1, _PIECE // max(1, words[:1].numel()))
     for top in range(0, len(words), high):
-        found += _sums(words[top : top + high], _signed(word_layout.base * K + top * steps[0]), steps)
+        found += _fingerprint_sums(words[top : top + high], _as_signed(word_layout.base * K + top * steps[0]), steps)
     return found
 
 
-def _sums(words: torch.Tensor, start: int, steps: Sequence[int]) -> torch.Tensor:
+def _fingerprint_sums(words: torch.Tensor, start: int, steps: Sequence[int]) -> torch.Tensor:
     """Return both sums of a fingerprint. Only their low 32 bits count.
 
     The key of a word is ``start`` plus, for each dimension, its index times the item of ``steps``.
@@ -62,9 +62,9 @@ def _sums(words: torch.Tensor, start: int, steps: Sequence[int]) -> torch.Tensor
 
 
 @functools.cache
-def _fused() -> Sums:
-    """Return ``_sums`` compiled to one kernel. If torch cannot compile it, warn and return it uncompiled."""
-    compiled: Sums = torch.compile(_sums, dynamic=True)
+def _compiled_sums() -> Sums:
+    """Return ``_fingerprint_sums``, compiled to one kernel. If torch cannot compile it, warn and return it as it is."""
+    compiled: Sums = torch.compile(_fingerprint_sums, dynamic=True)
     try:
         one = torch.ones(1, dtype=torch.int32, device="cuda")
         compiled(one, 0, [0])
@@ -75,7 +75,7 @@ def _fused() -> Sums:
             RuntimeWarning,
             stacklevel=2,
         )
-        return _sums
+        return _fingerprint_sums
     return compiled
 
 
@@ -85,9 +85,9 @@ def _as_uint32(part: torch.Tensor) -> torch.Tensor:
     return flat.view(_CARRIERS.get(part.dtype.itemsize, torch.int32))
 
 
-def _signed(word: int) -> int:
+def _as_signed(word: int) -> int:
     word &= WORD
     return word - (1 << 32) if word >> 31 else word
 
 
-_MIX_1, _MIX_2 = _signed(MIX_1), _signed(MIX_2)
+_MIX_1, _MIX_2 = _as_signed(MIX_1), _as_signed(MIX_2)

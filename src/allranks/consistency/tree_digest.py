@@ -7,7 +7,7 @@ from typing import Any
 
 from allranks.arrays.base import Declared, OpenTree
 from allranks.consistency.digests import fingerprints
-from allranks.consistency.fingerprint import WORD, Fingerprint, total
+from allranks.consistency.fingerprint import WORD, Fingerprint, total_fingerprint
 from allranks.consistency.placement import open_world_tree
 from allranks.consistency.verify import verify
 from allranks.digest import digest
@@ -26,31 +26,34 @@ def tree_digest(state: Any, world: World | None = None) -> str:
     world = world or current()
     verify(state, world=world)
     tree = open_world_tree(state, world, for_comparison=True)
-    h, g = total(world.all_gather(_share(tree, world.rank), name="tree_digest"))
+    h, g = total_fingerprint(world.all_gather(_sum_of_rank(tree, world.rank), name="tree_digest"))
     return f"{h:08x}{g:08x}"
 
 
-def _share(tree: OpenTree, rank: int) -> Fingerprint:
+def _sum_of_rank(tree: OpenTree, rank: int) -> Fingerprint:
     """Return this rank's part of the sum. If several ranks hold a cell, one of them, chosen in turn, adds it."""
     mine = []
     for number, one in enumerate(tree.declared):
         cells = {cell for cell, ranks in enumerate(one.split.holders) if ranks[(number + cell) % len(ranks)] == rank}
         mine.append(tuple({copy.cell: copy for copy in tree.copies(number) if copy.cell in cells}.values()))
     found = fingerprints(tree.declared, mine)
-    arrays = (_weigh(total(fingerprint), one) for fingerprint, one in zip(found, tree.declared, strict=True))
-    words = [json.dumps(item) for item in tree.values.items()] + [_describe(one) for one in tree.declared]
-    names = (_halves(digest(word)) for word in words) if rank == 0 else ()
-    return total([*arrays, *names])
+    arrays = (
+        _weight_fingerprint(total_fingerprint(fingerprint), one)
+        for fingerprint, one in zip(found, tree.declared, strict=True)
+    )
+    words = [json.dumps(item) for item in tree.values.items()] + [_leaf_description(one) for one in tree.declared]
+    names = (_uint32_halves(digest(word)) for word in words) if rank == 0 else ()
+    return total_fingerprint([*arrays, *names])
 
 
-def _weigh(fingerprint: Fingerprint, one: Declared) -> Fingerprint:
+def _weight_fingerprint(fingerprint: Fingerprint, one: Declared) -> Fingerprint:
     """Return the fingerprint times two odd numbers made from the leaf's path, so that it is specific to the leaf."""
     return fingerprint[0] * (digest(one.path) | 1) & WORD, fingerprint[1] * (digest(one.path, "") | 1) & WORD
 
 
-def _describe(one: Declared) -> str:
+def _leaf_description(one: Declared) -> str:
     return json.dumps([one.path, one.dtype, one.shape, one.kind])
 
 
-def _halves(value: int) -> Fingerprint:
+def _uint32_halves(value: int) -> Fingerprint:
     return value & WORD, value >> 32 & WORD

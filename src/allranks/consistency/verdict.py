@@ -14,7 +14,7 @@ _LISTED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class LeafCoverage:
     """How many ranks hold a leaf: it has ``cells`` cells, and at least ``ranks`` ranks hold each of them.
 
     If ``ranks`` is 1, some cell cannot be compared between ranks, only between the devices of its rank.
@@ -113,7 +113,7 @@ class Verdict:
     nbytes: int
     differing: int
     differences: tuple[Difference, ...]
-    covered: tuple[Covered, ...]
+    covered: tuple[LeafCoverage, ...]
     state: Any
     seconds: float
 

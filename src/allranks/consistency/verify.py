@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn
 from allranks.arrays.base import OpenTree
 from allranks.callsite import call_site
 from allranks.consistency import elements
-from allranks.consistency.claim import Claim
+from allranks.consistency.claim import StateClaim
 from allranks.consistency.differences import FoundDifferences, claim_of, find_differences, odd_groups
 from allranks.consistency.placement import agree_placement, open_world_tree
 from allranks.consistency.repair import repair
@@ -85,7 +85,7 @@ def _decide_copies(said: Sequence[Any]) -> dict[str, list[list[int]]] | None:
 def raise_mismatch(
     world: World,
     name: str,
-    claim: Claim,
+    claim: StateClaim,
     odd: Odd,
     *,
     step: int | None = None,
@@ -96,7 +96,7 @@ def raise_mismatch(
     ``advice``: returns advice to append to the message, given the paths that differ.
     """
     found = find_differences(world, name, claim, odd)
-    error = mismatch(_verdict(None, step, claim, found), who=f"rank {world.rank}: {name}")
+    error = mismatch(_make_verdict(None, step, claim, found), who=f"rank {world.rank}: {name}")
     more = advice(list(dict.fromkeys(one.path for _, one in found.first)))
     raise Mismatch(f"{error} {more}".rstrip(), ranks=error.ranks, step=error.step, leaf=error.leaf) from None
 
@@ -110,8 +110,8 @@ class _Verification:
 
     def run(self, state: Any, on_mismatch: OnMismatch) -> Verdict:
         began, where = time.monotonic(), call_site()
-        tree, claim, found = self._compare(state, everything=on_mismatch == "repair")
-        verdict = _verdict(state, self._step, claim, found)
+        tree, claim, found = self._compare_state(state, everything=on_mismatch == "repair")
+        verdict = _make_verdict(state, self._step, claim, found)
         if not verdict.ok:
             looked = elements.compare_elements(self._world, self._name, tree.declared, claim.copies, found)
             verdict = replace(verdict, differences=tuple(looked))
@@ -123,9 +123,9 @@ class _Verification:
             raise mismatch(verdict, who=f"rank {self._world.rank}: verify {self._name!r} ({where})")
         return replace(verdict, seconds=time.monotonic() - began)
 
-    def _compare(
+    def _compare_state(
         self, state: Any, *, everything: bool = False, placed: OpenTree | None = None
-    ) -> tuple[OpenTree, Claim, FoundDifferences]:
+    ) -> tuple[OpenTree, StateClaim, FoundDifferences]:
         """Return the tree, this rank's claim, and the first differences, or all with ``everything``."""
         world, tree, claim, error = self._world, None, None, None
         try:
@@ -139,7 +139,7 @@ class _Verification:
             if claim is None or plan is None
             else [None, plan.placement, plan.digest, claim.roots(rank=world.rank)]
         )
-        outcome = world.exchange("verify", self._name, said, decide=_decide)
+        outcome = world.exchange("verify", self._name, said, decide=_find_difference)
         if error is not None:
             raise error
         assert tree is not None
@@ -147,7 +147,7 @@ class _Verification:
         match outcome:
             case "placement":
                 settled = agree_placement(tree, world, name=f"verify {self._name}")
-                return self._compare(state, everything=everything, placed=settled)
+                return self._compare_state(state, everything=everything, placed=settled)
             case {"refused": [ranks, why]}:
                 raise AllranksError(f"rank {world.rank}: verify: {name_ranks(ranks)} cannot: {why}", ranks=ranks)
             case {"trees": groups}:
@@ -156,17 +156,17 @@ class _Verification:
                 return tree, claim, find_differences(world, self._name, claim, odd, everything=everything)
         return tree, claim, FoundDifferences(0, ())
 
-    def _repair_and_check(self, state: Any, tree: OpenTree, claim: Claim, found: FoundDifferences) -> Any:
+    def _repair_and_check(self, state: Any, tree: OpenTree, claim: StateClaim, found: FoundDifferences) -> Any:
         """Repair the state, compare it again, and return it. Raises Mismatch if copies still differ."""
         state = repair(self._world, state, tree, claim.copies, found.first)
-        _, claim, found = self._compare(state)
+        _, claim, found = self._compare_state(state)
         if found.total:
-            verdict = _verdict(state, self._step, claim, found)
+            verdict = _make_verdict(state, self._step, claim, found)
             raise mismatch(verdict, who=f"rank {self._world.rank}: verify {self._name!r}, after a repair")
         return state
 
 
-def _decide(said: Sequence[Any]) -> dict[str, Any] | str | None:
+def _find_difference(said: Sequence[Any]) -> dict[str, Any] | str | None:
     """Return None if all is equal. If not, return one of:
 
     - ``{"refused": ...}``: the ranks that cannot take part;
@@ -185,7 +185,7 @@ def _decide(said: Sequence[Any]) -> dict[str, Any] | str | None:
     return {"odd": odd} if odd else None
 
 
-def _verdict(state: Any, step: int | None, claim: Claim, found: FoundDifferences) -> Verdict:
+def _make_verdict(state: Any, step: int | None, claim: StateClaim, found: FoundDifferences) -> Verdict:
     return Verdict(
         step=step,
         leaves=len(claim.plan.descriptions),

@@ -16,7 +16,7 @@ from allranks.errors import name_ranks
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
+class EqualRanks:
     """Ranks with equal digests of a group of entries.
 
     ``digests``: one digest for each entry, of equal width, concatenated.
@@ -50,7 +50,7 @@ class CopyGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class VoteResult:
     """The result of the vote on one entry.
 
     ``groups``: the groups of equal copies, most votes first. ``decided``: whether the first has more than half of the
@@ -62,7 +62,7 @@ class Count:
     decided: bool
 
 
-def parties(reports: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
+def equal_ranks(reports: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
     """Return the parties of a group of ranks, the largest first; None if all digests are equal.
 
     ``reports``: for each rank, its digest of the group, and whether its own devices disagree.
@@ -75,7 +75,7 @@ def parties(reports: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
     return sorted(by_root.values(), key=len, reverse=True)
 
 
-def count(of: Sequence[Party], *, width: int, silent: int = 0) -> Iterator[Count]:
+def count_votes(of: Sequence[EqualRanks], *, width: int, silent: int = 0) -> Iterator[VoteResult]:
     """Yield the result of the vote for each entry whose copies differ, in order.
 
     ``width``: the bytes of a digest. ``silent``: the number of ranks that have a vote, but are in no party. A majority
@@ -85,10 +85,10 @@ def count(of: Sequence[Party], *, width: int, silent: int = 0) -> Iterator[Count
     for entry, at in enumerate(range(0, len(first), width)):
         value = first[at : at + width]
         if any(entry in party.inconsistent or party.digests[at : at + width] != value for party in of):
-            yield _count(entry, of, slice(at, at + width), silent)
+            yield _count_entry(entry, of, slice(at, at + width), silent)
 
 
-def _count(entry: int, of: Sequence[Party], at: slice, silent: int) -> Count:
+def _count_entry(entry: int, of: Sequence[EqualRanks], at: slice, silent: int) -> VoteResult:
     ranks: defaultdict[bytes, list[int]] = defaultdict(list)
     devices: defaultdict[bytes, list[tuple[int, str]]] = defaultdict(list)
     votes: defaultdict[bytes, Fraction] = defaultdict(Fraction)
@@ -103,4 +103,4 @@ def _count(entry: int, of: Sequence[Party], at: slice, silent: int) -> Count:
             votes[value] += Fraction(len(party.ranks), len(inconsistent))
     order = sorted(votes, key=lambda value: (-votes[value], min([*ranks[value], *(r for r, _ in devices[value])])))
     groups = tuple(CopyGroup(tuple(sorted(ranks[value])), tuple(sorted(devices[value]))) for value in order)
-    return Count(entry, groups, 2 * votes[order[0]] > sum(votes.values()) + silent)
+    return VoteResult(entry, groups, 2 * votes[order[0]] > sum(votes.values()) + silent)

@@ -99,7 +99,7 @@ def rows_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
     missing = ranges(np.flatnonzero(~there).tolist())
     if not missing:
         return ""
-    groups = describe_groups((name_rows(held), ranks) for held, ranks in _alike(rows_by_rank)[:_MOST])
+    groups = describe_groups((name_rows(held), ranks) for held, ranks in _groups_with_equal_rows(rows_by_rank)[:_MOST])
     return f"no rank holds {name_rows(missing)} of the global batch of {global_batch}; {groups}"
 
 
@@ -113,7 +113,7 @@ def count_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
     return " and ".join(f"{name_rows(rows)} by {who}" for who, rows in wrong.items() if rows)
 
 
-def _alike(rows_by_rank: Sequence[Ranges]) -> list[tuple[Ranges, list[int]]]:
+def _groups_with_equal_rows(rows_by_rank: Sequence[Ranges]) -> list[tuple[Ranges, list[int]]]:
     return list(by_claim((rank, tuple(map(tuple, held))) for rank, held in enumerate(rows_by_rank)).items())
 
 

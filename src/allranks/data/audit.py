@@ -143,12 +143,12 @@ class SharedAudit:
     def _compare(self, counted: CountedBatch) -> None:
         shared = set(self._shares.shared)
         places = [at for at, row in enumerate(self._shares.rows) if row in shared]
-        columns = {name: _some(column, places) for name, column in counted.batch.columns.items()}
+        columns = {name: _rows_of_column(column, places) for name, column in counted.batch.columns.items()}
         hashes = row_hashes(columns) if places else np.empty(0, np.uint64)
         compare_shared_rows(self._world, self._shares.shared, hashes)
 
 
-def _some(column: Column, places: Sequence[int]) -> NDArray[Any]:
+def _rows_of_column(column: Column, places: Sequence[int]) -> NDArray[Any]:
     if isinstance(column, np.ndarray):
         return column[list(places)]
     values = np.empty(len(places), object)

@@ -115,7 +115,7 @@ class DeviceIterator(ABC):
         ``ahead`` more batches are copied to the devices while one is in use. They are not counted before they are
         yielded, so ``state`` is right at every step. ``ahead`` must be the same on every rank.
         """
-        return _stamped(self._each(lambda batch: batch.to_jax(where, mask=mask), ahead=_checked(ahead)))
+        return _stamped(self._each(lambda batch: batch.to_jax(where, mask=mask), ahead=_checked_ahead(ahead)))
 
     def to_torch(
         self, device: Any = None, *, pin_memory: bool = False, ahead: int = 2, mask: str = "mask"
@@ -126,7 +126,7 @@ class DeviceIterator(ABC):
         before they are yielded, so ``state`` is right at every step. ``ahead`` must be the same on every rank.
         """
         placed = self._each(
-            lambda batch: batch.to_torch(device, pin_memory=pin_memory, mask=mask), ahead=_checked(ahead)
+            lambda batch: batch.to_torch(device, pin_memory=pin_memory, mask=mask), ahead=_checked_ahead(ahead)
         )
         return _stamped(placed)
 
@@ -141,7 +141,7 @@ def _stamped(batches: Iterator[B]) -> Iterator[B]:
         yield batch
 
 
-def _checked(ahead: int) -> int:
+def _checked_ahead(ahead: int) -> int:
     if ahead < 0:
         raise DataError(f"ahead={ahead}: expected a number of batches to copy ahead, or 0.")
     return ahead

@@ -19,7 +19,7 @@ from typing import Any
 from allranks.errors import DataError
 
 
-def _always() -> bool:
+def _always_true() -> bool:
     return True
 
 
@@ -42,7 +42,7 @@ class Epochs:
         self._named: int | None = None  # the epoch of the next iteration, as set_epoch named it
         self._shift: int | None = None  # what is added to the numbers that set_epoch is given
         self._count_taken: Callable[[], int] | None = None  # how many batches the latest iteration has handed out
-        self._has_started = _always  # whether it was asked for any
+        self._has_started = _always_true  # whether it was asked for any
 
     @property
     def begun(self) -> bool:
@@ -100,7 +100,7 @@ class Epochs:
         was requested, if that is known.
         """
         self._place[0], self._place[1] = place = self.next()
-        self._named, self._count_taken, self._has_started = None, count_taken, has_started or _always
+        self._named, self._count_taken, self._has_started = None, count_taken, has_started or _always_true
         return place
 
     def follow(self, count_taken: Callable[[], int]) -> None:
@@ -124,7 +124,11 @@ class Epochs:
         return self.resumed[1] if epoch == self.resumed[0] else 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_count_taken": None, "_has_started": _always}  # another process counts for itself
+        return {
+            **self.__dict__,
+            "_count_taken": None,
+            "_has_started": _always_true,
+        }  # another process counts for itself
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:
         return (epoch, step) if step < self._steps else (epoch + 1, 0)

@@ -49,13 +49,13 @@ def gaps(plan: Plan, ledger: Ledger, rank: int) -> list[Gap]:
             low = begin + int(edges[at])
             high = min(low - low % many + many, end)
             mine = Sum(int(counts[at]), int(sums[at]))
-            found.append(_gap(plan, ledger, rank, ids[low - begin : high - begin], low, mine))
+            found.append(_gap_of_rank(plan, ledger, rank, ids[low - begin : high - begin], low, mine))
         if len(found) >= _MOST_GAPS:
             break
     return found
 
 
-def _gap(plan: Plan, ledger: Ledger, rank: int, ids: NDArray[np.int64], begin: int, taken: Sum) -> Gap:
+def _gap_of_rank(plan: Plan, ledger: Ledger, rank: int, ids: NDArray[np.int64], begin: int, taken: Sum) -> Gap:
     planned, end = ids[ids >= 0], begin + len(ids)
     known = ledger.ids(begin, end)
     if known is None:
@@ -88,10 +88,10 @@ def _single(planned: NDArray[np.int64], difference: Sum, samples: int) -> tuple[
 def describe_gap(gap: Gap) -> str:
     """Return a gap as text, e.g. ``rank 1, step 512: lost sample 77, took sample 5 instead``."""
     steps = f"step {gap.begin}" if gap.end == gap.begin + 1 else f"steps {gap.begin}-{gap.end - 1}"
-    what = [f"lost {_samples(gap.missing)}"] if gap.missing else []
-    what += [f"took {_samples(gap.extra)} {'instead' if gap.missing else 'in excess'}"] if gap.extra else []
+    what = [f"lost {_sample_text(gap.missing)}"] if gap.missing else []
+    what += [f"took {_sample_text(gap.extra)} {'instead' if gap.missing else 'in excess'}"] if gap.extra else []
     return f"rank {gap.rank}, {steps}: {', '.join(what) or 'other samples than planned'}"
 
 
-def _samples(ids: tuple[int, ...]) -> str:
+def _sample_text(ids: tuple[int, ...]) -> str:
     return f"{'sample' if len(ids) == 1 else 'samples'} {', '.join(map(str, ids))}"

@@ -37,7 +37,7 @@ class IterableState:
     def gathered(self) -> dict[str, Any]:
         """Return the state of all ranks as JSON values, the same on all. **Every rank must call.** One exchange."""
         said = [self.epoch, self.rounds, dict(self.facts), self.place]
-        document: dict[str, Any] = self.world.exchange("shard", "state", said, decide=_gather)
+        document: dict[str, Any] = self.world.exchange("shard", "state", said, decide=_merge_states)
         return document
 
 
@@ -70,7 +70,7 @@ class IterableShard:
         if self._by_shard:
             self._samples = self._all = samples.shard(num_shards=world.size, index=world.rank)
         self._own_state = self._by_shard and hasattr(self._samples, "load_state_dict")
-        self.guarantees = _guarantees(by_shard=self._by_shard, own_state=self._own_state, tail=tail)
+        self.guarantees = _shard_guarantees(by_shard=self._by_shard, own_state=self._own_state, tail=tail)
         self._facts = {"samples": type(samples).__qualname__, "shards": shards, "ranks": world.size, "tail": tail}
         epoch, rounds, place = self._resumed(state)
         start(world, {**self._facts, "epoch": epoch, "depth": rounds}, [world.rank], global_batch=world.size)
@@ -136,7 +136,7 @@ class IterableShard:
             failed = error
         rank, where = self._world.rank, f"epoch {self._epoch}"
         said = [len(self._ready), self._rounds, failed and exception_as_json(failed, rank=rank)]
-        verdict = self._world.exchange("shard", where, said, decide=lambda values: _agreed(values, self._tail))
+        verdict = self._world.exchange("shard", where, said, decide=lambda values: _agree_on_round(values, self._tail))
         if failed:
             raise failed
         if "failed" in verdict:
@@ -166,7 +166,7 @@ class IterableShard:
         return epoch, rounds, list(places[self._world.rank])
 
 
-def _guarantees(*, by_shard: bool, own_state: bool, tail: Tail) -> Guarantees:
+def _shard_guarantees(*, by_shard: bool, own_state: bool, tail: Tail) -> Guarantees:
     but = [
         "ranks read whole shards, and those that run out early are padded"
         if by_shard
@@ -191,7 +191,7 @@ def _guarantees(*, by_shard: bool, own_state: bool, tail: Tail) -> Guarantees:
     )
 
 
-def _agreed(values: Sequence[Any], tail: Tail) -> dict[str, Any]:
+def _agree_on_round(values: Sequence[Any], tail: Tail) -> dict[str, Any]:
     failed = next((error for _, _, error in values if error), None)
     if failed:
         return {"failed": failed}
@@ -203,7 +203,7 @@ def _agreed(values: Sequence[Any], tail: Tail) -> dict[str, Any]:
     return {"rounds": rounds, "more": rounds == _AHEAD}
 
 
-def _gather(values: Sequence[Any]) -> dict[str, Any]:
+def _merge_states(values: Sequence[Any]) -> dict[str, Any]:
     where = by_claim(
         (rank, f"epoch {epoch}, after {rounds} samples of each rank")
         for rank, (epoch, rounds, _, _) in enumerate(values)

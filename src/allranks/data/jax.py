@@ -80,11 +80,13 @@ def to_jax(columns: Columns, rows: Sequence[int], where: object, global_batch: i
             made[name] = column
         else:
             _refuse_wide(name, column, rank)
-            made[name] = _place(column, held, _of_rank(sharding, column.ndim), global_batch, rank)
+            made[name] = _place_column(column, held, _of_rank(sharding, column.ndim), global_batch, rank)
     return made
 
 
-def _place(column: NDArray[Any], rows: tuple[int, ...], sharding: Sharding, global_batch: int, rank: int) -> jax.Array:
+def _place_column(
+    column: NDArray[Any], rows: tuple[int, ...], sharding: Sharding, global_batch: int, rank: int
+) -> jax.Array:
     here = _local_rows(sharding, rows, global_batch, rank)
 
     def part(index: tuple[slice, ...] | None) -> NDArray[Any]:

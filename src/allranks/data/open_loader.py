@@ -45,7 +45,7 @@ def open_loader(
     if data.packing is None:
         return Loader(opened_data, held, audit=SharedAudit(world, shares), prefetch=prefetch, resume=resume)
     audit = PackedSharedAudit(world, shares, packing)
-    return _packed(data, opened_data, held, audit=audit, resume=resume)
+    return _open_packed_loader(data, opened_data, held, audit=audit, resume=resume)
 
 
 def open_single_rank(
@@ -61,7 +61,7 @@ def open_single_rank(
     opened_data = open_data(data, indexes, plan)
     if data.packing is None:
         return Loader(opened_data, rows, audit=LocalAudit(rows, rank), prefetch=prefetch, resume=resume)
-    return _packed(data, opened_data, rows, audit=PackedLocalAudit(rank), resume=resume)
+    return _open_packed_loader(data, opened_data, rows, audit=PackedLocalAudit(rank), resume=resume)
 
 
 def plans(data: Recipe) -> Callable[[int], Plan]:
@@ -78,7 +78,7 @@ def _facts(data: Recipe) -> dict[str, str | int]:
     return {"packing": "/".join(map(str, words))}
 
 
-def _packed(
+def _open_packed_loader(
     data: Recipe, opened_data: OpenedData, rows: Sequence[int], *, audit: PackedAudit, resume: Resume
 ) -> PackedLoader:
     assert data.packing is not None

@@ -233,7 +233,7 @@ class _Fitter:
         tokens, ends = _joined(self._packing, documents, ids)
         done: list[_Row] = []
         before, begin = self._carry(), 0
-        for depth, name, end in zip(_ints(depths), _ints(ids), ends.tolist(), strict=True):
+        for depth, name, end in zip(_as_ints(depths), _as_ints(ids), ends.tolist(), strict=True):
             self._place(depth, name, tokens[begin:end], done)
             begin = end
         self._next = int(depths[-1]) + 1
@@ -302,7 +302,7 @@ class _Fitter:
         ][skip:]
 
 
-def _ints(values: Iterable[int]) -> list[int]:
+def _as_ints(values: Iterable[int]) -> list[int]:
     return np.asarray(values).tolist()  # type: ignore[no-any-return]
 
 

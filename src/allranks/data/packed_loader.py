@@ -129,7 +129,7 @@ class PackedSharedAudit:
     def verify(self) -> Sum:
         wanted = {str(stream): list(_ended(self._plan, stream, carry)) for stream, carry in self._carries.items()}
         said = [list(self._taken), list(self._seen), wanted]
-        verdict = self._world.exchange("ledger", f"packed epoch {self._plan.epoch}", said, decide=_add)
+        verdict = self._world.exchange("ledger", f"packed epoch {self._plan.epoch}", said, decide=_merge_states)
         total, due = Sum(*verdict[0]), Sum(*verdict[1])
         if not total.same_samples(due):
             raise LedgerMismatch(
@@ -156,7 +156,7 @@ def _ended(plan: Plan, stream: int, carry: Carry) -> Sum:
     return sum_of(plan.stream_ids(stream, 0, carry.depth))
 
 
-def _add(values: Sequence[Any]) -> list[list[int]]:
+def _merge_states(values: Sequence[Any]) -> list[list[int]]:
     total, streams = Sum(*values[0][1]), dict[str, list[int]]()
     for taken, _, wanted in values:
         total = total.plus(Sum(*taken))

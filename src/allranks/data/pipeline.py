@@ -38,9 +38,9 @@ def transform_samples(samples: Iterable[Samples], submit: Submit, *, epoch: int,
     for one in samples:
         waiting.append((one, submitted(submit, one.samples, one.ids.ravel(), epoch, workers=workers)))
         if len(waiting) > (1 if workers else 0):
-            yield _done(*waiting.popleft())
+            yield _finished_samples(*waiting.popleft())
     while waiting:
-        yield _done(*waiting.popleft())
+        yield _finished_samples(*waiting.popleft())
 
 
 def submitted(
@@ -51,7 +51,7 @@ def submitted(
     return [submit(samples[at : at + part], ids[at : at + part], epoch) for at in range(0, len(samples), part)]
 
 
-def _done(one: Samples, parts: Sequence[Future[list[Any]]]) -> Samples:
+def _finished_samples(one: Samples, parts: Sequence[Future[list[Any]]]) -> Samples:
     return replace(one, samples=[sample for part in parts for sample in part.result()])
 
 

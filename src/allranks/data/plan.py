@@ -60,7 +60,7 @@ def check_batch(global_batch: int, streams: int | None, window: int | None) -> N
     if streams is not None and (streams < 1 or global_batch % streams):
         raise DataError(
             f"streams={streams} does not divide the global batch of {global_batch}.",
-            remedy=f"Choose one of {_join(divisors(global_batch))}.",
+            remedy=f"Choose one of {_number_list(divisors(global_batch))}.",
         )
     if window is not None and window < 1:
         raise DataError(f"window={window}: expected at least 1 block.")
@@ -103,7 +103,7 @@ def rows_of_rank(rank: int, size: int, global_batch: int) -> range:
 
     Raises DataError if ``size`` does not divide the batch.
     """
-    return _rows(rank, size, global_batch, rank=rank, noun="ranks")
+    return _rows_of_part(rank, size, global_batch, rank=rank, noun="ranks")
 
 
 def rows_of_part(part: int, parts: int, global_batch: int, *, rank: int) -> range:
@@ -111,21 +111,21 @@ def rows_of_part(part: int, parts: int, global_batch: int, *, rank: int) -> rang
 
     Raises DataError if ``parts`` does not divide the batch; the message names ``rank``.
     """
-    return _rows(part, parts, global_batch, rank=rank, noun="parts of the mesh")
+    return _rows_of_part(part, parts, global_batch, rank=rank, noun="parts of the mesh")
 
 
-def _rows(part: int, parts: int, global_batch: int, *, rank: int, noun: str) -> range:
+def _rows_of_part(part: int, parts: int, global_batch: int, *, rank: int, noun: str) -> range:
     if global_batch % parts:
         below = global_batch // parts * parts
         near = " or ".join(str(size) for size in (below, below + parts) if size)
         raise DataError(
             f"rank {rank}: a global batch of {global_batch} rows does not divide over {parts} {noun}.",
-            remedy=f"It does over {_join(divisors(global_batch))}; or choose a global_batch of {near}.",
+            remedy=f"It does over {_number_list(divisors(global_batch))}; or choose a global_batch of {near}.",
         )
     return range(part * global_batch // parts, (part + 1) * global_batch // parts)
 
 
-def _join(numbers: Sequence[int]) -> str:
+def _number_list(numbers: Sequence[int]) -> str:
     text = ", ".join(map(str, numbers[:40]))
     return text + (f", ... {numbers[-1]}" if len(numbers) > 40 else "")
 

@@ -60,8 +60,8 @@ def summarize_plan(plan: EpochPlan, ranks: int) -> PlanSummary:
     low, high = begins // many, (begins + rows - 1) // many + 1
     first, last = _blocks_of_streams(plan)
     in_order = _block_bytes(plan.index)[plan.block_order[0]]
-    weights = _cumulated(in_order)
-    blocks, nbytes = _cumulated(last - first), _cumulated(weights[last] - weights[first])
+    weights = _cumulative_sums(in_order)
+    blocks, nbytes = _cumulative_sums(last - first), _cumulative_sums(weights[last] - weights[first])
     taken = _samples_of_rows(plan).reshape(ranks, rows).sum(axis=1)
     return PlanSummary(
         plan,
@@ -102,7 +102,7 @@ def coverage(plan: EpochPlan, streams: range, cells: int) -> list[float]:
     ids = plan.index.first[blocks] + starts - begins
     by_id = np.argsort(ids)
     ids, counts = ids[by_id], (stops - starts)[by_id]
-    before = _cumulated(counts)
+    before = _cumulative_sums(counts)
     edges = np.linspace(0, plan.samples, cells + 1)
     known = np.stack([ids, ids + counts], 1).reshape(-1), np.stack([before[:-1], before[1:]], 1).reshape(-1)
     found: list[float] = (np.diff(np.interp(edges, *known)) / np.diff(edges)).tolist()
@@ -149,5 +149,5 @@ def _samples_of_rows(plan: EpochPlan) -> Ints:
     return found
 
 
-def _cumulated(numbers: NDArray[Any]) -> NDArray[Any]:
+def _cumulative_sums(numbers: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([np.zeros(1, numbers.dtype), np.cumsum(numbers)])

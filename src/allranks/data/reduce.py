@@ -26,7 +26,7 @@ def masked_mean(values: ArrayLike, mask: ArrayLike, world: World) -> float:
     wrong = "" if fits else f"the mask of rank {world.rank} is {kept.shape}, and its values are {numbers.shape}"
     counted = numbers[kept].astype(np.float64).ravel() if fits else np.empty(0)
     said = [wrong, counted.size, *_two_floats(counted)]
-    mean, wrong = world.exchange("masked_mean", "mean", said, decide=_mean)
+    mean, wrong = world.exchange("masked_mean", "mean", said, decide=_exact_mean)
     if wrong:
         raise DataError(f"rank {world.rank}: masked_mean: {wrong}.")
     return float(mean)
@@ -40,7 +40,7 @@ def _two_floats(values: NDArray[np.float64]) -> tuple[float, float]:
     return high, math.fsum([*values, -high])
 
 
-def _mean(values: Sequence[Any]) -> tuple[float, str]:
+def _exact_mean(values: Sequence[Any]) -> tuple[float, str]:
     wrong = next((wrong for wrong, *_ in values if wrong), "")
     count = sum(count for _, count, _, _ in values)
     if wrong or not count:

@@ -43,17 +43,17 @@ class Snapshot(Mapping[str, Any]):
         """
         carry = None if self.carry is None else sorted(self.carry.items())
         report = [self.epoch, self.depth, dict(self.facts), list(self.seen), list(self.counted), carry]
-        document: dict[str, Any] = self.world.exchange("data", "state", report, decide=_gather)
+        document: dict[str, Any] = self.world.exchange("data", "state", report, decide=_merge_states)
         return document
 
     def alike(self) -> dict[str, Any]:
         """Return, as JSON values, what is equal on all ranks at one position; ``allranks.verify`` compares it."""
-        return _document(self.epoch, self.depth, self.facts, self.seen, None)
+        return _state_document(self.epoch, self.depth, self.facts, self.seen, None)
 
     def _local_state(self) -> dict[str, Any]:
         one = self.world.size == 1
         carry = None if self.carry is None else sorted(self.carry.items())
-        document = _document(self.epoch, self.depth, self.facts, self.seen.plus(self.counted), carry)
+        document = _state_document(self.epoch, self.depth, self.facts, self.seen.plus(self.counted), carry)
         return document if one else {**document, "part": [self.world.rank, self.world.size]}
 
     def __getitem__(self, name: str) -> Any:
@@ -69,14 +69,14 @@ class Snapshot(Mapping[str, Any]):
         return f"Snapshot({self._local_state()})"
 
 
-def _document(epoch: int, depth: int, facts: Mapping[str, Any], seen: Sum, carry: Any) -> dict[str, Any]:
+def _state_document(epoch: int, depth: int, facts: Mapping[str, Any], seen: Sum, carry: Any) -> dict[str, Any]:
     of = dict(facts)
     document = {"epoch": epoch, "depth": depth, "plan": of.pop("plan"), "of": of}
     document["seen"] = [seen.samples, f"{seen.mixed:016x}", seen.bad]
     return document if carry is None else {**document, "carry": [[stream, held] for stream, held in carry]}
 
 
-def _gather(values: Sequence[Any]) -> dict[str, Any]:
+def _merge_states(values: Sequence[Any]) -> dict[str, Any]:
     places = by_claim(
         (rank, f"epoch {epoch}, depth {depth}, plan {of['plan']}, after {seen[0]} samples ({seen[1]:016x})")
         for rank, (epoch, depth, of, seen, _, _) in enumerate(values)
@@ -98,7 +98,7 @@ def _gather(values: Sequence[Any]) -> dict[str, Any]:
                     remedy="Is the tokenizer, or what maps the samples, the same on both?",
                 )
     streams = None if first is None else [(stream, held) for stream, (_, held) in sorted(carries.items())]
-    return _document(epoch, depth, of, total, streams)
+    return _state_document(epoch, depth, of, total, streams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Resume:
         (the message names what differs). Also if the depth is in the middle of a global batch of this layout.
         """
         who = f"rank {rank}: resuming the data"
-        epoch, depth, seen, carry = _parsed(state, who)
+        epoch, depth, seen, carry = _parse_state(state, who)
         assert isinstance(state, Mapping)
         _refuse_others({"plan": state["plan"], **settings_of(state)}, facts, who)
         many = layout.depth_of_step
@@ -159,7 +159,7 @@ def state_of_one(rank: int) -> DataError:
     )
 
 
-def _parsed(state: object, who: str) -> tuple[int, int, Sum, dict[int, Any]]:
+def _parse_state(state: object, who: str) -> tuple[int, int, Sum, dict[int, Any]]:
     if not isinstance(state, Mapping):
         raise DataError(f"{who}: expected the state of a loader, found a {type(state).__name__}.", remedy=_WHAT)
     if "part" in state:

@@ -65,7 +65,7 @@ def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, 
     if a row does not exist.
     """
     compared = {**facts, "global batch": global_batch, "allranks": code()}
-    verdict = world.exchange("data", "start", [compared, agreement.ranges(rows)], decide=_judge)
+    verdict = world.exchange("data", "start", [compared, agreement.ranges(rows)], decide=_decide_start)
     if "wrong" in verdict:
         raise BatchMismatch(
             f"rank {world.rank}: start of the data: {verdict['wrong']}.",
@@ -74,7 +74,7 @@ def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, 
     return agreement.shares(rows, verdict["counters"], world.rank)
 
 
-def _judge(values: Sequence[Any]) -> dict[str, Any]:
+def _decide_start(values: Sequence[Any]) -> dict[str, Any]:
     agreement.compare([facts for facts, _ in values])
     global_batch, rows_by_rank = values[0][0]["global batch"], [ranges for _, ranges in values]
     wrong = agreement.rows_error(rows_by_rank, global_batch)
@@ -86,11 +86,11 @@ def row_hashes(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
     names = sorted(columns)
     heads = [f"{name} {columns[name].dtype}{columns[name].shape[1:]}" for name in names]
     rows = zip(*(columns[name] for name in names), strict=True)
-    found = [digest(*heads, *map(_bytes, values)) & (1 << 64) - 1 for values in rows]
+    found = [digest(*heads, *map(_value_bytes, values)) & (1 << 64) - 1 for values in rows]
     return np.array(found, np.uint64)
 
 
-def _bytes(value: Any) -> bytes:
+def _value_bytes(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode(errors="surrogatepass")
     if isinstance(value, np.ndarray | np.generic) and value.dtype != object:

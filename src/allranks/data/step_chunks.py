@@ -60,17 +60,17 @@ class Decoder:
         """Return the samples at these positions, PADDING if a key is -1; the arrays have one dimension."""
         if len(self._kinds) == 1 and keys.min(initial=0) >= 0:
             ((gatherer, blocks),) = self._kinds.items()
-            return _gathered(gatherer, blocks, keys, positions)
+            return _gather_columns(gatherer, blocks, keys, positions)
         found: list[Any] = [PADDING] * len(keys)
         for gatherer, blocks in self._kinds.items():
             here = np.flatnonzero(np.isin(keys, list(blocks)))
-            some = _gathered(gatherer, blocks, keys[here], positions[here])
+            some = _gather_columns(gatherer, blocks, keys[here], positions[here])
             for place, sample in zip(here.tolist(), some, strict=True):
                 found[place] = sample
         return found
 
 
-def _gathered(gatherer: Gatherer | None, blocks: Mapping[int, Rows], keys: Ids, positions: Ids) -> list[Any]:
+def _gather_columns(gatherer: Gatherer | None, blocks: Mapping[int, Rows], keys: Ids, positions: Ids) -> list[Any]:
     return _block_by_block(blocks, keys, positions) if gatherer is None else gatherer.gather(blocks, keys, positions)
 
 
@@ -145,7 +145,7 @@ def step_chunks(
             found.keys.reshape(shape), found.positions.reshape(shape), found.ids.reshape(shape), found.blocks
         )
 
-    cuts = _cuts(steps, most=most)
+    cuts = _growing_ranges(steps, most=most)
     part = next(cuts, steps)
     prefetch(part)
     while part:
@@ -169,7 +169,7 @@ def decode_chunks(step_chunks: Iterable[StepChunk], *, workers: int) -> Iterator
             yield Samples(chunk.steps[here], samples, found.ids[here])
 
 
-def _cuts(steps: range, *, most: int) -> Iterator[range]:
+def _growing_ranges(steps: range, *, most: int) -> Iterator[range]:
     length = 1
     while steps:
         yield steps[:length]

@@ -113,7 +113,7 @@ class _OpenWindow:
             futures = {key: Future[Rows]() for key in wanted[at : at + _AT_ONCE]}
             self._requests |= futures
             requests = [(key - self._first_key, future) for key, future in futures.items()]
-            self._pool.submit(_fill, self._reader, requests)
+            self._pool.submit(_fill_futures, self._reader, requests)
 
     def _fetch(self, key: int) -> None:
         """Wait for a requested block, and replace its row numbers by the positions that its decoder reads."""
@@ -125,7 +125,7 @@ class _OpenWindow:
             self._positions[here] = rows.positions()[self._positions[here]]
 
 
-def _fill(reader: Reader, requests: Sequence[tuple[int, Future[Rows]]]) -> None:
+def _fill_futures(reader: Reader, requests: Sequence[tuple[int, Future[Rows]]]) -> None:
     for block, future in requests:
         try:
             future.set_result(reader.read(block))

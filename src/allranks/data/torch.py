@@ -25,7 +25,7 @@ def rows_of(where: object, *, global_batch: int, rank: int) -> range | None:
     mesh, names = where if isinstance(where, tuple) and len(where) == 2 else (where, None)
     if not isinstance(mesh, DeviceMesh):
         return None
-    dims = _dims(mesh, names, rank)
+    dims = _mesh_dimensions(mesh, names, rank)
     place = mesh.get_coordinate()
     if place is None:
         raise DataError(f"rank {rank} is not in the mesh {mesh}, so it holds no rows.")
@@ -35,7 +35,7 @@ def rows_of(where: object, *, global_batch: int, rank: int) -> range | None:
     return rows_of_part(part, math.prod(mesh.size(dim) for dim in dims), global_batch, rank=rank)
 
 
-def _dims(mesh: DeviceMesh, names: str | Sequence[str] | None, rank: int) -> tuple[int, ...]:
+def _mesh_dimensions(mesh: DeviceMesh, names: str | Sequence[str] | None, rank: int) -> tuple[int, ...]:
     if names is None and mesh.ndim == 1:
         return (0,)
     known, wanted = mesh.mesh_dim_names or (), (names,) if isinstance(names, str) else names
@@ -80,12 +80,12 @@ def to_torch(
     returned unchanged.
     """
     return {
-        name: column if column.dtype.kind in "OSUMmV" else _tensor(column, device, pin_memory)
+        name: column if column.dtype.kind in "OSUMmV" else _tensor_of_column(column, device, pin_memory)
         for name, column in columns.items()
     }
 
 
-def _tensor(column: NDArray[Any], device: torch.device | str | int | None, pin_memory: bool) -> torch.Tensor:
+def _tensor_of_column(column: NDArray[Any], device: torch.device | str | int | None, pin_memory: bool) -> torch.Tensor:
     writable = column.flags.writeable and column.dtype.isnative and min(column.strides, default=0) >= 0
     tensor = torch.from_numpy(column if writable else np.array(column, column.dtype.newbyteorder("=")))
     if pin_memory:

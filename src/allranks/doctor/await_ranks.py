@@ -29,15 +29,15 @@ def await_ranks(decision: Decision, *, patience: float) -> None:
     host, _, port = decision.address.rpartition(":")
     until = time.monotonic() + patience
     if decision.rank == 0:
-        why = _call(int(port), decision.size, until)
+        why = _gather_connections(int(port), decision.size, until)
     else:
         # Rank 0 needs a moment to tell, at the end of its patience.
-        why = _answer(host.strip("[]"), int(port), decision.rank, until + patience / 2 + 1)
+        why = _connect_to_main(host.strip("[]"), int(port), decision.rank, until + patience / 2 + 1)
     if why:
         raise decision.unmet(patience, why)
 
 
-def _call(port: int, size: int, until: float) -> str:
+def _gather_connections(port: int, size: int, until: float) -> str:
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     come: dict[int, socket.socket] = {}
@@ -82,7 +82,7 @@ def _send_result(come: Mapping[int, socket.socket], missing: list[int]) -> None:
             channel.recv(1)
 
 
-def _answer(host: str, port: int, rank: int, until: float) -> str:
+def _connect_to_main(host: str, port: int, rank: int, until: float) -> str:
     why = "no try"
     while (left := until - time.monotonic()) > 0:
         try:

@@ -20,9 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from allranks.doctor.child import abandon, run_child
-from allranks.doctor.disk import Sight
-from allranks.doctor.network import Reached
+from allranks.doctor.child import abandon_process, run_child
+from allranks.doctor.disk import SeenFolder
+from allranks.doctor.network import ConnectionAttempt
 from allranks.errors import KeyTimeout
 from allranks.world.store import KeyValueStore
 
@@ -73,7 +73,7 @@ def time_store(store: KeyValueStore, me: int) -> float:
     return statistics.median(took)
 
 
-class Echo:
+class EchoServer:
     """A port of this host: it sends the host's name to a client with the token, and echoes what the client sends."""
 
     def __init__(self, host: str, token: str) -> None:
@@ -83,20 +83,22 @@ class Echo:
         family = socket.AF_INET6 if both else socket.AF_INET
         self._server = socket.create_server(("", 0), family=family, backlog=64, dualstack_ipv6=both)
         self.port: int = self._server.getsockname()[1]
-        threading.Thread(target=self._serve, name="allranks-doctor-echo", daemon=True).start()
+        threading.Thread(target=self._accept_clients, name="allranks-doctor-echo", daemon=True).start()
 
     def close(self) -> None:
         self._server.close()
 
-    def _serve(self) -> None:
+    def _accept_clients(self) -> None:
         while True:
             try:
                 channel, _ = self._server.accept()
             except OSError:  # closed
                 return
-            threading.Thread(target=self._answer, args=(channel,), name="allranks-doctor-echo", daemon=True).start()
+            threading.Thread(
+                target=self._answer_client, args=(channel,), name="allranks-doctor-echo", daemon=True
+            ).start()
 
-    def _answer(self, channel: socket.socket) -> None:
+    def _answer_client(self, channel: socket.socket) -> None:
         with channel:
             channel.settimeout(5.0)
             try:
@@ -110,7 +112,7 @@ class Echo:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EchoTarget:
     """The echo port of another host: the host's addresses, the port, and the token that a client must send."""
 
     host: str
@@ -119,37 +121,39 @@ class Target:
     token: str
 
 
-def reach(me: str, targets: Sequence[Target], *, patience: float) -> list[Reached]:
+def reach_hosts(me: str, targets: Sequence[EchoTarget], *, patience: float) -> list[ConnectionAttempt]:
     """Try to connect to all addresses of other hosts, concurrently, and return the results."""
     tries = [(target, address) for target in targets for address in target.addresses]
     if not tries:
         return []
     with ThreadPoolExecutor(max_workers=16) as pool:
-        return list(pool.map(lambda one: _reach(me, one[0], one[1], patience), tries))
+        return list(pool.map(lambda one: _connect_to_address(me, one[0], one[1], patience), tries))
 
 
-def _reach(me: str, target: Target, address: str, patience: float) -> Reached:
+def _connect_to_address(me: str, target: EchoTarget, address: str, patience: float) -> ConnectionAttempt:
     try:
         with socket.create_connection((address, target.port), timeout=patience) as channel:
             channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             channel.sendall(target.token.encode())
             name = channel.recv(_LONGEST_NAME, socket.MSG_WAITALL).decode(errors="replace").strip()
             if name != target.host[:_LONGEST_NAME]:
-                return Reached(me, target.host, address, trouble=f"host {name} answers there" if name else "a stranger")
+                return ConnectionAttempt(
+                    me, target.host, address, trouble=f"host {name} answers there" if name else "a stranger"
+                )
             took = []
             for _ in range(_PINGS):
                 began = time.perf_counter()
                 channel.sendall(b"x")
                 channel.recv(1)
                 took.append(time.perf_counter() - began)
-            return Reached(me, target.host, address, seconds=statistics.median(took))
+            return ConnectionAttempt(me, target.host, address, seconds=statistics.median(took))
     except TimeoutError:
-        return Reached(me, target.host, address, trouble=f"no answer within {patience:g} s")
+        return ConnectionAttempt(me, target.host, address, trouble=f"no answer within {patience:g} s")
     except OSError as error:
-        return Reached(me, target.host, address, trouble=error.strerror or str(error))
+        return ConnectionAttempt(me, target.host, address, trouble=error.strerror or str(error))
 
 
-class Marker:
+class FolderMarker:
     """A marker file that other hosts look for. A separate process holds it until ``answers`` is called."""
 
     def __init__(self, folder: str, *, patience: float) -> None:
@@ -169,7 +173,7 @@ class Marker:
             command, bufsize=0, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True
         )
         self._patience = patience
-        ready = self._line(time.monotonic() + patience)
+        ready = self._next_result(time.monotonic() + patience)
         self.locks = bool(ready.get("locks"))
         self.trouble = str(ready.get("trouble", "" if ready.get("ready") else f"no answer within {patience:g} s"))
 
@@ -178,12 +182,12 @@ class Marker:
         try:
             out, _ = self._process.communicate(b"", timeout=self._patience)
         except subprocess.TimeoutExpired:
-            abandon(self._process)
+            abandon_process(self._process)
             return []
         told = [json.loads(line) for line in out.splitlines() if line.startswith(b"{")]
         return [name for line in told for name in line.get("answers", [])]
 
-    def _line(self, until: float) -> dict[str, object]:
+    def _next_result(self, until: float) -> dict[str, object]:
         """Return the first line of the process's output that is not about progress; {} if none arrives in time."""
         out = self._process.stdout
         assert out is not None
@@ -196,11 +200,11 @@ class Marker:
         return {}
 
 
-def find(folder: str, token: str, name: str, *, patience: float) -> Sight:
+def find_marker(folder: str, token: str, name: str, *, patience: float) -> SeenFolder:
     """Look for the marker of another host in a folder, and return what was found."""
     output = run_child("shared_disk_probe.py", "find", folder, token, name, str(patience), patience=patience + 10)
     if output.code is None:
-        return Sight(trouble=f"no answer within {output.seconds:.0f} s")
+        return SeenFolder(trouble=f"no answer within {output.seconds:.0f} s")
     if trouble := output.get("trouble"):
-        return Sight(trouble=trouble)
-    return Sight(output.get("seconds"), lock=output.get("lock"))
+        return SeenFolder(trouble=trouble)
+    return SeenFolder(output.get("seconds"), lock=output.get("lock"))

@@ -62,17 +62,17 @@ def run_child(script: str, *arguments: str, patience: float, environ: Mapping[st
         return _probe_output(late.stdout or b"", late.stderr or b"", None, patience)
     finally:
         if process.poll() is None:
-            abandon(process)
+            abandon_process(process)
     return _probe_output(out, err, process.returncode, time.monotonic() - began)
 
 
 def _probe_output(out: bytes, err: bytes, code: int | None, seconds: float) -> ProbeOutput:
     lines = tuple(json.loads(line) for line in out.splitlines() if line.startswith(b"{") and line.endswith(b"}"))
     doing = next((line["doing"] for line in reversed(lines) if "doing" in line), "python")
-    return ProbeOutput(lines, code, doing, _last(err), seconds)
+    return ProbeOutput(lines, code, doing, _last_line(err), seconds)
 
 
-def abandon(process: subprocess.Popen[bytes]) -> None:
+def abandon_process(process: subprocess.Popen[bytes]) -> None:
     """Kill a process, and wait only a moment for its end: a process that hangs in the kernel does not end."""
     process.kill()
     for pipe in (process.stdin, process.stdout, process.stderr):
@@ -84,6 +84,6 @@ def abandon(process: subprocess.Popen[bytes]) -> None:
         _abandoned.append(process)
 
 
-def _last(err: bytes) -> str:
+def _last_line(err: bytes) -> str:
     lines = [line.strip() for line in err.decode(errors="replace").splitlines() if line.strip()]
     return lines[-1][:400] if lines else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from allranks.doctor.hosts import name_hosts, short
+from allranks.doctor.hosts import format_duration, name_hosts
 from allranks.findings import Row, error, not_determined, ok, warning
 
 # Beyond: Kerberos refuses a ticket (the default clockskew of MIT's, krb5.conf), and clouds a signed request.
@@ -14,7 +14,7 @@ _REFUSED = 300.0
 _CONFUSING = 1.0
 
 
-def offset(samples: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+def clock_offset(samples: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
     """Return how many seconds the other host's clock is ahead of this host's clock, and the uncertainty in seconds.
 
     A sample is (sent, answered, received): ``sent`` and ``received`` by this host's clock, ``answered`` by the other
@@ -25,7 +25,7 @@ def offset(samples: Sequence[tuple[float, float, float]]) -> tuple[float, float]
     return answered - (request + heard) / 2, (heard - request) / 2
 
 
-def row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | None:
+def clock_row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | None:
     """Return the report row about the clocks; None if there is only one host.
 
     ``found`` maps each other host to a pair: how many seconds the clock of host ``main`` is ahead, and the uncertainty.
@@ -38,7 +38,9 @@ def row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | Non
     if not known:
         return not_determined("clocks", f"host {main} did not answer in time: {name_hosts(silent)}")
     host, (ahead, doubt) = max(known.items(), key=lambda item: abs(item[1][0]))
-    told = [f"host {host} is {_apart(ahead, doubt)} host {main}" + (", the farthest" if len(known) > 1 else "")]
+    told = [
+        f"host {host} is {_describe_offset(ahead, doubt)} host {main}" + (", the farthest" if len(known) > 1 else "")
+    ]
     told += [f"not measured: {name_hosts(silent)}"] if silent else []
     sure = max(0.0, abs(ahead) - doubt)
     if sure > _REFUSED:
@@ -51,8 +53,8 @@ def row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | Non
     return ok("clocks", *told, margin=-sure)
 
 
-def _apart(ahead: float, doubt: float) -> str:
+def _describe_offset(ahead: float, doubt: float) -> str:
     """Describe another host's clock relative to the main host's, which is ``ahead`` seconds ahead of it."""
     if abs(ahead) <= doubt:
-        return f"within {short(doubt)} of"
-    return f"{short(abs(ahead))} (+- {short(doubt)}) {'behind' if ahead > 0 else 'ahead of'}"
+        return f"within {format_duration(doubt)} of"
+    return f"{format_duration(abs(ahead))} (+- {format_duration(doubt)}) {'behind' if ahead > 0 else 'ahead of'}"

@@ -7,7 +7,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
-from allranks.doctor.software import Unmet
+from allranks.doctor.software import UnmetRequirement
 
 # What carries a job, or decides whether it runs; of NVIDIA's packages only NCCL's.
 _NAMES = ("allranks", "jax", "jaxlib", "torch", "torch-xla", "libtpu", "numpy", "flax", "lightning", "transformers")
@@ -16,7 +16,7 @@ _BEGINNINGS = ("jax-cuda", "jax-rocm", "nvidia-nccl")
 _ASKING = ("allranks", "jax", "jaxlib", "torch", "torch-xla", "jax-cuda", "jax-rocm")
 
 
-def has(framework: str) -> bool:
+def has_framework(framework: str) -> bool:
     return find_spec(framework) is not None
 
 
@@ -31,7 +31,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: found[name] for name in [*first, *sorted(found)]}
 
 
-def requirements(found: dict[str, str]) -> tuple[dict[str, int] | None, list[Unmet]]:
+def requirements(found: dict[str, str]) -> tuple[dict[str, int] | None, list[UnmetRequirement]]:
     """Return how many requirements each package has in its metadata, and the requirements that are not met.
 
     The first is None if `packaging`, which reads requirements, is not installed.
@@ -41,25 +41,25 @@ def requirements(found: dict[str, str]) -> tuple[dict[str, int] | None, list[Unm
     from packaging.requirements import Requirement
 
     counts: dict[str, int] = {}
-    unmet: list[Unmet] = []
+    unmet: list[UnmetRequirement] = []
     for package in (name for name in found if name.startswith(_ASKING)):
         wanted = [Requirement(text) for text in metadata.requires(package) or ()]
         here = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
         counts[package] = len(here)
         unmet += [
-            Unmet(package, f"{one.name}{one.specifier}", there)
+            UnmetRequirement(package, f"{one.name}{one.specifier}", there)
             for one in here
-            if not _fits(one, there := _version(one.name))
+            if not _is_satisfied(one, there := _installed_version(one.name))
         ]
     return counts, unmet
 
 
-def _version(package: str) -> str:
+def _installed_version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
 
 
-def _fits(wanted: Any, there: str) -> bool:
+def _is_satisfied(wanted: Any, there: str) -> bool:
     return bool(there) and wanted.specifier.contains(there, prereleases=True)

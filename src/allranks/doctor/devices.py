@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from allranks.doctor.hosts import short, size
+from allranks.doctor.hosts import format_bytes, format_duration
 from allranks.findings import Row, error, not_determined, not_seen, ok, warning
 
 # A start that takes longer is told, in seconds.
@@ -23,7 +23,7 @@ VISIBLE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelDevices:
     """The number of devices by vendor, in /dev, /proc and on the PCI bus; ``driver`` is NVIDIA's driver version."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Framework:
+class FrameworkDevices:
     """The result of a child process that imported a framework and listed its devices.
 
     - ``state``: "absent" (not installed), "failed", "late" (no answer in time), or "answered".
@@ -59,7 +59,7 @@ class Framework:
         return 0 if self.output.get("platform", "cpu") == "cpu" else len(self.output["devices"])
 
 
-def framework(found: Framework) -> Row:
+def framework_row(found: FrameworkDevices) -> Row:
     """Return a report row that says whether a framework can be imported and finds devices."""
     if found.state == "absent":
         return not_seen(found.name, f"{found.name} is not installed")
@@ -78,14 +78,16 @@ def framework(found: Framework) -> Row:
         return error(found.name, f"`{found.doing}` fails: {found.trouble}", remedy=flags or repair)
     devices = found.output["devices"]
     kinds = Counter((kind, nbytes) for kind, nbytes in devices)
-    told = [f"{n} x {kind}" + (f", {size(nbytes)} each" if nbytes else "") for (kind, nbytes), n in kinds.items()]
+    told = [
+        f"{n} x {kind}" + (f", {format_bytes(nbytes)} each" if nbytes else "") for (kind, nbytes), n in kinds.items()
+    ]
     sees = f"{found.name} {found.output['version']} sees {'; '.join(told) or 'the CPU alone'}"
     more = [f"{word} {value}" for word, value in found.output.get("built", {}).items() if value]
-    slow = f", after {short(found.seconds)}" if found.seconds > _SLOW else ""
+    slow = f", after {format_duration(found.seconds)}" if found.seconds > _SLOW else ""
     return ok(found.name, sees + slow, *([", ".join(more)] if more else []), margin=float(len(devices)))
 
 
-def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[str, str]) -> Row:
+def devices_row(kernel: KernelDevices, frameworks: Sequence[FrameworkDevices], environ: Mapping[str, str]) -> Row:
     """Return a report row that says whether a framework sees the kernel's devices.
 
     It is enough if one framework sees them; the other frameworks may be for other work.
@@ -107,7 +109,7 @@ def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[st
     return ok("accelerators", *told, margin=float(most))
 
 
-def shares(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[str, int]) -> Row:
+def devices_per_rank_row(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[str, int]) -> Row:
     """Return a report row that says whether each rank of a host has devices of its own.
 
     ``accelerators`` is how many devices the ranks see together. ``virtual`` maps each framework to the number of CPU
@@ -135,7 +137,7 @@ def shares(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[st
     return ok(topic, each, "for JAX; torch uses one per process, and leaves the others idle")
 
 
-def together(most: int, visible: Sequence[str]) -> int:
+def accelerators_in_use(most: int, visible: Sequence[str]) -> int:
     """Return how many accelerators the ranks of a host see together.
 
     ``most`` is how many the framework of one rank sees. ``visible`` is each rank's CUDA_VISIBLE_DEVICES or its
@@ -145,18 +147,18 @@ def together(most: int, visible: Sequence[str]) -> int:
     return max(most, len(names)) if most and all(visible) else most
 
 
-def rows(
-    kernel: Kernel,
-    frameworks: Sequence[Framework],
+def device_rows(
+    kernel: KernelDevices,
+    frameworks: Sequence[FrameworkDevices],
     environ: Mapping[str, str],
     *,
     visible: Sequence[str],
     launched: bool,
 ) -> Iterator[Row]:
-    """Yield all report rows about the devices of a host; ``visible`` has an entry for each rank (see ``together``)."""
-    yield from map(framework, frameworks)
-    yield devices(kernel, frameworks, environ)
+    """Yield all report rows about a host's devices; ``visible`` has an entry per rank (see ``accelerators_in_use``)."""
+    yield from map(framework_row, frameworks)
+    yield devices_row(kernel, frameworks, environ)
     answered = [one for one in frameworks if one.state == "answered"]
     most = max((one.accelerators for one in answered), default=0)
     virtual = {one.name: len(one.output["devices"]) or 1 for one in answered}
-    yield shares(together(most, visible), len(visible), launched=launched, virtual=virtual)
+    yield devices_per_rank_row(accelerators_in_use(most, visible), len(visible), launched=launched, virtual=virtual)

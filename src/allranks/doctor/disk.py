@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from allranks.doctor.hosts import name_hosts, short, size
+from allranks.doctor.hosts import format_bytes, format_duration, name_hosts
 from allranks.findings import Row, error, not_determined, ok, warning
 
 GB = 1_000_000_000
@@ -34,7 +34,7 @@ _WANTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class DiskTrial:
     """The result of one trial in a folder: whether it passed, and what was seen."""
 
     name: str
@@ -43,7 +43,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FolderReport:
     """A folder as one host found it. Sizes are in bytes, times in seconds.
 
     - ``label``: its name in topics; ``where``: its complete path.
@@ -61,7 +61,7 @@ class Place:
     total: int = 0
     free: int = 0
     inodes: int | None = None
-    tried: tuple[Trial, ...] = ()
+    tried: tuple[DiskTrial, ...] = ()
     trouble: str = ""
     doing: str = ""
     seconds: float = 0.0
@@ -71,7 +71,7 @@ class Place:
     measured: int = 0
 
 
-def rows(found: Place) -> Iterator[Row]:
+def folder_rows(found: FolderReport) -> Iterator[Row]:
     """Yield one host's report rows about a folder: what it is, what it supports, and how fast it is."""
     topic = f"files {found.label}"
     source = f" ({found.source})" if found.source not in ("", found.kind) else ""
@@ -86,19 +86,19 @@ def rows(found: Place) -> Iterator[Row]:
         remedy = bucket or "Name a folder that this user may write into."
         yield error(topic, f"{where}: {found.trouble}", remedy=remedy)
         return
-    yield _kind(topic, where, found)
-    yield _abilities(f"abilities {found.label}", found.tried)
-    yield _speed(f"speed {found.label}", found)
+    yield _file_system_row(topic, where, found)
+    yield _abilities_row(f"abilities {found.label}", found.tried)
+    yield _speed_row(f"speed {found.label}", found)
 
 
-def labels(paths: Sequence[str]) -> dict[str, str]:
+def folder_labels(paths: Sequence[str]) -> dict[str, str]:
     """Return a short label for each folder: the end of a long path, if no other folder has the same end."""
     ends = {path: path if len(path) <= _LONGEST else f"...{path[3 - _LONGEST :]}" for path in paths}
     return {path: end if list(ends.values()).count(end) == 1 else path for path, end in ends.items()}
 
 
-def _kind(topic: str, where: str, found: Place) -> Row:
-    told = f"{where}: {size(found.free)} free of {size(found.total)}"
+def _file_system_row(topic: str, where: str, found: FolderReport) -> Row:
+    told = f"{where}: {format_bytes(found.free)} free of {format_bytes(found.total)}"
     if found.inodes is not None:
         told += f", {found.inodes:,} more files"
     fleeting = _FLEETING.get(found.kind)
@@ -115,7 +115,7 @@ def _kind(topic: str, where: str, found: Place) -> Row:
     return ok(topic, told, margin=float(found.free))
 
 
-def _abilities(topic: str, tried: Sequence[Trial]) -> Row:
+def _abilities_row(topic: str, tried: Sequence[DiskTrial]) -> Row:
     lacks = {one.name: one for one in tried if not one.passed}
     fine = [one.detail or one.name for one in tried if one.passed]
     told = [f"tried: {'; '.join(fine)}"] if fine else []
@@ -132,21 +132,22 @@ def _abilities(topic: str, tried: Sequence[Trial]) -> Row:
     return ok(topic, *told)
 
 
-def _speed(topic: str, found: Place) -> Row:
+def _speed_row(topic: str, found: FolderReport) -> Row:
     if not found.speed:
         return not_determined(topic, "not measured: there is too little space")
     how = "through the page cache, then fsync" if found.cached else "past the page cache"
     write = found.speed["write"]
-    told = [f"write {size(write)}/s, read {size(found.speed['read'])}/s ({size(found.measured)}, {how})"]
+    read = format_bytes(found.speed["read"])
+    told = [f"write {format_bytes(write)}/s, read {read}/s ({format_bytes(found.measured)}, {how})"]
     if found.durable is not None:
-        told.append(f"a small file is durable after {short(found.durable)}")
+        told.append(f"a small file is durable after {format_duration(found.durable)}")
     if write < 50e6:
         told.append(f"10 GB of a checkpoint take {10 * GB / write / 60:.0f} min")
         return warning(topic, *told, remedy="Use a faster volume for checkpoints, or save less often.")
     return ok(topic, *told, margin=write)
 
 
-def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
+def shared_folder_row(label: str, main: str, sights: Mapping[str, SeenFolder]) -> Row | None:
     """Return a report row that says whether all hosts have the same folder; None if there is only one host.
 
     ``sights`` maps the hosts other than ``main`` to what they found.
@@ -168,7 +169,7 @@ def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
         return error(topic, told, remedy="Mount it on every host: else some ranks find a checkpoint, and others none.")
     deaf = [host for host, sight in sights.items() if not sight.answered]
     longest = max(sight.seconds or 0.0 for sight in sights.values())
-    told = f"shared: what host {main} wrote was there on {name_hosts(seen)}, after {short(longest)} at most"
+    told = f"shared: what host {main} wrote was there on {name_hosts(seen)}, after {format_duration(longest)} at most"
     if deaf:
         unheard = f"what {name_hosts(deaf)} wrote did not come to host {main}"
         return warning(
@@ -183,7 +184,7 @@ def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class SeenFolder:
     """What a host found of another host's folder.
 
     - ``seconds``: after how long the other host's file was there; None: never.

@@ -30,7 +30,7 @@ def emit(**words: object) -> None:
     print(json.dumps(words), flush=True)
 
 
-def mounted(folder: Path) -> tuple[str, str]:
+def file_system_of(folder: Path) -> tuple[str, str]:
     """Return the kind and the source of the file system that contains a folder."""
     found = ("?", "?", "")
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -43,7 +43,7 @@ def mounted(folder: Path) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def rename(folder: Path) -> str:
+def try_rename(folder: Path) -> str:
     """Replace a file many times while a thread reads it; raise OSError if the reader saw a missing or mixed file."""
     target, stop, seen = folder / "replaced", threading.Event(), [0]
     odd: list[str] = []
@@ -74,7 +74,7 @@ def rename(folder: Path) -> str:
     return f"rename replaces a file whole ({turns} times, under {seen[0]} reads)"
 
 
-def exclusive(folder: Path) -> str:
+def try_exclusive_create(folder: Path) -> str:
     os.close(os.open(folder / "one", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     with contextlib.suppress(FileExistsError):
         os.close(os.open(folder / "one", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
@@ -82,7 +82,7 @@ def exclusive(folder: Path) -> str:
     return "a new file is made once"
 
 
-def link(folder: Path) -> str:
+def try_link(folder: Path) -> str:
     (folder / "linked").write_bytes(b"x")
     os.link(folder / "linked", folder / "link")
     if (folder / "link").stat().st_nlink != 2:
@@ -90,7 +90,7 @@ def link(folder: Path) -> str:
     return "hard links"
 
 
-def fsync(folder: Path) -> str:
+def try_fsync(folder: Path) -> str:
     with (folder / "synced").open("wb") as file:
         file.write(b"x" * 4096)
         file.flush()
@@ -103,7 +103,7 @@ def fsync(folder: Path) -> str:
     return "fsync of files and folders"
 
 
-def direct(folder: Path) -> str:
+def try_direct_io(folder: Path) -> str:
     fd = os.open(folder / "direct", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
     try:
         with mmap.mmap(-1, 1 << 16) as page:
@@ -113,7 +113,7 @@ def direct(folder: Path) -> str:
     return "O_DIRECT"
 
 
-def flock(folder: Path) -> str:
+def try_flock(folder: Path) -> str:
     with (folder / "flock").open("w") as one, (folder / "flock").open("w") as other:
         fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with contextlib.suppress(BlockingIOError):
@@ -132,7 +132,7 @@ def record_lock(folder: Path) -> str:
     return "record locks"
 
 
-def mapped(folder: Path) -> str:
+def try_memory_map(folder: Path) -> str:
     with (folder / "mapped").open("w+b") as file:
         file.write(b"x" * 4096)
         file.flush()
@@ -143,14 +143,14 @@ def mapped(folder: Path) -> str:
 
 
 TRIALS: dict[str, Callable[[Path], str]] = {
-    "rename": rename,
-    "fsync": fsync,
-    "exclusive": exclusive,
-    "link": link,
-    "O_DIRECT": direct,
-    "flock": flock,
+    "rename": try_rename,
+    "fsync": try_fsync,
+    "exclusive": try_exclusive_create,
+    "link": try_link,
+    "O_DIRECT": try_direct_io,
+    "flock": try_flock,
     "record lock": record_lock,
-    "mmap": mapped,
+    "mmap": try_memory_map,
 }
 
 
@@ -163,7 +163,7 @@ def attempt(trials: dict[str, Callable[[Path], str]], folder: Path) -> None:
             emit(tried=[name, False, error.strerror or str(error)])
 
 
-def speeds(folder: Path, nbytes: int) -> None:
+def measure_speeds(folder: Path, nbytes: int) -> None:
     """Write and read a file, past the page cache if possible, for at most a second or two each; print the speeds."""
     emit(doing="write")
     with mmap.mmap(-1, _BLOCK) as block:
@@ -175,20 +175,20 @@ def speeds(folder: Path, nbytes: int) -> None:
         except OSError:
             fd, cached = os.open(folder / "speed", flags), True
         try:
-            written, seconds = clocked(nbytes, lambda at: os.pwrite(fd, block, at), lambda: os.fdatasync(fd))
+            written, seconds = measure_moves(nbytes, lambda at: os.pwrite(fd, block, at), lambda: os.fdatasync(fd))
             write = written / seconds
             if cached:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             emit(doing="read")
-            read, seconds = clocked(written, lambda at: os.preadv(fd, [block], at), lambda: None)
+            read, seconds = measure_moves(written, lambda at: os.preadv(fd, [block], at), lambda: None)
         finally:
             os.close(fd)
     emit(speed={"write": write, "read": read / seconds}, cached=cached, measured=written)
     emit(doing="small files")
-    emit(durable=statistics.median(durable(folder, at) for at in range(_DURABLE)))
+    emit(durable=statistics.median(measure_durable_write(folder, at) for at in range(_DURABLE)))
 
 
-def clocked(nbytes: int, move: Callable[[int], int], end: Callable[[], None]) -> tuple[int, float]:
+def measure_moves(nbytes: int, move: Callable[[int], int], end: Callable[[], None]) -> tuple[int, float]:
     """Call ``move`` until ``nbytes`` are moved or time is up, then ``end``; return the bytes moved, and the seconds."""
     began, at = time.perf_counter(), 0
     while at < nbytes and time.perf_counter() - began < _MOST_SECONDS:
@@ -197,7 +197,7 @@ def clocked(nbytes: int, move: Callable[[int], int], end: Callable[[], None]) ->
     return at, time.perf_counter() - began
 
 
-def durable(folder: Path, at: int) -> float:
+def measure_durable_write(folder: Path, at: int) -> float:
     """Return how many seconds it takes until a small file is durable under its name."""
     began = time.perf_counter()
     with (folder / f"small-{at}.tmp").open("wb") as file:
@@ -225,7 +225,7 @@ def folder_in(place: Path) -> Iterator[Path]:
 def examine(place: Path, nbytes: int) -> None:
     emit(doing="stat")
     place = place.resolve(strict=True)
-    kind, source = mounted(place)
+    kind, source = file_system_of(place)
     found = os.statvfs(place)
     inodes = found.f_favail if found.f_files else None
     emit(
@@ -239,7 +239,7 @@ def examine(place: Path, nbytes: int) -> None:
     with folder_in(place) as folder:
         attempt(TRIALS, folder)
         if found.f_frsize * found.f_bavail > 4 * nbytes:
-            speeds(folder, nbytes)
+            measure_speeds(folder, nbytes)
 
 
 def main(arguments: list[str]) -> int:

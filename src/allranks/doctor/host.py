@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 from allranks.doctor import detect, devices, disk, machine, network, ranks, software, system
 from allranks.doctor.child import run_child
-from allranks.doctor.devices import Framework
-from allranks.doctor.network import Lookup
+from allranks.doctor.devices import FrameworkDevices
+from allranks.doctor.network import NameLookup
 from allranks.errors import AllranksError
 from allranks.findings import Row, error, not_determined, not_seen, ok, warning
 from allranks.hang import query
 from allranks.names.variables import NAMES
 from allranks.readiness import variables
 from allranks.readiness.flags import read_in_child
-from allranks.readiness.name_search import contains
+from allranks.readiness.name_search import contains_name
 
 _FRAMEWORKS = ("jax", "torch")
 # A child must not take the memory of a GPU, nor open the driver just to count.
@@ -31,7 +31,7 @@ _VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DoctorRequest:
     """What to examine.
 
     - ``folders``: as the user names them.
@@ -71,75 +71,79 @@ class HostReport:
     addresses: tuple[str, ...]
 
 
-def examine(request: Request, local_ranks: Sequence[HostInfo], hosts: int) -> HostReport:
+def examine_host(request: DoctorRequest, local_ranks: Sequence[HostInfo], hosts: int) -> HostReport:
     """Examine this host, and return its report; takes seconds, with a limit.
 
     ``local_ranks`` are the ranks of this host; ``hosts`` is the number of hosts of the job.
     """
-    labels = disk.labels(request.folders)
-    places = [row for folder in request.folders for row in disk.rows(place(folder, labels[folder], request))]
+    labels = disk.folder_labels(request.folders)
+    places = [
+        row for folder in request.folders for row in disk.folder_rows(probe_folder(folder, labels[folder], request))
+    ]
     with ThreadPoolExecutor() as pool:
-        named = pool.submit(lookup, socket.gethostname(), request.patience)
-        frameworks = list(pool.map(lambda name: framework(name, request.patience), _FRAMEWORKS))
+        named = pool.submit(resolve_host_name, socket.gethostname(), request.patience)
+        frameworks = list(pool.map(lambda name: probe_framework(name, request.patience), _FRAMEWORKS))
     found, kernel, interfaces = detect.versions(), system.kernel(), system.interfaces()
     cores = system.cores([one.cores for one in local_ranks], os.environ.get("OMP_NUM_THREADS", ""))
     memory, limits = system.memory(), system.limits()
     fabric = system.fabric()
     rows = [
-        jobs(),
-        software.versions(found),
-        software.packages(*detect.requirements(found)),
-        *devices.rows(
+        running_jobs_row(),
+        software.versions_row(found),
+        software.packages_row(*detect.requirements(found)),
+        *devices.device_rows(
             kernel, frameworks, os.environ, visible=[one.visible for one in local_ranks], launched=request.launched
         ),
-        machine.cores(cores, len(local_ranks)),
-        machine.memory(memory, len(local_ranks)),
+        machine.cores_row(cores, len(local_ranks)),
+        machine.memory_row(memory, len(local_ranks)),
         machine.shared_memory(system.shared_memory()),
-        *machine.limits(limits),
+        *machine.limit_rows(limits),
         machine.locked_memory(limits, list(fabric)),
         machine.huge_pages(system.huge_pages(), kernel.counts.get("tpu", 0)),
-        *network.interfaces(interfaces, os.environ, hosts),
-        network.fabric(fabric),
+        *network.interfaces_row(interfaces, os.environ, hosts),
+        network.infiniband_row(fabric),
         network.hostname_row(
             named.result(),
             [address for one in interfaces for address in one.addresses],
             hosts,
             overruled="GLOO_SOCKET_IFNAME" in os.environ,
         ),
-        network.proxies(os.environ),
+        network.proxies_row(os.environ),
         *places,
-        *environment(frameworks),
+        *environment_rows(frameworks),
     ]
     hardware = {
         "accelerators": str(kernel) or "none",
         "cores": str(cores.counted),
         "memory": f"{memory.total / machine.GB:.0f} GB",
     }
-    return HostReport(tuple(row for row in rows if row is not None), found, hardware, network.offered(interfaces))
+    return HostReport(
+        tuple(row for row in rows if row is not None), found, hardware, network.reachable_addresses(interfaces)
+    )
 
 
-def framework(name: str, patience: float) -> Framework:
+def probe_framework(name: str, patience: float) -> FrameworkDevices:
     """Return what a framework sees when a separate process imports it."""
-    if not detect.has(name):
-        return Framework(name, "absent")
+    if not detect.has_framework(name):
+        return FrameworkDevices(name, "absent")
     output = run_child(f"{name}.py", patience=patience, environ=_GENTLY)
     if output.code is None:
-        return Framework(name, "late", output.seconds, doing=output.doing)
+        return FrameworkDevices(name, "late", output.seconds, doing=output.doing)
     if output.code or output.get("devices") is None:
         trouble = output.trouble or f"exit code {output.code}"
-        return Framework(name, "failed", output.seconds, trouble, output.doing)
+        return FrameworkDevices(name, "failed", output.seconds, trouble, output.doing)
     known = {key: value for line in output.lines for key, value in line.items()}
-    return Framework(name, "answered", output.seconds, output=known)
+    return FrameworkDevices(name, "answered", output.seconds, output=known)
 
 
-def place(folder: str, label: str, request: Request) -> disk.Place:
+def probe_folder(folder: str, label: str, request: DoctorRequest) -> disk.FolderReport:
     """Probe a folder in a separate process, and return the results."""
     output = run_child("disk_probe.py", folder, str(request.nbytes), patience=request.patience)
-    tried = tuple(disk.Trial(*line["tried"]) for line in output.lines if "tried" in line)
+    tried = tuple(disk.DiskTrial(*line["tried"]) for line in output.lines if "tried" in line)
     trouble = output.get("trouble") or (
         "" if output.code in (0, None) else output.trouble or f"exit code {output.code}"
     )
-    return disk.Place(
+    return disk.FolderReport(
         label,
         where=output.get("where") or folder,
         kind=output.get("kind") or "",
@@ -158,29 +162,29 @@ def place(folder: str, label: str, request: Request) -> disk.Place:
     )
 
 
-def lookup(name: str, patience: float) -> Lookup:
+def resolve_host_name(name: str, patience: float) -> NameLookup:
     """Return the addresses of a host name. A resolver that does not answer within ``patience`` seconds is abandoned."""
-    found: list[Lookup] = []
+    found: list[NameLookup] = []
 
     def resolve() -> None:
         began = time.monotonic()
         try:
             infos = socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)
         except OSError as error:
-            found.append(Lookup(name, trouble=error.strerror or str(error), seconds=time.monotonic() - began))
+            found.append(NameLookup(name, trouble=error.strerror or str(error), seconds=time.monotonic() - began))
             return
         addresses = tuple(dict.fromkeys(str(info[4][0]) for info in infos))
-        found.append(Lookup(name, addresses, seconds=time.monotonic() - began))
+        found.append(NameLookup(name, addresses, seconds=time.monotonic() - began))
 
     thread = threading.Thread(target=resolve, name="allranks-doctor-lookup", daemon=True)
     thread.start()
     thread.join(patience)
-    return found[0] if found else Lookup(name, seconds=patience, late=True)
+    return found[0] if found else NameLookup(name, seconds=patience, late=True)
 
 
-def jobs() -> Row:
+def running_jobs_row() -> Row:
     try:
-        return ranks.jobs(query.jobs_on_this_machine())
+        return ranks.jobs_row(query.jobs_on_this_machine())
     except AllranksError as error:
         return not_determined("running jobs", str(error))
 
@@ -189,7 +193,7 @@ def launchers_here() -> list[str]:
     return [name for name in ranks.LAUNCHERS if shutil.which(name)]
 
 
-def environment(frameworks: Sequence[Framework]) -> Iterator[Row]:
+def environment_rows(frameworks: Sequence[FrameworkDevices]) -> Iterator[Row]:
     """Yield report rows that say whether something reads each variable, and whether XLA knows each flag."""
     if late := [one.name for one in frameworks if one.state == "late"]:
         yield not_determined("variables", f"the files of {', '.join(late)} were not read: they may hang, too")
@@ -202,7 +206,7 @@ def named_variables() -> Row:
     report = [name for name in sorted(os.environ) if name.startswith(tuple(NAMES))]
     if not report:
         return not_seen("variables", f"none that begins with {', '.join(NAMES)}")
-    found = variables.unread_row(os.environ, lambda name: contains(name, ()))
+    found = variables.unread_row(os.environ, lambda name: contains_name(name, ()))
     if found.verdict == "ok":
         return ok("variables", f"known, or named in what is installed: {', '.join(report)}")
     return warning("variables", f"{found.texts[0]} among the installed packages; your program may", remedy=found.remedy)
@@ -211,7 +215,7 @@ def named_variables() -> Row:
 def xla_flags(flags: str) -> Row:
     if not flags:
         return not_seen("XLA flags", "XLA_FLAGS is not set")
-    if not detect.has("jaxlib"):
+    if not detect.has_framework("jaxlib"):
         return not_determined("XLA flags", f"{flags}: jaxlib, which reads them, is not installed")
     try:
         read = read_in_child(flags)

@@ -11,7 +11,7 @@ from allranks.findings import VERDICTS, Row, notes
 _MOST_GROUPS, _MOST_HOSTS = 4, 6
 
 
-def merged(rows: Sequence[tuple[str, Row]], hosts: int) -> Row:
+def merge_rows_of_hosts(rows: Sequence[tuple[str, Row]], hosts: int) -> Row:
     """Return one report row for several hosts' rows on one topic: the worst verdict, and the hosts that report it.
 
     ``rows`` are (host, row) pairs, at least one; ``hosts`` is the number of hosts. If all rows are ok but their texts
@@ -54,7 +54,7 @@ def name_hosts(hosts: Sequence[str]) -> str:
     return f"host{'' if len(hosts) == 1 else 's'} {shown}{more}"
 
 
-def size(nbytes: float) -> str:
+def format_bytes(nbytes: float) -> str:
     """Format a number of bytes for people, in powers of 1000, e.g. ``35.7 MB``."""
     amount, units = float(nbytes), ["B", "kB", "MB", "GB", "TB", "PB"]
     while amount >= 999.5 and len(units) > 1:
@@ -62,6 +62,6 @@ def size(nbytes: float) -> str:
     return f"{amount:.3g} {units[0]}"
 
 
-def short(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration in seconds for people, e.g. ``0.21 ms`` or ``4.1 s``."""
     return f"{seconds * 1000:.2g} ms" if seconds < 0.0995 else f"{seconds:.2g} s"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from allranks.doctor.hosts import size
+from allranks.doctor.hosts import format_bytes
 from allranks.findings import Row, error, not_determined, not_seen, ok, warning
 
 GB = 1_000_000_000
@@ -51,7 +51,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedMemory:
     """Shared memory, in bytes; ``trouble`` is the error of an attempt to write a file there."""
 
     total: int = 0
@@ -75,7 +75,7 @@ class Limits:
     locked: float
 
 
-def cores(found: Cores, ranks: int) -> Row:
+def cores_row(found: Cores, ranks: int) -> Row:
     """Return a report row that says whether the ranks of this host have as many cores as libraries count."""
     usable = min(found.allowed, found.quota or math.inf)
     told = [f"{found.counted} in the machine, {found.allowed} allowed"]
@@ -105,15 +105,18 @@ def cores(found: Cores, ranks: int) -> Row:
     return ok("cores", *told, margin=usable / ranks)
 
 
-def memory(found: Memory, ranks: int) -> Row:
-    told = f"{size(found.total)}, {size(found.usable)} available"
+def memory_row(found: Memory, ranks: int) -> Row:
+    told = f"{format_bytes(found.total)}, {format_bytes(found.usable)} available"
     if found.limit is not None and found.limit < found.total:
         told = (
-            f"{size(found.total)}, but the cgroup ends a process at {size(found.limit)}; {size(found.usable)} available"
+            f"{format_bytes(found.total)}, but the cgroup ends a process at {format_bytes(found.limit)}; "
+            f"{format_bytes(found.usable)} available"
         )
     if found.usable < GB * ranks:
         a_rank = (
-            f"{size(found.usable / ranks)} for each of {ranks} ranks" if ranks > 1 else "less than a framework takes"
+            f"{format_bytes(found.usable / ranks)} for each of {ranks} ranks"
+            if ranks > 1
+            else "less than a framework takes"
         )
         return warning(
             "memory", told, a_rank, remedy="End other processes here, or request more (srun --mem, a larger pod)."
@@ -121,11 +124,13 @@ def memory(found: Memory, ranks: int) -> Row:
     return ok("memory", told, margin=found.usable / ranks)
 
 
-def shared_memory(found: Shared) -> Row:
+def shared_memory(found: SharedMemory) -> Row:
     if found.trouble:
         remedy = f"NCCL and DataLoader workers need {_SHARED}: mount a tmpfs there."
         return error("shared memory", f"no file can be written to {_SHARED}: {found.trouble}", remedy=remedy)
-    told = f"{_SHARED}: {size(found.total)}, {size(found.free)} free; a file was written and mapped there"
+    told = (
+        f"{_SHARED}: {format_bytes(found.total)}, {format_bytes(found.free)} free; a file was written and mapped there"
+    )
     if found.free < _LITTLE_SHARED:
         why = "a DataLoader's worker that finds it full dies of a bus error"
         small = found.total < _LITTLE_SHARED
@@ -134,10 +139,10 @@ def shared_memory(found: Shared) -> Row:
     return ok("shared memory", told, margin=found.free)
 
 
-def limits(found: Limits) -> Iterator[Row]:
+def limit_rows(found: Limits) -> Iterator[Row]:
     """Yield the report rows about open files, processes and core dumps."""
     soft, hard = found.files
-    told = f"{found.open} open of {_number(soft)} (ulimit -n); up to {_number(hard)} may be asked for"
+    told = f"{found.open} open of {_limit_text(soft)} (ulimit -n); up to {_limit_text(hard)} may be asked for"
     if soft < _FEW_FILES:
         why = "each tensor that a DataLoader's worker sends may keep a file open, and so does each connection"
         more = "LimitNOFILE= of its unit, or docker run --ulimit nofile=65536: the hard limit is low, too."
@@ -146,14 +151,14 @@ def limits(found: Limits) -> Iterator[Row]:
     else:
         yield ok("open files", told, margin=soft - found.open)
     most, name = found.processes
-    told = f"{found.running:,} run of {_number(most)} ({name})"
+    told = f"{found.running:,} run of {_limit_text(most)} ({name})"
     if most - found.running < _FEW_PROCESSES:
         why = "threads count too: a rank of JAX or torch has a hundred, and more with NCCL"
         yield warning("processes", told, why, remedy=f"Raise {name}, or end leftover processes of other jobs.")
     else:
         yield ok("processes", told, margin=most - found.running)
     if found.core:
-        yield ok("core dumps", f"up to {_number(found.core)} bytes (ulimit -c)", margin=found.core)
+        yield ok("core dumps", f"up to {_limit_text(found.core)} bytes (ulimit -c)", margin=found.core)
     else:
         yield not_seen("core dumps", "ulimit -c is 0: a crash in C leaves no core file, only what faulthandler prints")
 
@@ -162,7 +167,7 @@ def locked_memory(found: Limits, fabric: Sequence[str]) -> Row | None:
     """Return a report row that says whether memory can be locked for RDMA; None without InfiniBand."""
     if not fabric:
         return None
-    told = f"{_number(found.locked)} bytes (ulimit -l), for {', '.join(fabric)}"
+    told = f"{_limit_text(found.locked)} bytes (ulimit -l), for {', '.join(fabric)}"
     if math.isinf(found.locked):
         return ok("locked memory", told)
     remedy = "ulimit -l unlimited: memory must be locked before an adapter may write into it."
@@ -186,5 +191,5 @@ def huge_pages(setting: str, tpus: int) -> Row | None:
     )
 
 
-def _number(amount: float) -> str:
+def _limit_text(amount: float) -> str:
     return "unlimited" if math.isinf(amount) else f"{amount:,.0f}"

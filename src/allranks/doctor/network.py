@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from allranks.doctor.hosts import short
+from allranks.doctor.hosts import format_duration
 from allranks.findings import Row, error, not_determined, not_seen, ok, warning
 
 _MOST = 4
@@ -30,7 +30,7 @@ class Interface:
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class NameLookup:
     """The addresses of a host name, or why there are none (``trouble``). ``late``: no answer arrived in time."""
 
     name: str
@@ -41,7 +41,7 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ConnectionAttempt:
     """The result of one host's attempt to reach another at an address: the round trip in seconds, or the error."""
 
     source: str
@@ -61,15 +61,15 @@ def is_local(address: str) -> bool:
     return one.is_loopback or one.is_link_local
 
 
-def offered(found: Sequence[Interface]) -> tuple[str, ...]:
+def reachable_addresses(found: Sequence[Interface]) -> tuple[str, ...]:
     """Return the addresses at which other hosts may reach this host."""
     return tuple(a for one in found if one.up for a in one.addresses if not is_local(a))
 
 
-def interfaces(found: Sequence[Interface], environ: Mapping[str, str], hosts: int) -> Iterator[Row]:
+def interfaces_row(found: Sequence[Interface], environ: Mapping[str, str], hosts: int) -> Iterator[Row]:
     used = [one for one in found if one.up and any(not is_local(address) for address in one.addresses)]
     if used:
-        yield ok("interfaces", *map(str, used[:_MOST]), *_more(len(used)))
+        yield ok("interfaces", *map(str, used[:_MOST]), *_and_more(len(used)))
     elif hosts > 1:
         remedy = "Other hosts cannot reach this one: see `ip address`, and the network of the container."
         yield error("interfaces", "none is up with an address, except the loopback", remedy=remedy)
@@ -77,10 +77,10 @@ def interfaces(found: Sequence[Interface], environ: Mapping[str, str], hosts: in
         yield not_seen("interfaces", "none but the loopback: ranks of this machine can talk, other machines cannot")
     for variable in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         if variable in environ:
-            yield _named(variable, environ[variable], [one.name for one in found if one.up])
+            yield _interface_variable_row(variable, environ[variable], [one.name for one in found if one.up])
 
 
-def _named(variable: str, value: str, names: Sequence[str]) -> Row:
+def _interface_variable_row(variable: str, value: str, names: Sequence[str]) -> Row:
     """Return a report row that says whether the interfaces in a variable exist.
 
     For NCCL, the variable holds prefixes of names; ``=`` before them asks for exact names, and ``^`` excludes them.
@@ -97,11 +97,11 @@ def _named(variable: str, value: str, names: Sequence[str]) -> Row:
     )
 
 
-def _more(number: int) -> list[str]:
+def _and_more(number: int) -> list[str]:
     return [f"and {number - _MOST} more"] if number > _MOST else []
 
 
-def hostname_row(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: bool) -> Row:
+def hostname_row(found: NameLookup, mine: Sequence[str], hosts: int, *, overruled: bool) -> Row:
     """Return a report row that says whether the host's name resolves to one of its addresses.
 
     Gloo and torch's rendezvous need that. ``mine`` are the host's addresses. ``overruled``: GLOO_SOCKET_IFNAME says
@@ -120,7 +120,7 @@ def hostname_row(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: b
         return error(topic, told, remedy=remedy) if hosts > 1 else warning(topic, told, "gloo needs it", remedy=remedy)
     told = f"{name} is {', '.join(found.addresses[:_MOST])}"
     if found.seconds > 1:
-        told += f", which took {short(found.seconds)}"
+        told += f", which took {format_duration(found.seconds)}"
     if all(map(is_loopback, found.addresses)):
         if hosts > 1 and overruled:
             return warning(topic, f"{told}: other hosts would connect to themselves, except with torch", remedy=remedy)
@@ -132,7 +132,7 @@ def hostname_row(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: b
     return ok(topic, told, margin=-found.seconds)
 
 
-def proxies(environ: Mapping[str, str]) -> Row:
+def proxies_row(environ: Mapping[str, str]) -> Row:
     """Return a report row that says whether a proxy is set that gRPC would use between the ranks.
 
     JAX's coordination service uses gRPC. Source: jax/_src/distributed.py, which warns that initialize() may hang.
@@ -146,7 +146,7 @@ def proxies(environ: Mapping[str, str]) -> Row:
     return warning("proxies", told, remedy=remedy)
 
 
-def fabric(ports: Mapping[str, str]) -> Row:
+def infiniband_row(ports: Mapping[str, str]) -> Row:
     """Return the report row about InfiniBand adapters; ``ports`` maps their names to their states."""
     if not ports:
         return not_seen("InfiniBand", "no adapter in /sys/class/infiniband")
@@ -158,7 +158,7 @@ def fabric(ports: Mapping[str, str]) -> Row:
     return ok("InfiniBand", told, margin=float(len(active)))
 
 
-def peers(at: int, size: int, most: int = 16) -> tuple[int, ...]:
+def hosts_to_reach(at: int, size: int, most: int = 16) -> tuple[int, ...]:
     """Return the numbers of the hosts that host ``at`` of ``size`` hosts tries to reach.
 
     These are all other hosts, or, beyond ``most`` hosts, those 1, 2, 4, 8 ... after it.
@@ -169,14 +169,14 @@ def peers(at: int, size: int, most: int = 16) -> tuple[int, ...]:
     return tuple((at + step) % size for step in steps)
 
 
-def reach(found: Sequence[Reached], hosts: int) -> Row | None:
+def reach_row(found: Sequence[ConnectionAttempt], hosts: int) -> Row | None:
     """Return the report row that says which hosts reach which by TCP; None if there is only one host.
 
     A host counts as reached if another host has connected to one of its addresses.
     """
     if hosts < 2:
         return None
-    pairs: dict[tuple[str, str], list[Reached]] = {}
+    pairs: dict[tuple[str, str], list[ConnectionAttempt]] = {}
     for one in found:
         pairs.setdefault((one.source, one.target), []).append(one)
     if not pairs:
@@ -189,26 +189,27 @@ def reach(found: Sequence[Reached], hosts: int) -> Row | None:
             for (source, target), tries in list(lost.items())[:_MOST]
         ]
         remedy = "A firewall, or another network: open all TCP ports between the hosts of a job."
-        return error("reach", *told, *_more(len(lost)), remedy=remedy)
+        return error("reach", *told, *_and_more(len(lost)), remedy=remedy)
     best = {pair: min(one.seconds for one in tries if not one.trouble) for pair, tries in pairs.items()}
     slowest = max(best, key=lambda pair: best[pair])
-    told = [f"{len(best)} ways between {hosts} hosts by TCP, {short(statistics.median(best.values()))} there and back"]
+    median = format_duration(statistics.median(best.values()))
+    told = [f"{len(best)} ways between {hosts} hosts by TCP, {median} there and back"]
     if len(best) > 1:
-        told[0] += f"; the longest {short(best[slowest])}, from host {slowest[0]} to {slowest[1]}"
+        told[0] += f"; the longest {format_duration(best[slowest])}, from host {slowest[0]} to {slowest[1]}"
     closed = sorted({f"{one.address} of host {one.target} ({one.trouble})" for one in found if one.trouble})
     if closed:
         told.append(f"not at {'; '.join(closed[:_MOST])}: name the interface to be used, NCCL_SOCKET_IFNAME")
     return ok("reach", *told)
 
 
-def store(found: Mapping[str, float], what: str) -> Row:
+def store_row(found: Mapping[str, float], what: str) -> Row:
     """Return the report row that says how long the ranks' store takes to write and read a value.
 
     ``found`` maps hosts to seconds; ``what`` names the store.
     """
     host = max(found, key=lambda name: found[name])
     seconds = found[host]
-    told = f"{what}: a value is put and read back in {short(seconds)}"
+    told = f"{what}: a value is put and read back in {format_duration(seconds)}"
     told += f" on host {host}, the slowest of {len(found)}" if len(found) > 1 else ""
     if seconds > 0.2:
         return warning(

@@ -45,7 +45,7 @@ def _without_remedy(raised: AllranksError) -> str:
     return str(raised).removesuffix(raised.remedy).strip()
 
 
-def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]) -> Iterator[Row]:
+def hosts_rows(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]) -> Iterator[Row]:
     """Yield the report row about the hosts.
 
     ``names`` are the host names, and ``boots`` the identities of the running kernels, both in rank order.
@@ -81,14 +81,14 @@ def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]
     yield ok("hosts", evidence)
 
 
-def jobs(found: Mapping[str, str]) -> Row:
+def jobs_row(found: Mapping[str, str]) -> Row:
     """Return the report row about this user's jobs that can be queried; ``found`` maps names to descriptions."""
     if not found:
         return not_seen("running jobs", "none of this user that called allranks.init()")
-    told = [f"{name}: {_short(what)}" for name, what in list(found.items())[:_MOST]]
+    told = [f"{name}: {_shorten_text(what)}" for name, what in list(found.items())[:_MOST]]
     more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
     return ok("running jobs", *told, *more, f"to query one for who waits for whom: allranks doctor {next(iter(found))}")
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

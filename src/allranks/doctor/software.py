@@ -14,7 +14,7 @@ _MOST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Unmet:
+class UnmetRequirement:
     """A requirement that is not met: ``package`` requires ``wants``, but ``installed`` is there ("" for nothing)."""
 
     package: str
@@ -22,13 +22,13 @@ class Unmet:
     installed: str
 
 
-def versions(found: Mapping[str, str]) -> Row:
+def versions_row(found: Mapping[str, str]) -> Row:
     first = [f"{name} {found[name]}" for name in TOLD if name in found]
     others = [f"{name} {version}" for name, version in sorted(found.items()) if name not in TOLD]
     return ok("versions", ", ".join(first), *([", ".join(others)] if others else []))
 
 
-def packages(counts: Mapping[str, int] | None, unmet: Sequence[Unmet]) -> Row:
+def packages_row(counts: Mapping[str, int] | None, unmet: Sequence[UnmetRequirement]) -> Row:
     """Return a report row that says whether the installed packages meet the frameworks' requirements.
 
     ``counts`` is how many requirements each package has; None if requirements cannot be read.
@@ -47,7 +47,9 @@ def packages(counts: Mapping[str, int] | None, unmet: Sequence[Unmet]) -> Row:
     return warning("packages fit", *told[:_MOST], *more, remedy="Install them together: pip install -U jax, or torch.")
 
 
-def alike(by_host: Mapping[str, Mapping[str, str]], topic: str, *, remedy: str, wrong: bool) -> Row | None:
+def same_on_all_hosts_row(
+    by_host: Mapping[str, Mapping[str, str]], topic: str, *, remedy: str, wrong: bool
+) -> Row | None:
     """Return a report row that says whether all hosts have equal values; None if there is only one host.
 
     ``by_host`` maps each host to its values by name. ``wrong``: a difference is an error, otherwise a warning.

@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from allranks.doctor.devices import Kernel
-from allranks.doctor.machine import Cores, Limits, Memory, Shared
+from allranks.doctor.devices import KernelDevices
+from allranks.doctor.machine import Cores, Limits, Memory, SharedMemory
 from allranks.doctor.network import Interface
 
 _SHARED = "/dev/shm"  # noqa: S108 - it is looked at
@@ -113,7 +113,7 @@ def memory(root: Path = Path("/")) -> Memory:
     return Memory(total, available, *tightest)
 
 
-def shared_memory() -> Shared:
+def shared_memory() -> SharedMemory:
     """Return the state of /dev/shm, after writing a file there for a moment."""
     try:
         found = os.statvfs(_SHARED)
@@ -122,8 +122,8 @@ def shared_memory() -> Shared:
             with mmap.mmap(file.fileno(), 1 << 20) as data:
                 data[:1] = b"x"
     except (OSError, ValueError) as error:
-        return Shared(trouble=str(error))
-    return Shared(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
+        return SharedMemory(trouble=str(error))
+    return SharedMemory(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
 
 
 def _limit(which: int) -> tuple[float, float]:
@@ -151,7 +151,7 @@ def limits(root: Path = Path("/")) -> Limits:
     )
 
 
-def kernel(root: Path = Path("/")) -> Kernel:
+def kernel(root: Path = Path("/")) -> KernelDevices:
     """Count the accelerators that the kernel shows, without calling a driver."""
     nodes = [path.name for path in (root / "dev").glob("nvidia*")]
     nvidia = sum(re.fullmatch(r"nvidia\d+", name) is not None for name in nodes)
@@ -161,7 +161,7 @@ def kernel(root: Path = Path("/")) -> Kernel:
     vendors = (root / "sys/bus/pci/devices").glob("*/vendor")
     tpus = sum(_read(path) == _GOOGLE and _read(path.with_name("device")) in _TPUS for path in vendors)
     driver = re.search(r"Kernel Module\D*([\d.]+)", _read(root / "proc/driver/nvidia/version"))
-    return Kernel({"nvidia": nvidia, "amd": amd, "tpu": tpus}, driver[1] if driver else "")
+    return KernelDevices({"nvidia": nvidia, "amd": amd, "tpu": tpus}, driver[1] if driver else "")
 
 
 def interfaces(root: Path = Path("/")) -> list[Interface]:

@@ -1,4 +1,4 @@
-"""Compare all hosts of a job in one table. Every rank must call ``examine``."""
+"""Compare all hosts of a job in one table. Every rank must call ``examine_all_hosts``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from allranks.doctor import between, clocks, disk, host, network, ranks, software
-from allranks.doctor.between import Echo, Marker, Target, Wall
-from allranks.doctor.disk import Sight
-from allranks.doctor.host import HostInfo, HostReport, Request
-from allranks.doctor.hosts import merged
-from allranks.doctor.network import Reached
+from allranks.doctor.between import EchoServer, EchoTarget, FolderMarker, Wall
+from allranks.doctor.disk import SeenFolder
+from allranks.doctor.host import DoctorRequest, HostInfo, HostReport
+from allranks.doctor.hosts import merge_rows_of_hosts
+from allranks.doctor.network import ConnectionAttempt
 from allranks.findings import Row
 from allranks.report.readiness import Readiness
 from allranks.world.base import World
@@ -32,7 +32,7 @@ _TABLE = (
 _OF_A_FOLDER = ("files", "abilities", "speed", "shared")
 
 
-def examine(world: World, request: Request, launcher: Row, *, wall: Wall = time.time) -> Readiness:
+def examine_all_hosts(world: World, request: DoctorRequest, launcher: Row, *, wall: Wall = time.time) -> Readiness:
     """Examine all hosts of the world, and the connections between them; return the table. **Every rank must call it.**
 
     ``launcher`` is the row about the launcher. ``wall`` returns this host's time, which is compared with the time of
@@ -43,13 +43,13 @@ def examine(world: World, request: Request, launcher: Row, *, wall: Wall = time.
     everybody = [HostInfo(**one) for one in infos]
     names = tuple(dict.fromkeys(one.host for one in everybody))
     leads = next(rank for rank, one in enumerate(everybody) if one.host == world.host) == world.rank
-    visit = _Visit(world, request, names, names.index(world.host), wall) if leads else None
+    visit = _HostVisit(world, request, names, names.index(world.host), wall) if leads else None
     examined = visit.examine([one for one in everybody if one.host == world.host]) if visit else None
     offers = world.all_gather(
         visit.offer(examined) if visit and examined else None, name="doctor: addresses", timeout=limit
     )
     measured = visit.measure([one for one in offers if one is not None]) if visit else None
-    report = None if examined is None else {"examined": _packed(examined), "measured": measured}
+    report = None if examined is None else {"examined": _report_as_json(examined), "measured": measured}
     gathered = world.gather(report, name="doctor: what was found", timeout=limit)
     if visit is not None and visit.echo is not None:
         visit.echo.close()
@@ -57,7 +57,7 @@ def examine(world: World, request: Request, launcher: Row, *, wall: Wall = time.
     if gathered is not None and visit is not None:
         of_ranks = [
             launcher,
-            *ranks.hosts([one.host for one in everybody], [one.boot for one in everybody], os.environ),
+            *ranks.hosts_rows([one.host for one in everybody], [one.boot for one in everybody], os.environ),
         ]
         found = visit.judge([one for one in gathered if one is not None])
         rows = [row.to_json() for row in _in_order([*of_ranks, *found], request.folders)]
@@ -66,7 +66,7 @@ def examine(world: World, request: Request, launcher: Row, *, wall: Wall = time.
 
 
 def _in_order(rows: Sequence[Row], folders: Sequence[str]) -> list[Row]:
-    of_folders = [f"{what} {label}" for label in disk.labels(folders).values() for what in _OF_A_FOLDER]
+    of_folders = [f"{what} {label}" for label in disk.folder_labels(folders).values() for what in _OF_A_FOLDER]
 
     def place(row: Row) -> int:
         if row.topic in of_folders:
@@ -77,29 +77,29 @@ def _in_order(rows: Sequence[Row], folders: Sequence[str]) -> list[Row]:
     return sorted(rows, key=place)
 
 
-class _Visit:
+class _HostVisit:
     """The probes of one host, which its first rank makes. The host has the number ``at`` in ``names``."""
 
-    def __init__(self, world: World, request: Request, names: Sequence[str], at: int, wall: Wall) -> None:
+    def __init__(self, world: World, request: DoctorRequest, names: Sequence[str], at: int, wall: Wall) -> None:
         self.world, self.request, self.names, self.at, self.wall = world, request, names, at, wall
-        self.markers: list[Marker] = []
-        self.echo: Echo | None = None
+        self.markers: list[FolderMarker] = []
+        self.echo: EchoServer | None = None
 
     @property
     def name(self) -> str:
         return self.names[self.at]
 
     def examine(self, local_ranks: Sequence[HostInfo]) -> HostReport:
-        return host.examine(self.request, local_ranks, len(self.names))
+        return host.examine_host(self.request, local_ranks, len(self.names))
 
     def offer(self, report: HostReport) -> dict[str, Any]:
         """Open a port for the other hosts, and on the main host write markers; return how the others find them."""
         if len(self.names) == 1:
             return {}
         token = secrets.token_hex(16)
-        self.echo = Echo(self.name, token)
+        self.echo = EchoServer(self.name, token)
         if self.at == 0:
-            self.markers = [Marker(folder, patience=_SHORTLY) for folder in self.request.folders]
+            self.markers = [FolderMarker(folder, patience=_SHORTLY) for folder in self.request.folders]
         marks = [[marker.token, marker.locks, marker.trouble] for marker in self.markers]
         return {"addresses": report.addresses, "port": self.echo.port, "token": token, "marks": marks}
 
@@ -127,16 +127,16 @@ class _Visit:
             "sights": [asdict(sight) for sight in sights],
         }
 
-    def _reach(self, offers: Sequence[Mapping[str, Any]]) -> list[Reached]:
-        there = {self.names[at]: offers[at] for at in network.peers(self.at, len(self.names))}
-        targets = [Target(name, tuple(one["addresses"]), one["port"], one["token"]) for name, one in there.items()]
-        return between.reach(self.name, targets, patience=_SHORTLY / 2)
+    def _reach(self, offers: Sequence[Mapping[str, Any]]) -> list[ConnectionAttempt]:
+        there = {self.names[at]: offers[at] for at in network.hosts_to_reach(self.at, len(self.names))}
+        targets = [EchoTarget(name, tuple(one["addresses"]), one["port"], one["token"]) for name, one in there.items()]
+        return between.reach_hosts(self.name, targets, patience=_SHORTLY / 2)
 
-    def _find(self, folder: str, mark: tuple[str, bool, str]) -> Sight:
+    def _find(self, folder: str, mark: tuple[str, bool, str]) -> SeenFolder:
         token, locks, trouble = mark
         if trouble:
-            return Sight(trouble=f"host {self.names[0]} could leave nothing there: {trouble}")
-        sight = between.find(folder, token, str(self.at), patience=_SHORTLY / 2)
+            return SeenFolder(trouble=f"host {self.names[0]} could leave nothing there: {trouble}")
+        sight = between.find_marker(folder, token, str(self.at), patience=_SHORTLY / 2)
         return sight if locks else replace(sight, lock=None)
 
     def judge(self, reports: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -148,17 +148,19 @@ class _Visit:
         versions = {name: one["examined"]["versions"] for name, one in self._by(reports)}
         hardware = {name: one["examined"]["hardware"] for name, one in self._by(reports)}
         offsets = {
-            name: clocks.offset(one["measured"]["samples"]) if one["measured"]["samples"] else None
+            name: clocks.clock_offset(one["measured"]["samples"]) if one["measured"]["samples"] else None
             for name, one in list(self._by(reports))[1:]
         }
-        reached = [Reached(**one) for met in reports for one in met["measured"].get("reached", ())]
+        reached = [ConnectionAttempt(**one) for met in reports for one in met["measured"].get("reached", ())]
         stores = {name: one["measured"]["store"] for name, one in self._by(reports)}
         between_hosts = [
-            software.alike(versions, "same versions", remedy=advice, wrong=True),
-            software.alike(hardware, "same hardware", remedy="The slowest sets the pace of all.", wrong=False),
-            network.reach(reached, len(self.names)),
-            network.store(stores, _carrier(self.world.backend)) if self.world.size > 1 else None,
-            clocks.row(self.names[0], offsets),
+            software.same_on_all_hosts_row(versions, "same versions", remedy=advice, wrong=True),
+            software.same_on_all_hosts_row(
+                hardware, "same hardware", remedy="The slowest sets the pace of all.", wrong=False
+            ),
+            network.reach_row(reached, len(self.names)),
+            network.store_row(stores, _store_backend(self.world.backend)) if self.world.size > 1 else None,
+            clocks.clock_row(self.names[0], offsets),
             *self._shared(reports),
         ]
         return rows + [row for row in between_hosts if row is not None]
@@ -168,19 +170,19 @@ class _Visit:
 
     def _shared(self, reports: Sequence[Mapping[str, Any]]) -> list[Row | None]:
         rows = []
-        labels = disk.labels(self.request.folders)
+        labels = disk.folder_labels(self.request.folders)
         for at, (folder, marker) in enumerate(zip(self.request.folders, self.markers, strict=False)):
             answers = marker.answers()
             sights = {
-                name: Sight(**{**one["measured"]["sights"][at], "answered": str(number) in answers})
+                name: SeenFolder(**{**one["measured"]["sights"][at], "answered": str(number) in answers})
                 for number, (name, one) in enumerate(self._by(reports))
                 if number
             }
-            rows.append(disk.shared(labels[folder], self.names[0], sights))
+            rows.append(disk.shared_folder_row(labels[folder], self.names[0], sights))
         return rows
 
 
-def _packed(report: HostReport) -> dict[str, Any]:
+def _report_as_json(report: HostReport) -> dict[str, Any]:
     return {
         "rows": [row.to_json() for row in report.rows],
         "versions": dict(report.versions),
@@ -193,8 +195,8 @@ def _of_all(by_host: Sequence[tuple[str, Sequence[Row]]]) -> list[Row]:
     for name, rows in by_host:
         for row in rows:
             topics.setdefault(row.topic, []).append((name, row))
-    return [merged(rows, len(by_host)) for rows in topics.values()]
+    return [merge_rows_of_hosts(rows, len(by_host)) for rows in topics.values()]
 
 
-def _carrier(backend: str) -> str:
+def _store_backend(backend: str) -> str:
     return {"jax": "JAX's coordination service", "torch": "torch's Store"}.get(backend, "the store")

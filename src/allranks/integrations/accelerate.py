@@ -68,7 +68,7 @@ class Ranks:
             )
         self._accelerator, self._folder = accelerator, Path(folder)
         self._world = loop.join(accelerator.process_index, accelerator.num_processes, hang=hang)
-        self._loop = loop.Loop(verify_every=verify_every, save_on_preemption=save_on_preemption)
+        self._loop = loop.TrainingLoop(verify_every=verify_every, save_on_preemption=save_on_preemption)
         self._held: list[Any] = []
 
     def prepare(self, *objects: Any, **how: Any) -> Any:
@@ -99,7 +99,7 @@ class Ranks:
             self._on_main("save_state", lambda: _make_way(hidden, final, step))
             self._together("save_state", lambda: str(self._accelerator.save_state(str(hidden), **how)))
             seal = {"step": step, "ranks": world.size, "files": self._digests(hidden)}
-            self._on_main("save_state", lambda: _publish(hidden, final, seal))
+            self._on_main("save_state", lambda: _publish_state(hidden, final, seal))
         self._loop.note_save(step, str(final))
         return final
 
@@ -110,7 +110,7 @@ class Ranks:
         one, and Mismatch if the ranks differ after the load.
         """
         world = self._world
-        found = self._on_main("load_state", lambda: _newest(self._folder, step))
+        found = self._on_main("load_state", lambda: _newest_seal(self._folder, step))
         if found is None:
             return None
         where = self._place(found["step"])
@@ -154,7 +154,7 @@ class Ranks:
     def _digests(self, folder: Path) -> dict[str, str]:
         """Return the digest of every file of a folder, by name. Each rank reads its share. **Every rank must call.**"""
         world = self._world
-        seen = self._together("look", lambda: _listing(folder))
+        seen = self._together("look", lambda: _file_sizes(folder))
         if blind := [rank for rank, one in enumerate(seen) if one != seen[0]]:
             raise StorageError(
                 f"{name_ranks(blind)} do not see in {folder} what rank 0 sees there.",
@@ -162,7 +162,7 @@ class Ranks:
                 remedy="Use a folder that all hosts share.",
             )
         mine = sorted(seen[0])[world.rank :: world.size]
-        told = self._together("digests", lambda: {name: _digest(folder / name) for name in mine})
+        told = self._together("digests", lambda: {name: _file_digest(folder / name) for name in mine})
         return {name: said for one in told for name, said in one.items()}
 
     def _on_main(self, name: str, act: Callable[[], T]) -> T:
@@ -208,17 +208,17 @@ def _make_way(hidden: Path, final: Path, step: int) -> None:
         shutil.rmtree(hidden)
 
 
-def _publish(hidden: Path, final: Path, seal: dict[str, Any]) -> None:
+def _publish_state(hidden: Path, final: Path, seal: dict[str, Any]) -> None:
     """Rename a folder to its final name when everything in it is durable."""
     (hidden / SEAL).write_text(json.dumps(seal, indent=1))
     for folder, _, files in os.walk(hidden):
         for name in [*files, "."]:
-            _sync(os.path.join(folder, name))
+            _make_durable(os.path.join(folder, name))
     hidden.rename(final)
-    _sync(str(final.parent))
+    _make_durable(str(final.parent))
 
 
-def _sync(path: str) -> None:
+def _make_durable(path: str) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -226,7 +226,7 @@ def _sync(path: str) -> None:
         os.close(fd)
 
 
-def _newest(folder: Path, step: int | None) -> dict[str, Any] | None:
+def _newest_seal(folder: Path, step: int | None) -> dict[str, Any] | None:
     """Return the content of the seal file of the newest state, or of ``step``; None if there is no state.
 
     Raises Damaged for a file with other content, NotThere for a missing one.
@@ -248,13 +248,13 @@ def _newest(folder: Path, step: int | None) -> dict[str, Any] | None:
         ) from None
 
 
-def _listing(folder: Path) -> Listing:
+def _file_sizes(folder: Path) -> Listing:
     """Return the size in bytes of each file below a folder, by path; the seal file is left out."""
     files = [one for one in folder.rglob("*") if one.is_file() and one.name != SEAL]
     return {one.relative_to(folder).as_posix(): one.stat().st_size for one in files}
 
 
-def _digest(file: Path) -> str:
+def _file_digest(file: Path) -> str:
     with file.open("rb") as opened:
         stream = hasher("xxh3-128").stream()
         while piece := opened.read(8 << 20):

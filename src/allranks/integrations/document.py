@@ -39,7 +39,7 @@ def take_apart(document: Mapping[str, Any]) -> tuple[dict[str, Array], Any]:
     Raises CannotStore, with the path, for a value that cannot be stored without pickle.
     """
     arrays: dict[str, Array] = {}
-    return arrays, _Taking(arrays).words(document, "")
+    return arrays, _ArrayCollector(arrays).words(document, "")
 
 
 def put_together(words: Any, arrays: Mapping[str, Array]) -> Any:
@@ -59,7 +59,7 @@ def put_together(words: Any, arrays: Mapping[str, Array]) -> Any:
     if sign == _DICT:
         return dict(inner)
     if sign == _ORDERED:
-        return _ordered(*inner)
+        return _ordered_state(*inner)
     return _MAKERS[sign](inner)
 
 
@@ -81,7 +81,7 @@ def _sign_of(words: dict[str, Any]) -> str:
     return first if first.startswith("$") else ""
 
 
-def _ordered(items: list[Any], metadata: Any) -> OrderedDict[Any, Any]:
+def _ordered_state(items: list[Any], metadata: Any) -> OrderedDict[Any, Any]:
     """Return a module's ``state_dict``, with the versions of the modules that torch attaches to it as ``_metadata``."""
     found = OrderedDict(items)
     if metadata is not None:
@@ -89,7 +89,7 @@ def _ordered(items: list[Any], metadata: Any) -> OrderedDict[Any, Any]:
     return found
 
 
-class _Taking:
+class _ArrayCollector:
     """Converts values to JSON, and collects their arrays in a dict."""
 
     def __init__(self, arrays: dict[str, Array]) -> None:
@@ -101,7 +101,7 @@ class _Taking:
         if value is None or kind in (bool, int, float, str):
             return value
         if isinstance(value, torch.Tensor):
-            return {_TENSOR: self._aside(_whole(value, path), path)}
+            return {_TENSOR: self._aside(_checked_tensor(value, path), path)}
         if isinstance(value, np.ndarray):
             return {_ARRAY: self._aside(value, path)}
         if isinstance(value, np.generic):
@@ -140,7 +140,7 @@ class _Taking:
         return path
 
 
-def _whole(tensor: torch.Tensor, path: str) -> torch.Tensor:
+def _checked_tensor(tensor: torch.Tensor, path: str) -> torch.Tensor:
     """Return the detached tensor. Raises CannotStore for a DTensor, of which each rank holds only a part."""
     if hasattr(tensor, "to_local"):
         raise CannotStore(

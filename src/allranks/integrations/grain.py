@@ -52,14 +52,14 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
 
     def __iter__(self) -> grain.DatasetIterator:
         epoch, begin = self._fixed or self._epochs.next()
-        made = _Iterator(self._maker, epoch, begin, (self._start, self._every))
+        made = _WorkerIterator(self._maker, epoch, begin, (self._start, self._every))
         if self._fixed is None:
             self._epochs.begin(lambda: made.taken)
         return made
 
     def mp_prefetch(self, *args: Any, **how: Any) -> grain.IterDataset:
         """Return a data set whose elements grain's worker processes prepare; see ``grain.IterDataset.mp_prefetch``."""
-        return _Prefetched(self, lambda fixed: grain.IterDataset.mp_prefetch(fixed, *args, **how))
+        return _PrefetchedBatches(self, lambda fixed: grain.IterDataset.mp_prefetch(fixed, *args, **how))
 
     def of_epoch(self, epoch: int) -> Batches:
         """Return the batches of one epoch. For the epoch of the loaded state, they begin at the state's position."""
@@ -89,7 +89,7 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
         return {**self.__dict__, "_steps": None}
 
 
-class _Prefetched(grain.IterDataset):  # type: ignore[misc]
+class _PrefetchedBatches(grain.IterDataset):  # type: ignore[misc]
     """The batches of a ``Batches``, made by worker processes. The main process begins each epoch here."""
 
     def __init__(self, batches: Batches, prefetch: Callable[[Batches], grain.IterDataset]) -> None:
@@ -99,13 +99,13 @@ class _Prefetched(grain.IterDataset):  # type: ignore[misc]
     def __iter__(self) -> grain.DatasetIterator:
         one = self._batches
         place = one._fixed or one._epochs.next()
-        made = _Counted(iter(self._prefetch(one._at(*place))))
+        made = _CountingIterator(iter(self._prefetch(one._at(*place))))
         if one._fixed is None:
             one._epochs.begin(lambda: made.taken)
         return made
 
 
-class _Counted(grain.DatasetIterator):  # type: ignore[misc]
+class _CountingIterator(grain.DatasetIterator):  # type: ignore[misc]
     """An iterator that counts the elements that it has yielded."""
 
     def __init__(self, inner: grain.DatasetIterator) -> None:
@@ -126,7 +126,7 @@ class _Counted(grain.DatasetIterator):  # type: ignore[misc]
         self._parent.set_state(state.get("inner", state))
 
 
-class _Iterator(grain.DatasetIterator):  # type: ignore[misc]
+class _WorkerIterator(grain.DatasetIterator):  # type: ignore[misc]
     """The steps of one worker: every ``every``-th step of an epoch, from step ``begin + start`` on.
 
     Its state is the number of steps taken, not a step number. grain may take the state of the complete data set for a

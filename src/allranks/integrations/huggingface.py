@@ -38,7 +38,7 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
 
     def __init__(self, verify_every: int = 0, hang: bool = True, save_on_preemption: bool = True) -> None:
         self._hang, self._save_on_preemption = hang, save_on_preemption
-        self._loop = loop.Loop(verify_every=verify_every, save_on_preemption=save_on_preemption)
+        self._loop = loop.TrainingLoop(verify_every=verify_every, save_on_preemption=save_on_preemption)
         self._notice: Notice | None = None
 
     def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -126,12 +126,12 @@ def _warn_of_generators(args: TrainingArguments, state: TrainerState, world: Wor
         log(
             "allranks: %s is of %d rank%s: with %d, random generators of %s begin anew from the seed. Seed those that "
             "must not repeat themselves (dropout, augmentation) by step and rank.",
-            *(where, ranks, "s" * (ranks > 1), world.size, _others(ranks, world.size)),
+            *(where, ranks, "s" * (ranks > 1), world.size, _differing_ranks(ranks, world.size)),
             level=30,
         )
 
 
-def _others(saved: int, size: int) -> str:
+def _differing_ranks(saved: int, size: int) -> str:
     if 1 in (saved, size):
         return "all ranks"  # a single process has a file of another name
     return name_ranks(range(saved, size)) if size > saved else "no rank"

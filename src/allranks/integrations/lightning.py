@@ -78,7 +78,7 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
             "strict": strict,
         }
         self._hang = hang
-        self._loop = loop.Loop(verify_every=verify_every, save_on_preemption=save_on_preemption)
+        self._loop = loop.TrainingLoop(verify_every=verify_every, save_on_preemption=save_on_preemption)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._world(trainer)
@@ -89,7 +89,7 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
         self._load_once(trainer, pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        world, state = self._world(trainer), {"model": pl_module, **_optimizers(trainer)}
+        world, state = self._world(trainer), {"model": pl_module, **_replicated_optimizers(trainer)}
         if isinstance(trainer.strategy, _SHARDED):
             log("allranks: under %s no weights are compared.", type(trainer.strategy).__name__, level=30)
             state = {}
@@ -104,7 +104,7 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
         def state() -> dict[str, Any]:
             if isinstance(trainer.strategy, _SHARDED):
                 return {}
-            return {"parameters": dict(pl_module.named_parameters()), **_optimizers(trainer)}
+            return {"parameters": dict(pl_module.named_parameters()), **_replicated_optimizers(trainer)}
 
         notice = self._loop.after(trainer.global_step, state)
         if notice is not None:
@@ -143,7 +143,7 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
         return {**self.__dict__, "_loaded": None}
 
 
-def _optimizers(trainer: Trainer) -> dict[str, Any]:
+def _replicated_optimizers(trainer: Trainer) -> dict[str, Any]:
     """Return the optimizers, except sharded ones such as torch's ZeroRedundancyOptimizer."""
     whole = [one for one in trainer.optimizers if not hasattr(one, "consolidate_state_dict")]
     return {"optimizers": whole}
@@ -215,7 +215,7 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
             theirs: dict[str, Any] = super().load_checkpoint(path, weights_only=weights_only, **how)
             return theirs
         storage = open_storage(path)
-        words, like = _template(storage)
+        words, like = _template_of_newest(storage)
         restored = Checkpointer(storage, single_world(), read_only=True).restore(like)
         assert restored is not None
         arrays = restored[0]
@@ -248,7 +248,7 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
                 self._aside = None
 
 
-def _template(storage: Storage) -> tuple[Any, dict[str, document.Array]]:
+def _template_of_newest(storage: Storage) -> tuple[Any, dict[str, document.Array]]:
     """Return the JSON part of the newest checkpoint, and an empty array for each of its arrays. Raises NotThere."""
     steps = inventory.complete_steps(storage)
     if not steps:

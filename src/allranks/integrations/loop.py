@@ -21,14 +21,14 @@ _WHO = "Ranks(save_on_preemption=True)"
 
 
 @dataclass(slots=True)
-class _Votes:
+class _SharedNotices:
     """The notices of a world, shared by all training loops of this process, of which one may follow another."""
 
     notices: Notices
     calls: int = 0
 
 
-_votes: WeakKeyDictionary[World, _Votes] = WeakKeyDictionary()
+_votes: WeakKeyDictionary[World, _SharedNotices] = WeakKeyDictionary()
 
 
 def join(rank: int, size: int, *, hang: bool) -> World:
@@ -57,7 +57,7 @@ def join(rank: int, size: int, *, hang: bool) -> World:
     return world
 
 
-class Loop:
+class TrainingLoop:
     """One rank's part of a training. **Every rank must make one, and call its methods in the same order.**"""
 
     def __init__(self, *, verify_every: int, save_on_preemption: bool) -> None:
@@ -173,7 +173,7 @@ class Loop:
         return votes.notices.arrived(votes.calls)
 
 
-def _votes_of(world: World) -> _Votes:
+def _votes_of(world: World) -> _SharedNotices:
     if world not in _votes:
-        _votes[world] = _Votes(Notices(world, name="loop"))
+        _votes[world] = _SharedNotices(Notices(world, name="loop"))
     return _votes[world]

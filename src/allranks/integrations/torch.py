@@ -57,7 +57,7 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
         self._epochs = Epochs(len(steps), steps.epoch, steps.step, place=self._place)
         self._length = len(steps)
         self._begun_by_loader = False
-        self._reading: _Reading | None = None
+        self._reading: _EpochReading | None = None
         self._loaded: Mapping[str, int] | None = None  # of the worker in whose process this is
 
     def __len__(self) -> int:
@@ -102,19 +102,19 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
         if self._steps is not None:
             self._steps.go_on(epoch, step)
 
-    def _of_worker(self, number: int, workers: int) -> _Reading:
+    def _of_worker(self, number: int, workers: int) -> _EpochReading:
         """Return the iterator over a worker's part of the iteration that the main process has begun."""
         epoch, begin = self._place.tolist()
         loaded, self._loaded = self._loaded, None
         step = begin + number if loaded is None else loaded["step"]
-        return _Reading(self._maker, epoch, begin, step, workers)
+        return _EpochReading(self._maker, epoch, begin, step, workers)
 
-    def _of_process(self) -> _Reading:
+    def _of_process(self) -> _EpochReading:
         if self._begun_by_loader:
             epoch, begin = self._epochs.place
         else:
             epoch, begin = self._epochs.next()
-        reading = _Reading(self._maker, epoch, begin, begin, 1)
+        reading = _EpochReading(self._maker, epoch, begin, begin, 1)
         if not self._begun_by_loader:
             self._epochs.begin(lambda: reading.step - begin)
         self._begun_by_loader = False
@@ -128,7 +128,7 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
         return {**super().__getstate__(), "_reading": None}
 
 
-class _Reading(Iterator[dict[str, Any]]):
+class _EpochReading(Iterator[dict[str, Any]]):
     """The batches of every ``every``-th step from ``step`` on, in an iteration that began with step ``begin``."""
 
     def __init__(self, maker: StepMaker, epoch: int, begin: int, step: int, every: int) -> None:
@@ -178,7 +178,7 @@ class BatchSampler(EpochReader, Sampler[list[int]]):
         return len(self._here())
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = _Order(self)
+        order = _EpochOrder(self)
         self._start(order)
         return order
 
@@ -191,19 +191,19 @@ class BatchSampler(EpochReader, Sampler[list[int]]):
         steps = self._here()
         return steps.plan(epoch).row_ids(steps.rows, step, step + 1)[0]
 
-    def _go_on(self, order: _Order, epoch: int, step: int) -> None:
+    def _go_on(self, order: _EpochOrder, epoch: int, step: int) -> None:
         """Move an iteration, and the sampler, to the position of a saved state."""
         self._here().go_on(epoch, step)
         self._epochs.load(epoch, step)
         self._start(order)
 
-    def _start(self, order: _Order) -> None:
+    def _start(self, order: _EpochOrder) -> None:
         # A DataLoader with workers begins two iterations, and takes its batches from the second.
         order.epoch, begin = self._epochs.begin(lambda: order.step - begin, lambda: order.asked)
         order.step = begin
 
 
-class _Order(Iterator[list[int]]):
+class _EpochOrder(Iterator[list[int]]):
     """The batches of an epoch, from a step on. Its ``state_dict`` is for torchdata's StatefulDataLoader."""
 
     epoch = step = 0

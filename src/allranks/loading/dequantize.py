@@ -16,7 +16,7 @@ from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.errors import UnknownFormat
 from allranks.extent import Extent
-from allranks.loading.fit import QuantizedWeight, Stored
+from allranks.loading.fit import QuantizedWeight, StoredArray
 from allranks.loading.formats.base import Source, SourceDescription, Value
 from allranks.loading.quantized import FOUR_BITS, INT8, KNOWN, SCALED
 
@@ -42,11 +42,11 @@ class DequantizedSource:
         }
         self._blocks = source.description.quantization.get("weight_block_size")
         parts = {name for one in self._packed.values() for name in one.parts.values()}
-        shapes = {name: Stored(self._shape(one), "float32") for name, one in self._packed.items()}
+        shapes = {name: StoredArray(self._shape(one), "float32") for name, one in self._packed.items()}
         left = {
             name: shapes.get(name, one) for name, one in source.leaves.items() if name in shapes or name not in parts
         }
-        self.leaves: Mapping[str, Stored] = left
+        self.leaves: Mapping[str, StoredArray] = left
 
     @property
     def description(self) -> SourceDescription:

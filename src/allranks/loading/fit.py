@@ -19,7 +19,7 @@ WRONG: tuple[Kind, ...] = ("missing", "unexpected", "reshaped", "unlike", "confl
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredArray:
     """The shape, dtype and kind (as in ``arrays.Declared``) of an array in a file."""
 
     shape: tuple[int, ...]
@@ -30,8 +30,8 @@ class Stored:
         return f"{self.kind or self.dtype}{list(self.shape)}"
 
     @property
-    def amount(self) -> Amount:
-        return _amount(self.shape, self.dtype)
+    def amount(self) -> LeafAmount:
+        return _amount_of(self.shape, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class QuantizedWeight:
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class LeafAmount:
     """A number of leaves, of their elements (``parameters``) and of their bytes."""
 
     leaves: int = 0
@@ -58,23 +58,23 @@ class Amount:
     bytes: int = 0
 
     @classmethod
-    def total(cls, amounts: Iterable[Amount]) -> Amount:
+    def total(cls, amounts: Iterable[LeafAmount]) -> LeafAmount:
         """Return the sum of several amounts."""
         leaves = parameters = size = 0
         for one in amounts:
             leaves, parameters, size = leaves + one.leaves, parameters + one.parameters, size + one.bytes
         return cls(leaves, parameters, size)
 
-    def share_of(self, total: Amount) -> float:
+    def share_of(self, total: LeafAmount) -> float:
         """Return the smallest of three fractions of a total: of leaves, of parameters and of bytes."""
         pairs = [(self.leaves, total.leaves), (self.parameters, total.parameters), (self.bytes, total.bytes)]
         return min((mine / all_ for mine, all_ in pairs if all_), default=1.0)
 
 
 @lru_cache(maxsize=1 << 10)
-def _amount(shape: tuple[int, ...], dtype: str) -> Amount:
+def _amount_of(shape: tuple[int, ...], dtype: str) -> LeafAmount:
     size = math.prod(shape)
-    return Amount(1, size, size * DTYPES[dtype].itemsize)
+    return LeafAmount(1, size, size * DTYPES[dtype].itemsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FitResult:
     """The result of a match. ``pairs``: for each loaded leaf, the template's array number and the file's name."""
 
     pairs: tuple[tuple[int, str], ...]
@@ -115,16 +115,16 @@ class Fit:
         return tuple(one for one in self.differences if one.kind in WRONG and not one.allowed)
 
 
-def fit(
+def fit_leaves(
     declared: Sequence[Declared],
-    stored: Mapping[str, Stored],
+    stored: Mapping[str, StoredArray],
     file_names: Mapping[str, str],
     *,
     used_elsewhere: Container[str] = (),
     tied: Mapping[int, int] | None = None,
     conflicts: Mapping[int, int] | None = None,
     quantized: Mapping[str, QuantizedWeight] | None = None,
-) -> Fit:
+) -> FitResult:
     """Return which leaf of the file fills which leaf of the template.
 
     ``file_names``: the file's names, by the template's paths.
@@ -140,10 +140,12 @@ def fit(
     for number, one in enumerate(declared):
         name = file_names.get(canonical_path(one.path))
         weight = (quantized or {}).get(canonical_path(one.path))
-        if weight is not None and (name is None or _change(one, name, stored[name]) is not None):
+        if weight is not None and (name is None or _describe_change(one, name, stored[name]) is not None):
             numbers = weight.parts["numbers"]
             used.update(weight.parts.values())
-            found.append(Difference("packed", one.path, numbers, _text(one), f"{stored[numbers]} by {weight.method}"))
+            found.append(
+                Difference("packed", one.path, numbers, _array_text(one), f"{stored[numbers]} by {weight.method}")
+            )
             continue
         if name is None:
             lacking.append(number)
@@ -153,7 +155,7 @@ def fit(
             other = declared[conflicts[number]].path
             found.append(Difference("conflict", one.path, other, f"one memory with {other}", "other bytes"))
             continue
-        change = _change(one, name, stored[name])
+        change = _describe_change(one, name, stored[name])
         if change is None or change.kind == "recast":
             pairs.append((number, name))
         if change is not None:
@@ -166,11 +168,14 @@ def fit(
         for name in file_names.values()
         if name not in used and name not in used_elsewhere
     ]
-    return Fit(tuple(pairs), (*missing, *unexpected, *found))
+    return FitResult(tuple(pairs), (*missing, *unexpected, *found))
 
 
 def fit_values(
-    wanted: Mapping[str, Any], values: Mapping[str, Any], stored: Mapping[str, Stored], file_names: Mapping[str, str]
+    wanted: Mapping[str, Any],
+    values: Mapping[str, Any],
+    stored: Mapping[str, StoredArray],
+    file_names: Mapping[str, str],
 ) -> tuple[dict[str, Any], dict[str, str], list[Difference]]:
     """Match JSON values. Return new values by path, names of scalar arrays that provide values, and differences.
 
@@ -195,7 +200,7 @@ def fit_values(
     return found, scalars, differences
 
 
-def allow(found: Fit, *, missing: Sequence[str], unexpected: Sequence[str]) -> Fit:
+def mark_allowed(found: FitResult, *, missing: Sequence[str], unexpected: Sequence[str]) -> FitResult:
     """Return the fit with the differences marked that a glob allows.
 
     ``missing``: globs for template leaves that get no value. ``unexpected``: globs for file leaves that are not used.
@@ -213,12 +218,12 @@ def allow(found: Fit, *, missing: Sequence[str], unexpected: Sequence[str]) -> F
 def _missing_or_tied(declared: Sequence[Declared], number: int, other: int | None) -> Difference:
     one = declared[number]
     if other is not None:
-        return Difference("tied", one.path, declared[other].path, _text(one), "")
-    return Difference("missing", one.path, "", _text(one), "")
+        return Difference("tied", one.path, declared[other].path, _array_text(one), "")
+    return Difference("missing", one.path, "", _array_text(one), "")
 
 
-def _change(one: Declared, name: str, stored: Stored) -> Difference | None:
-    wanted, found = _text(one), str(stored)
+def _describe_change(one: Declared, name: str, stored: StoredArray) -> Difference | None:
+    wanted, found = _array_text(one), str(stored)
     if one.shape != stored.shape:
         return Difference("reshaped", one.path, name, wanted, found)
     if (one.dtype, one.kind) == (stored.dtype, stored.kind):
@@ -230,5 +235,5 @@ def _change(one: Declared, name: str, stored: Stored) -> Difference | None:
     return Difference("recast", one.path, name, wanted, found, lossy=not is_widening(stored.dtype, one.dtype))
 
 
-def _text(one: Declared) -> str:
-    return str(Stored(one.shape, one.dtype, one.kind))
+def _array_text(one: Declared) -> str:
+    return str(StoredArray(one.shape, one.dtype, one.kind))

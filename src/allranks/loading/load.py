@@ -27,17 +27,18 @@ from allranks.errors import AllranksError, DoesNotFit, Mismatch, name_ranks
 from allranks.extent import Extent
 from allranks.gate.log import log
 from allranks.loading.dequantize import DequantizedSource
-from allranks.loading.fit import Amount, Fit, Stored, allow, fit, fit_values
+from allranks.loading.fit import FitResult, LeafAmount, StoredArray, fit_leaves, fit_values, mark_allowed
 from allranks.loading.formats.base import Source
 from allranks.loading.formats.detect import open_source
 from allranks.loading.quantized import find_quantized, quantized_advice, quantized_by_path, quantized_note
-from allranks.loading.rename_suggestions import suggest
+from allranks.loading.rename_suggestions import suggest_rename
 from allranks.loading.report import LoadReport, by_prefix
 from allranks.world.base import World
 from allranks.world.detect import current
 from allranks.world.progress import progress
 
 # The template if none is given. (None may be a variable that somebody forgot to set.)
+_Leaves = Mapping[str, StoredArray]
 _AS_IN_THE_FILE: Any = object()
 
 
@@ -100,7 +101,7 @@ class _Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _LoadPlan:
     """What to load. ``tied``: arrays that share the memory of another array, which is read. ``names``: the full names
     in the file, by those below the key. ``values``: new JSON values by path. ``scalars``: by path, arrays that provide
     values.
@@ -108,7 +109,7 @@ class _Plan:
 
     source: Source
     tree: OpenTree
-    fit: Fit
+    fit: FitResult
     tied: Mapping[int, int]
     names: Mapping[str, str]
     values: Mapping[str, Any]
@@ -123,7 +124,7 @@ class _Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fill:
+class _FillTargets:
     """What to fill: ``targets`` by name in the file, and JSON ``values``. ``held``: a digest of the old contents."""
 
     decoded: DecodedObjects
@@ -154,7 +155,7 @@ class _Load:
         log("%s", report, level=30 if report.missing else 20)
         return report
 
-    def _make_plan(self, into: Any) -> _Plan:
+    def _make_plan(self, into: Any) -> _LoadPlan:
         """Open the file, match it with the template, and return what to load. Raises DoesNotFit."""
         asked, world = self._settings, self._world
         if not _is_part(asked.strict):
@@ -174,18 +175,12 @@ class _Load:
         file_names = rename_all(names, asked.rename)
         stored = {name: source.values[full] for name, full in names.items() if full in source.values}
         if tree.follows_checkpoint:
-            saved = _saved(file_names, leaves, stored)
+            saved = _leaves_by_template_name(file_names, leaves, stored)
             tree = open_tree(into, rank=world.rank, size=world.size, for_restore=True, saved=saved)
         values, scalars, unfit = fit_values(tree.values, stored, leaves, file_names)
         arrays = {new: name for new, name in file_names.items() if name in leaves}
-        fitted = partial(
-            fit,
-            tree.declared,
-            leaves,
-            arrays,
-            used_elsewhere=set(scalars.values()),
-            quantized=quantized_by_path(quantised, file_names, names),
-        )
+        by_path, taken = quantized_by_path(quantised, file_names, names), set(scalars.values())
+        fitted = partial(fit_leaves, tree.declared, leaves, arrays, used_elsewhere=taken, quantized=by_path)
         found = fitted()
         there = {number: names[name] for number, name in found.pairs}
         pairs = template_fill.shared_memory(tree, there)
@@ -196,7 +191,7 @@ class _Load:
         if pairs or conflicts:
             found = fitted(tied=tied, conflicts=conflicts)
         found = replace(found, differences=(*found.differences, *unfit))
-        found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
+        found = mark_allowed(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
         report = self._report(source, tree, found, leaves, set(scalars.values()))
         unused = [f"rename {old!r} matches no name" for old in unused_renames(names, asked.rename)]
         notes = (
@@ -214,12 +209,12 @@ class _Load:
             if report.of_kind("packed"):
                 remedy = quantized_advice(quantised)
             raise DoesNotFit(f"load of {asked.path}: {why}.\n{report}\n ", differences=found.differences, remedy=remedy)
-        return _Plan(source, tree, found, tied, names, values, scalars, report)
+        return _LoadPlan(source, tree, found, tied, names, values, scalars, report)
 
     def _report(
-        self, source: Source, tree: OpenTree, found: Fit, leaves: Mapping[str, Stored], used_elsewhere: set[str]
+        self, source: Source, tree: OpenTree, found: FitResult, leaves: _Leaves, used_elsewhere: set[str]
     ) -> LoadReport:
-        amounts = {one.path: Stored(one.shape, one.dtype, one.kind).amount for one in tree.declared}
+        amounts = {one.path: StoredArray(one.shape, one.dtype, one.kind).amount for one in tree.declared}
         loaded = {tree.declared[number].path for number, _ in found.pairs}
         loaded |= {one.path for one in found.differences if one.kind == "tied"}
         used = {name for _, name in found.pairs} | used_elsewhere
@@ -228,16 +223,16 @@ class _Load:
             format=source.description.format,
             checked=source.description.checked,
             notes=source.description.notes,
-            template=Amount.total(amounts.values()),
-            loaded=Amount.total(amounts[path] for path in loaded),
-            file=Amount.total(one.amount for one in leaves.values()),
-            used=Amount.total(leaves[name].amount for name in used),
+            template=LeafAmount.total(amounts.values()),
+            loaded=LeafAmount.total(amounts[path] for path in loaded),
+            file=LeafAmount.total(one.amount for one in leaves.values()),
+            used=LeafAmount.total(leaves[name].amount for name in used),
             by_prefix=by_prefix(amounts, loaded),
             differences=found.differences,
             rename=_suggested_rename(found, tree, leaves, self._settings.rename),
         )
 
-    def _idle_globs(self, found: Fit) -> list[str]:
+    def _idle_globs(self, found: FitResult) -> list[str]:
         """Return a note on each glob of the user that allows no difference."""
         used = {one.allowed for one in found.differences}
         asked = {"allow_missing": self._settings.allow_missing, "allow_unexpected": self._settings.allow_unexpected}
@@ -245,7 +240,7 @@ class _Load:
             f"{name}={glob!r} allows nothing" for name, globs in asked.items() for glob in globs if glob not in used
         ]
 
-    def _without_values(self, tree: OpenTree, found: Fit) -> str:
+    def _without_values(self, tree: OpenTree, found: FitResult) -> str:
         """Return a text that names leaves for which neither template nor file has data; "" if there are none."""
         missing = {one.path for one in found.differences if one.kind in ("missing", "reshaped", "unlike", "packed")}
         mine = [
@@ -260,7 +255,7 @@ class _Load:
             f"the template only describes {len(empty)} leaves, first {empty[0]!r}, and the file has no values for them"
         )
 
-    def _prepare_fill(self, plan: _Plan) -> _Fill:
+    def _prepare_fill(self, plan: _LoadPlan) -> _FillTargets:
         """Make the objects of registered types. If this fails on one rank, all ranks raise and keep their values."""
         tree = plan.tree
         fill, error = None, None
@@ -272,7 +267,7 @@ class _Load:
             held = digest_of_memory(targets) if in_place else digest_of_arrays(tree, list(names))
             values = dict(plan.values) | self._scalars(plan)
             decoded = DecodedObjects(tree, names, twins=plan.tied, read=plan.source.read, values=values, who=self._who)
-            fill = _Fill(decoded, targets, values, held)
+            fill = _FillTargets(decoded, targets, values, held)
         except Exception as found:  # the other ranks must not wait
             error = found
         try:
@@ -283,7 +278,7 @@ class _Load:
         assert fill is not None
         return fill
 
-    def _read(self, plan: _Plan, fill: _Fill) -> LoadReport:
+    def _read(self, plan: _LoadPlan, fill: _FillTargets) -> LoadReport:
         """Read the file and fill the tree; return the report when all ranks hold the same values."""
         world, tree = self._world, plan.tree
         numbers = [number for number, _ in plan.fit.pairs]
@@ -312,7 +307,7 @@ class _Load:
         before, now = (tuple(one[at] for one in told) for at in (2, 3))
         return replace(plan.report, before=before, after=now, read=read, state=state)
 
-    def _scalars(self, plan: _Plan) -> dict[str, Any]:
+    def _scalars(self, plan: _LoadPlan) -> dict[str, Any]:
         """Read the JSON values that the file stores as arrays without dimensions; return them by path."""
         names = {path: plan.names[name] for path, name in plan.scalars.items()}
         found = {path: np.empty((), DTYPES[plan.source.leaves[name].dtype]) for path, name in names.items()}
@@ -335,7 +330,7 @@ class _Load:
             )
 
 
-def _saved(file_names: Mapping[str, str], leaves: Mapping[str, Stored], values: Mapping[str, Any]) -> SavedTree:
+def _leaves_by_template_name(file_names: Mapping[str, str], leaves: _Leaves, values: Mapping[str, Any]) -> SavedTree:
     """Return the file's leaves, by the names that they have in the template."""
     arrays = {name: SavedArray(one.shape, one.dtype, one.kind) for name, one in leaves.items()}
     there = {**arrays, **values}
@@ -359,7 +354,7 @@ def _reason_for_nothing(report: LoadReport, *, others: bool) -> str:
     return "no leaf of the file fits" if report.template.leaves else "into= has no array"
 
 
-def _reason_to_refuse(report: LoadReport, found: Fit, strict: bool | float) -> str:
+def _reason_to_refuse(report: LoadReport, found: FitResult, strict: bool | float) -> str:
     """Return a text that says why too few leaves fit; "" if enough do."""
     if strict is True:
         return f"{len(found.wrong)} leaves do not fit" if found.wrong else ""
@@ -368,7 +363,7 @@ def _reason_to_refuse(report: LoadReport, found: Fit, strict: bool | float) -> s
     return ""
 
 
-def _suggested_rename(found: Fit, tree: OpenTree, leaves: Mapping[str, Stored], asked: Rename | None) -> dict[str, str]:
+def _suggested_rename(found: FitResult, tree: OpenTree, leaves: _Leaves, asked: Rename | None) -> dict[str, str]:
     """Return a rename that would make more leaves fit; {} if none is found."""
     change = make_renamer(asked)
     shapes = {one.path: one.shape for one in tree.declared}
@@ -377,7 +372,7 @@ def _suggested_rename(found: Fit, tree: OpenTree, leaves: Mapping[str, Stored], 
     unexpected = {new: leaves[name].shape for new, name in origin.items()}
     if not missing or not unexpected:
         return {}
-    offered = suggest(missing, unexpected, [tree.declared[number].path for number, _ in found.pairs])
+    offered = suggest_rename(missing, unexpected, [tree.declared[number].path for number, _ in found.pairs])
     if not offered or not isinstance(asked, Mapping):
         return offered
     return {**asked, **{origin.get(old, old): new for old, new in offered.items()}}

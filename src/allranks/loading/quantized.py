@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from allranks.checkpoint.names import canonical_path
-from allranks.loading.fit import QuantizedWeight, Stored
+from allranks.loading.fit import QuantizedWeight, StoredArray
 
 # By the ending of an array's name: its library, and the ending of the unquantised weight's name.
 _ENDINGS = {
@@ -33,12 +33,12 @@ KNOWN = (SCALED, INT8, FOUR_BITS)
 _LISTED = 3
 
 
-def find_quantized(leaves: Mapping[str, Stored]) -> tuple[QuantizedWeight, ...]:
+def find_quantized(leaves: Mapping[str, StoredArray]) -> tuple[QuantizedWeight, ...]:
     """Return the quantised weights in a file, given its arrays by name."""
-    return tuple(found for name in leaves for found in _at(name, leaves))
+    return tuple(found for name in leaves for found in _quantized_weight_at(name, leaves))
 
 
-def _at(name: str, leaves: Mapping[str, Stored]) -> Iterator[QuantizedWeight]:
+def _quantized_weight_at(name: str, leaves: Mapping[str, StoredArray]) -> Iterator[QuantizedWeight]:
     """Yield the quantised weight whose numbers are in the array ``name``, if it is one."""
     dtype = leaves[name].dtype
     if f"{name}.absmax" in leaves:
@@ -50,22 +50,24 @@ def _at(name: str, leaves: Mapping[str, Stored]) -> Iterator[QuantizedWeight]:
     at = name.removesuffix(".weight")
     if at != name and dtype == "int8" and f"{at}.SCB" in leaves:
         yield QuantizedWeight(
-            name, INT8, _present(leaves, numbers=name, scale=f"{at}.SCB", format=f"{at}.weight_format"), ("", "")
+            name, INT8, _present_parts(leaves, numbers=name, scale=f"{at}.SCB", format=f"{at}.weight_format"), ("", "")
         )
         return
     scale = next((one for one in (f"{name}_scale_inv", f"{name}_scale") if one in leaves), "")
     if scale and (dtype.startswith("float8") or dtype == "int8"):
         beside = {"zero": f"{name}_zero_point", "input": f"{at}.input_scale", "activations": f"{at}.activation_scale"}
-        yield QuantizedWeight(name, SCALED, _present(leaves, numbers=name, scale=scale, **beside), ("", ""))
+        yield QuantizedWeight(name, SCALED, _present_parts(leaves, numbers=name, scale=scale, **beside), ("", ""))
         return
     for ending, (method, becomes) in _ENDINGS.items():
         at = name.removesuffix(ending)
         if at != name and (ending != "_blocks" or f"{at}_scales" in leaves):
             beside = {one: f"{at}{one}" for one in _BESIDE[ending]}
-            yield QuantizedWeight(f"{at}{becomes}", method, _present(leaves, numbers=name, **beside), (ending, becomes))
+            yield QuantizedWeight(
+                f"{at}{becomes}", method, _present_parts(leaves, numbers=name, **beside), (ending, becomes)
+            )
 
 
-def _present(leaves: Mapping[str, Stored], **parts: str) -> dict[str, str]:
+def _present_parts(leaves: Mapping[str, StoredArray], **parts: str) -> dict[str, str]:
     return {role: name for role, name in parts.items() if name in leaves}
 
 

@@ -27,33 +27,33 @@ _COMPARED = 256
 _TRIED, _SCORED = 40, 200
 
 
-def suggest(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) -> dict[str, str]:
+def suggest_rename(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) -> dict[str, str]:
     """Return a ``rename`` that maps unexpected names of a file to missing paths of a template; {} if there is none.
 
     ``fitting``: the names that fit unchanged. The rename does not change them.
     """
-    rest = _Rest(
+    rest = _SearchState(
         {canonical_path(path): shape for path, shape in missing.items()},
         {canonical_path(name): shape for name, shape in unexpected.items()},
         tuple(canonical_path(name) for name in fitting),
     )
     before = rest
     found: dict[str, str] = {}
-    for look in (_best_prefix, _best_prefix, _best_prefix, _siblings):
+    for look in (_best_prefix, _best_prefix, _best_prefix, _sibling_patterns):
         step = look(rest)
         if not step.keys() & found.keys():  # a pattern occurs once in a rename
             found |= step
             rest = rest.after(step)
     # A name of the file is looked up before any pattern.
     origin = {make_renamer(found)(name): canonical_path(name) for name in unexpected}
-    names = {origin[old]: new for old, new in _alike(rest).items()}
+    names = {origin[old]: new for old, new in _matches_by_shape(rest).items()}
     if not names and len(rest.kept) == len(before.kept):
         return {}
     return before.needed(names | found)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rest:
+class _SearchState:
     """The state of the search. ``wanted``: template leaves without a match. ``left``: file leaves without a match.
 
     Both have shapes by name. ``kept``: the names that fit.
@@ -79,12 +79,12 @@ class _Rest:
                 rename = rest
         return rename
 
-    def after(self, step: Mapping[str, str]) -> _Rest:
+    def after(self, step: Mapping[str, str]) -> _SearchState:
         """Return the state of the search after a rename."""
         change = make_renamer(step)
         now = {change(name): shape for name, shape in self.left.items()}
         pairs = {name: None for name, shape in now.items() if self.wanted.get(name) == shape}
-        return _Rest(
+        return _SearchState(
             {path: shape for path, shape in self.wanted.items() if path not in pairs},
             {name: shape for name, shape in now.items() if name not in pairs},
             (*self.kept, *pairs),
@@ -98,17 +98,19 @@ class _Rest:
         return right and all(change(name) == name for name in self.kept)
 
 
-def _best_prefix(rest: _Rest) -> dict[str, str]:
+def _best_prefix(rest: _SearchState) -> dict[str, str]:
     """Return the change of a prefix after which most of the file's names begin like template paths; {} if none."""
     heads = {path[: at.start()] for path in (*rest.wanted, *rest.kept) for at in re.finditer(r"\.|$", path)}
-    names = _sample(rest.left, _SCORED)
-    steps = [step for step in _prefixes(rest) if all(make_renamer(step)(name) == name for name in rest.kept)]
-    scores = [(_likeness(rest, names, make_renamer(step), heads), step) for step in steps[:_TRIED]]
+    names = _sample_names(rest.left, _SCORED)
+    steps = [step for step in _prefix_changes(rest) if all(make_renamer(step)(name) == name for name in rest.kept)]
+    scores = [(_name_likeness(rest, names, make_renamer(step), heads), step) for step in steps[:_TRIED]]
     most, best = max(scores, key=lambda one: one[0], default=(0.0, {}))
-    return best if most > _likeness(rest, names, canonical_path, heads) + 0.1 * len(names) else {}
+    return best if most > _name_likeness(rest, names, canonical_path, heads) + 0.1 * len(names) else {}
 
 
-def _likeness(rest: _Rest, names: Iterable[str], change: Callable[[str], str], heads: Container[str]) -> float:
+def _name_likeness(
+    rest: _SearchState, names: Iterable[str], change: Callable[[str], str], heads: Container[str]
+) -> float:
     """Return how well changed names begin like paths of the template: the sum of a fraction from 0 to 1 for each name.
 
     A name that is a complete path, but has another shape, counts 0.
@@ -123,7 +125,7 @@ def _likeness(rest: _Rest, names: Iterable[str], change: Callable[[str], str], h
     return total
 
 
-def _prefixes(rest: _Rest) -> list[dict[str, str]]:
+def _prefix_changes(rest: _SearchState) -> list[dict[str, str]]:
     """Return changes of a prefix that may explain many names: known wrappers, and differences between a few pairs."""
     found: list[dict[str, str]] = []
     for wrapper in WRAPPERS:
@@ -132,9 +134,9 @@ def _prefixes(rest: _Rest) -> list[dict[str, str]]:
         if any(path.startswith(wrapper) for path in rest.wanted):
             found.append({"*": f"{wrapper}*"})
     heads: Counter[tuple[str, str]] = Counter()
-    for path in _sample(rest.wanted, 5):
+    for path in _sample_names(rest.wanted, 5):
         mine = path.split(".")
-        for name in _sample(rest.left, 50):
+        for name in _sample_names(rest.left, 50):
             its = name.split(".")
             heads.update(
                 ("".join(f"{part}." for part in its[:old]), "".join(f"{part}." for part in mine[:new]))
@@ -145,12 +147,12 @@ def _prefixes(rest: _Rest) -> list[dict[str, str]]:
     return found + [{f"{old}*": f"{new}*"} for (old, new), _ in heads.most_common(_TRIED)]
 
 
-def _sample(names: Iterable[str], many: int) -> list[str]:
+def _sample_names(names: Iterable[str], many: int) -> list[str]:
     found = list(names)
     return found[:: -(-len(found) // many)] if found else []
 
 
-def _siblings(rest: _Rest) -> dict[str, str]:
+def _sibling_patterns(rest: _SearchState) -> dict[str, str]:
     """Return patterns for modules with the same parent and the same order, but different names."""
     found: dict[str, str] = {}
     for parent, old, new in _paired_children(rest.wanted, rest.left):
@@ -171,7 +173,7 @@ def _paired_children(wanted: Shapes, left: Shapes) -> Iterator[tuple[str, str, s
 
     Children are paired, in order, only if both sides have the same number of such children.
     """
-    mine, its = _children(wanted), _children(left)
+    mine, its = _shapes_by_child(wanted), _shapes_by_child(left)
     for parent in [parent for parent in mine if parent in its]:
         groups: defaultdict[object, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
         for side, children in enumerate((its[parent], mine[parent])):
@@ -182,7 +184,7 @@ def _paired_children(wanted: Shapes, left: Shapes) -> Iterator[tuple[str, str, s
                 yield from ((parent, one, other) for one, other in zip(old, new, strict=True))
 
 
-def _children(shapes: Shapes) -> dict[str, dict[str, dict[str, tuple[int, ...]]]]:
+def _shapes_by_child(shapes: Shapes) -> dict[str, dict[str, dict[str, tuple[int, ...]]]]:
     """Return the shapes of leaves in nested dicts: by parent, by child, and by the leaf's name below the child."""
     found: defaultdict[str, dict[str, dict[str, tuple[int, ...]]]] = defaultdict(dict)
     for path, shape in shapes.items():
@@ -193,7 +195,7 @@ def _children(shapes: Shapes) -> dict[str, dict[str, dict[str, tuple[int, ...]]]
     return found
 
 
-def _alike(rest: _Rest) -> dict[str, str]:
+def _matches_by_shape(rest: _SearchState) -> dict[str, str]:
     """Return, by name in the file, the template path of leaves with the same shape and a similar name; each once."""
     by_shape: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for name, shape in rest.left.items():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allranks.checkpoint.names import canonical_path
-from allranks.loading.fit import Amount, Difference, Kind
+from allranks.loading.fit import Difference, Kind, LeafAmount
 
 _LISTED, _ROWS, _DEEPEST = 20, 12, 6
 
@@ -31,8 +31,8 @@ class Covered:
     """How much of the leaves below ``prefix`` was loaded: ``loaded`` of ``whole``."""
 
     prefix: str
-    loaded: Amount
-    whole: Amount
+    loaded: LeafAmount
+    whole: LeafAmount
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class LoadReport:
     format: str
     checked: str
     notes: tuple[str, ...]
-    template: Amount
-    loaded: Amount
-    file: Amount
-    used: Amount
+    template: LeafAmount
+    loaded: LeafAmount
+    file: LeafAmount
+    used: LeafAmount
     by_prefix: tuple[Covered, ...]
     differences: tuple[Difference, ...]
     rename: Mapping[str, str]
@@ -94,22 +94,24 @@ class LoadReport:
     def to_json(self) -> str:
         """Return the report as one JSON object: all fields except ``state``, and ``coverage`` and ``used_of_file``."""
         names = [one.name for one in dataclasses.fields(self) if one.name != "state"]
-        found = {name: _plain(getattr(self, name)) for name in names}
+        found = {name: _as_json(getattr(self, name)) for name in names}
         return json.dumps(found | {"coverage": self.coverage, "used_of_file": self.used_of_file})
 
     def __str__(self) -> str:
-        return "\n".join([_headline(self), *_table(self), *difference_lines(self.differences), *_notes(self)])
+        return "\n".join(
+            [_report_headline(self), *_amounts_table(self), *difference_lines(self.differences), *_note_lines(self)]
+        )
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_as_json(one) for one in value]
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def by_prefix(template: Mapping[str, Amount], loaded: Iterable[str]) -> tuple[Covered, ...]:
+def by_prefix(template: Mapping[str, LeafAmount], loaded: Iterable[str]) -> tuple[Covered, ...]:
     """Return how much was loaded below each prefix of the paths, the lowest coverage first.
 
     All prefixes have the smallest number of components at which there are at least two prefixes.
@@ -124,8 +126,8 @@ def by_prefix(template: Mapping[str, Amount], loaded: Iterable[str]) -> tuple[Co
     found = [
         Covered(
             prefix,
-            Amount.total(template[path] for path in paths if path in loaded),
-            Amount.total(map(template.__getitem__, paths)),
+            LeafAmount.total(template[path] for path in paths if path in loaded),
+            LeafAmount.total(map(template.__getitem__, paths)),
         )
         for prefix, paths in below.items()
     ]
@@ -140,12 +142,12 @@ def difference_lines(differences: Sequence[Difference]) -> list[str]:
         if not group:
             continue
         lines.append(f"  {title} ({len(group)}):")
-        lines += [f"    {_line(one)}" for one in group[:_LISTED]]
+        lines += [f"    {_difference_line(one)}" for one in group[:_LISTED]]
         lines += [f"    ... and {len(group) - _LISTED} more"] if len(group) > _LISTED else []
     return lines
 
 
-def _line(one: Difference) -> str:
+def _difference_line(one: Difference) -> str:
     allowed = f" (allowed by {one.allowed!r})" if one.allowed else ""
     name = one.name if one.name.isprintable() else repr(one.name)  # the file's author must not control the terminal
     match one.kind:
@@ -163,16 +165,16 @@ def _line(one: Difference) -> str:
             return f"{one.path}: {one.found} in the file ({name}), {one.wanted} here{allowed}"
 
 
-def _headline(report: LoadReport) -> str:
+def _report_headline(report: LoadReport) -> str:
     share = report.coverage
-    return f"load of {report.path} ({report.format}): {_percent(share)} of the template loaded"
+    return f"load of {report.path} ({report.format}): {_percent_text(share)} of the template loaded"
 
 
-def _table(report: LoadReport) -> list[str]:
+def _amounts_table(report: LoadReport) -> list[str]:
     rows = [("", "leaves", "parameters", "bytes", "")]
-    rows.append(_row("template", report.loaded, report.template))
-    rows.append(_row("file", report.used, report.file))
-    rows += [_row(f"  {one.prefix}", one.loaded, one.whole) for one in report.by_prefix[:_ROWS]]
+    rows.append(_amounts_row("template", report.loaded, report.template))
+    rows.append(_amounts_row("file", report.used, report.file))
+    rows += [_amounts_row(f"  {one.prefix}", one.loaded, one.whole) for one in report.by_prefix[:_ROWS]]
     if (more := len(report.by_prefix) - _ROWS) > 0:
         rows.append((f"  and {more} more", "", "", "", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
@@ -180,13 +182,13 @@ def _table(report: LoadReport) -> list[str]:
     return ["  ".join(["", *line]).rstrip() for line in lines]
 
 
-def _row(name: str, part: Amount, whole: Amount) -> tuple[str, str, str, str, str]:
+def _amounts_row(name: str, part: LeafAmount, whole: LeafAmount) -> tuple[str, str, str, str, str]:
     pairs = ((part.leaves, whole.leaves), (part.parameters, whole.parameters), (part.bytes, whole.bytes))
     leaves, parameters, size = (f"{mine:,} of {all_:,}" for mine, all_ in pairs)
-    return name, leaves, parameters, size, _percent(part.share_of(whole))
+    return name, leaves, parameters, size, _percent_text(part.share_of(whole))
 
 
-def _percent(share: float) -> str:
+def _percent_text(share: float) -> str:
     """Return a fraction as a text in per cent. A fraction below 1 is never rounded to 100 %."""
     if share == 1:
         return "100 %"
@@ -194,7 +196,7 @@ def _percent(share: float) -> str:
     return f"{share * 100:.{digits}f} %"
 
 
-def _notes(report: LoadReport) -> list[str]:
+def _note_lines(report: LoadReport) -> list[str]:
     lines = [f"  {note}" for note in report.notes]
     lines.append(f"  bytes checked: {report.checked}")
     if report.rename:

@@ -35,11 +35,11 @@ def plan_row(size: int, ranks: int, devices: int, accumulation: int) -> tuple[Ro
     try:
         plan = BatchPlan(size, ranks, devices, accumulation)
     except BatchMismatch as raised:
-        return _refused("batch", raised), None
+        return _row_of_error("batch", raised), None
     return ok("batch", str(plan)), plan
 
 
-def _refused(topic: str, raised: BatchMismatch) -> Row:
+def _row_of_error(topic: str, raised: BatchMismatch) -> Row:
     return error(topic, str(raised).removesuffix(raised.remedy).strip(), remedy=raised.remedy)
 
 
@@ -51,7 +51,7 @@ def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int
     try:
         rows = count_rows(shapes, who="the rows")
     except BatchMismatch as raised:
-        return _refused("leading dimension", raised)
+        return _row_of_error("leading dimension", raised)
     if plan is None:
         unit = devices * accumulation
         if rows % unit == 0 or _one_a_device(shapes, rows, devices):
@@ -67,7 +67,7 @@ def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int
     found = f"this rank brings {rows} rows; its part is {plan.rows_per_rank} of {plan.size}"
     if plan.accumulation > 1:
         found += f", {micro} at once"
-    return error("leading dimension", found, remedy=_advice(rows, plan))
+    return error("leading dimension", found, remedy=_advice_on_rows(rows, plan))
 
 
 def global_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
@@ -92,17 +92,17 @@ def _one_a_device(shapes: Mapping[str, Shape], rows: int, devices: int, plan: Ba
     return not wanted or all(shape[1] in wanted for shape in shapes.values())
 
 
-def _advice(rows: int, plan: BatchPlan) -> str:
+def _advice_on_rows(rows: int, plan: BatchPlan) -> str:
     if rows == plan.size:
         return "These are the rows of all ranks: bring only those of this rank, BatchPlan.rows_of(rank)."
     return "Set the loader's batch size to the rows of one rank."
 
 
-def loader(settings: LoaderSettings, plan: BatchPlan | None, *, rank: int, ranks: int, jax: bool) -> Iterator[Row]:
+def loader_rows(settings: LoaderSettings, plan: BatchPlan | None, *, rank: int, ranks: int, jax: bool) -> Iterator[Row]:
     """Yield the report rows about this rank's DataLoader; ``jax``: JAX runs in this process."""
     if plan is not None and settings.batch_size is not None:
         yield _batch_size(settings.batch_size, plan)
-    yield _shares(settings, rank, ranks)
+    yield _sampler_row(settings, rank, ranks)
     if settings.samples is not None and settings.batch_size:
         yield _last_batch(settings, settings.samples, settings.batch_size)
     if jax and settings.workers and settings.forks:
@@ -118,7 +118,7 @@ def _batch_size(size: int, plan: BatchPlan) -> Row:
     return error("loader batch size", found, remedy=f"DataLoader(batch_size={micro}).")
 
 
-def _shares(settings: LoaderSettings, rank: int, ranks: int) -> Row:
+def _sampler_row(settings: LoaderSettings, rank: int, ranks: int) -> Row:
     check = "each rank its own rows"
     if settings.replicas is not None:
         if (settings.replicas, settings.replica) == (ranks, rank):

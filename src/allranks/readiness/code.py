@@ -46,7 +46,7 @@ def files_under(place: Path) -> list[Path]:
     return found[:_MOST_FILES]
 
 
-def digests(files: Iterable[Path]) -> dict[str, str]:
+def file_digests(files: Iterable[Path]) -> dict[str, str]:
     """Return a digest of each file, by its path below the common folder of all files.
 
     That folder may differ between hosts.
@@ -58,14 +58,14 @@ def digests(files: Iterable[Path]) -> dict[str, str]:
     return {path.relative_to(root).as_posix(): show(digest(path.read_bytes()))[:16] for path in paths if path.exists()}
 
 
-def commit(place: Path) -> str:
+def git_commit(place: Path) -> str:
     """Return the git commit that is checked out around a file or folder; "" if there is none."""
     for folder in (place, *place.parents):
         git = folder / ".git"
         if git.is_file():  # a worktree of a repository that is elsewhere
             git = folder / git.read_text().removeprefix("gitdir:").strip()
         if (git / "HEAD").is_file():
-            return _resolved((git / "HEAD").read_text().strip(), git)
+            return _resolve_head((git / "HEAD").read_text().strip(), git)
     return ""
 
 
@@ -88,7 +88,7 @@ def changed_count(files: Sequence[Path], place: Path) -> int | None:
     return None if done.returncode else done.stdout.count(b"\n")
 
 
-def _resolved(head: str, git: Path) -> str:
+def _resolve_head(head: str, git: Path) -> str:
     if not head.startswith("ref: "):
         return head
     name = head.removeprefix("ref: ")

@@ -58,14 +58,14 @@ def find_differences(reports: Sequence[Mapping[str, str]]) -> dict[str, Groups]:
     return {check: list(by.values()) for check, by in groups.items() if len(by) > 1}
 
 
-def leaders(groups: Groups) -> list[int]:
+def first_rank_of_groups(groups: Groups) -> list[int]:
     """Return the ranks that send the values of their groups: the first rank of each group."""
     return [ranks[0] for ranks in groups[:_MOST_GROUPS]]
 
 
-def difference(fact: NamedValue, groups: Groups, values: Mapping[int, Any]) -> Row:
+def difference_row(fact: NamedValue, groups: Groups, values: Mapping[int, Any]) -> Row:
     """Return the report row about a value that differs; ``values`` maps the groups' leaders to their values."""
-    flat = {rank: dict(_flat(values.get(rank))) for rank in leaders(groups)}
+    flat = {rank: dict(_flatten_value(values.get(rank))) for rank in first_rank_of_groups(groups)}
     places = sorted({place for places in flat.values() for place in places})
     absent = object()
     if fact.partial:
@@ -73,36 +73,36 @@ def difference(fact: NamedValue, groups: Groups, values: Mapping[int, Any]) -> R
     odd = [place for place in places if len({repr(there.get(place, absent)) for there in flat.values()}) > 1]
     if not odd:
         return ok(fact.check, fact.found)
-    text = [_describe(place, groups, flat) for place in odd[:_MOST_PLACES]]
+    text = [_describe_part(place, groups, flat) for place in odd[:_MOST_PLACES]]
     more = f"; and {len(odd) - _MOST_PLACES} more" if len(odd) > _MOST_PLACES else ""
     return Row(fact.check, fact.if_not, notes("; ".join(text) + more), fact.remedy)
 
 
-def _describe(place: str, groups: Groups, flat: Mapping[int, Mapping[str, Any]]) -> str:
+def _describe_part(place: str, groups: Groups, flat: Mapping[int, Mapping[str, Any]]) -> str:
     """Return a description of one part of a value in all groups, e.g. ``lr: ranks 0, 2: 0.1; rank 1: 0.2``."""
     by_value: dict[str, list[int]] = {}
     for ranks in groups[:_MOST_GROUPS]:
         there = flat[ranks[0]]
-        value = _short(json.dumps(there[place])) if place in there else "(none)"
+        value = _shorten_text(json.dumps(there[place])) if place in there else "(none)"
         by_value.setdefault(value, []).extend(ranks)
     return (f"{place}: " if place else "") + describe_groups(by_value.items())
 
 
-def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
+def _flatten_value(value: Any, path: str = "") -> list[tuple[str, Any]]:
     """Return the elements of a JSON value, each with its path, e.g. ``optimizer.lr``."""
     if isinstance(value, dict) and value:
         dot = f"{path}." if path else ""
-        return [part for name in value for part in _flat(value[name], f"{dot}{name}")]
+        return [part for name in value for part in _flatten_value(value[name], f"{dot}{name}")]
     if isinstance(value, list) and value:
-        return [part for at, one in enumerate(value) for part in _flat(one, f"{path}[{at}]")]
+        return [part for at, one in enumerate(value) for part in _flatten_value(one, f"{path}[{at}]")]
     return [(path, value)]
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def distinct(check: str, reports: Sequence[Sequence[str]]) -> Row:
+def distinct_row(check: str, reports: Sequence[Sequence[str]]) -> Row:
     """Return the report row about values that must differ between all ranks and devices.
 
     ``reports`` are the digests of each rank's values, in rank order.

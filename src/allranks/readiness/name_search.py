@@ -21,7 +21,7 @@ _PART = re.compile(rb"\w")
 _KINDS = (".py", ".so")
 
 
-def contains(name: str, program: Iterable[Path]) -> bool:
+def contains_name(name: str, program: Iterable[Path]) -> bool:
     """Return whether the program's files, or a package that could read ``name``, contain it as a complete word.
 
     For example, _DEFAULT_PG_NCCL_TIMEOUT does not contain NCCL_TIMEOUT. JAX derives the names of its variables from its
@@ -29,10 +29,10 @@ def contains(name: str, program: Iterable[Path]) -> bool:
     """
     words = (name.encode(), name.lower().encode()) if name.startswith("JAX_") else (name.encode(),)
     packages = next(found for prefix, found in _PACKAGES.items() if name.startswith(prefix))
-    return any(_contains_word(path, words) for path in chain(program, _files(packages)))
+    return any(_contains_word(path, words) for path in chain(program, _source_files(packages)))
 
 
-def _files(packages: Iterable[str]) -> Iterator[Path]:
+def _source_files(packages: Iterable[str]) -> Iterator[Path]:
     for package in packages:
         spec = find_spec(package)
         for folder in (spec.submodule_search_locations or ()) if spec else ():

@@ -16,10 +16,17 @@ from allranks.errors import NotReady
 from allranks.findings import Row, error, ok, warning
 from allranks.readiness import batch as batches
 from allranks.readiness import code, values, variables
-from allranks.readiness.comparison import NamedValue, difference, distinct, find_differences, leaders, merge_rows
+from allranks.readiness.comparison import (
+    NamedValue,
+    difference_row,
+    distinct_row,
+    find_differences,
+    first_rank_of_groups,
+    merge_rows,
+)
 from allranks.readiness.detect import framework, has_jaxlib
 from allranks.readiness.flags import read_in_child
-from allranks.readiness.name_search import contains
+from allranks.readiness.name_search import contains_name
 from allranks.report.readiness import Readiness
 from allranks.world.base import World
 from allranks.world.codec import Value
@@ -99,7 +106,9 @@ def examine(world: World, request: _Request) -> Readiness:
         "facts": {one.check: one.digest for one in named_values},
         "parts": parts,
     }
-    merged = world.exchange("preflight", "preflight", mine, decide=lambda reports: _decide(reports, named_values))
+    merged = world.exchange(
+        "preflight", "preflight", mine, decide=lambda reports: _merge_reports(reports, named_values)
+    )
     by_check = {one.check: one for one in named_values}
     differ: dict[str, list[list[int]]] = merged["differ"]
     found = [Row.from_json(row) for row in merged["rows"]]
@@ -109,13 +118,13 @@ def examine(world: World, request: _Request) -> Readiness:
     return Readiness(tuple(rows), tuple(dict.fromkeys(world.hosts)), world.size)
 
 
-def _decide(reports: Sequence[Value], named_values: Sequence[NamedValue]) -> Value:
+def _merge_reports(reports: Sequence[Value], named_values: Sequence[NamedValue]) -> Value:
     differ = find_differences([one["facts"] for one in reports])
     fine = Counter(check for one in reports for check in one["fine"])
     rows = merge_rows(((rank, Row.from_json(row)) for rank, one in enumerate(reports) for row in one["rows"]), fine)
     rows += [ok(one.check, one.found) for one in named_values if one.check not in differ]
     names = {name: None for one in reports for name in one["parts"]}
-    rows += [distinct(name, [one["parts"].get(name, []) for one in reports]) for name in names]
+    rows += [distinct_row(name, [one["parts"].get(name, []) for one in reports]) for name in names]
     return {"rows": [row.to_json() for row in rows], "differ": differ}
 
 
@@ -126,7 +135,7 @@ def _differences(
     mine = {
         check: named_values[check].value
         for check, groups in differ.items()
-        if check in named_values and world.rank in leaders(groups)
+        if check in named_values and world.rank in first_rank_of_groups(groups)
     }
 
     def decide(reports: Sequence[Value]) -> Value:
@@ -136,7 +145,7 @@ def _differences(
                 check, None, "not checked here", "Every rank must check the same."
             )
             there = {rank: one[check] for rank, one in enumerate(reports) if one and check in one}
-            found.append(difference(fact, groups, there).to_json())
+            found.append(difference_row(fact, groups, there).to_json())
         return found
 
     return [Row.from_json(row) for row in world.exchange("preflight", "differences", mine, decide=decide)]
@@ -146,11 +155,11 @@ def _check_rank(world: World, request: _Request) -> tuple[list[Row], list[NamedV
     """Return this rank's report rows, and the values to compare over ranks."""
     jax = framework("jax") if world.backend != "torch" else None
     count, kind = jax.devices() if jax is not None else (1, "")
-    rows = list(_data(world, request, devices=count, jax=jax is not None))
+    rows = list(_data_rows(world, request, devices=count, jax=jax is not None))
     if world.local_rank == 0:
-        rows.append(variables.unread_row(os.environ, lambda name: contains(name, request.files)))
-        rows.append(_flags(jax is not None and jax.is_started()))
-    rows += _waits()
+        rows.append(variables.unread_row(os.environ, lambda name: contains_name(name, request.files)))
+        rows.append(_flags_row(jax is not None and jax.is_started()))
+    rows += _timeout_rows()
     if jax is not None and (row := jax.thread_pool_row()):
         rows.append(row)
     named_values = list(_values_to_compare(request, main=world.is_main))
@@ -163,9 +172,9 @@ def _check_rank(world: World, request: _Request) -> tuple[list[Row], list[NamedV
 
 def _values_to_compare(request: _Request, *, main: bool) -> Iterator[NamedValue]:
     """Yield the values that must be equal on all ranks; only the descriptions of the ``main`` rank are used."""
-    files = code.digests(request.files)
+    files = code.file_digests(request.files)
     text = f"{len(files)} file{'' if len(files) == 1 else 's'} of the program" + (
-        _commit(request.files) if main else ""
+        _commit_text(request.files) if main else ""
     )
     yield NamedValue("code", files, text, "Bring the same files to every host, and start again.", partial=True)
     versions = code.versions()
@@ -188,10 +197,10 @@ def _values_to_compare(request: _Request, *, main: bool) -> Iterator[NamedValue]
         yield NamedValue(f"same: {name}", text, "equal on all ranks", "Compute it on rank 0, and world.broadcast() it.")
 
 
-def _commit(files: Sequence[Path]) -> str:
+def _commit_text(files: Sequence[Path]) -> str:
     """Return the program's git commit and how many files differ from it, as text; "" outside of a repository."""
     place = files[0].resolve().parent if files else None
-    commit = code.commit(place) if place else ""
+    commit = code.git_commit(place) if place else ""
     if place is None or not commit:
         return ""
     changed = code.changed_count(files, place)
@@ -199,7 +208,7 @@ def _commit(files: Sequence[Path]) -> str:
     return f", git {commit[:10]}{since}"
 
 
-def _data(world: World, request: _Request, *, devices: int, jax: bool) -> Iterator[Row]:
+def _data_rows(world: World, request: _Request, *, devices: int, jax: bool) -> Iterator[Row]:
     plan: BatchPlan | None = None
     if isinstance(request.batch, BatchPlan):
         plan = request.batch
@@ -212,11 +221,11 @@ def _data(world: World, request: _Request, *, devices: int, jax: bool) -> Iterat
     if type(request.data).__module__.startswith(f"{__package__.partition('.')[0]}."):
         yield ok("each rank its own rows", "planned by allranks: equal steps, every sample once")
     elif hasattr(request.data, "batch_sampler"):
-        yield from batches.loader(_loader_settings(request.data), plan, rank=world.rank, ranks=world.size, jax=jax)
+        yield from batches.loader_rows(_loader_settings(request.data), plan, rank=world.rank, ranks=world.size, jax=jax)
     elif values.spans_ranks(request.data):
-        yield batches.global_rows(values.shapes(request.data), plan)
+        yield batches.global_rows(values.array_shapes(request.data), plan)
     else:
-        yield batches.first_rows(values.shapes(request.data), plan, devices, request.accumulation)
+        yield batches.first_rows(values.array_shapes(request.data), plan, devices, request.accumulation)
 
 
 def _loader_settings(loader: Any) -> batches.LoaderSettings:
@@ -235,7 +244,7 @@ def _loader_settings(loader: Any) -> batches.LoaderSettings:
     )
 
 
-def _flags(in_use: bool) -> Row:
+def _flags_row(in_use: bool) -> Row:
     """Return a report row that says whether XLA knows the flags in XLA_FLAGS.
 
     If XLA has read its flags (``in_use``), the row also says whether it has read these.
@@ -257,7 +266,7 @@ def _flags(in_use: bool) -> Row:
     return ok("XLA flags", f"{len(flags.split())} are known to this jaxlib, and in effect" if flags else "none are set")
 
 
-def _waits() -> Iterator[Row]:
+def _timeout_rows() -> Iterator[Row]:
     """Yield the report row about how long ranks wait for each other in a collective.
 
     It is a warning if that time is not the time that was requested of the launcher.

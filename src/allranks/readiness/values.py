@@ -38,7 +38,7 @@ def to_json_value(value: object, *, what: str) -> Any:
         return sorted((to_json_value(one, what=what) for one in value), key=repr)
     array, _ = array_of(value)
     if array is not None:
-        return f"{array.dtype}{list(array.shape)} {_digest(array)[:12]}"
+        return f"{array.dtype}{list(array.shape)} {_array_digest(array)[:12]}"
     if isinstance(value, Sequence):
         return [to_json_value(one, what=f"{what}[{at}]") for at, one in enumerate(value)]
     raise AllranksError(
@@ -56,25 +56,25 @@ def element_digests(value: object, *, what: str) -> list[str]:
         return [show(digest(repr(to_json_value(value, what=what))))]
     if keys:
         array = array.reshape(-1, array.shape[-1])
-    return [_digest(row) for row in array] if array.ndim else [_digest(array)]
+    return [_array_digest(row) for row in array] if array.ndim else [_array_digest(array)]
 
 
-def shapes(tree: object) -> dict[str, tuple[int, ...]]:
+def array_shapes(tree: object) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a tree's arrays, by path."""
-    return {path: tuple(leaf.shape) for path, leaf in _arrays(tree)}
+    return {path: tuple(leaf.shape) for path, leaf in _arrays_by_path(tree)}
 
 
 def spans_ranks(tree: object) -> bool:
     """Return whether a tree contains a global jax.Array, of which this process holds only a part."""
-    return any(not getattr(leaf, "is_fully_addressable", True) for _, leaf in _arrays(tree))
+    return any(not getattr(leaf, "is_fully_addressable", True) for _, leaf in _arrays_by_path(tree))
 
 
-def _arrays(tree: object) -> list[tuple[str, Any]]:
+def _arrays_by_path(tree: object) -> list[tuple[str, Any]]:
     walk = TreeWalk(tree, is_leaf=lambda kind: hasattr(kind, "shape"), opener=lambda _: None)
     found = zip(walk.paths, walk.leaves, strict=True)
     return [(path, leaf) for path, leaf in found if hasattr(leaf, "shape")]
 
 
-def _digest(array: np.ndarray[Any, Any]) -> str:
+def _array_digest(array: np.ndarray[Any, Any]) -> str:
     whole = np.ascontiguousarray(array)
     return show(digest(str(whole.dtype), repr(whole.shape), whole.tobytes()))

@@ -42,7 +42,9 @@ def unread_row(environ: Mapping[str, str], read: Callable[[str], bool]) -> Row:
     found = [name for name in sorted(environ) if _is_unknown(name, environ) and not read(name)]
     if not found:
         return ok("environment", "every JAX_, XLA_, TORCH_, NCCL_ and GLOO_ variable is read")
-    return warning("environment", f"nothing reads {', '.join(found)}", remedy="; ".join(map(_advice, found)) + ".")
+    return warning(
+        "environment", f"nothing reads {', '.join(found)}", remedy="; ".join(map(_advice_on_name, found)) + "."
+    )
 
 
 def _is_unknown(name: str, environ: Mapping[str, str]) -> bool:
@@ -52,7 +54,7 @@ def _is_unknown(name: str, environ: Mapping[str, str]) -> bool:
     return known is not None and name not in known and not name.startswith(PLUGINS + IMAGES)
 
 
-def _advice(name: str) -> str:
+def _advice_on_name(name: str) -> str:
     if name in MEANT:
         return f"for {name}: {MEANT[name]}"
     close = nearest(name)
@@ -61,14 +63,14 @@ def _advice(name: str) -> str:
 
 def decisive_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that must be equal on all ranks, with their values."""
-    return _chosen(environ, _DECISIVE)
+    return _variables_with_prefixes(environ, _DECISIVE)
 
 
 def other_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that should be equal on all ranks, with their values."""
-    return _chosen(environ, _OTHERS)
+    return _variables_with_prefixes(environ, _OTHERS)
 
 
-def _chosen(environ: Mapping[str, str], prefixes: Iterable[str]) -> dict[str, str]:
+def _variables_with_prefixes(environ: Mapping[str, str], prefixes: Iterable[str]) -> dict[str, str]:
     start = tuple(prefixes)
     return {name: environ[name] for name in sorted(environ) if name.startswith(start) and name not in _LOCAL}

@@ -38,7 +38,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, indent: s
     widths = [max(map(display_width, [head, *column])) for head, column in zip(headers, columns, strict=True)]
     right = [_is_numeric(column) for column in columns]
     lines = [headers, ["-" * width for width in widths], *cells]
-    return "\n".join((indent + "  ".join(map(_set, line, widths, right))).rstrip() for line in lines)
+    return "\n".join((indent + "  ".join(map(_pad_cell, line, widths, right))).rstrip() for line in lines)
 
 
 def _is_numeric(column: Iterable[str]) -> bool:
@@ -46,6 +46,6 @@ def _is_numeric(column: Iterable[str]) -> bool:
     return bool(filled) and all(_NUMBER.fullmatch(cell) for cell in filled)
 
 
-def _set(cell: str, width: int, right: bool) -> str:
+def _pad_cell(cell: str, width: int, right: bool) -> str:
     blanks = " " * (width - display_width(cell))
     return blanks + cell if right else cell + blanks

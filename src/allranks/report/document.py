@@ -20,11 +20,11 @@ def as_json(report: Report) -> str:
 
 def document(report: Report) -> dict[str, Any]:
     """Return the report as a dict of JSON values."""
-    place = partial(_place, report)
+    place = partial(_place_document, report)
     return {
         "tool": report.tool,
         "version": report.version,
-        "findings": [_finding(report, finding) for finding in report.findings],
+        "findings": [_finding_document(report, finding) for finding in report.findings],
         "readiness": [row_document(row, place) for row in report.rows],
         "summary": {
             **report.counts(),
@@ -63,7 +63,7 @@ def _lines(ranks_by_line: Mapping[int, int]) -> dict[str, list[int]]:
     return found
 
 
-def _finding(report: Report, finding: Finding) -> dict[str, Any]:
+def _finding_document(report: Report, finding: Finding) -> dict[str, Any]:
     return {
         "code": finding.code,
         "name": finding.name,
@@ -71,25 +71,25 @@ def _finding(report: Report, finding: Finding) -> dict[str, Any]:
         "confidence": finding.confidence,
         "precision": report.precision(finding),
         "message": finding.message,
-        **_place(report, finding.place),
+        **_place_document(report, finding.place),
         "symbol": finding.symbol,
         "cluster": finding.cluster,
         "advice": finding.advice,
-        "notes": [note_document(note, partial(_place, report)) for note in finding.notes],
-        "fix": _fix(report, finding.fix) if finding.fix else None,
+        "notes": [note_document(note, partial(_place_document, report)) for note in finding.notes],
+        "fix": _fix_document(report, finding.fix) if finding.fix else None,
         "replay": finding.replay,
         "fingerprint": report.prints.get(finding),
         **({"rehearsal": report.confirmations[finding]} if finding in report.confirmations else {}),
     }
 
 
-def _place(report: Report, place: Place) -> dict[str, Any]:
+def _place_document(report: Report, place: Place) -> dict[str, Any]:
     cell, line = report.spot(place)
     where: dict[str, Any] = {"path": place.path, "line": line, "column": place.column}
     where |= {"end_line": place.end_line - place.line + line, "end_column": place.end_column}
     return where if cell is None else {**where, "cell": cell}
 
 
-def _fix(report: Report, fix: Fix) -> dict[str, Any]:
-    edits = [{**_place(report, edit.place), "text": edit.text} for edit in fix.edits]
+def _fix_document(report: Report, fix: Fix) -> dict[str, Any]:
+    edits = [{**_place_document(report, edit.place), "text": edit.text} for edit in fix.edits]
     return {"title": fix.title, "safe": fix.safe, "edits": edits}

@@ -41,7 +41,9 @@ def excerpt(source: Source, marks: Sequence[Mark], gutter: int, paint: Ink) -> l
             shown.append(paint("...", "blue"))
         last = line
         number = line - cell.first + 1 if cell else line
-        shown += _shown(source.line(line), paint(f"{number:>{gutter}} |", "blue"), bar, list(_on(marks, line)), paint)
+        shown += _marked_line(
+            source.line(line), paint(f"{number:>{gutter}} |", "blue"), bar, list(_marks_on_line(marks, line)), paint
+        )
     return [*shown, bar]
 
 
@@ -49,7 +51,7 @@ def _lines_about(place: Place, source: Source) -> list[int]:
     return source.around(place.line, min(place.end_line, place.line + TALL - 1), AROUND)
 
 
-def _on(marks: Sequence[Mark], line: int) -> Iterator[tuple[Mark, int, int, str]]:
+def _marks_on_line(marks: Sequence[Mark], line: int) -> Iterator[tuple[Mark, int, int, str]]:
     """Yield the marks on a line, the fault first: mark, start and end column (from 0, end excluded), and label.
 
     The label is given only on the last line of a mark.
@@ -63,24 +65,26 @@ def _on(marks: Sequence[Mark], line: int) -> Iterator[tuple[Mark, int, int, str]
             yield mark, start, end, mark.label if line == last else ""
 
 
-def _shown(text: str, head: str, bar: str, marks: Sequence[tuple[Mark, int, int, str]], paint: Ink) -> Iterator[str]:
+def _marked_line(
+    text: str, head: str, bar: str, marks: Sequence[tuple[Mark, int, int, str]], paint: Ink
+) -> Iterator[str]:
     text = text.rstrip()
-    offset = _offset(marks[0][1], len(text)) if marks else 0
+    offset = _omitted_characters(marks[0][1], len(text)) if marks else 0
     window = text[offset : offset + WIDE]
     before, after = "..." if offset else "", "..." if offset + WIDE < len(text) else ""
-    yield f"{head} {before}{_plain(window)}{after}".rstrip()
+    yield f"{head} {before}{_printable_text(window)}{after}".rstrip()
     for mark, start, end, label in marks:
         first = max((start or len(text) - len(text.lstrip())) - offset, 0)
         stop = max(min(end, len(text)) - offset, first + 1)
-        blanks = " " * (len(before) + display_width(_plain(window[:first])))
-        strokes = ("^" if mark.primary else "-") * (display_width(_plain(window[first:stop])) or 1)
+        blanks = " " * (len(before) + display_width(_printable_text(window[:first])))
+        strokes = ("^" if mark.primary else "-") * (display_width(_printable_text(window[first:stop])) or 1)
         yield f"{bar} {blanks}{paint(f'{strokes} {visible(label)}'.rstrip(), mark.style)}"
 
 
-def _offset(column: int, length: int) -> int:
+def _omitted_characters(column: int, length: int) -> int:
     """Return how many characters to omit at the start of a long line, so that the column is visible."""
     return 0 if length <= WIDE or column < WIDE * 2 // 3 else min(column - WIDE // 3, length - WIDE)
 
 
-def _plain(text: str) -> str:
+def _printable_text(text: str) -> str:
     return visible(text.replace("\t", "    "))

@@ -44,7 +44,7 @@ class IndexCache:
         """
         for storage, path in self._places:
             try:
-                return _decoded(storage.get(path))
+                return _decode_index(storage.get(path))
             except NotThere:
                 continue
             except (DataError, StorageError) as error:
@@ -61,7 +61,7 @@ class IndexCache:
 
     def store(self, index: Index, files: Sequence[ListedFile]) -> None:
         """Store an index of these files. If it cannot be stored, a warning is logged."""
-        data = _encoded(index, files)
+        data = _encode_index(index, files)
         refused: list[StorageError] = []
         for storage, path in self._places:
             try:
@@ -79,14 +79,14 @@ def _users_folder() -> str | None:
     return os.path.join(folder, "allranks", "index") if os.path.isabs(folder) else None
 
 
-def _encoded(index: Index, listed: Sequence[ListedFile]) -> bytes:
+def _encode_index(index: Index, listed: Sequence[ListedFile]) -> bytes:
     files = [[one.name, one.nbytes, one.modified] for one in listed]
     head = json.dumps({"cache": _FORMAT, "files": files}, separators=(",", ":")).encode()
     body = head + b"\n" + index.encode()
     return show(digest(body)).encode() + b"\n" + body
 
 
-def _decoded(data: bytes) -> tuple[Index, dict[str, ListedFile]]:
+def _decode_index(data: bytes) -> tuple[Index, dict[str, ListedFile]]:
     seal, _, body = data.partition(b"\n")
     if seal != show(digest(body)).encode():
         raise DataError("this index is damaged: its digest is another one.")

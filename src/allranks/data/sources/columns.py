@@ -22,7 +22,7 @@ class TableRows:
 
     def __init__(self, table: pa.Table, where: str) -> None:
         self._names = tuple(table.column_names)
-        self._getters = [_getter(_combine_chunks(column)) for column in table.columns]
+        self._getters = [_column_getter(_combine_chunks(column)) for column in table.columns]
         self._rows = table.num_rows
         self._where = where
 
@@ -56,25 +56,29 @@ def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _getter(values: pa.Array) -> Getter:
+def _column_getter(values: pa.Array) -> Getter:
     kind = values.type
     if isinstance(kind, pa.ExtensionType):  # known only where Python code of somebody's was imported: not on every rank
-        return _getter(values.storage)
+        return _column_getter(values.storage)
     if pa.types.is_dictionary(kind):
-        return _getter(values.dictionary_decode())
+        return _column_getter(values.dictionary_decode())
     if pa.types.is_string_view(kind):
-        return _getter(values.cast(pa.large_string()))
+        return _column_getter(values.cast(pa.large_string()))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _nulls(values, _texts(values))
+        return _nulls(values, _text_getter(values))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return _nulls(values, _bytes(values))
+        return _nulls(values, _bytes_getter(values))
     if _is_number(kind):
-        return _nulls(values, _numbers(values))
+        return _nulls(values, _number_getter(values))
     if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_number(kind.value_type):
-        return _nulls(values, _arrays(values)) if not values.values.null_count else _anything(values)
+        return _nulls(values, _array_getter(values)) if not values.values.null_count else _object_getter(values)
     if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
-        return _rectangle(values) if not (values.null_count or values.flatten().null_count) else _anything(values)
-    return _anything(values)
+        return (
+            _fixed_list_getter(values)
+            if not (values.null_count or values.flatten().null_count)
+            else _object_getter(values)
+        )
+    return _object_getter(values)
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -113,34 +117,34 @@ def _letters(values: pa.Array, *, wide: bool) -> tuple[bytes, memoryview]:
     return data, (offsets - low).data
 
 
-def _texts(values: pa.Array) -> Getter:
+def _text_getter(values: pa.Array) -> Getter:
     data, at = _letters(values, wide=pa.types.is_large_string(values.type))
     return lambda rows: [data[at[row] : at[row + 1]].decode() for row in rows]
 
 
-def _bytes(values: pa.Array) -> Getter:
+def _bytes_getter(values: pa.Array) -> Getter:
     data, at = _letters(values, wide=pa.types.is_large_binary(values.type))
     return lambda rows: [data[at[row] : at[row + 1]] for row in rows]
 
 
-def _numbers(values: pa.Array) -> Getter:
+def _number_getter(values: pa.Array) -> Getter:
     if values.null_count and not pa.types.is_floating(values.type):
         values = values.fill_null(pa.scalar(0).cast(values.type))  # NumPy would make floats of integers: not exact
     numbers = values.to_numpy(zero_copy_only=False).data
     return lambda rows: [numbers[row] for row in rows]
 
 
-def _arrays(values: pa.Array) -> Getter:
+def _array_getter(values: pa.Array) -> Getter:
     wide = pa.types.is_large_list(values.type)
     at = _offsets(values, np.int64 if wide else np.int32).data
     numbers = values.values.to_numpy(zero_copy_only=False)
     return lambda rows: [numbers[at[row] : at[row + 1]].copy() for row in rows]  # a view would keep the block alive
 
 
-def _rectangle(values: pa.Array) -> Getter:
+def _fixed_list_getter(values: pa.Array) -> Getter:
     numbers = values.flatten().to_numpy(zero_copy_only=False).reshape(len(values), values.type.list_size)
     return lambda rows: list(numbers[rows])  # of one copy: these rows
 
 
-def _anything(values: pa.Array) -> Getter:
+def _object_getter(values: pa.Array) -> Getter:
     return lambda rows: [values[row].as_py() for row in rows]

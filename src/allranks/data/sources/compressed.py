@@ -117,12 +117,12 @@ def _unpacked(
             try:
                 piece = unpacker.decompress(data)
             except library.ERRORS as error:
-                raise _damaged(file, codec, at - len(data), str(error)) from error
+                raise _damaged_error(file, codec, at - len(data), str(error)) from error
             yield begin, piece
             begin, data = None, unpacker.unused_data if unpacker.eof else b""
             unpacker = None if unpacker.eof else unpacker
     if unpacker is not None:
-        raise _damaged(file, codec, at, "it ends inside a frame")
+        raise _damaged_error(file, codec, at, "it ends inside a frame")
 
 
 def _slices(chunks: Iterable[bytes | bytearray]) -> Iterator[bytes]:
@@ -132,7 +132,7 @@ def _slices(chunks: Iterable[bytes | bytearray]) -> Iterator[bytes]:
             yield bytes(chunk[low : low + _PIECE])
 
 
-def _damaged(file: FileBytes, codec: str, at: int, why: str) -> DataError:
+def _damaged_error(file: FileBytes, codec: str, at: int, why: str) -> DataError:
     return DataError(
         f"{file.path} cannot be unpacked ({codec}) at about byte {at:,} of {file.nbytes:,}: {why}.",
         path=file.path,

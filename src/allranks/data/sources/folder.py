@@ -52,7 +52,7 @@ class FolderSource:
 
     def open(self, index: Index) -> FolderReader:
         """Open the files. Raises DataError if labels are requested and a file is in no folder."""
-        return FolderReader(open_storage(self.place.root), index, _classes(index) if self.labels else None)
+        return FolderReader(open_storage(self.place.root), index, _class_numbers(index) if self.labels else None)
 
 
 class FolderReader:
@@ -96,7 +96,7 @@ def _class_of(name: str) -> str:
     return name.partition("/")[0]
 
 
-def _classes(index: Index) -> dict[str, int]:
+def _class_numbers(index: Index) -> dict[str, int]:
     loose = next((file.name for file in index.files if "/" not in file.name), None)
     if loose is not None:
         raise DataError(

@@ -51,18 +51,22 @@ def resolve(path: str, split: str | None, options: Mapping[str, Any]) -> Resolve
         ) from error
     form, config = builder.name, builder.config
     if form not in FORMATS or not type(builder).__module__.startswith("datasets."):
-        raise _stream(path, f"it is of {form!r}, of which the plan knows no files: it reads {', '.join(FORMATS)}")
+        raise _use_stream_error(
+            path, f"it is of {form!r}, of which the plan knows no files: it reads {', '.join(FORMATS)}"
+        )
     files = {str(name): tuple(map(str, found)) for name, found in config.data_files.items()}
-    split = _split(path, split, tuple(files))
+    split = _choose_split(path, split, tuple(files))
     if not files[split]:
         raise DataError(f"{path!r}: no file matches its data_files.", path=path, remedy="Check the path on this host.")
     _refuse_options(path, config)
-    features = _features(path, builder, split)
+    features = _streamed_features(path, builder, split)
     columns = getattr(config, "columns", None)
-    return Resolved(form, files[split], _types(path, form, features), None if columns is None else tuple(columns))
+    return Resolved(
+        form, files[split], _column_types(path, form, features), None if columns is None else tuple(columns)
+    )
 
 
-def _split(path: str, split: str | None, names: Sequence[str]) -> str:
+def _choose_split(path: str, split: str | None, names: Sequence[str]) -> str:
     if split is None and len(names) == 1:
         return names[0]
     if split is None or str(split) not in names:
@@ -80,17 +84,17 @@ def _refuse_options(path: str, config: Any) -> None:
     said = [
         f"{one.name}={getattr(config, one.name)!r}"
         for one in fields(config)
-        if one.name not in _HARMLESS and _differ(getattr(config, one.name), getattr(plain, one.name))
+        if one.name not in _HARMLESS and _is_not_default(getattr(config, one.name), getattr(plain, one.name))
     ]
     if said:
-        raise _stream(path, f"it is read with {', '.join(said)}, which the plan does not do")
+        raise _use_stream_error(path, f"it is read with {', '.join(said)}, which the plan does not do")
 
 
-def _differ(said: Any, default: Any) -> bool:
+def _is_not_default(said: Any, default: Any) -> bool:
     return type(said) is not type(default) or bool(said != default)  # of Arrow's expressions, != is one more
 
 
-def _features(path: str, builder: Any, split: str) -> Any:
+def _streamed_features(path: str, builder: Any, split: str) -> Any:
     try:
         return builder.as_streaming_dataset(split=split).features
     except Exception as error:  # of many libraries: it reads the first file
@@ -101,17 +105,17 @@ def _features(path: str, builder: Any, split: str) -> Any:
         ) from error
 
 
-def _types(path: str, form: str, features: Any) -> Types:
+def _column_types(path: str, form: str, features: Any) -> Types:
     if form == "text" and features is None:
         return _TEXT
     if features is None:
-        raise _stream(path, "it has no features: its files are no JSON lines")
+        raise _use_stream_error(path, "it has no features: its files are no JSON lines")
     schema = features.arrow_schema
     types = Types.of(schema)
     if form == "text" and types != _TEXT:
-        raise _stream(path, f"its features are {types.text}, and lines of text are {_TEXT.text}")
+        raise _use_stream_error(path, f"its features are {types.text}, and lines of text are {_TEXT.text}")
     if types.hold(JSON) or (form == "json" and not _is_of_json(types, schema)):
-        raise _stream(path, f"its features hold what is made of the values behind reading them: {features}")
+        raise _use_stream_error(path, f"its features hold what is made of the values behind reading them: {features}")
     return types
 
 
@@ -124,7 +128,7 @@ def _is_of_json(types: Types, schema: Any) -> bool:
         return False
 
 
-def _stream(path: str, why: str) -> DataError:
+def _use_stream_error(path: str, why: str) -> DataError:
     return DataError(
         f"{path!r} cannot be read by the plan: {why}.",
         path=path,

@@ -41,21 +41,21 @@ def cut(chunks: Iterable[bytes | bytearray], *, size: int, blanks: bool, begin: 
                 held += len(chunk)
                 continue
             started.append(bytes(chunk[:stop]))
-            yield _block(b"".join(started), begin, blanks)
+            yield _line_block(b"".join(started), begin, blanks)
             begin, at, held = begin + held + stop, stop, 0
             started.clear()
         view = memoryview(chunk)
         while (stop := chunk.find(b"\n", at + size - 1) + 1) > 0:
-            yield _block(view[at:stop], begin, blanks)
+            yield _line_block(view[at:stop], begin, blanks)
             begin, at = begin + stop - at, stop
         if at < len(chunk):
             started.append(bytes(view[at:]))
             held = len(chunk) - at
     if started:
-        yield _block(b"".join(started), begin, blanks)
+        yield _line_block(b"".join(started), begin, blanks)
 
 
-def _block(data: bytes | memoryview, begin: int, blanks: bool) -> LineBlock:
+def _line_block(data: bytes | memoryview, begin: int, blanks: bool) -> LineBlock:
     return LineBlock(begin, begin + len(data), count(data, blanks=blanks), xxhash.xxh3_64_intdigest(data))
 
 

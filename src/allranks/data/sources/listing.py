@@ -46,7 +46,7 @@ def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tup
                 _match_entries(folder, entries, steps, tuple(suffixes), found, deeper)
             level = deeper
     if not found:
-        raise _nothing(place, storage, suffixes)
+        raise _no_file_error(place, storage, suffixes)
     return tuple(settled(found[name], now) for name in sorted(found))
 
 
@@ -104,7 +104,7 @@ def _after(entry: Entry, steps: Steps, suffixes: tuple[str, ...]) -> Iterator[St
             yield ()
 
 
-def _nothing(place: Place, storage: Storage, suffixes: Sequence[str]) -> DataError:
+def _no_file_error(place: Place, storage: Storage, suffixes: Sequence[str]) -> DataError:
     entries = storage.list("")
     names = [entry.name + ("/" if entry.size is None else "") for entry in entries if not entry.name.startswith(".")]
     shown = ", ".join(names[:_SHOWN]) + (f", ... ({len(names)} entries)" if len(names) > _SHOWN else "")

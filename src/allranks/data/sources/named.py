@@ -85,7 +85,9 @@ class NamedSource:
             "columns": found.columns,
             "block_bytes": block_bytes,
         }
-        files = NamedFiles(Place(root, tuple((name,) for name in sorted(names)), self.where), _format(note), self.cache)
+        files = NamedFiles(
+            Place(root, tuple((name,) for name in sorted(names)), self.where), _format_of_note(note), self.cache
+        )
         index = parts.ordered(files.index(progress=progress), names)
         return replace(index, note=json.dumps(note))
 
@@ -97,7 +99,7 @@ class NamedSource:
                 f"this rank reads {self.where}; what was indexed is {note['of']}.",
                 remedy="Give the same name and options on every rank.",
             )
-        return FileReader(_storage(note["root"]), _format(note), index)
+        return FileReader(_storage(note["root"]), _format_of_note(note), index)
 
 
 class NamedFiles(FileSource):
@@ -108,7 +110,7 @@ class NamedFiles(FileSource):
     def list_files(self) -> tuple[ListedFile, ...]:
         names = ["/".join(steps) for steps in self.place.patterns]
         web = self.place.root.startswith(tuple(f"{scheme}://" for scheme in _WEB))
-        listed = _query_files(self._storage, names) if web else _listed(self._storage, names)
+        listed = _query_files(self._storage, names) if web else _list_files(self._storage, names)
         now = time.time()
         return tuple(settled(one, now) for one in listed)
 
@@ -117,7 +119,7 @@ class NamedFiles(FileSource):
         return _storage(self.place.root)
 
 
-def _format(note: dict[str, Any]) -> Format:
+def _format_of_note(note: dict[str, Any]) -> Format:
     types, columns, block_bytes = Types(note["types"]), note["columns"], note["block_bytes"]
     wanted = None if columns is None else tuple(columns)
     if note["format"] == "parquet":
@@ -160,7 +162,7 @@ def _query_files(storage: Any, names: Sequence[str]) -> list[ListedFile]:
     return [ListedFile(entry.name, entry.size, entry.modified) for entry in entries]
 
 
-def _listed(storage: Storage, names: Sequence[str]) -> list[ListedFile]:
+def _list_files(storage: Storage, names: Sequence[str]) -> list[ListedFile]:
     found = {}
     for folder in {name.rpartition("/")[0] for name in names}:
         for entry in storage.list(folder):

@@ -49,7 +49,7 @@ def place(pattern: Pattern) -> Place:
             f"one source reads from one storage, these patterns name {len(stores)}: {', '.join(stores)}.",
             remedy="Make a source of each, and mix them.",
         )
-    common = _common([folder for _, folder, _ in found])
+    common = _common_folder([folder for _, folder, _ in found])
     root = stores[0] + "/".join(common)
     patterns = {folder[len(common) :] + rest for _, folder, rest in found}
     told = ", ".join(written[:3]) + (f", ... ({len(written)} patterns)" if len(written) > 3 else "")
@@ -99,7 +99,7 @@ def _split(pattern: str) -> tuple[str, Steps, Steps]:
     return (store, steps, (BELOW,)) if folder else (store, steps[:-1], steps[-1:])
 
 
-def _common(folders: Sequence[Steps]) -> Steps:
+def _common_folder(folders: Sequence[Steps]) -> Steps:
     low, high = min(folders), max(folders)
     many = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
     return low[:many]

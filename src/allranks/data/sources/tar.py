@@ -39,7 +39,7 @@ def members(read: Callable[[int, int], bytes], nbytes: int) -> Iterator[Member]:
         kind = header[156:157]
         if not header[0] and not header.strip(b"\0"):
             return
-        size = _size(header, at) if size_of_pax < 0 or kind in _LONG_NAME + _PAX else size_of_pax
+        size = _member_size(header, at) if size_of_pax < 0 or kind in _LONG_NAME + _PAX else size_of_pax
         content, end = at + HEADER, at + HEADER + -(-size // HEADER) * HEADER
         if content + size > nbytes:
             raise NoTar(at, f"a member of {size:,} bytes would end behind the file's end at {nbytes:,}")
@@ -50,12 +50,12 @@ def members(read: Callable[[int, int], bytes], nbytes: int) -> Iterator[Member]:
             name, size_of_pax = said.get("path", name), int(said.get("size", -1))
         else:
             if kind in _FILES:
-                yield Member(name or _name(header), begin, content, size, min(end, nbytes))
+                yield Member(name or _member_name(header), begin, content, size, min(end, nbytes))
             name, size_of_pax, begin = "", -1, end
         at = end
 
 
-def _size(header: bytes, at: int) -> int:
+def _member_size(header: bytes, at: int) -> int:
     try:
         told = int(header[148:156].strip(b" \0") or b"0", 8)
         if header[124] & 0x80:  # GNU, for what does not fit into octal digits
@@ -69,7 +69,7 @@ def _size(header: bytes, at: int) -> int:
     return size
 
 
-def _name(header: bytes) -> str:
+def _member_name(header: bytes) -> str:
     name = header[:100].partition(b"\0")[0]
     prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
     return (prefix + b"/" + name if prefix else name).decode("utf-8", "surrogateescape")

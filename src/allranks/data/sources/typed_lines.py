@@ -25,11 +25,11 @@ _NOT_ONE = "its objects are not one in each line"
 _STREAM = "Read the stream: allranks.shard(datasets.load_dataset(..., streaming=True), world)"
 
 
-def _text(line: bytes) -> dict[str, str]:
+def _text_sample(line: bytes) -> dict[str, str]:
     return {"text": line.decode()}
 
 
-_TEXT = Decoding(_text, UnicodeDecodeError, "UTF-8")
+_TEXT = Decoding(_text_sample, UnicodeDecodeError, "UTF-8")
 
 
 def parsed(data: bytes, schema: pa.Schema) -> pa.Table:

@@ -40,11 +40,11 @@ class Types:
 
     def hold(self, name: str) -> bool:
         """Return whether one of the types has this name, or contains a type with this name."""
-        return _holds(self.by_name, name)
+        return _contains_name(self.by_name, name)
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema with these types. Raises ValueError for a type that only Arrow files have."""
-        return pa.schema({name: _type(one) for name, one in self.by_name.items()})
+        return pa.schema({name: _arrow_type(one) for name, one in self.by_name.items()})
 
     def check(self, schema: pa.Schema, path: str, *, only: Collection[str] | None = None) -> None:
         """Raise DataError if a file's schema has other columns or types. With ``only``, check only these columns."""
@@ -82,9 +82,9 @@ def word(kind: pa.DataType) -> Word:
     return "binary" if pa.types.is_large_binary(kind) else str(kind)
 
 
-def _holds(one: Word | int, name: str) -> bool:
+def _contains_name(one: Word | int, name: str) -> bool:
     inside = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
-    return one == name or any(_holds(each, name) for each in inside)
+    return one == name or any(_contains_name(each, name) for each in inside)
 
 
 def _gives(found: Word, expected: Word) -> bool:
@@ -96,12 +96,12 @@ def _gives(found: Word, expected: Word) -> bool:
     return found in ("null", expected)
 
 
-def _type(one: Word) -> pa.DataType:
+def _arrow_type(one: Word) -> pa.DataType:
     if isinstance(one, str):
         return pa.type_for_alias(one)
     if isinstance(one, dict):
-        return pa.struct({name: _type(each) for name, each in one.items()})
-    return pa.list_(_type(one[0]), *one[1:])
+        return pa.struct({name: _arrow_type(each) for name, each in one.items()})
+    return pa.list_(_arrow_type(one[0]), *one[1:])
 
 
 def _type_text(of: Mapping[str, Word], name: str) -> str:

@@ -63,7 +63,7 @@ class Shards:
         begin, end, rows = 0, 0, 0
         told = []
         try:
-            for sample in _samples(members(_ahead(file), file.nbytes)):
+            for sample in _group_members(members(_ahead(file), file.nbytes)):
                 begin, end = begin if rows else sample[0].member.begin, sample[-1].member.end
                 rows += 1
                 told += [f"{member.name}\0{member.content}\0{member.size}" for _, _, member in sample]
@@ -92,7 +92,7 @@ class Shard:
         data = self.file.read(block.begin, block.end - block.begin)
         where = f"bytes {block.begin:,} to {block.end:,}"
         try:
-            samples = list(_samples(members(lambda offset, count: data[offset : offset + count], len(data))))
+            samples = list(_group_members(members(lambda offset, count: data[offset : offset + count], len(data))))
         except NoTar as error:
             raise changed(self.file.path, f"{block.stop} samples in {where}", f"no headers ({error})") from error
         if len(samples) < block.stop:
@@ -131,11 +131,11 @@ class _Part(NamedTuple):
     member: Member
 
 
-def _samples(found: Iterable[Member]) -> Iterator[list[_Part]]:
-    return (list(parts) for _, parts in groupby(_parts(found), attrgetter("key")))
+def _group_members(found: Iterable[Member]) -> Iterator[list[_Part]]:
+    return (list(parts) for _, parts in groupby(_member_parts(found), attrgetter("key")))
 
 
-def _parts(found: Iterable[Member]) -> Iterator[_Part]:
+def _member_parts(found: Iterable[Member]) -> Iterator[_Part]:
     for member in found:
         folders, slash, base = member.name.rpartition("/")
         stem, dot, extension = base.partition(".")

@@ -63,10 +63,10 @@ class Each:
     ids_of: Callable[[str], Any]
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        return [_tokens(self.ids_of(text)) for text in texts]
+        return [_token_array(self.ids_of(text)) for text in texts]
 
 
-def _tokens(found: Any) -> Tokens:
+def _token_array(found: Any) -> Tokens:
     ids = np.asarray(found["input_ids"] if isinstance(found, Mapping) else found)
     if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
         raise DataError(f"the tokenizer returned {ids.dtype} of shape {ids.shape}; expected a list of integers.")

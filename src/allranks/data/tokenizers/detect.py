@@ -30,12 +30,12 @@ def tokenizer(
     ``keep`` keeps the text, too. ``add_special_tokens`` is for Hugging Face tokenizers: it adds the tokens that the
     tokenizer puts at both ends. Padding is switched off.
     """
-    return Tokenize(_encode(which, add_special_tokens), column, into, keep)
+    return Tokenize(_choose_encoder(which, add_special_tokens), column, into, keep)
 
 
-def _encode(which: Any, add_special_tokens: bool) -> Encode:
+def _choose_encoder(which: Any, add_special_tokens: bool) -> Encode:
     if isinstance(which, str | os.PathLike):
-        return utf8 if which == "bytes" else _hugging_face(_path(which), add_special_tokens)
+        return utf8 if which == "bytes" else _hugging_face(_tokenizer_path(which), add_special_tokens)
     which = getattr(which, "backend_tokenizer", which)
     library = type(which).__module__.partition(".")[0]
     if library == "tokenizers":
@@ -47,7 +47,7 @@ def _encode(which: Any, add_special_tokens: bool) -> Encode:
     raise DataError(f"expected a tokenizer, found {which!r}.", remedy=_KNOWN)
 
 
-def _path(which: str | os.PathLike[str]) -> str:
+def _tokenizer_path(which: str | os.PathLike[str]) -> str:
     path = os.fspath(which)
     if os.path.isdir(path):
         path = os.path.join(path, "tokenizer.json")

@@ -27,16 +27,16 @@ def main(descriptor: int) -> None:
     """
     channel = socket.socket(fileno=descriptor)
     frames: SimpleQueue[wire.Frame] = SimpleQueue()
-    threading.Thread(target=_listen, args=(channel, frames), daemon=True).start()
+    threading.Thread(target=_receive_frames, args=(channel, frames), daemon=True).start()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     chain = frames.get()
     applied = _loaded(chain)
     while True:
-        wire.send(channel, _answer(applied, frames.get()))
+        wire.send(channel, _process_frame(applied, frames.get()))
 
 
-def _listen(channel: socket.socket, frames: SimpleQueue[wire.Frame]) -> None:
+def _receive_frames(channel: socket.socket, frames: SimpleQueue[wire.Frame]) -> None:
     try:
         while True:
             frames.put(wire.receive(channel))
@@ -56,7 +56,7 @@ def _loaded(frame: wire.Frame) -> Chain | DataError:
     return chain
 
 
-def _answer(chain: Chain | DataError, frame: wire.Frame) -> wire.Frame:
+def _process_frame(chain: Chain | DataError, frame: wire.Frame) -> wire.Frame:
     try:
         if isinstance(chain, DataError):
             raise chain

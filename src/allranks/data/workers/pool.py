@@ -226,7 +226,7 @@ class Pool:
             ) from error
         self._queue = _Queue(count)
         self._feeders = [_Feeder(number, self._queue, frame) for number in range(count)]
-        self._end = weakref.finalize(self, _end, self._queue, self._feeders, os.getpid())
+        self._end = weakref.finalize(self, _close_pool, self._queue, self._feeders, os.getpid())
 
     @property
     def pids(self) -> list[int]:
@@ -242,7 +242,7 @@ class Pool:
         self._end()
 
 
-def _end(queue: _Queue, feeders: list[_Feeder], owner: int) -> None:
+def _close_pool(queue: _Queue, feeders: list[_Feeder], owner: int) -> None:
     if os.getpid() != owner:
         return  # a fork of the process that has the workers
     queue.close()

@@ -54,7 +54,7 @@ class _Columns:
             return cls((), [], dict(enumerate(samples)))
         others = {at: one for at, one in enumerate(samples) if type(one) is not dict or tuple(one) != keys}
         same = [one for at, one in enumerate(samples) if at not in others] if others else samples
-        return cls(keys, [_column([one[key] for one in same]) for key in keys], others)
+        return cls(keys, [_pack_column([one[key] for one in same]) for key in keys], others)
 
     def samples(self) -> list[Any]:
         columns = [column.split() if isinstance(column, _Ragged) else column for column in self.columns]
@@ -65,7 +65,7 @@ class _Columns:
         return [self.others[at] if at in self.others else next(same) for at in range(many)]
 
 
-def _column(values: list[Any]) -> _Ragged | list[Any]:
+def _pack_column(values: list[Any]) -> _Ragged | list[Any]:
     first = values[0]
     if type(first) is not np.ndarray or first.ndim != 1 or first.dtype.hasobject or first.nbytes > _OUT_OF_BAND:
         return values
@@ -113,16 +113,16 @@ def send(channel: socket.socket, frame: Frame) -> None:
 
 def receive(channel: socket.socket) -> Frame:
     """Wait for a frame, and return it; its large arrays are writable. EOFError or OSError if the end is closed."""
-    total, count = _HEAD.unpack(_exactly(channel, _HEAD.size))
-    sizes = [size for (size,) in _LENGTH.iter_unpack(_exactly(channel, count * _LENGTH.size))]
-    body, frame, begin = _exactly(channel, total), [], 0
+    total, count = _HEAD.unpack(_receive_exactly(channel, _HEAD.size))
+    sizes = [size for (size,) in _LENGTH.iter_unpack(_receive_exactly(channel, count * _LENGTH.size))]
+    body, frame, begin = _receive_exactly(channel, total), [], 0
     for size in sizes:
         frame.append(body[begin : begin + size])
         begin += size
     return frame
 
 
-def _exactly(channel: socket.socket, size: int) -> memoryview:
+def _receive_exactly(channel: socket.socket, size: int) -> memoryview:
     data = memoryview(bytearray(size))
     have = 0
     while have < size:

@@ -41,14 +41,16 @@ def records(blob: Blob) -> Mapping[str, Record]:
         name = entry.filename
         folder, _, inner = name.partition("/")
         if not inner or name.startswith("/") or ".." in name.split("/") or "\\" in name or "\0" in name:
-            raise _unsafe(blob, f"has a record named {name!r}")
+            raise _unsafe_error(blob, f"has a record named {name!r}")
         if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
-            raise _unsafe(blob, f"has a compressed record, {name!r}: {entry.compress_size} bytes for {entry.file_size}")
+            raise _unsafe_error(
+                blob, f"has a compressed record, {name!r}: {entry.compress_size} bytes for {entry.file_size}"
+            )
         if entry.flag_bits & 1:
-            raise _unsafe(blob, f"has an encrypted record, {name!r}")
+            raise _unsafe_error(blob, f"has an encrypted record, {name!r}")
         if inner in found or folder != entries[0].filename.partition("/")[0]:
-            raise _unsafe(blob, f"has two records {inner!r}, or several folders")
-        found[inner] = Record(_begin(blob, entry), entry.file_size, entry.CRC)
+            raise _unsafe_error(blob, f"has two records {inner!r}, or several folders")
+        found[inner] = Record(_begin_of_data(blob, entry), entry.file_size, entry.CRC)
     _refuse_overlaps(blob, found)
     return found
 
@@ -57,14 +59,14 @@ def _file(blob: Blob) -> SeekableFile:
     return SeekableFile(blob.size, partial(blob.read, what="its directory"))
 
 
-def _begin(blob: Blob, entry: zipfile.ZipInfo) -> int:
+def _begin_of_data(blob: Blob, entry: zipfile.ZipInfo) -> int:
     """Return the position of an entry's bytes, from its local header. Raises Unsafe if the directory disagrees."""
     expected = entry.orig_filename.encode()
     header = blob.read(entry.header_offset, _LOCAL.size + len(expected), what=f"the header of {entry.filename!r}")
     signature, *_, name_size, extra_size = _LOCAL.unpack_from(header)
     name = header[_LOCAL.size :]
     if signature != b"PK\3\4" or (name_size, name) != (len(expected), expected):
-        raise _unsafe(blob, f"names {entry.filename!r}, but the header there names {name!r:.80}")
+        raise _unsafe_error(blob, f"names {entry.filename!r}, but the header there names {name!r:.80}")
     begin = entry.header_offset + _LOCAL.size + int(name_size) + int(extra_size)
     blob.part(begin, entry.file_size, what=f"the record {entry.filename!r}")
     return begin
@@ -74,9 +76,9 @@ def _refuse_overlaps(blob: Blob, found: Mapping[str, Record]) -> None:
     end, before = 0, ""
     for name, record in sorted(found.items(), key=lambda one: (one[1].begin, one[1].size)):
         if record.begin < end:
-            raise _unsafe(blob, f"has the record {name!r} over the record {before!r}")
+            raise _unsafe_error(blob, f"has the record {name!r} over the record {before!r}")
         end, before = record.begin + record.size, name
 
 
-def _unsafe(blob: Blob, what: str) -> Unsafe:
+def _unsafe_error(blob: Blob, what: str) -> Unsafe:
     return Unsafe(f"{blob.url} {what}: torch.save does not write such an archive.", path=blob.name)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from allranks.arrays.base import Target
 from allranks.errors import Damaged
-from allranks.loading.fit import Stored
+from allranks.loading.fit import StoredArray
 from allranks.storage.base import Storage
 
 Value = bool | int | float | str | None
@@ -51,7 +51,7 @@ class Source(Protocol):
     def description(self) -> SourceDescription: ...
 
     @property
-    def leaves(self) -> Mapping[str, Stored]:
+    def leaves(self) -> Mapping[str, StoredArray]:
         """The arrays in the file by name, in the file's order."""
 
     @property

@@ -17,7 +17,7 @@ from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, Store
 from allranks.checkpoint.restore_plan import boxes_of_range
 from allranks.errors import Damaged
 from allranks.extent import Extent
-from allranks.loading.fit import Stored
+from allranks.loading.fit import StoredArray
 from allranks.loading.formats.base import SourceDescription, Value
 from allranks.storage.base import BLOCK, Storage
 
@@ -47,7 +47,7 @@ class Catalog:
         step = max(_LEAST, min(BLOCK, size // 16)) // 4096 * 4096
         self._marks[file].update(range(begin, begin + size, step), (begin + size,))
 
-    def add(self, name: str, stored: Stored, runs: Iterable[Run]) -> None:
+    def add(self, name: str, stored: StoredArray, runs: Iterable[Run]) -> None:
         """Record a leaf and its shards. Raises Damaged if its bytes are not inside their files."""
         kept = tuple(runs)
         item = DTYPES[stored.dtype].size
@@ -82,7 +82,7 @@ def single_run(file: int, begin: int, shape: tuple[int, ...]) -> tuple[Run, ...]
     return (Run(Shard(file, begin, Extent.of_shape(shape))),)
 
 
-def linear(file: int, begin: int, shape: tuple[int, ...], first: int, last: int, item: int) -> Iterable[Run]:
+def linear_shards(file: int, begin: int, shape: tuple[int, ...], first: int, last: int, item: int) -> Iterable[Run]:
     """Yield the shards of a leaf whose elements ``first`` to ``last``, in row-major order, begin at byte ``begin``."""
     for box in boxes_of_range(shape, first, last):
         yield Run(Shard(file, begin, box))
@@ -113,10 +113,10 @@ class ByteSource:
         self.values = values or {}
         self.leaves = {name: self._stored(name, leaf) for name, leaf in self.manifest.leaves.items()}
 
-    def _stored(self, name: str, leaf: StoredLeaf) -> Stored:
+    def _stored(self, name: str, leaf: StoredLeaf) -> StoredArray:
         order = self._dimension_orders.get(name)
         shape = leaf.shape if order is None else tuple(leaf.shape[order.index(d)] for d in range(len(order)))
-        return Stored(shape, leaf.dtype, leaf.kind)
+        return StoredArray(shape, leaf.dtype, leaf.kind)
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
         reader = ChunkReader(self._storage, self.manifest, cast=True, folder=self._folder, check=self.check)

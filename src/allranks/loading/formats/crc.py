@@ -13,7 +13,7 @@ _POLYNOMIAL = 0xEDB88320
 _ONE = 1 << 31
 
 
-def _times(a: int, b: int) -> int:
+def _multiply_polynomials(a: int, b: int) -> int:
     product = 0
     for bit in range(31, -1, -1):
         if a >> bit & 1:
@@ -28,15 +28,15 @@ def _moved_by(length: int) -> int:
     power, square = _ONE, 1 << 23
     while length:
         if length & 1:
-            power = _times(square, power)
-        square = _times(square, square)
+            power = _multiply_polynomials(square, power)
+        square = _multiply_polynomials(square, square)
         length >>= 1
     return power
 
 
-def combine(pieces: Iterable[tuple[int, int]]) -> int:
+def combine_crcs(pieces: Iterable[tuple[int, int]]) -> int:
     """Return the CRC-32 of the concatenation of pieces; each piece is given as (its CRC-32, its length in bytes)."""
     whole = 0
     for crc, length in pieces:
-        whole = _times(_moved_by(length), whole) ^ crc if whole else crc
+        whole = _multiply_polynomials(_moved_by(length), whole) ^ crc if whole else crc
     return whole

@@ -15,12 +15,12 @@ from allranks.checkpoint.integrity import TooIrregular, is_filled_once
 from allranks.checkpoint.manifest import Run, Shard
 from allranks.errors import Damaged, Unsafe
 from allranks.extent import Extent
-from allranks.loading.fit import Stored
+from allranks.loading.fit import StoredArray
 from allranks.loading.formats.archive import Record, records
 from allranks.loading.formats.base import Blob, SourceDescription, Value
 from allranks.loading.formats.catalog import Catalog
 from allranks.loading.formats.pt import CheckedSource, read_pickle, records_with_crc
-from allranks.loading.formats.unpickle import Inert, Strided, unpickle
+from allranks.loading.formats.unpickle import InertObject, StridedTensor, unpickle
 from allranks.storage.base import Storage
 
 METADATA = ".metadata"
@@ -30,8 +30,8 @@ def open_folder(storage: Storage) -> CheckedSource:
     """Return the source for a directory of torch.distributed.checkpoint. Raises Damaged, Unsafe."""
     metadata = _read_metadata(storage)
     planned = metadata.of("planner_data") or {}
-    archives = _Archives(storage)
-    places = _places(storage, metadata)
+    archives = _ShardArchives(storage)
+    places = _storage_places(storage, metadata)
     for fqn, entry in _entries(storage, metadata):
         path = planned.get(fqn) if isinstance(planned, dict) else None
         name = "/".join(map(str, path)) if isinstance(path, tuple) else fqn
@@ -42,13 +42,13 @@ def open_folder(storage: Storage) -> CheckedSource:
     return archives.source()
 
 
-def _read_metadata(storage: Storage) -> Inert:
+def _read_metadata(storage: Storage) -> InertObject:
     blob = Blob.of_file(storage, METADATA)
     try:
         metadata = unpickle(blob.read(0, blob.size, what="the metadata"))
     except pickle.UnpicklingError as error:
         raise blob.damaged(str(error)) from error
-    if not isinstance(metadata, Inert) or _kind(metadata) != "Metadata":
+    if not isinstance(metadata, InertObject) or _kind(metadata) != "Metadata":
         raise blob.damaged("it has no Metadata of a checkpoint at its top")
     return metadata
 
@@ -57,14 +57,14 @@ def _kind(value: Any) -> str:
     return getattr(value, "named", "").rpartition(".")[2]
 
 
-def _bad(storage: Storage, what: str) -> Damaged:
+def _damaged_error(storage: Storage, what: str) -> Damaged:
     return Damaged(f"{storage.url}/{METADATA}: {what}.", path=METADATA)
 
 
-def _entries(storage: Storage, metadata: Inert) -> Iterator[tuple[str, Any]]:
+def _entries(storage: Storage, metadata: InertObject) -> Iterator[tuple[str, Any]]:
     entries = metadata.of("state_dict_metadata")
     if not isinstance(entries, dict) or not all(isinstance(fqn, str) for fqn in entries):
-        raise _bad(storage, "it has no state_dict_metadata")
+        raise _damaged_error(storage, "it has no state_dict_metadata")
     yield from entries.items()
 
 
@@ -72,67 +72,71 @@ def _entries(storage: Storage, metadata: Inert) -> Iterator[tuple[str, Any]]:
 Places = Mapping[tuple[str, tuple[int, ...] | None], tuple[str, int, int]]
 
 
-def _places(storage: Storage, metadata: Inert) -> Places:
+def _storage_places(storage: Storage, metadata: InertObject) -> Places:
     found: dict[tuple[str, tuple[int, ...] | None], tuple[str, int, int]] = {}
     data = metadata.of("storage_data")
     for index, info in data.items() if isinstance(data, dict) else ():
         where = tuple(info.of(name) for name in ("relative_path", "offset", "length")) if _is_info(info) else ()
         match where:
-            case (str(name), int(begin), int(size)) if isinstance(index, Inert):
+            case (str(name), int(begin), int(size)) if isinstance(index, InertObject):
                 pass
             case _:
-                raise _bad(storage, "an entry of storage_data has no file, offset or length")
+                raise _damaged_error(storage, "an entry of storage_data has no file, offset or length")
         if "/" in name or "\\" in name or name in ("", ".", ".."):
             raise Unsafe(
                 f"{storage.url}/{METADATA} names the file {name!r}: expected a file in its folder.", path=METADATA
             )
         if info.of("transform_descriptors"):
-            raise _bad(storage, "its data is compressed by an extension of DCP: save it without that extension")
+            raise _damaged_error(
+                storage, "its data is compressed by an extension of DCP: save it without that extension"
+            )
         offset = index.of("offset")
         found[index.of("fqn"), tuple(offset) if isinstance(offset, tuple) else None] = name, begin, size
     return found
 
 
 def _is_info(info: Any) -> bool:
-    return isinstance(info, Inert) and _kind(info) == "_StorageInfo"
+    return isinstance(info, InertObject) and _kind(info) == "_StorageInfo"
 
 
-def _stored(storage: Storage, fqn: str, entry: Inert) -> Stored:
+def _stored(storage: Storage, fqn: str, entry: InertObject) -> StoredArray:
     properties, size = entry.of("properties"), entry.of("size")
-    state = properties.state if isinstance(properties, Inert) else None
+    state = properties.state if isinstance(properties, InertObject) else None
     dtype = getattr(state[0], "named", "") if isinstance(state, tuple) and state else ""
     name = dtype.removeprefix("torch.")
     if not isinstance(size, tuple) or name not in DTYPES:
-        raise _bad(
+        raise _damaged_error(
             storage,
             f"tensor {fqn!r} has the shape {size!r:.80} and the dtype {dtype or 'unknown'}, which "
             "allranks does not know",
         )
-    return Stored(_numbers(storage, size), name)
+    return StoredArray(_numbers(storage, size), name)
 
 
 def _numbers(storage: Storage, values: Any) -> tuple[int, ...]:
     if not isinstance(values, tuple) or not all(type(value) is int and value >= 0 for value in values):
-        raise _bad(storage, f"{values!r:.80} is not a shape or an offset: expected integers from 0 on")
+        raise _damaged_error(storage, f"{values!r:.80} is not a shape or an offset: expected integers from 0 on")
     return values
 
 
-def _shards(storage: Storage, fqn: str, entry: Inert, places: Places) -> list[tuple[Extent, tuple[str, int, int]]]:
+def _shards(
+    storage: Storage, fqn: str, entry: InertObject, places: Places
+) -> list[tuple[Extent, tuple[str, int, int]]]:
     found = []
     chunks = entry.of("chunks")
     for chunk in chunks if isinstance(chunks, list) else ():
-        if not isinstance(chunk, Inert):
-            raise _bad(storage, f"a shard of tensor {fqn!r} has no offsets and sizes")
+        if not isinstance(chunk, InertObject):
+            raise _damaged_error(storage, f"a shard of tensor {fqn!r} has no offsets and sizes")
         extent = Extent(_numbers(storage, chunk.of("offsets")), _numbers(storage, chunk.of("sizes")))
         where = places.get((fqn, extent.offset))
         if where is None and extent.size:
-            raise _bad(storage, f"the place of the shard {list(extent.offset)} of {fqn!r} is missing")
+            raise _damaged_error(storage, f"the place of the shard {list(extent.offset)} of {fqn!r} is missing")
         if where is not None:
             found.append((extent, where))
     return found
 
 
-class _Archives:
+class _ShardArchives:
     """The shards that were found in a directory. Each shard is an archive of its own."""
 
     def __init__(self, storage: Storage) -> None:
@@ -142,7 +146,7 @@ class _Archives:
         self._kept: dict[int, list[Record]] = {}
         self._values: dict[str, Value] = {}
 
-    def add(self, name: str, stored: Stored, shards: list[tuple[Extent, tuple[str, int, int]]]) -> None:
+    def add(self, name: str, stored: StoredArray, shards: list[tuple[Extent, tuple[str, int, int]]]) -> None:
         runs = []
         for extent, (file, begin, size) in shards:
             blob = self._blob(file).part(begin, size, what=f"a shard of {name!r}")
@@ -151,12 +155,12 @@ class _Archives:
             runs.append(Run(Shard(number, at, extent)))
         try:
             if not is_filled_once(stored.shape, tuple(runs)):
-                raise _bad(self._storage, f"the shards of {name!r} do not fill it exactly once")
+                raise _damaged_error(self._storage, f"the shards of {name!r} do not fill it exactly once")
         except (TooIrregular, ValueError) as error:
-            raise _bad(self._storage, f"the shards of {name!r} are not inside {stored}") from error
+            raise _damaged_error(self._storage, f"the shards of {name!r} are not inside {stored}") from error
         self._catalog.add(name, stored, runs)
 
-    def _data_of(self, blob: Blob, number: int, name: str, stored: Stored, extent: Extent) -> int:
+    def _data_of(self, blob: Blob, number: int, name: str, stored: StoredArray, extent: Extent) -> int:
         """Return the position in its file at which the data of a shard begins. Raises Damaged."""
         archive = records(blob)
         tensor = read_pickle(blob, archive).tensors.get("")
@@ -197,7 +201,7 @@ class _Archives:
         return CheckedSource(self._storage, self._catalog, description, kept, values=self._values, dimension_orders={})
 
 
-def _is_plain(tensor: Strided) -> bool:
+def _is_plain(tensor: StridedTensor) -> bool:
     expected = 1
     for many, by in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
         if many > 1 and by != expected:

@@ -98,12 +98,12 @@ def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: 
         return dcp.open_folder(storage)
     if {*_ORBAX, "manifest.ocdbt"} & set(files):
         return _open_orbax(address, files, folders)
-    if indices := _ending(files, ".safetensors.index.json", ".bin.index.json"):
-        return _open_index(storage, _only(address, indices))
-    if tensors := _ending(files, ".safetensors"):
-        return safetensors.open_files(storage, [_only(address, tensors)])
-    if torchs := _ending(files, ".bin", ".pt", ".pth", ".ckpt"):
-        return pt.open_files(storage, [_only(address, torchs)])
+    if indices := _common_ending(files, ".safetensors.index.json", ".bin.index.json"):
+        return _open_index(storage, _single_file(address, indices))
+    if tensors := _common_ending(files, ".safetensors"):
+        return safetensors.open_files(storage, [_single_file(address, tensors)])
+    if torchs := _common_ending(files, ".bin", ".pt", ".pth", ".ckpt"):
+        return pt.open_files(storage, [_single_file(address, torchs)])
     there = ", ".join([*files, *(f"{folder}/" for folder in folders)][:12])
     remedy = _KNOWN if files else "If one of these folders is the checkpoint, give its path."
     raise UnknownFormat(
@@ -116,11 +116,11 @@ def _is_of_ours(storage: Storage, files: Iterable[str]) -> bool:
     return any(paths.shard_file_of(name) for name in files) or manifest_document.is_ours(storage.get(paths.MANIFEST))
 
 
-def _ending(files: Iterable[str], *endings: str) -> list[str]:
+def _common_ending(files: Iterable[str], *endings: str) -> list[str]:
     return [name for name in files if name.endswith(endings)]
 
 
-def _only(address: str, names: Sequence[str]) -> str:
+def _single_file(address: str, names: Sequence[str]) -> str:
     if usual := [name for name in names if name in _USUAL]:
         return usual[0]
     if len(names) > 1:
@@ -151,7 +151,7 @@ def _open_orbax(address: str, files: Sequence[str], folders: Sequence[str]) -> S
                 path=address,
                 remedy="Restore it with Orbax, and save it with PyTreeSave or StandardSave.",
             )
-        address = os.path.join(address, _only(address, items))
+        address = os.path.join(address, _single_file(address, items))
     try:
         from allranks.loading.formats import orbax
     except ModuleNotFoundError as error:

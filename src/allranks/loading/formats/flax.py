@@ -15,9 +15,9 @@ from typing import Any
 
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Run
-from allranks.loading.fit import Stored
+from allranks.loading.fit import StoredArray
 from allranks.loading.formats.base import Blob, SourceDescription
-from allranks.loading.formats.catalog import ByteSource, Catalog, linear, single_run
+from allranks.loading.formats.catalog import ByteSource, Catalog, linear_shards, single_run
 from allranks.storage.base import Storage
 
 _DEEPEST = 200
@@ -32,7 +32,7 @@ _NUMBERS |= {0xD0: "b", 0xD1: "h", 0xD2: "i", 0xD3: "q"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Bytes:
+class _SkippedBytes:
     """A range of bytes in the file that was skipped, not read."""
 
     begin: int
@@ -49,7 +49,7 @@ class _Array:
 def open_file(storage: Storage, name: str) -> ByteSource:
     """Return the source for a msgpack file of Flax. Raises Damaged."""
     blob = Blob.of_file(storage, name)
-    scan = _Scan(blob)
+    scan = _MsgpackScanner(blob)
     tree = scan.value(0)
     if scan.at != blob.size:
         raise blob.damaged(f"its content ends at byte {scan.at}: expected {blob.size}, the size of the file")
@@ -57,9 +57,9 @@ def open_file(storage: Storage, name: str) -> ByteSource:
     file = catalog.file(name, blob.size)
     for path, leaf in _leaves(blob, tree, ""):
         if isinstance(leaf, _Array):
-            catalog.add(path, Stored(leaf.shape, leaf.dtype), single_run(file, leaf.begin, leaf.shape))
+            catalog.add(path, StoredArray(leaf.shape, leaf.dtype), single_run(file, leaf.begin, leaf.shape))
         elif isinstance(leaf, dict):
-            stored, runs = _join(blob, file, leaf)
+            stored, runs = _join_pieces(blob, file, leaf)
             catalog.add(path, stored, runs)
         elif leaf is None or isinstance(leaf, bool | int | float | str):
             values[path] = leaf
@@ -81,7 +81,7 @@ def _leaves(blob: Blob, node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _leaves(blob, child, f"{path}/{key}" if path else str(key))
 
 
-def _join(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[Stored, tuple[Run, ...]]:
+def _join_pieces(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[StoredArray, tuple[Run, ...]]:
     """Return an array that is stored in several pieces, as its description and its shards. Raises Damaged."""
     match node:
         case {"shape": dict(shape), "chunks": dict(chunks)} if chunks:
@@ -92,20 +92,20 @@ def _join(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[Stored, tuple
         raise blob.damaged("a chunked array has pieces that are not arrays of one dtype")
     if not all(type(many) is int and many >= 0 for many in sizes):
         raise blob.damaged(f"a chunked array has the shape {sizes!r:.80}: expected integers from 0 on")
-    stored, at = Stored(sizes, pieces[0].dtype), 0
+    stored, at = StoredArray(sizes, pieces[0].dtype), 0
     runs: list[Run] = []
     for piece in pieces:
         many = math.prod(piece.shape)
         if at + many > math.prod(sizes):
             raise blob.damaged("a chunked array has more elements in its pieces than its shape {sizes}")
-        runs += linear(file, piece.begin, sizes, at, at + many, DTYPES[stored.dtype].size)
+        runs += linear_shards(file, piece.begin, sizes, at, at + many, DTYPES[stored.dtype].size)
         at += many
     if at != math.prod(sizes):
         raise blob.damaged(f"a chunked array of shape {sizes} has {at} elements in its pieces")
     return stored, tuple(runs)
 
 
-class _Scan:
+class _MsgpackScanner:
     """Reads msgpack from ``at`` on. It skips the bytes of arrays, so it reads only little of a large file."""
 
     def __init__(self, blob: Blob) -> None:
@@ -114,7 +114,7 @@ class _Scan:
         self._ahead, self._begin = b"", 0
 
     def value(self, depth: int) -> Any:
-        """Return the next value: a container, a JSON value, an _Array, or _Bytes. Raises Damaged."""
+        """Return the next value: a container, a JSON value, an _Array, or _SkippedBytes. Raises Damaged."""
         if depth > _DEEPEST:
             raise self._blob.damaged(f"it is nested too deeply: expected at most {_DEEPEST} levels")
         code = self._take(1)[0]
@@ -156,7 +156,7 @@ class _Scan:
         if kind not in (1, 3):
             return inner
         match self._within(inner, depth):
-            case [[*shape], str(dtype), _Bytes() as data]:
+            case [[*shape], str(dtype), _SkippedBytes() as data]:
                 pass
             case _:
                 raise self._blob.damaged(f"byte {inner.begin} is not an array of Flax")
@@ -171,7 +171,7 @@ class _Scan:
             )
         return _Array(tuple(shape), dtype, data.begin)
 
-    def _within(self, inner: _Bytes, depth: int) -> Any:
+    def _within(self, inner: _SkippedBytes, depth: int) -> Any:
         """Return the value that is encoded in a range of bytes; ``at`` is unchanged afterwards."""
         outer = self.at, self._end
         self.at, self._end = inner.begin, inner.begin + inner.size
@@ -197,10 +197,10 @@ class _Scan:
                 f"a value at byte {self.at} would have {size} bytes: expected at most {self._end - self.at}"
             )
 
-    def _skip(self, size: int) -> _Bytes:
+    def _skip(self, size: int) -> _SkippedBytes:
         self._must_have(size)
         self.at += size
-        return _Bytes(self.at - size, size)
+        return _SkippedBytes(self.at - size, size)
 
     def _take(self, size: int) -> bytes:
         self._must_have(size)

@@ -11,7 +11,7 @@ from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.checkpoint.compare import known_equal
 from allranks.checkpoint.per_rank import rows_of
 from allranks.errors import Damaged, StepRemoved
-from allranks.loading.fit import Stored
+from allranks.loading.fit import StoredArray
 from allranks.loading.formats.base import SourceDescription
 from allranks.storage.base import Storage
 
@@ -36,7 +36,9 @@ class NativeSource:
         checked = f"by the {manifest.integrity} of every chunk"
         self.description = SourceDescription(f"allranks checkpoint, step {manifest.step}", checked, notes)
         self.values = self._manifest.values
-        self.leaves = {name: Stored(leaf.shape, leaf.dtype, leaf.kind) for name, leaf in self._manifest.leaves.items()}
+        self.leaves = {
+            name: StoredArray(leaf.shape, leaf.dtype, leaf.kind) for name, leaf in self._manifest.leaves.items()
+        }
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
         try:

@@ -17,7 +17,7 @@ from allranks.arrays.base import Target
 from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.errors import Damaged, UnknownFormat
-from allranks.loading.fit import Stored
+from allranks.loading.fit import StoredArray
 from allranks.loading.formats.base import SourceDescription, Value
 from allranks.storage.base import Storage
 
@@ -82,13 +82,13 @@ class OrbaxSource:
         self._opened = {name: self._result(future, name) for name, future in opened.items()}
         self.leaves = {name: self._stored(name, array) for name, array in self._opened.items()}
 
-    def _stored(self, name: str, array: Any) -> Stored:
+    def _stored(self, name: str, array: Any) -> StoredArray:
         dtype = array.dtype.name
         if dtype not in DTYPES:
             raise UnknownFormat(
                 f"{self._driver.folder}: array {name!r} has the dtype {dtype}, which allranks does not know."
             )
-        return Stored(tuple(array.shape), dtype)
+        return StoredArray(tuple(array.shape), dtype)
 
     def _result(self, future: Any, name: str) -> Any:
         try:

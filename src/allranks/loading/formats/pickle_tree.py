@@ -10,7 +10,7 @@ from allranks.arrays.base import Target
 from allranks.arrays.cast import cast_into
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.loading.fit import Stored
+from allranks.loading.fit import StoredArray
 from allranks.loading.formats.base import Blob, SourceDescription, note_of_skipped
 from allranks.storage.base import Storage
 
@@ -34,7 +34,7 @@ class TreeSource:
         self._tree = open_tree(tree, rank=0, size=1, skip_unknown=True)
         notes = (_UNSAFE, *note_of_skipped(self._tree.skipped, how="not loaded"))
         self.description = SourceDescription("pickle", "not at all: pickles have no checksums", notes)
-        self.leaves = {one.path: Stored(one.shape, one.dtype, one.kind) for one in self._tree.declared}
+        self.leaves = {one.path: StoredArray(one.shape, one.dtype, one.kind) for one in self._tree.declared}
         self.values = self._tree.values
         self._numbers = {one.path: number for number, one in enumerate(self._tree.declared)}
 

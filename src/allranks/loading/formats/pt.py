@@ -20,12 +20,12 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Run, Shard
 from allranks.errors import Damaged
 from allranks.extent import Extent
-from allranks.loading.fit import Stored
+from allranks.loading.fit import StoredArray
 from allranks.loading.formats.archive import Record, records
 from allranks.loading.formats.base import Blob, SourceDescription, Value, note_of_skipped
 from allranks.loading.formats.catalog import ByteSource, Catalog, single_run
-from allranks.loading.formats.crc import combine
-from allranks.loading.formats.unpickle import Flat, Strided, flatten, unpickle
+from allranks.loading.formats.crc import combine_crcs
+from allranks.loading.formats.unpickle import FlatLeaves, StridedTensor, flatten_leaves, unpickle
 from allranks.storage.base import Storage
 
 # The most leaves of a pickle, beside one for each byte.
@@ -64,7 +64,7 @@ def _describe_source(what: str, names: Sequence[str], kept: Records, notes: tupl
     return SourceDescription(f"{what}, {len(names)} file{'s' if len(names) > 1 else ''}", how, notes)
 
 
-def read_pickle(blob: Blob, archive: Mapping[str, Record]) -> Flat:
+def read_pickle(blob: Blob, archive: Mapping[str, Record]) -> FlatLeaves:
     """Return the leaves in an archive's pickle. Raises Damaged."""
     if "data.pkl" not in archive:
         what = "a TorchScript program" if "constants.pkl" in archive else "an archive of something else"
@@ -77,7 +77,7 @@ def read_pickle(blob: Blob, archive: Mapping[str, Record]) -> Flat:
     if record.crc and zlib.crc32(data) != record.crc:
         raise blob.damaged("the CRC-32 of data.pkl differs from the saved one")
     try:
-        return flatten(unpickle(data), most=_MOST_LEAVES + len(data))
+        return flatten_leaves(unpickle(data), most=_MOST_LEAVES + len(data))
     except pickle.UnpicklingError as error:
         raise blob.damaged(f"its data.pkl is not valid: {error}") from error
 
@@ -89,7 +89,7 @@ def records_with_crc(archive: Mapping[str, Record]) -> list[Record]:
     return sorted((r for name, r in archive.items() if name.startswith("data/")), key=lambda record: record.begin)
 
 
-def record_of(blob: Blob, archive: Mapping[str, Record], tensor: Strided) -> Record:
+def record_of(blob: Blob, archive: Mapping[str, Record], tensor: StridedTensor) -> Record:
     """Return the record of a tensor. Raises Damaged if it is missing, or smaller than the tensor."""
     record = archive.get(f"data/{tensor.of.key}")
     size = tensor.of.count * DTYPES[tensor.of.dtype].size
@@ -98,7 +98,9 @@ def record_of(blob: Blob, archive: Mapping[str, Record], tensor: Strided) -> Rec
     return record
 
 
-def add(catalog: Catalog, blob: Blob, file: int, path: str, tensor: Strided, record: Record) -> tuple[int, ...] | None:
+def add(
+    catalog: Catalog, blob: Blob, file: int, path: str, tensor: StridedTensor, record: Record
+) -> tuple[int, ...] | None:
     """Record a tensor in the catalog. Raises Damaged.
 
     Return the order of its dimensions in the file; None for the usual order.
@@ -114,17 +116,19 @@ def add(catalog: Catalog, blob: Blob, file: int, path: str, tensor: Strided, rec
     order = tuple(sorted(range(len(tensor.shape)), key=lambda d: (-tensor.stride[d], d)))
     shape = tuple(tensor.shape[d] for d in order)
     stride = [tensor.stride[d] for d in order]
-    runs = _runs(file, begin + tensor.offset * item, shape, stride, item)
+    runs = _shards_of_tensor(file, begin + tensor.offset * item, shape, stride, item)
     if runs is None:
         raise blob.damaged(
             f"tensor {path!r} has the strides {tensor.stride}, which cannot be read: save its contiguous() copy instead"
         )
     usual = order == tuple(range(len(order))) or math.prod(shape) == 0
-    catalog.add(path, Stored(tensor.shape if usual else shape, tensor.dtype), runs)
+    catalog.add(path, StoredArray(tensor.shape if usual else shape, tensor.dtype), runs)
     return None if usual else order
 
 
-def _runs(file: int, begin: int, shape: tuple[int, ...], stride: Sequence[int], item: int) -> Sequence[Run] | None:
+def _shards_of_tensor(
+    file: int, begin: int, shape: tuple[int, ...], stride: Sequence[int], item: int
+) -> Sequence[Run] | None:
     """Return the shards of a tensor with descending strides: one, or one for each row if rows are at equal distances.
 
     None if the tensor has neither layout.
@@ -208,7 +212,9 @@ class CheckedSource(ByteSource):
     def _check(self, file: int, number: int, chunks: range, crcs: Mapping[int, int]) -> None:
         stored, record = self.manifest.files[file], self._records[file][number]
         ends = [record.begin, *stored.ends[chunks.start : chunks.stop]]
-        found = combine((crcs[chunk], end - begin) for chunk, (begin, end) in zip(chunks, pairwise(ends), strict=True))
+        found = combine_crcs(
+            (crcs[chunk], end - begin) for chunk, (begin, end) in zip(chunks, pairwise(ends), strict=True)
+        )
         if found != record.crc:
             where = (record.begin, record.begin + record.size)
             raise Damaged(

@@ -9,7 +9,7 @@ from typing import Any
 
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.errors import Damaged, Unsafe
-from allranks.loading.fit import Stored
+from allranks.loading.fit import StoredArray
 from allranks.loading.formats.base import Blob, SourceDescription
 from allranks.loading.formats.catalog import ByteSource, Catalog, single_run
 from allranks.storage.base import Storage
@@ -26,7 +26,7 @@ def open_files(storage: Storage, names: Iterable[str], *, index: Mapping[str, st
     catalog = Catalog()
     names = list(names)
     for name in names:
-        _add(catalog, Blob.of_file(storage, name))
+        _add_tensors(catalog, Blob.of_file(storage, name))
     if index is not None:
         _check_index(storage, catalog, index)
     files = "1 file" if len(names) == 1 else f"{len(names)} files"
@@ -56,7 +56,7 @@ def header_of(blob: Blob) -> tuple[dict[str, Any], int]:
         )
     text = blob.read(8, length, what="the header")
     try:
-        header = json.loads(text, object_pairs_hook=_once)
+        header = json.loads(text, object_pairs_hook=_dict_with_unique_keys)
     except (ValueError, RecursionError) as error:
         raise blob.damaged(f"its header is not a JSON object ({error})") from error
     if not isinstance(header, dict):
@@ -64,21 +64,21 @@ def header_of(blob: Blob) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _dict_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name occurs twice")
     return found
 
 
-def _add(catalog: Catalog, blob: Blob) -> None:
+def _add_tensors(catalog: Catalog, blob: Blob) -> None:
     header, begin = header_of(blob)
     metadata = header.pop("__metadata__", None)
     if isinstance(metadata, dict) and "DCP_SHARDING_INFO" in metadata:
         raise blob.damaged("it is a shard of DCP's HuggingFaceStorageWriter: consolidate the files first")
     file = catalog.file(blob.name, blob.size)
     at = 0
-    tensors = [(name, *_tensor(blob, name, entry)) for name, entry in header.items()]
+    tensors = [(name, *_describe_tensor(blob, name, entry)) for name, entry in header.items()]
     for name, stored, first, last in sorted(tensors, key=lambda one: (one[2], one[3])):
         if first != at:
             raise blob.damaged(
@@ -92,7 +92,7 @@ def _add(catalog: Catalog, blob: Blob) -> None:
         raise blob.damaged(f"its tensors end at byte {begin + at}: expected {blob.size}, the size of the file")
 
 
-def _tensor(blob: Blob, name: str, entry: Any) -> tuple[Stored, int, int]:
+def _describe_tensor(blob: Blob, name: str, entry: Any) -> tuple[StoredArray, int, int]:
     match entry:
         case {"dtype": str(kind), "shape": [*shape], "data_offsets": [int(first), int(last)]}:
             pass
@@ -102,7 +102,7 @@ def _tensor(blob: Blob, name: str, entry: Any) -> tuple[Stored, int, int]:
         raise blob.damaged(f"tensor {name!r} has the dtype {kind}, which allranks does not know")
     if not all(type(many) is int and many >= 0 for many in shape):
         raise blob.damaged(f"tensor {name!r} has the shape {shape!r:.80}: expected integers from 0 on")
-    stored = Stored(tuple(shape), _DTYPES[kind])
+    stored = StoredArray(tuple(shape), _DTYPES[kind])
     if last - first != math.prod(shape) * DTYPES[stored.dtype].size or first < 0:
         raise blob.damaged(f"tensor {name!r} is {stored}, which does not fit its bytes {first}-{last}")
     return stored, first, last
@@ -111,7 +111,9 @@ def _tensor(blob: Blob, name: str, entry: Any) -> tuple[Stored, int, int]:
 def read_index(blob: Blob) -> dict[str, str]:
     """Return the file name of each tensor, from ``*.index.json``. Raises Damaged, Unsafe."""
     try:
-        index = json.loads(blob.read(0, blob.size, what="the index"), object_pairs_hook=_once)["weight_map"]
+        index = json.loads(blob.read(0, blob.size, what="the index"), object_pairs_hook=_dict_with_unique_keys)[
+            "weight_map"
+        ]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise blob.damaged(f"it is not an index of Hugging Face ({error})") from error
     if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):

@@ -65,7 +65,7 @@ class StorageRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Strided:
+class StridedTensor:
     """A tensor: elements of the storage ``of``, from element ``offset`` on.
 
     ``stride``: for each dimension, the distance of neighbours, in elements.
@@ -78,14 +78,14 @@ class Strided:
     stride: tuple[int, ...]
 
 
-class Inert:
+class InertObject:
     """Replaces any object of a pickle that is not an array. It accepts every call and assignment, and does nothing."""
 
     named = ""
     args: tuple[Any, ...]
     state: Any
 
-    def __new__(cls, *args: Any, **_: Any) -> Inert:
+    def __new__(cls, *args: Any, **_: Any) -> InertObject:
         self = super().__new__(cls)
         self.args, self.state = args, None
         return self
@@ -93,7 +93,7 @@ class Inert:
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
-    def __call__(self, *_: Any, **__: Any) -> Inert:
+    def __call__(self, *_: Any, **__: Any) -> InertObject:
         return self
 
     def __setstate__(self, state: Any) -> None:
@@ -122,7 +122,7 @@ class _Unpickler(pickle.Unpickler):
         full = f"{module}.{name}"
         if full in _KNOWN:
             return _KNOWN[full]
-        return self._stand_ins.setdefault(full, type(name, (Inert,), {"named": full}))
+        return self._stand_ins.setdefault(full, type(name, (InertObject,), {"named": full}))
 
     def persistent_load(self, pid: Any) -> StorageRecord:
         match pid:
@@ -138,7 +138,7 @@ def _storage_dtype(named: str) -> str:
     return _STORAGES[kind]
 
 
-def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
+def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> StridedTensor:
     """Replace ``torch._utils._rebuild_tensor_v2``. Its 7th argument, metadata that changes values, must be empty."""
     if not isinstance(of, StorageRecord) or not of.dtype or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
         raise pickle.UnpicklingError("a tensor is not a plain view of a storage")
@@ -147,10 +147,10 @@ def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Stride
         raise pickle.UnpicklingError(
             f"a tensor has the offset, shape and strides {numbers!r:.80}: expected integers from 0 on"
         )
-    return Strided(of, of.dtype, offset, tuple(shape), tuple(stride))
+    return StridedTensor(of, of.dtype, offset, tuple(shape), tuple(stride))
 
 
-def _tensor_of_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
+def _tensor_of_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> StridedTensor:
     """Replace ``_rebuild_tensor_v3``; its 7th argument is the dtype."""
     requires_grad, hooks, dtype, *metadata = rest
     tensor = _tensor(of, offset, shape, stride, requires_grad, hooks, *metadata)
@@ -159,15 +159,15 @@ def _tensor_of_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) 
 
 def _from_type(function: Any, _kind: Any, args: Any, _state: Any) -> Any:
     """Replace ``torch._tensor._rebuild_from_type_v2``: return a tensor that has attributes without these attributes."""
-    inert = isinstance(function, type) and issubclass(function, Inert)
-    return function(*args) if inert or function in _KNOWN.values() else Inert(*args)
+    inert = isinstance(function, type) and issubclass(function, InertObject)
+    return function(*args) if inert or function in _KNOWN.values() else InertObject(*args)
 
 
 def _first(value: Any, *_: Any) -> Any:
     return value
 
 
-class _Answer:
+class _AllowedFunction:
     """A function that a pickle can call, but whose attributes the pickle cannot change."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -182,11 +182,11 @@ class _Answer:
 
 _KNOWN: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": OrderedDict,
-    "torch._utils._rebuild_tensor_v2": _Answer(_tensor),
-    "torch._utils._rebuild_tensor_v3": _Answer(_tensor_of_dtype),
-    "torch._utils._rebuild_parameter": _Answer(_first),
-    "torch._utils._rebuild_parameter_with_state": _Answer(_first),
-    "torch._tensor._rebuild_from_type_v2": _Answer(_from_type),
+    "torch._utils._rebuild_tensor_v2": _AllowedFunction(_tensor),
+    "torch._utils._rebuild_tensor_v3": _AllowedFunction(_tensor_of_dtype),
+    "torch._utils._rebuild_parameter": _AllowedFunction(_first),
+    "torch._utils._rebuild_parameter_with_state": _AllowedFunction(_first),
+    "torch._tensor._rebuild_from_type_v2": _AllowedFunction(_from_type),
     "torch.Size": tuple,
 }
 
@@ -210,7 +210,7 @@ def _check_memo(data: bytes) -> None:
     count = at = 0
     while at < len(data):
         code = data[at]
-        begin, at = at + 1, _after(data, at)
+        begin, at = at + 1, _end_of_operation(data, at)
         if code in _PUTS:
             text = data[begin:at]
             place = int(text) if code == _PUT else int.from_bytes(text, "little") if text else count
@@ -221,7 +221,7 @@ def _check_memo(data: bytes) -> None:
             break
 
 
-def _after(data: bytes, at: int) -> int:
+def _end_of_operation(data: bytes, at: int) -> int:
     """Return the end of the operation that begins at ``at``. (``pickletools.genops`` takes ten times as long.)"""
     size = _SIZES.get(data[at])
     if size is None:
@@ -241,27 +241,27 @@ def _after(data: bytes, at: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Flat:
+class FlatLeaves:
     """The leaves of an unpickled tree by path: tensors, JSON values, and descriptions of other leaves (``skipped``)."""
 
-    tensors: dict[str, Strided]
+    tensors: dict[str, StridedTensor]
     values: dict[str, Value]
     skipped: dict[str, str]
 
 
-def flatten(tree: Any, *, most: int) -> Flat:
+def flatten_leaves(tree: Any, *, most: int) -> FlatLeaves:
     """Return the leaves of a tree.
 
     At most ``most`` nodes are visited, because a node may contain another one many times. Raises pickle.UnpicklingError
     for a tree that is too large or too deep, or has two leaves with one path.
     """
-    found = Flat({}, {}, {})
-    for visited, (path, node) in enumerate(_walk(tree, "", 0)):
+    found = FlatLeaves({}, {}, {})
+    for visited, (path, node) in enumerate(_leaves_below(tree, "", 0)):
         if visited >= most:
             raise pickle.UnpicklingError(f"it has too many leaves: expected at most {most:,}")
         if path in found.tensors or path in found.values:
             raise pickle.UnpicklingError(f"two leaves have the path {path!r}")
-        if isinstance(node, Strided):
+        if isinstance(node, StridedTensor):
             found.tensors[path] = node
         elif node is None or isinstance(node, bool | int | float | str):
             found.values[path] = node
@@ -273,12 +273,12 @@ def flatten(tree: Any, *, most: int) -> Flat:
 def _describe_skipped(node: Any) -> str:
     """Return a description of a skipped leaf, with what the user can do about it."""
     kind = getattr(node, "named", type(node).__name__)
-    if isinstance(node, Inert) and isinstance(node.of("_parameters"), Mapping):
+    if isinstance(node, InertObject) and isinstance(node.of("_parameters"), Mapping):
         return f"{kind}: a module, save its state_dict()"
     return f"{kind}: {_ADVICE[kind]}" if kind in _ADVICE else kind
 
 
-def _walk(node: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+def _leaves_below(node: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
     if depth > _DEEPEST:
         raise pickle.UnpicklingError(f"it is nested too deeply: expected at most {_DEEPEST} levels")
     children: Iterator[tuple[Any, Any]] = iter(())
@@ -288,4 +288,4 @@ def _walk(node: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
         children = iter(enumerate(node))
     yield path, node
     for key, child in children:
-        yield from _walk(child, f"{path}/{key}" if path else str(key), depth + 1)
+        yield from _leaves_below(child, f"{path}/{key}" if path else str(key), depth + 1)
