@@ -7,7 +7,8 @@ import json
 import pytest
 
 from allranks.arrays.base import Declared, Split
-from allranks.loading.fit import Difference, LeafAmount, StoredArray, castable, fit_leaves, fit_values, mark_allowed
+from allranks.arrays.cast import is_castable
+from allranks.loading.fit import Difference, LeafAmount, StoredArray, fit_leaves, fit_values, mark_allowed
 from allranks.loading.report import Covered, LoadReport, by_prefix
 
 
@@ -67,7 +68,7 @@ def test_every_kind_of_difference_is_found_at_once() -> None:
 )
 def test_floats_are_cast_and_integers_only_widened(found: str, wanted: str, may: bool) -> None:
     """An integer where a float is wanted may be a quantized one: that is not the number."""
-    assert castable(found, wanted) is may
+    assert is_castable(found, wanted) is may
 
 
 def test_values_are_taken_from_values_and_from_arrays_without_dimensions() -> None:
