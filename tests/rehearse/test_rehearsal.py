@@ -215,6 +215,9 @@ def test_a_test_can_rehearse_a_script(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [(one.code, one.place.line) for one in report.errors] == [("AR405", 9)]
     assert not report.failed
     assert "AR405 rank 1 reads settings" in str(report)
+    line = '    with open("settings") as file:\n'
+    Path("train.py").write_text(RACE.replace(line, f"{line[:-1]}  # allranks: ignore[AR405] it slept\n"))
+    assert testing.rehearse("train.py", ranks=2, only=["quiet"]).findings == ()
     with pytest.raises(BadArgument, match=r"no script 'other\.py'"):
         testing.rehearse("other.py")
     with pytest.raises(BadArgument, match="found 'quick'"):

@@ -65,6 +65,7 @@ PROPOSED = {
     "LightningCLI(Model)": """fit --trainer.max_steps=20 --trainer.limit_val_batches=2
         --trainer.accelerator=cpu --trainer.devices=2""",
     "print('nothing')": "",
+    "p.add_argument('--batch-size', default=SIZE, choices=SIZES)\np.add_argument(*NAMES, **OPTIONS)": "--batch-size 4",
     "def broken(": "",
 }
 

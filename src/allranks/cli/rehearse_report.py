@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from allranks.check.results.baseline import Baseline, fingerprints, unknown
-from allranks.check.results.suppress import suppressed, suppressions
 from allranks.check.sources.text import source_of, text_of
 from allranks.cli.printed import write_file
 from allranks.findings import Finding, Place, Row, not_seen
@@ -23,6 +22,7 @@ from allranks.rehearse.plan import Plan, command_line
 from allranks.rehearse.rehearsal import Rehearsal, ending, steps_of
 from allranks.rehearse.run import Run
 from allranks.rehearse.run_scenario import relative
+from allranks.rehearse.suppressed import is_suppressed
 from allranks.rehearse.timeline import lines_seen, timeline_of
 from allranks.report.base import Report, Source, count
 from allranks.report.timeline import RehearsalFacts, RunSummary, Timeline
@@ -109,12 +109,3 @@ def _spanning(place: Place, sources: Mapping[str, Source]) -> Place:
     if not line:
         return place
     return replace(place, column=len(line) - len(line.lstrip()) + 1, end_column=len(line) + 1)
-
-
-def is_suppressed(finding: Finding, texts: Mapping[str, bytes]) -> bool:
-    """Return whether a comment at the line of a finding suppresses it (``# allranks: ignore[AR405] reason``)."""
-    path = finding.place.path
-    if path not in texts:
-        return False
-    comments, _ = suppressions(path, text_of(path, texts[path]), {finding.code})
-    return not suppressed([finding], comments)[0]

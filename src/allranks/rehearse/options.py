@@ -109,11 +109,16 @@ def _of_calls(calls: list[ast.Call]) -> Iterator[Option]:
             flag,
             call.lineno,
             _value(given.get("default"), None if flag else UNKNOWN),
-            tuple(_value(given.get("choices"), ()) or ()),
+            _choices(given.get("choices")),
             _value(given.get("required")) is True or (not flag and "nargs" not in given and "default" not in given),
             "" if is_switch else " ",
             off,
         )
+
+
+def _choices(node: ast.expr | None) -> tuple[Any, ...]:
+    value = _value(node, ())
+    return tuple(value) if isinstance(value, list | tuple | set) else ()
 
 
 def _of_functions(tree: ast.AST) -> Iterator[Option]:

@@ -144,7 +144,7 @@ def _small(option: Option, ranks: int) -> list[str] | None:
 
 def _is_a_limit(name: str) -> bool:
     """Return whether an option that is not set means "no limit"."""
-    return bool(re.match(r"max_|limit_|num_|n_|steps|iters|.*(samples|steps)$", name))
+    return bool(re.match(r"max_|limit_|.*(steps|samples|examples|iters|iterations|batches)$", name))
 
 
 def _of_choices(option: Option, name: str) -> list[str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from allranks.errors import BadArgument
 from allranks.findings import Finding
@@ -13,6 +14,7 @@ from allranks.rehearse.accelerator.machine import default_accelerator
 from allranks.rehearse.plan import Plan
 from allranks.rehearse.rehearsal import rehearse as run
 from allranks.rehearse.scenario import DEFAULT, NAMES, Name
+from allranks.rehearse.suppressed import is_suppressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,8 @@ def rehearse(
     """Run a script as ``ranks`` processes, several times, and return what would fail on a cluster.
 
     The scenarios ``only`` run in the working directory, each for ``steps`` steps (0: to the end of the program), until
-    ``budget`` seconds are used. Files that a run changes are restored. Linux only. Raises BadArgument if the script or
-    a scenario does not exist.
+    ``budget`` seconds are used. Files that a run changes are restored. Findings that a comment suppresses are left out.
+    Linux only. Raises BadArgument if the script or a scenario does not exist.
     """
     path = os.fspath(script)
     if not os.path.isfile(path):
@@ -69,4 +71,8 @@ def rehearse(
     done = run(plan, progress=lines.append)
     if done.interrupted:
         raise KeyboardInterrupt
-    return RehearsalReport(tuple(done.findings), done.failure is not None, done.output, tuple(lines))
+    texts = {
+        one.place.path: Path(one.place.path).read_bytes() for one in done.findings if os.path.isfile(one.place.path)
+    }
+    findings = tuple(one for one in done.findings if not is_suppressed(one, texts))
+    return RehearsalReport(findings, done.failure is not None, done.output, tuple(lines))
