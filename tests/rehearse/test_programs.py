@@ -26,6 +26,7 @@ SCENARIOS = {
     "torch_folder_by": "quiet,perturbed",
     "torch_seed_by": "quiet,perturbed",
     "torch_order_of": "quiet,perturbed",
+    "torch_worlds": "worlds",
     "torch_faults": "faults",
     "jax_faults": "faults",
 }

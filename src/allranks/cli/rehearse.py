@@ -53,6 +53,8 @@ def _about_runs(p: argparse.ArgumentParser) -> None:
     p.add_argument("--seed", type=at_least_one, default=1, metavar="S", help="the seed of the first perturbed run (1)")
     fault = "add a run with a fault, e.g. kill:rank=1@step=5 (may be repeated)"
     p.add_argument("--fault", action="append", default=[], metavar="WHAT", help=fault)
+    batch = "the program's option for the batch of one rank: --only worlds runs one rank with N times its value"
+    p.add_argument("--global-batch-arg", default="", metavar="OPTION", help=batch)
     p.add_argument("--budget", type=float, metavar="S", help="seconds for all runs together (120)")
     p.add_argument("--resume-args", metavar="TEXT", help="arguments that are added when the program starts again")
     suggest = "run nothing: propose arguments that make the script small enough"

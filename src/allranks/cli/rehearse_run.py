@@ -26,7 +26,7 @@ from allranks.rehearse.accelerator.machine import default_accelerator
 from allranks.rehearse.advice import explained
 from allranks.rehearse.config import Config, read
 from allranks.rehearse.fault import FaultError, chosen
-from allranks.rehearse.plan import Plan
+from allranks.rehearse.plan import Plan, with_batch
 from allranks.rehearse.rehearsal import Rehearsal, rehearse
 from allranks.report.base import count
 from allranks.report.forms import FORMS
@@ -111,6 +111,8 @@ def _plan(p: ArgumentParser, arguments: Namespace, config: Config, words: list[s
     must_not_start_ranks(target, config.ranks)
     if any(os.getcwd() == path or os.getcwd().startswith(path + os.sep) for path in config.local_paths):
         raise ConfigWrong("--local: the working folder is in it, so each host would have its own copy of the program.")
+    if arguments.global_batch_arg:
+        with_batch(target, arguments.global_batch_arg, config.ranks)
     try:
         faults = chosen(arguments.fault, size=config.ranks)
     except FaultError as error:
@@ -130,6 +132,7 @@ def _plan(p: ArgumentParser, arguments: Namespace, config: Config, words: list[s
         local=config.local_paths,
         shared=config.shared_paths,
         faults=faults,
+        batch_option=arguments.global_batch_arg,
         lines=arguments.lines or arguments.check,
         accelerator=config.accelerator or default_accelerator(),
     )

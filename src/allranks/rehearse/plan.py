@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from allranks.launch.job import Command, Module, Script, Target
+from allranks.launch.job import Call, Command, Module, Script, Target
 from allranks.rehearse.fault import USUAL, Fault
 from allranks.rehearse.scenario import DEFAULT, Name, Scenario
+from allranks.settings import ConfigWrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,25 @@ class Plan:
     lines: bool = False
     faults: Sequence[Fault] = USUAL
     accelerator: str = "cpu"
+    batch_option: str = ""
+
+
+def with_batch(target: Target, option: str, factor: int) -> Target:
+    """Return a target whose option ``option`` has ``factor`` times its value. Raises ConfigWrong if it has none."""
+    if isinstance(target, Call):
+        raise ConfigWrong("--global-batch-arg: a function has no command line.")
+    words = list(target.arguments)
+    for number, word in enumerate(words):
+        name, _, value = word.partition("=")
+        place = number if value else number + 1
+        if name != option or place >= len(words):
+            continue
+        old = value or words[place]
+        if not old.isdecimal():
+            raise ConfigWrong(f"--global-batch-arg: {option} is {old!r}, and a whole number is needed.")
+        words[place] = f"{name}={int(old) * factor}" if value else str(int(old) * factor)
+        return replace(target, arguments=tuple(words))
+    raise ConfigWrong(f"--global-batch-arg: the program's arguments have no {option} with a value.")
 
 
 def replay_command(plan: Plan, scenario: Scenario) -> str:
@@ -58,6 +78,8 @@ def replay_command(plan: Plan, scenario: Scenario) -> str:
             words += [option, str(value)]
     if plan.resume_arguments:
         words.append(f"--resume-args={shlex.join(plan.resume_arguments)}")
+    if plan.batch_option and scenario.name == "worlds":
+        words.append(f"--global-batch-arg={plan.batch_option}")
     for option, paths in (("--local", plan.local), ("--shared", plan.shared)):
         words += [word for path in paths for word in (option, path)]
     return shlex.join([*words, *_command(plan.target)])

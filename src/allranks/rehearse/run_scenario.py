@@ -17,11 +17,11 @@ from allranks.launch.result import JobResult
 from allranks.rehearse import judge
 from allranks.rehearse.checkpoint_names import is_checkpoint
 from allranks.rehearse.fault import Fault, FileFault
-from allranks.rehearse.judge import failures, faults, hosts, randomness, resume
+from allranks.rehearse.judge import failures, faults, hosts, randomness, resume, worlds
 from allranks.rehearse.judge.base import Case
 from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.order import order_of
-from allranks.rehearse.plan import Plan
+from allranks.rehearse.plan import Plan, with_batch
 from allranks.rehearse.run import Run, run_once, run_unwatched
 from allranks.rehearse.scenario import Delays, Probe, Scenario, probe_settings
 from allranks.rehearse.trace import Trace
@@ -52,6 +52,8 @@ def run_scenario(
         return _resume(plan, scenario, baseline, monitor)
     if scenario.fault is not None:
         return _faulted(plan, scenario.fault, baseline, monitor)
+    if scenario.name == "worlds":
+        return _worlds(plan, scenario, known, monitor)
     outcome = _single(plan, scenario, known, monitor)
     if baseline is not None:
         seeds = randomness.seeds(baseline, outcome.run.trace)
@@ -162,6 +164,25 @@ def _faulted(plan: Plan, fault: Fault, baseline: Trace | None, monitor: Monitor)
         again = run_once(_job(plan, plan.resume_arguments), settings, journal=journal, monitor=monitor)
     found = faults.judge(fault, baseline, (hit.trace, hit.result), (again.trace, again.result))
     return Outcome(again, [_relative(one) for one in found])
+
+
+def _worlds(plan: Plan, scenario: Scenario, known: Sequence[Finding], monitor: Monitor) -> Outcome:
+    """Run the program on all ranks and on one, with the same samples in each step, and compare what it learns."""
+    settings = {**_settings(plan, scenario), "norms": True}
+    one = replace(_job(plan), ranks=1)
+    if plan.batch_option:
+        one = replace(one, target=with_batch(plan.target, plan.batch_option, plan.ranks))
+    runs = []
+    for job in (_job(plan), one):
+        with _undone() as journal:
+            runs.append(run_once(job, settings, journal=journal, monitor=monitor))
+        if runs[-1].result.exit_code:
+            failed = runs[-1].result.first_failure
+            return Outcome(runs[-1], [], f"the run of {job.ranks} ranks failed: {failed.headline() if failed else ''}")
+    several, single = (run.trace for run in runs)
+    found = [_relative(one) for one in worlds.judge(single, several)]
+    found = [one for one in found if one.code not in {other.code for other in known}]  # said with more detail
+    return Outcome(runs[0], found, worlds.unseen(single, several))
 
 
 def _treatment(fault: Fault, ranks: int) -> Treat:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from allranks.rehearse.fault import USUAL, Fault
 from allranks.rehearse.watch.syscalls import CHANGES
 
-Name: TypeAlias = Literal["quiet", "perturbed", "hosts", "resume", "faults"]
+Name: TypeAlias = Literal["quiet", "perturbed", "hosts", "resume", "faults", "worlds"]
 NAMES: tuple[str, ...] = get_args(Name)
 DEFAULT: tuple[Name, ...] = ("quiet", "perturbed", "hosts", "resume")
 

@@ -21,7 +21,9 @@ from allranks.rehearse.judge import (
     replicas,
     resume,
     saves,
+    scaling,
     trackers,
+    worlds,
 )
 from allranks.rehearse.judge.base import Case, Judge, Kind
 
@@ -35,6 +37,7 @@ JUDGES: tuple[Judge, ...] = (
     randomness.judge,
     loading.judge,
     metrics.judge,
+    scaling.judge,
     trackers.judge,
     decisions.judge,
     exits.judge,
@@ -55,6 +58,9 @@ KINDS: tuple[Kind, ...] = (
     faults.UNNOTICED,
     faults.STEPS_LOST,
     faults.NO_RESTART,
+    scaling.SCALED,
+    scaling.CLIPPED,
+    worlds.DIFFERS,
 )
 
 

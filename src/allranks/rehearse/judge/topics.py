@@ -53,7 +53,13 @@ TOPICS = (
         "{} comparisons",
         "no optimizer step was seen",
     ),
-    Topic("gradients", ("AR705",), ("weights",), "{} comparisons", "no step of a torch optimizer was seen"),
+    Topic(
+        "gradients",
+        ("AR705", "AR024", "AR026"),
+        ("weights",),
+        "{} comparisons",
+        "no step of a torch optimizer was seen",
+    ),
     Topic("random numbers", ("AR701",), ("weights", "draw"), "{} comparisons", "no random number was drawn"),
     Topic("collectives", ("AR2", "AR605"), ("enter",), "{} synchronisations", "the ranks never waited for each other"),
     Topic("decisions", ("AR203", "AR209"), ("branch",), "{} decisions by floats", "no branch depends on a float"),
@@ -62,12 +68,13 @@ TOPICS = (
     Topic("trackers", ("AR103",), ("tracker",), "{} runs begun", "no tracker was used"),
     Topic("hosts", ("AR105", "AR606"), (), "", ""),
     Topic("resume", ("AR005", "AR006", "AR311"), (), "", ""),
-    Topic("faults", ("AR02",), (), "", ""),
+    Topic("faults", ("AR021", "AR022", "AR023"), (), "", ""),
+    Topic("worlds", ("AR025",), (), "", ""),
 )
 
 
 # The topics of scenarios that run only when they are named.
-_OPTIONAL = ("faults",)
+_OPTIONAL = ("faults", "worlds")
 
 
 def rows(
@@ -120,5 +127,6 @@ def _row(topic: Topic, counts: Mapping[str, int], findings: Sequence[Finding], s
 _SCENARIOS = {
     "hosts": "the ranks ran on pretended hosts",
     "resume": "the run went on after two interruptions as it did without",
+    "worlds": "N ranks train as one rank does with the same samples",
     "faults": "each failure was shown, and each restart went on",
 }

@@ -20,10 +20,21 @@ _TORCH = {
     "torch.optim.lr_scheduler": "watch_schedulers",
     "torch._tensor": "watch_values",
 }
+# The same for the probe of gradients.
+_GRADIENTS = {
+    "torch.distributed.distributed_c10d": "watch_reductions",
+    "torch.optim.optimizer": "watch_steps",
+    "torch.nn.modules.module": "watch_modules",
+    "torch._tensor": "watch_backward",
+    "torch.nn.utils": "watch_clipping",
+}
 
 
-def attach(recorder: Recorder, *, steps: int = 0) -> None:
-    """Watch torch and JAX, now or once they are imported. End the program after ``steps`` steps, if not 0."""
+def attach(recorder: Recorder, *, steps: int = 0, with_norms: bool = False) -> None:
+    """Watch torch and JAX, now or once they are imported. End the program after ``steps`` steps, if not 0.
+
+    ``with_norms``: record norms of weights and gradients.
+    """
     made: list[Any] = []
     saves = SaveRecorder(recorder)
     saves.attach()
@@ -36,6 +47,12 @@ def attach(recorder: Recorder, *, steps: int = 0) -> None:
         if not made:
             made.append(TorchProbe(recorder, steps))
         return made[0]
+
+    @functools.cache
+    def gradient_probe() -> Any:
+        from allranks.rehearse.probe.gradients.torch import GradientProbe
+
+        return GradientProbe(recorder, with_norms=with_norms)
 
     def watch_modules(module: Any) -> None:
         from allranks.rehearse.probe.modules.torch import ModuleProbe
@@ -56,9 +73,16 @@ def attach(recorder: Recorder, *, steps: int = 0) -> None:
     def watch_torch(name: str, module: Any) -> None:
         getattr(torch_probe(), name)(module)
 
+    def watch_gradients(name: str, module: Any) -> None:
+        getattr(gradient_probe(), name)(module)
+
     for module_name, name in _TORCH.items():
         action = functools.partial(_attach, recorder, functools.partial(watch_torch, name))
         imports.after_import(module_name, action)
+    for module_name, name in _GRADIENTS.items():
+        imports.after_import(
+            module_name, functools.partial(_attach, recorder, functools.partial(watch_gradients, name))
+        )
     imports.after_import("torch.nn.modules.module", functools.partial(_attach, recorder, watch_modules))
     imports.after_import("torch.distributed.tensor._api", functools.partial(_attach, recorder, saves.watch_tensors))
     imports.after_import("jax", functools.partial(_attach, recorder, watch_jax))

@@ -41,7 +41,7 @@ def begin() -> None:
     _wait_for_signals(page)
     is_watched = bool(settings["socket"]) and _be_watched(settings["socket"], rank, page, recorder)
     files.attach(recorder, is_watched=is_watched)
-    detect.attach(recorder, steps=settings["steps"])
+    detect.attach(recorder, steps=settings["steps"], with_norms=settings.get("norms", False))
     trackers.attach(recorder)
     if settings.get("lines"):
         lines.attach(recorder)

@@ -59,17 +59,12 @@ class TorchProbe:
     def watch_synchronisations(self, c10d: Any) -> None:
         for name, (way, root) in _SYNCHRONISATIONS.items():
             if (original := getattr(c10d, name, None)) is not None:
-                self._replace(c10d, name, self._synchronisation(c10d, original, name, way, root))
+                replace_everywhere(c10d, name, self._synchronisation(c10d, original, name, way, root))
         for name in _ALL_RANKS:
             made = self._keeping(c10d, getattr(c10d, name))
-            self._replace(c10d, name, self._calls.of_all(made, name, label=name))
+            replace_everywhere(c10d, name, self._calls.of_all(made, name, label=name))
         work: Any = c10d.Work
         work.wait = self._waiting(work.wait)
-
-    def _replace(self, c10d: Any, name: str, function: Any) -> None:
-        original = getattr(c10d, name)
-        for module in [c10d, *_importers(original, name)]:
-            setattr(module, name, function)
 
     def _keeping(self, c10d: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a wrapper that keeps the group that a function makes.
@@ -252,6 +247,13 @@ class TorchProbe:
 
 # A program whose loaders have ended goes on for as many steps, and then is ended.
 _PATIENCE = 2
+
+
+def replace_everywhere(c10d: Any, name: str, function: Any) -> None:
+    """Replace a function of torch.distributed also in the modules that have already imported it."""
+    original = getattr(c10d, name)
+    for module in [c10d, *_importers(original, name)]:
+        setattr(module, name, function)
 
 
 def _importers(original: Any, name: str) -> list[Any]:

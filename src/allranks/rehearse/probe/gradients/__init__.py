@@ -1,0 +1,1 @@
+"""Record how gradients are reduced."""
