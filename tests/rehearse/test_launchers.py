@@ -53,9 +53,9 @@ def test_the_configuration_of_accelerate_is_read(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "environ", {})
     file = tmp_path / "a.yaml"
     file.write_text("distributed_type: MULTI_GPU\nfsdp_config: {}\nmixed_precision: 'bf16'\nnum_processes: 2\n")
-    start = started(f"accelerate launch --config_file {file} train.py".split())
+    start = started(f"accelerate launch --cpu --config_file {file} train.py".split())
     assert (start.program, start.ranks) == (("train.py",), 2)
-    assert start.variables["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    assert start.variables == {"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_CPU": "true"}
     assert os.environ == start.variables
     file.write_text("distributed_type: FSDP\n")
     with pytest.raises(ConfigWrong, match="accelerate launch prepares FSDP"):

@@ -114,7 +114,10 @@ def test_a_wrong_setting_is_refused_by_name(table: object, words: str) -> None:
     [
         ('[tool.allranks.rehearse]\nranks = 2\nbaseline = "known.json"', ["train.py"], "known.json cannot be read"),
         ("[tool.allranks.rehearsal]\n", ["train.py"], "Did you mean [tool.allranks.rehearse]?"),
-        ("", ["train.py"], "how many ranks? Give -n N"),
+        ("", ["train.py"], "how many ranks? Give -n N, or set ranks"),
+        ("", ["train.py", "-n", "2"], "Give -n N before the script: what is behind it belongs to the script"),
+        ("", ["--nproc_per_node", "2", "train.py"], "no option --nproc_per_node: write -n 2"),
+        ("", ["-n", "2", "--buget", "9", "train.py"], "no option --buget: did you mean --budget?"),
         ("", ["-n", "2"], "nothing to run: name a script"),
         ("", ["-n", "2", "--only", "quick", "train.py"], "'quick' is no scenario"),
         ("", ["-n", "2", "--seeds", "0", "train.py"], "--seeds"),

@@ -56,14 +56,13 @@ exec(open("configurator.py").read())
 # By source: the arguments that are proposed, one on each line.
 PROPOSED = {
     ARGPARSE: """--arch resnet18 --batch-size 4 --epochs 2 --max-steps 20 --hidden_dim 64
-        --no-wandb --device cpu --world-size 2""",
+        --no-wandb --world-size 2""",
     CLICK: "--epochs 2 --no-compile",
     "import typer\ndef main(num_steps: int = 5000, lr: float = 1e-3): ...\ntyper.run(main)": "--num-steps 20",
     HF: "--per_device_train_batch_size 4 --max_seq_length 64",
     "import tyro\n@dataclasses.dataclass\nclass A:\n    num_layers: int = 12\n": "--num-layers 2",
     NANOGPT: "--batch_size=4 --block_size=64 --n_layer=2 --wandb_log=False --max_iters=20",
-    "LightningCLI(Model)": """fit --trainer.max_steps=20 --trainer.limit_val_batches=2
-        --trainer.accelerator=cpu --trainer.devices=2""",
+    "LightningCLI(Model)": """fit --trainer.max_steps=20 --trainer.limit_val_batches=2 --trainer.devices=2""",
     "print('nothing')": "",
     "p.add_argument('--batch-size', default=SIZE, choices=SIZES)\np.add_argument(*NAMES, **OPTIONS)": "--batch-size 4",
     "def broken(": "",

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from allranks.cli.local_path import local_path, local_text
+from allranks.cli.other_launchers import answer
 
 DESCRIPTION = (
     "Run an unmodified script as N ranks on this machine, several times, and report what would fail on a cluster."
@@ -103,6 +104,9 @@ def main(argv: Sequence[str]) -> int:
     from allranks.errors import AllranksError
 
     p = parser()
+    answered = answer(argv, {option: one.nargs is None for one in p._actions for option in one.option_strings})
+    if "write -n" in answered or "did you mean" in answered:  # the others name options of allranks run
+        p.error(answered)
     arguments = p.parse_args(argv)
     if sys.platform != "linux":
         p.error(NEEDS_LINUX.format(platform=sys.platform))

@@ -59,7 +59,7 @@ def run(p: ArgumentParser, arguments: Namespace) -> int:
     line = ProgressLine()
     done = rehearse(plan, progress=line.print, live=line.update)
     report = report_of(done, plan, config.allow, baseline)
-    if arguments.write_baseline:
+    if arguments.write_baseline and not (done.interrupted or done.failure):
         return _write_baseline(Path(config.baseline or BASELINE), report.findings, report.prints)
     if arguments.check:
         report = with_check(report, source_path(plan.target))
@@ -103,7 +103,9 @@ def _below(folder: Path, paths: tuple[str, ...]) -> tuple[str, ...]:
 def _plan(p: ArgumentParser, arguments: Namespace, config: Config, words: list[str], is_module: bool) -> Plan:
     """Return what to rehearse. Ends the process for a wrong command line."""
     if config.ranks is None:
-        p.error("how many ranks? Give -n N, or set ranks in [tool.allranks.rehearse]")
+        behind = "-n" in words or "--ranks" in words
+        where = " before the script: what is behind it belongs to the script" if behind else ""
+        p.error(f"how many ranks? Give -n N{where}, or set ranks in [tool.allranks.rehearse]")
     target = target_from(p, words, module=is_module)
     if config.arguments and not isinstance(target, Command) and not target.arguments:
         words = [*words, *config.arguments]

@@ -23,8 +23,6 @@ def started(command: list[str]) -> Start:
         return start
     print(f"allranks rehearse: {start.launcher} is left out: the rehearsal starts the ranks.", file=sys.stderr)
     variables, ranks = dict(start.variables), start.ranks
-    if start.launcher == "accelerate" and not os.path.exists("/dev/nvidiactl"):
-        variables["ACCELERATE_USE_CPU"] = "true"  # without it, and without a GPU, each rank would be a world of one
     if start.config_file:
         known = _accelerate(start.config_file)
         ranks = int(known["num_processes"]) if ranks is None and known.get("num_processes", "").isdecimal() else ranks

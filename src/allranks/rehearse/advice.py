@@ -82,8 +82,8 @@ CAUSES = (
     Cause(
         "lightning",
         r"self\.parallel_devices\[self\.local_rank\]",
-        "Lightning's Trainer has fewer devices than there are ranks: without a GPU, devices='auto' is one",
-        "Give the Trainer the number of ranks: Trainer(accelerator='cpu', devices=2), for -n 2.",
+        "Lightning's Trainer has fewer devices than there are ranks: on a CPU, devices='auto' is one",
+        "Take --accelerator cpu, or give the Trainer the number of ranks: Trainer(accelerator='cpu', devices=2).",
     ),
     Cause(
         "devices",

@@ -100,6 +100,8 @@ def _unwrapped(launcher: str, words: Sequence[str]) -> Start:
             variables[_VARIABLES[known]] = value
         if option in ("--config_file", "--config-file"):
             config_file = value
+        if option in ("--cpu", "--use_cpu", "--use-cpu"):
+            variables["ACCELERATE_USE_CPU"] = "true"
         at += 1 if is_switch or equals else 2
     program = (*(("-m",) if is_module else ()), *words[at:])
     if len(program) <= is_module:

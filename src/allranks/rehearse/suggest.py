@@ -30,8 +30,6 @@ _NUMBERS: tuple[tuple[str, int], ...] = (
     (r".*workers|.*num_proc", 1),
 )
 _TEXTS: tuple[tuple[str, str], ...] = (
-    (r"(torch_)?device(_type)?|accelerator", "cpu"),
-    (r"(dist|ddp|distributed)_backend|backend", "gloo"),
     (r"report_to|logger|tracker|log_with", "none"),
     (r"wandb(_mode)?", "offline"),
     (r"model|arch|model_name|model_type|config_name|size|variant", ""),
@@ -40,7 +38,7 @@ _OFF = re.compile(r"(use_|enable_|no_)?(wandb|neptune|comet|torch_compile|compil
 _SMALL = re.compile(r"(?i).*(tiny|nano|debug|test|small|mini|toy|smoke|resnet18).*")
 _PER_RANK = re.compile(r"(devices|gpus|num_gpus|n_gpus|ngpus|num_devices|nproc.*|world_size|num_processes)")
 # Arguments of a Trainer that LightningCLI starts.
-_LIGHTNING = ("--trainer.max_steps=20", "--trainer.limit_val_batches=2", "--trainer.accelerator=cpu")
+_LIGHTNING = ("--trainer.max_steps=20", "--trainer.limit_val_batches=2")
 
 
 @dataclass(frozen=True, slots=True)
