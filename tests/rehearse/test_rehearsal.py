@@ -19,6 +19,7 @@ from allranks.errors import BadArgument
 from allranks.launch.job import Script
 from allranks.rehearse.plan import Plan
 from allranks.rehearse.rehearsal import rehearse as run
+from allranks.rehearse.run_scenario import hang_patience
 from allranks.rehearse.scenario import Delays, scenarios
 
 RACE = """\
@@ -236,6 +237,12 @@ def test_delays_of_one_line_and_of_one_rank_are_bounded() -> None:
     delays = Delays(2, 1)
     assert sum(delays.seconds(0, "create", 1) > 0 for _ in range(100)) == 4
     assert sum(delays.seconds(0, "create", line) for line in range(2, 1000)) < 7
+
+
+def test_ranks_that_share_cores_get_more_time_before_they_are_held_to_hang() -> None:
+    assert hang_patience(2, load=0.5, cores=2) == hang_patience(64, load=0.0, cores=64) == 15
+    assert hang_patience(8, load=0.0, cores=2) == 30
+    assert hang_patience(8, load=9.0, cores=2) == 60
 
 
 def test_scenarios_come_in_their_order() -> None:

@@ -183,6 +183,13 @@ def test_the_verdict(facts: dict[str, str], verdict: str) -> None:
     assert f">{verdict}</h1>" in render(report((race()[0],), [], **facts), "html")
 
 
+@pytest.mark.parametrize("form", ["full", "markdown", "html", "json"])
+def test_forms_for_people_and_programs_have_the_replay(form: str) -> None:
+    found, findings = race()
+    findings = [replace(one, replay="allranks rehearse train.py") for one in findings]
+    assert "allranks rehearse train.py" in render(report((found,), findings), form).replace("\\", "")
+
+
 def test_a_page_of_8_ranks_and_20_steps_stays_small() -> None:
     found, findings = race(ranks=8, steps=20)
     text = render(report((found,), findings), "html")

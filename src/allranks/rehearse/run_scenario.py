@@ -28,8 +28,8 @@ from allranks.rehearse.trace import Trace
 from allranks.rehearse.watch.server import AS_IT_IS, Effect, Server, Treat, Treatment
 from allranks.rehearse.watch.undo import Journal
 
-# Seconds without a step or a line after which ranks are held to hang.
-_HANGS_AFTER = 15.0
+# Seconds without a step or a line after which ranks are held to hang, on an idle machine, and at most.
+_HANGS_AFTER, _AT_MOST = 15.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,16 @@ def _job(plan: Plan, more: Sequence[str] = ()) -> Job:
     target = plan.target
     if more and not isinstance(target, Call):
         target = replace(target, arguments=(*target.arguments, *more))
-    return Job(target, plan.ranks, devices=plan.devices, guard=True, hang_after=_HANGS_AFTER, on_hang="end", grace=10.0)
+    patience = hang_patience(plan.ranks, os.getloadavg()[0], len(os.sched_getaffinity(0)))
+    return Job(target, plan.ranks, devices=plan.devices, guard=True, hang_after=patience, on_hang="end", grace=10.0)
+
+
+def hang_patience(ranks: int, load: float, cores: int) -> float:
+    """Return after how many seconds without a step ranks are held to hang: more if they must share their cores.
+
+    ``load`` is how many other processes run.
+    """
+    return min(_AT_MOST, _HANGS_AFTER * max(1.0, (ranks + load) / (2 * cores)))
 
 
 def _settings(plan: Plan, scenario: Scenario, **more: Any) -> Probe:

@@ -44,6 +44,8 @@ def _finding(report: Report, finding: Finding) -> Iterator[str]:
             yield f"- **{word}:** {_text(text)}"
     for note in finding.notes:
         yield f"- {_note(report, note)}"
+    if finding.replay:
+        yield f"- **Replay:** {_text(finding.replay)}"
     if finding.fix:
         yield f"- **Fix** ({'safe' if finding.fix.safe else 'look at it first'}): {_text(finding.fix.title)}"
 
