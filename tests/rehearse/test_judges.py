@@ -211,6 +211,19 @@ DECISIONS: dict[str, tuple[Script, list[str]]] = {
     "the same noise for the same data": (noise("xx", (["a", "b"], ["a", "b"])), []),
     "noise for all rows": (noise("xx", (["a"], ["c"])), []),
     "one key on all devices": (of_all(Script(2), "mapped", name="bernoulli", keys=["k", "k"]), ["AR701"]),
+    "printed by all": (
+        of_all(of_all(Script(2), "printed", text="x", count=1), "printed", text="y", count=2),
+        ["AR012"],
+    ),
+    "printed by each": (
+        of_all(of_all(Script(2), "printed", text=("x", "y"), count=1), "printed", text=("z", "u"), count=2),
+        [],
+    ),
+    "event files in one folder": (
+        Script(2).file(0, "create", "log/events.out.tfevents.1").file(1, "create", "log/events.out.tfevents.2"),
+        ["AR103"],
+    ),
+    "an event file": (Script(2).file(0, "create", "log/events.out.tfevents.1"), []),
     "a key for each device": (of_all(Script(2), "mapped", name="bernoulli", keys=["k", "l"]), []),
 }
 
@@ -253,6 +266,10 @@ DATA: dict[str, tuple[Script, list[str]]] = {
     "one constant batch": (batches(Script(2), ["ab", "ab"], ["ab", "ab"]), []),
     "drawn with replacement": (batches(Script(2), ["ab", "ca"], ["ac", "bd"], replacement=True), []),
     "a batch more on rank 0": (batches(Script(2), ["ab", "cd", "ij"], ["ef", "gh"]), ["AR304"]),
+    "parts of other orders": (
+        batches(Script(2), ["ab", "cd", "ef", "gh"], ["ac", "bg", "fe", "ij"]),
+        ["AR308"],
+    ),
     "each worker yields all": (
         batches(Script(2), ["ab", "ab", "cd", "cd"], ["ef", "ef", "gh", "gh"], workers=2),
         ["AR301"],
@@ -283,6 +300,20 @@ def test_ranks_with_parts_of_one_model_may_get_the_same_batch() -> None:
     assert found(batches(script, ["ab", "cd"], ["ab", "cd"])) == []
     replicas = weights(weights(Script(2), 0, "aa", "gg"), 1, "bb", "hh")
     assert [code for code, _ in found(batches(replicas, ["ab", "cd"], ["ab", "cd"]))] == ["AR301"]
+
+
+def test_parts_of_other_orders_without_a_loader() -> None:
+    """Ranks that shuffle alike share no sample of the first epoch; samples drawn with replacement prove nothing."""
+    for mine, theirs, expected in [
+        (["abcd", "efgh"], ["ijef", "cdab"], ["AR308"]),
+        (["abcd", "efgh"], ["ijkl", "mnop"], []),
+        (["abcd", "efgh", "ijkl"], ["ijkl", "mnop", "abcd"], ["AR308"]),
+        (["abca", "efgh"], ["abef", "cdab"], []),
+    ]:
+        script = trained()
+        for a, b in zip(mine, theirs, strict=True):
+            of_all(script, "input", 4, samples=(list(a), list(b)))
+        assert [code for code, _ in found(script)] == expected
 
 
 def run(samples: dict[int, str], values: dict[int, str], **extra: Any) -> Script:
@@ -383,6 +414,7 @@ def test_the_table_says_what_was_found_what_was_right_and_what_was_not_seen() ->
         ("exits", "not seen", "no rank ended by itself"),
         ("metrics", "not seen", "no value was logged to a tracker"),
         ("trackers", "not seen", "no tracker was used"),
+        ("output", "not seen", "the program printed nothing"),
         ("hosts", "not seen", "2 ranks are not spread over 3 hosts"),
         ("resume", "ok", "the run went on after two interruptions as it did without"),
     ]

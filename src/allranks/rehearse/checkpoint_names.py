@@ -13,12 +13,18 @@ _ENDINGS = (
     ".npz",
     ".npy",
     ".msgpack",
+    ".h5",
     ".tar",
     ".distcp",
 )
 _WORDS = ("ckpt", "checkpoint", "snapshot", "orbax", "state")
 
 
+def has_checkpoint_ending(path: str) -> bool:
+    """Return whether a path ends as files of weights do."""
+    return path.endswith(_ENDINGS)
+
+
 def is_checkpoint(path: str) -> bool:
     """Return whether a path is a checkpoint, judged by its name."""
-    return path.endswith(_ENDINGS) or any(word in path.rpartition("/")[2].lower() for word in _WORDS)
+    return has_checkpoint_ending(path) or any(word in path.rpartition("/")[2].lower() for word in _WORDS)

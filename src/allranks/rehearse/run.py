@@ -89,6 +89,8 @@ def run_once(
         if server.failure is not None:
             raise server.failure
         trace = _trace(job.ranks, Path(folder), server, obstacle, real)
+    kept = [Event(0, "kept", 0, 0.0, data={"path": path}) for path in journal.not_restored] if journal else []
+    trace = replace(trace, events=(*kept, *trace.events))
     run = Run(result, trace, output.getvalue().decode(errors="replace"))
     if result.signal:
         raise Interrupted(result.signal, run)

@@ -99,7 +99,7 @@ def run_again(plan: Plan, scenario: Scenario, failed: JobResult, monitor: Monito
     run = _run(plan, scenario, Delays(plan.ranks, 0, late=first.rank), monitor)
     if run.result.exit_code:
         return []
-    case = Case(run.trace, order_of(run.trace), "not seen with this rank 300 ms later", os.getcwd())
+    case = Case(run.trace, order_of(run.trace), "not seen with this rank later", os.getcwd())
     found = [*judge.all_findings(case), *failures.race(failed, run.trace, "where it comes first")]
     return [_relative(one) for one in found]
 
@@ -116,6 +116,8 @@ def _run(plan: Plan, scenario: Scenario, delays: Delays | None, monitor: Monitor
         private = [one for one in [tempfile.gettempdir()] if one not in plan.shared]
         settings = _settings(plan, scenario, hosts=plan.hosts, private=private, local=plan.local)
         settings["lines"] = plan.lines and scenario.name == "quiet"
+        if delays is not None and delays.late is not None:
+            settings["late"] = delays.late
         job = replace(_job(plan), zygote=delays is None or not delays.has_rank_local_hashes)
         return run_once(job, settings, journal=journal, treat=treat if delays else None, monitor=monitor)
 

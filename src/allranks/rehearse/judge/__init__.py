@@ -17,6 +17,7 @@ from allranks.rehearse.judge import (
     loading,
     metrics,
     models,
+    output,
     randomness,
     replicas,
     resume,
@@ -43,6 +44,7 @@ JUDGES: tuple[Judge, ...] = (
     exits.judge,
     saves.judge,
     models.judge,
+    output.judge,
 )
 
 # The faults that only a rehearsal can see; all other faults have rules of ``allranks check``.
@@ -55,6 +57,7 @@ KINDS: tuple[Kind, ...] = (
     exits.BEHIND,
     saves.BUFFERS,
     models.LEFT_OUT,
+    output.REPEATED,
     faults.UNNOTICED,
     faults.STEPS_LOST,
     faults.NO_RESTART,

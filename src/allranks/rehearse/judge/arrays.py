@@ -8,6 +8,7 @@ from itertools import combinations
 
 from allranks.findings import Finding
 from allranks.rehearse.judge.base import Case, Kind, finding
+from allranks.rehearse.judge.data import other_orders
 from allranks.rehearse.trace import Event
 
 SAME = Kind(
@@ -49,7 +50,8 @@ def _made(case: Case) -> Iterator[Finding]:
     for by_rank in lines.values():
         if len(by_rank) < case.trace.ranks:
             continue
-        if one := _same(by_rank) or _replicas(by_rank):
+        pairs = list(combinations(sorted(by_rank), 2))
+        if one := _same(by_rank) or _replicas(by_rank) or (_is_data(by_rank) and other_orders(by_rank, pairs)) or None:
             yield one
 
 
@@ -73,6 +75,13 @@ def _same(by_rank: Mapping[int, Sequence[Event]]) -> Finding | None:
             ]
             return finding(SAME, text, pairs[0][0], evidence)
     return None
+
+
+def _is_data(by_rank: Mapping[int, Sequence[Event]]) -> bool:
+    """Return whether each process makes another part of the arrays, and several arrays of one shape."""
+    firsts = [events[0] for events in by_rank.values()]
+    parts = [set(event.data["parts"]) for event in firsts]
+    return len(by_rank[0]) >= _FEWEST and not set.intersection(*parts)
 
 
 def _few(digests: Sequence[str]) -> str:

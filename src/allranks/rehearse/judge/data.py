@@ -36,6 +36,13 @@ UNEVEN = Kind(
     "The rank with more batches waits in a collective for those that have left the loop: the job hangs.",
     "Give all ranks the same number of batches: drop_last=True, DistributedSampler, or Join.",
 )
+SHUFFLE = Kind(
+    "AR308",
+    "rank-divergent-shuffle",
+    "error",
+    "Ranks take their parts of different orders: some samples come several times in an epoch, others never.",
+    "Shuffle with one seed on all ranks (seed + epoch), and take the rank's part afterwards.",
+)
 WORKERS = Kind(
     "AR301",
     "dataset-not-sharded",
@@ -44,7 +51,8 @@ WORKERS = Kind(
     "Part the samples in __iter__ by get_worker_info() and the rank, or use a map-style data set.",
 )
 _FEWEST = 2
-_OVERLAP = 0.2
+_OVERLAP = 0.25
+_SHARED = 6
 
 
 def judge(case: Case) -> Iterator[Finding]:
@@ -168,13 +176,41 @@ def _overlap(
         data = epochs[a][0].data
         reads_all = data["samples"] == data["dataset"] > 0
         if shared > max(len(epochs), _OVERLAP * min(len(mine), len(theirs))) or (reads_all and shared >= _FEWEST):
-            text = (
-                f"ranks {a} and {b} share {shared} of {min(len(mine), len(theirs))} samples of an epoch: "
-                "each goes through all of the data, in an order of its own"
-            )
+            how = "each goes through all of the data" if reads_all else "each takes its part of another order"
+            text = f"ranks {a} and {b} share {shared} of {min(len(mine), len(theirs))} samples of an epoch: {how}"
             evidence = [(f"rank {rank}: {_loader(epochs[rank][0])}", epochs[rank][0]) for rank in (a, b)]
-            return finding(SAME, text, at, evidence)
+            return finding(SAME if reads_all else SHUFFLE, text, at, evidence)
     return None
+
+
+def other_orders(events: Mapping[int, Sequence[Event]], pairs: Sequence[tuple[int, int]]) -> Finding | None:
+    """Return a finding if two ranks share samples of their first epoch, as if each had shuffled by itself, or None."""
+    steps = _steps_of_first_epoch(events)
+    first = {rank: set(_samples(those[:steps])) for rank, those in events.items()}
+    for a, b in pairs:
+        shared, fewest = len(first[a] & first[b]), min(len(first[a]), len(first[b]))
+        if shared >= max(_SHARED, _OVERLAP * fewest) and first[a] != first[b]:
+            text = (
+                f"ranks {a} and {b} share {shared} of {fewest} samples before one of them comes again: each takes its "
+                "part of another order"
+            )
+            evidence = [(f"rank {rank}: {len(first[rank])} samples", events[rank][0]) for rank in (a, b)]
+            return finding(SHUFFLE, text, events[a][0], evidence)
+    return None
+
+
+def _steps_of_first_epoch(events: Mapping[int, Sequence[Event]]) -> int:
+    """Return after how many steps a rank first gets a sample again; 0 if samples are drawn with replacement."""
+    seen: dict[int, set[str]] = {rank: set() for rank in events}
+    steps = 0
+    for those in zip(*events.values(), strict=False):
+        if any(len(set(e.data["samples"]) - seen[e.rank]) < len(e.data["samples"]) for e in those):
+            break
+        for event in those:
+            seen[event.rank] |= set(event.data["samples"])
+        steps += 1
+    is_epoch = all(len(seen[rank]) >= len(set(_samples(events[rank]))) / 3 for rank in events)
+    return steps if is_epoch else 0
 
 
 def _loader(epoch: Event) -> str:
@@ -226,6 +262,6 @@ def _inputs(case: Case) -> Iterator[Finding]:
     """Yield the same finding for programs that use no loader, from the inputs of the outermost module in training."""
     events = case.trace.by_rank("input")
     if all(events.values()):
-        one = _same(case, events, _replicas(case), events[0][0])
-        if one is not None:
+        pairs = _replicas(case)
+        if one := _same(case, events, pairs, events[0][0]) or other_orders(events, pairs):
             yield one

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from allranks.findings import Finding
+from allranks.rehearse.checkpoint_names import has_checkpoint_ending
 from allranks.rehearse.judge.base import Case, Kind, finding, moment, who
 from allranks.rehearse.order import Order
 from allranks.rehearse.trace import Event
 
 _WRITES = ("write", "create", "append", "truncate")
 _MAKES = (*_WRITES, "exclusive", "mkdir", "link")
-_CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".pkl", ".pickle", ".npz", ".npy", ".msgpack", ".h5")
 
 CHECKPOINT = Kind(
     "AR101",
@@ -158,7 +158,7 @@ def _writes(case: Case, path: _Path, a: Event, b: Event) -> Iterator[Finding]:
         any(read.rank == one.rank and case.order.before(read, one) and read.data["existed"] for read in path.reads)
         for one in (a, b)
     )
-    kind = CHECKPOINT if path.path.endswith(_CHECKPOINTS) else WRITE
+    kind = CHECKPOINT if has_checkpoint_ending(path.path) else WRITE
     kind = MODIFY if is_read_before else APPEND if appends else kind
     yield from _one(
         finding(kind, f"{ranks} write {case.name(path.path)}, and nothing orders them", a, _evidence(case, a, b))
@@ -167,7 +167,7 @@ def _writes(case: Case, path: _Path, a: Event, b: Event) -> Iterator[Finding]:
 
 def _overwritten(case: Case, path: _Path) -> Iterator[Finding]:
     """Yield a finding if a rank overwrites its only complete checkpoint."""
-    if not path.path.endswith(_CHECKPOINTS):
+    if not has_checkpoint_ending(path.path):
         return
     again = [one for one in path.writes if one.data["existed"] and one.data["operation"] == "create"]
     first = next((one for one in path.writes if one not in again), None)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from allranks.errors import name_ranks
 from allranks.findings import Finding
+from allranks.rehearse.checkpoint_names import has_checkpoint_ending
 from allranks.rehearse.judge.base import Case, Kind, finding
 from allranks.rehearse.trace import Event
 
@@ -151,11 +152,7 @@ def _of(case: Case, tables: list[Table]) -> Finding | None:
 def _begun_apart(case: Case, table: Table, unequal: tuple[int, ...], gradients: tuple[int, ...]) -> Finding | None:
     reads = [e for e in case.trace.of("file") if e.data["operation"] == "read" and e.time < table.events[0].time]
     loaded = {event.rank for event in case.trace.of("load") if event.time < table.events[0].time}
-    readers = {
-        e.rank
-        for e in reads
-        if e.where and e.data["paths"][0].endswith((".pt", ".pth", ".ckpt", ".bin", ".safetensors"))
-    }
+    readers = {e.rank for e in reads if e.where and has_checkpoint_ending(e.data["paths"][0])}
     some = loaded or readers
     if some and len(some) < case.trace.ranks:
         event = next(e for e in (*case.trace.of("load"), *reads) if e.rank in some)

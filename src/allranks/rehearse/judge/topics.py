@@ -66,6 +66,7 @@ TOPICS = (
     Topic("exits", ("AR008", "AR009"), ("left",), "{} ranks ended", "no rank ended by itself"),
     Topic("metrics", ("AR310",), ("logged",), "{} logged values", "no value was logged to a tracker"),
     Topic("trackers", ("AR103",), ("tracker",), "{} runs begun", "no tracker was used"),
+    Topic("output", ("AR012",), ("printed",), "{} lines", "the program printed nothing"),
     Topic("hosts", ("AR105", "AR606"), (), "", ""),
     Topic("resume", ("AR005", "AR006", "AR311"), (), "", ""),
     Topic("faults", ("AR021", "AR022", "AR023"), (), "", ""),
@@ -105,13 +106,15 @@ def unseen_parts(trace: Trace) -> list[str]:
     """Return what the probes of a run could not look at, each with the reason."""
     kernel = [f"{UNWATCHED}: {event.data['why']}" for event in trace.of("unwatched")]
     modules = [f"{event.data['module']}: {event.data['error']}" for event in trace.of("unattached")]
-    return [*dict.fromkeys([*trace.notes, *kernel, *modules])]
+    kept = [f"{event.data['path']} was changed, and is too large to be put back" for event in trace.of("kept")]
+    return [*dict.fromkeys([*trace.notes, *kernel, *modules, *kept])]
 
 
 def _row(topic: Topic, counts: Mapping[str, int], findings: Sequence[Finding], scenarios: Mapping[str, str]) -> Row:
     found = [one for one in findings if one.code.startswith(topic.codes)]
     if found:
-        verdict: Verdict = "error" if any(one.severity == "error" for one in found) else "warning"
+        worst = {one.severity for one in found}
+        verdict: Verdict = "error" if "error" in worst else "warning" if "warning" in worst else "ok"
         return Row(topic.name, verdict, tuple(Note(one.message, one.place) for one in found))
     if topic.kinds:
         number = sum(counts.get(kind, 0) for kind in topic.kinds)

@@ -36,12 +36,16 @@ _FOREIGN = tuple(
 
 
 class Recorder:
-    """Writes the events of one process. A forked child begins its own file."""
+    """Writes the events of one process. A forked child begins its own file.
+
+    ``waits``: how many seconds this rank waits after each of its next synchronisations.
+    """
 
     def __init__(self, folder: str, rank: int, page: Page) -> None:
         self.rank, self.page = rank, page
         self.on_step: list[Callable[[int], object]] = []
         self._folder = folder
+        self.waits: list[float] = []
         self._lock = threading.Lock()
         self._places: dict[tuple[Any, ...], int] = {}
         self._is_users: dict[str, bool] = {}
@@ -78,6 +82,8 @@ class Recorder:
         with self._lock:
             self.write(kind, **data)
             self.page.set(POSITION, self.page.get(POSITION) + 1)
+        if kind == "leave" and self.waits:
+            time.sleep(self.waits.pop())
 
     def step_done(self, number: int) -> None:
         """Record that a step is done, and call ``on_step``. If the rank is to be killed at this step, kill it."""

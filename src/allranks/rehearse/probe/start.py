@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from allranks.rehearse.accelerator import start as accelerator
-from allranks.rehearse.probe import detect, files, hosts, lines, perturb, trackers
+from allranks.rehearse.probe import detect, files, hosts, lines, output, perturb, trackers
 from allranks.rehearse.probe.branches import BranchRecorder
 from allranks.rehearse.probe.exits import ExitRecorder
 from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
@@ -19,6 +19,8 @@ from allranks.rehearse.probe.strike import Striker
 from allranks.rehearse.watch import listener
 
 _kept: list[Any] = []
+# Seconds: how long a rank that is to be late waits after each of its first synchronisations.
+_LATE = (1.0,) * 6
 
 
 def begin() -> None:
@@ -30,6 +32,8 @@ def begin() -> None:
         perturb.perturb(settings["seed"], rank)
     why = hosts.pretend(settings, rank, int(os.environ["ALLRANKS_SIZE"])) if settings.get("hosts") else ""
     recorder = Recorder(settings["folder"], rank, page)
+    if settings.get("late") == rank:
+        recorder.waits += _LATE
     fault = settings.get("fault")
     if fault and rank in fault["ranks"]:
         recorder.on_step.append(Striker(recorder, fault))
@@ -45,6 +49,7 @@ def begin() -> None:
     trackers.attach(recorder)
     if settings.get("lines"):
         lines.attach(recorder)
+    output.attach(recorder)
     BranchRecorder(recorder).attach()
     ExitRecorder(recorder).attach()
 
