@@ -22,7 +22,7 @@ from allranks.rehearse.plan import Plan, command_line
 from allranks.rehearse.rehearsal import Rehearsal, ending, steps_of
 from allranks.rehearse.run import Run
 from allranks.rehearse.run_scenario import relative
-from allranks.rehearse.suppressed import is_suppressed
+from allranks.rehearse.suppressed import without_suppressed
 from allranks.rehearse.timeline import lines_seen, timeline_of
 from allranks.report.base import Report, Source, count
 from allranks.report.timeline import RehearsalFacts, RunSummary, Timeline
@@ -34,7 +34,7 @@ def report_of(done: Rehearsal, plan: Plan, allow: Sequence[Allowed], baseline: B
     places |= {note.place.path for one in done.findings for note in one.notes if note.place}
     texts = {path: Path(path).read_bytes() for path in sorted(places) if Path(path).is_file()}
     sources = {path: source_of(path, raw) for path, raw in texts.items()}
-    commented = [one for one in done.findings if not is_suppressed(one, texts)]
+    commented = without_suppressed(done.findings, texts)
     done.findings = [one for one in commented if not any(entry.covers(one) for entry in allow)]
     findings = tuple(sorted(done.findings, key=lambda one: (one.place.path, one.place.line, one.code)))
     findings = tuple(_with_columns(one, sources) for one in findings)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from allranks.check.results.suppress import suppressed, suppressions
 from allranks.check.sources.text import text_of
 from allranks.findings import Finding
 
 
-def is_suppressed(finding: Finding, texts: Mapping[str, bytes]) -> bool:
-    """Return whether a comment at the line of a finding suppresses it (``# allranks: ignore[AR405] reason``)."""
-    path = finding.place.path
-    if path not in texts:
-        return False
-    comments, _ = suppressions(path, text_of(path, texts[path]), {finding.code})
-    return not suppressed([finding], comments)[0]
+def without_suppressed(findings: Sequence[Finding], texts: Mapping[str, bytes]) -> list[Finding]:
+    """Return the findings that no comment at their line suppresses (``# allranks: ignore[AR405] reason``)."""
+    known = {one.code for one in findings}
+    comments = [one for path, raw in texts.items() for one in suppressions(path, text_of(path, raw), known)[0]]
+    return [one for one in findings if suppressed([one], (c for c in comments if c.comment.path == one.place.path))[0]]

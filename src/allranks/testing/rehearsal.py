@@ -14,7 +14,7 @@ from allranks.rehearse.accelerator.machine import default_accelerator
 from allranks.rehearse.plan import Plan
 from allranks.rehearse.rehearsal import rehearse as run
 from allranks.rehearse.scenario import DEFAULT, NAMES, Name
-from allranks.rehearse.suppressed import is_suppressed
+from allranks.rehearse.suppressed import without_suppressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,5 +74,5 @@ def rehearse(
     texts = {
         one.place.path: Path(one.place.path).read_bytes() for one in done.findings if os.path.isfile(one.place.path)
     }
-    findings = tuple(one for one in done.findings if not is_suppressed(one, texts))
+    findings = tuple(without_suppressed(done.findings, texts))
     return RehearsalReport(findings, done.failure is not None, done.output, tuple(lines))
