@@ -24,6 +24,8 @@ from allranks.settings import ConfigWrong
         ("python3 -m torch.distributed.launch --nproc_per_node=2 train.py", "train.py", 2),
         ("uv run torchrun --nproc_per_node=2 train.py", "train.py", 2),
         ("accelerate launch --multi_gpu --num_processes 2 train.py --lr 1", "train.py --lr 1", 2),
+        ("accelerate launch --tpu-use-sudo --downcast_bf16 --num-processes 2 train.py", "train.py", 2),
+        ("accelerate launch --main_training_function f -m package.train", "-m package.train", None),
         ("accelerate-launch --num_processes=2 train.py", "train.py", 2),
         ("/opt/env/bin/accelerate launch -m package.train", "-m package.train", None),
         ("accelerate config", "accelerate config", None),
@@ -40,6 +42,7 @@ def test_a_launcher_is_left_out(command: str, words: str, ranks: int | None) -> 
     [
         ("srun -n 4 python train.py", "srun starts ranks of its own. Leave srun out"),
         ("deepspeed train.py", "Leave deepspeed out"),
+        ("accelerate launch --use-fsdp train.py", "accelerate --use-fsdp prepares FSDP"),
         ("accelerate launch --use_deepspeed train.py", "prepares DeepSpeed"),
         ("torchrun --no-python ./train.sh", "a command that is no Python"),
         ("torchrun --nproc_per_node 2", "there is no script in this command"),
@@ -84,11 +87,25 @@ def test_scripts_that_start_their_ranks_are_recognised(text: str, functions: lis
 
 
 def test_a_script_that_starts_its_ranks_is_refused_with_more_than_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import torch.multiprocessing as mp\nmp.spawn(worker, nprocs=2)\n")
     for target in (Script("train.py"), Module("train")):
         must_not_start_ranks(target, 1)
+        assert (
+            "train.py:2: the script starts its own ranks (mp.spawn): only their file calls" in capsys.readouterr().err
+        )
         with pytest.raises(ConfigWrong, match=r"^train.py:2: the script starts its own ranks \(mp.spawn\)"):
             must_not_start_ranks(target, 2)
+
+
+def test_the_options_without_a_value_are_those_of_the_launchers() -> None:
+    run = pytest.importorskip("torch.distributed.run")
+    launch = pytest.importorskip("accelerate.commands.launch")
+    for name, parser in (("torchrun", run.get_args_parser()), ("accelerate", launch.launch_command_parser())):
+        for action in parser._actions:
+            if action.nargs == 0 and "--help" not in action.option_strings:
+                option = action.option_strings[-1]
+                start = start_of([name, *(["launch"] if name == "accelerate" else []), option, "train.py"])
+                assert start.refusal or start.program[-1:] == ("train.py",), option

@@ -16,11 +16,16 @@ import pytest
 
 from allranks import testing
 from allranks.errors import BadArgument
+from allranks.findings import Finding
 from allranks.launch.job import Script
+from allranks.launch.result import JobResult
+from allranks.rehearse import rehearsal
 from allranks.rehearse.plan import Plan
 from allranks.rehearse.rehearsal import rehearse as run
-from allranks.rehearse.run_scenario import hang_patience
+from allranks.rehearse.run import Interrupted, Run
+from allranks.rehearse.run_scenario import Outcome, hang_patience
 from allranks.rehearse.scenario import Delays, scenarios
+from allranks.rehearse.trace import merged
 
 RACE = """\
 import os, sys, time
@@ -87,6 +92,19 @@ def test_a_signal_ends_the_rehearsal_with_what_is_known(tmp_path: Path, signum: 
     assert re.search(r"^hosts +not seen +the rehearsal was interrupted$", out, re.MULTILINE)
     assert err.endswith("1 new finding: interrupted\n")
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_signal_in_a_run_that_looks_for_a_cause_ends_the_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = Run(JobResult(1, ()), merged(2, []), "")
+
+    def again(*_: object) -> list[Finding]:
+        raise Interrupted(signal.SIGINT, failed)
+
+    monkeypatch.setattr(rehearsal, "run_scenario", lambda *_: Outcome(failed, [], ""))
+    monkeypatch.setattr(rehearsal, "run_again", again)
+    done = run(Plan(Script("train.py"), 2, names=("quiet", "hosts")), progress=lambda _: None)
+    assert done.interrupted == signal.SIGINT
+    assert [(one.name, why) for one, why in done.skipped] == [("hosts", "the rehearsal was interrupted")]
 
 
 def test_a_program_without_a_fault_ends_with_0(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from allranks.check.sources.text import source_of, text_of
 from allranks.cli.printed import write_file
 from allranks.findings import Finding, Place, Row, not_seen
 from allranks.rehearse.config import Allowed
-from allranks.rehearse.judge.base import Case, place_of
-from allranks.rehearse.order import order_of
+from allranks.rehearse.judge.base import path_name, place_of
 from allranks.rehearse.perfetto import trace_events
 from allranks.rehearse.plan import Plan, command_line
 from allranks.rehearse.rehearsal import Rehearsal, ending, steps_of
@@ -28,7 +27,14 @@ from allranks.report.base import Report, Source, count
 from allranks.report.timeline import RehearsalFacts, RunSummary, Timeline
 
 
-def report_of(done: Rehearsal, plan: Plan, allow: Sequence[Allowed], baseline: Baseline | None) -> Report:
+def report_of(
+    done: Rehearsal,
+    plan: Plan,
+    allow: Sequence[Allowed],
+    baseline: Baseline | None,
+    *,
+    with_timelines: bool = False,
+) -> Report:
     """Return the report of a rehearsal, without the findings that the project accepts."""
     places = {one.place.path for one in done.findings}
     places |= {note.place.path for one in done.findings for note in one.notes if note.place}
@@ -40,7 +46,7 @@ def report_of(done: Rehearsal, plan: Plan, allow: Sequence[Allowed], baseline: B
     findings = tuple(_with_columns(one, sources) for one in findings)
     prints = fingerprints(findings, {path: text_of(path, raw) for path, raw in texts.items()})
     shown = unknown(findings, prints, baseline) if baseline else findings
-    facts = _facts(done, plan)
+    facts = _facts(done, plan, with_timelines=with_timelines)
     steps = max((one.steps for one in facts.runs), default=0)
     return Report(
         shown,
@@ -65,11 +71,11 @@ def write_trace(report: Report, file: Path) -> None:
     write_file(file, gzip.compress(text) if file.suffix == ".gz" else text)
 
 
-def _facts(done: Rehearsal, plan: Plan) -> RehearsalFacts:
+def _facts(done: Rehearsal, plan: Plan, *, with_timelines: bool) -> RehearsalFacts:
     root = os.getcwd()
     runs = [RunSummary(one.title, ending(run), seconds, steps_of(run)) for one, run, seconds in done.runs]
     runs += [RunSummary(one.title, why, was_made=False) for one, why in done.skipped]
-    timelines = [_timeline(scenario.title, run, root) for scenario, run, _ in done.runs]
+    timelines = [_timeline(scenario.title, run, root) for scenario, run, _ in done.runs] if with_timelines else []
     failed = done.failure and done.failure.first_failure
     failure = "" if done.failure is None else failed.headline() if failed else done.failure.cause or "failed"
     return RehearsalFacts(
@@ -85,8 +91,12 @@ def _facts(done: Rehearsal, plan: Plan) -> RehearsalFacts:
 
 
 def _timeline(title: str, run: Run, root: str) -> Timeline:
-    case = Case(run.trace, order_of(run.trace), root=root)
-    return timeline_of(run.trace, title, locate=lambda event: relative(place_of(event.where)), name=case.name)
+    return timeline_of(
+        run.trace,
+        title,
+        locate=lambda event: relative(place_of(event.where)),
+        name=lambda path: path_name(path, root),
+    )
 
 
 def _not_made(facts: RehearsalFacts) -> tuple[Row, ...]:

@@ -58,7 +58,8 @@ def run(p: ArgumentParser, arguments: Namespace) -> int:
         must_be_writable(file)
     line = ProgressLine()
     done = rehearse(plan, progress=line.print, live=line.update)
-    report = report_of(done, plan, config.allow, baseline)
+    drawn = trace is not None or config.output_format == "html"
+    report = report_of(done, plan, config.allow, baseline, with_timelines=drawn)
     if arguments.write_baseline and not (done.interrupted or done.failure):
         return _write_baseline(Path(config.baseline or BASELINE), report.findings, report.prints)
     if arguments.check:

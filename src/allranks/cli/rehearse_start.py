@@ -46,12 +46,14 @@ def _accelerate(file: str) -> dict[str, str]:
 
 
 def must_not_start_ranks(target: Target, ranks: int) -> None:
-    """Raise ConfigWrong if the script starts its own ranks, whatever its launcher."""
+    """Raise ConfigWrong if the script starts its own ranks, whatever its launcher. With one rank, only print a note."""
     path = source_path(target)
-    if ranks == 1 or not path:
-        return
-    if spawns := spawns_in(Path(path).read_text(encoding="utf-8", errors="replace")):
+    spawns = spawns_in(Path(path).read_text(encoding="utf-8", errors="replace")) if path else []
+    if spawns and ranks > 1:
         raise ConfigWrong(advice_for_spawn(path, spawns[0]))
+    if spawns:
+        note = f"the script starts its own ranks ({spawns[0].name}): only their file calls are seen"
+        print(f"allranks rehearse: {path}:{spawns[0].line}: {note}.", file=sys.stderr)
 
 
 def source_path(target: Target) -> str:

@@ -6,17 +6,18 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Options of torchrun and of accelerate launch that are followed by no value; all others are.
+# Options of torchrun and of accelerate launch without a value; all others have one. A dash also matches an underscore.
 _SWITCHES = {
-    "torchrun": {"--standalone", "--run-path", "--virtual-local-rank", "--no-python", "-m", "--module"},
+    "torchrun": {"--standalone", "--run_path", "--virtual_local_rank", "--no_python", "-m", "--module"},
     "accelerate": {
-        *("--multi_gpu", "--multi-gpu", "--cpu", "--use_cpu", "--use-cpu", "--tpu", "--use_xpu", "--debug"),
-        *("-q", "--quiet"),
-        *("--same_network", "--use_deepspeed", "--use_fsdp", "--use_megatron_lm", "--no_python", "-m", "--module"),
-        *("--main_training_function",),
+        *("--cpu", "--use_cpu", "--multi_gpu", "--tpu", "--tpu_cluster", "--no_tpu_cluster", "--tpu_use_sudo"),
+        *("--debug", "-q", "--quiet", "--same_network", "--downcast_bf16", "--enable_cpu_affinity", "-m", "--module"),
+        *("--dynamo_use_dynamic", "--dynamo_use_fullgraph", "--dynamo_use_regional_compilation", "--no_python"),
+        *("--fp8_use_autocast_during_eval", "--use_parallelism_config", "--use_deepspeed", "--use_fsdp"),
+        "--use_megatron_lm",
     },
-}  # fmt: skip
-_RANKS = {"--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes"}
+}
+_RANKS = {"--nproc_per_node", "--num_processes"}
 # Options of accelerate launch that its workers read from the environment.
 _VARIABLES = {
     "--mixed_precision": "ACCELERATE_MIXED_PRECISION",
@@ -27,7 +28,6 @@ _REFUSED = {
     "--use_megatron_lm": "Megatron-LM",
     "--use_fsdp": "FSDP",
     "--no_python": "a command that is no Python",
-    "--no-python": "a command that is no Python",
 }
 
 
@@ -36,8 +36,9 @@ class Start:
     """How to start the ranks of a command.
 
     ``program`` is the script (or ``-m module``) and its arguments. ``ranks`` is how many the launcher would start, or
-    None if it does not say. ``launcher`` is its name, or "". ``variables`` are what it would set in the environment.
-    ``refusal`` says why the command cannot be rehearsed, and what to do; "" if it can.
+    None if it does not say. ``launcher`` is its name, or "". ``variables`` are what it would set in the environment,
+    ``config_file`` is the file of its settings. ``refusal`` says why the command cannot be rehearsed, and what to do;
+    "" if it can.
     """
 
     program: tuple[str, ...]
@@ -81,26 +82,25 @@ def _unwrapped(launcher: str, words: Sequence[str]) -> Start:
     config_file = ""
     at, is_module = 0, False
     while at < len(words) and words[at].startswith("-"):
-        option, equals, value = words[at].partition("=")
-        if option == "--":
+        written, equals, value = words[at].partition("=")
+        if written == "--":
             at += 1
             break
+        option = written if written in ("-m", "-q") else "--" + written.lstrip("-").replace("-", "_")
         if option in _REFUSED:
-            how = (
-                f"{launcher} {option} prepares {_REFUSED[option]}, which a rehearsal does not: start the script by hand"
-            )
-            return Start(tuple(words), launcher=launcher, refusal=f"{how}, with its own arguments.")
+            why = f"{launcher} {written} prepares {_REFUSED[option]}, which a rehearsal does not."
+            return Start(tuple(words), launcher=launcher, refusal=f"{why} Start the script without {launcher}.")
         is_switch = option in _SWITCHES[launcher]
         is_module |= option in ("-m", "--module")
         if not is_switch and not equals:
             value = words[at + 1] if at + 1 < len(words) else ""
         if option in _RANKS and value.isdecimal():
             ranks = int(value)
-        if (known := option.replace("-", "_").replace("__", "--", 1)) in _VARIABLES:
-            variables[_VARIABLES[known]] = value
-        if option in ("--config_file", "--config-file"):
+        if option in _VARIABLES:
+            variables[_VARIABLES[option]] = value
+        if option == "--config_file":
             config_file = value
-        if option in ("--cpu", "--use_cpu", "--use-cpu"):
+        if option in ("--cpu", "--use_cpu"):
             variables["ACCELERATE_USE_CPU"] = "true"
         at += 1 if is_switch or equals else 2
     program = (*(("-m",) if is_module else ()), *words[at:])
@@ -183,7 +183,7 @@ def advice_for_spawn(path: str, spawn: Spawn) -> str:
     return (
         f"{path}:{spawn.line}: the script starts its own ranks ({spawn.name}), so each rank of the rehearsal would "
         f"start them once more. Let the script call {call} where RANK is set, and {spawn.name} only where it is not. "
-        "Or rehearse with -n 1: then the processes count as one rank, and little is found."
+        "Or rehearse with -n 1: then only their file calls are seen."
     )
 
 

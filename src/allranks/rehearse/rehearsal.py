@@ -74,7 +74,10 @@ def rehearse(plan: Plan, *, progress: Progress, live: Progress | None = None) ->
                 continue
             title = f"rehearsal {number} of {len(todo)}, {scenario.title}"
             monitor.begin(title, len(rehearsal.findings))
-            progress(f"{title:34} {_rehearse_one(plan, scenario, rehearsal, monitor)}")
+            try:
+                progress(f"{title:34} {_rehearse_one(plan, scenario, rehearsal, monitor)}")
+            except Interrupted as error:  # in a run that is made to find out why another one failed
+                rehearsal.interrupted = error.signum
             if signum := _signal_of(signals):
                 rehearsal.interrupted = signum
     return rehearsal
@@ -94,7 +97,7 @@ def _rehearse_one(plan: Plan, scenario: Scenario, rehearsal: Rehearsal, monitor:
     seconds = time.monotonic() - begun
     rehearsal.runs.append((scenario, run, seconds))
     if scenario.name == "quiet" and not run.result.exit_code:
-        rehearsal.doubt = known_answer(plan, run.trace)
+        rehearsal.doubt = known_answer(plan, run)
     replay = replay_command(plan, scenario)
     new = _merge(rehearsal.findings, [replace(one, replay=replay) for one in outcome.findings])
     if not rehearsal.interrupted and run.result.exit_code and not was_killed(run):

@@ -22,7 +22,7 @@ from allranks.rehearse.judge.base import Case
 from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.order import order_of
 from allranks.rehearse.plan import Plan, with_batch
-from allranks.rehearse.run import Run, run_once, run_unwatched
+from allranks.rehearse.run import Interrupted, Run, run_once, run_unwatched
 from allranks.rehearse.scenario import Delays, Probe, Scenario, probe_settings
 from allranks.rehearse.trace import Trace
 from allranks.rehearse.watch.server import AS_IT_IS, Effect, Server, Treat, Treatment
@@ -232,15 +232,18 @@ def _settings(plan: Plan, scenario: Scenario, **more: Any) -> Probe:
     return probe_settings(scenario, steps=plan.steps, accelerator=plan.accelerator, **more)
 
 
-def known_answer(plan: Plan, quiet: Trace) -> str:
+def known_answer(plan: Plan, quiet: Run) -> str:
     """Return what is wrong with JAX's collectives across processes on this CPU.
 
-    Return "" if they return known answers, or if the program does not use them in its quiet run.
+    Return "" if they return known answers, or if the program does not use them in its quiet run. Raises Interrupted.
     """
-    if plan.accelerator != "cpu" or not quiet.has_joined_jax:
+    if plan.accelerator != "cpu" or not quiet.trace.has_joined_jax:
         return ""
     check = Call("allranks.rehearse.known_answer.jax:check")
-    failed = run_unwatched(Job(check, plan.ranks, devices=plan.devices, timeout=60.0)).first_failure
+    result = run_unwatched(Job(check, plan.ranks, devices=plan.devices, timeout=60.0))
+    if result.signal:
+        raise Interrupted(result.signal, quiet)
+    failed = result.first_failure
     return f"findings about numbers may be wrong: {failed.what}" if failed else ""
 
 

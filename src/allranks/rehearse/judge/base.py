@@ -44,8 +44,13 @@ class Case:
 
     def name(self, path: str) -> str:
         """Return a path as a user in the program's folder would write it."""
-        found = OF_HOST.fullmatch(path)
-        return f"{found[2]} (of host {found[1]})" if found else path.removeprefix(self.root + "/")
+        return path_name(path, self.root)
+
+
+def path_name(path: str, root: str) -> str:
+    """Return a path as a user in the folder ``root`` would write it."""
+    found = OF_HOST.fullmatch(path)
+    return f"{found[2]} (of host {found[1]})" if found else path.removeprefix(root + "/")
 
 
 Judge = Callable[[Case], Iterator[Finding]]
