@@ -8,16 +8,12 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from allranks.check.results.baseline import written
-from allranks.cli.baseline import read_baseline
 from allranks.cli.printed import must_be_writable, print_report, write_file
 from allranks.cli.progress import ProgressLine
 from allranks.cli.pyproject import closest
-from allranks.cli.rehearse_check import with_check
-from allranks.cli.rehearse_report import report_of, write_trace
 from allranks.cli.rehearse_start import must_not_start_ranks, source_path, started
-from allranks.cli.rehearse_suggest import show_suggestion
 from allranks.cli.run import target_from
 from allranks.findings import Finding
 from allranks.launch.job import Command, Target
@@ -32,6 +28,9 @@ from allranks.report.base import count
 from allranks.report.forms import FORMS
 from allranks.settings import ConfigWrong
 
+if TYPE_CHECKING:
+    from allranks.check.results.baseline import Baseline
+
 BASELINE = "allranks-rehearsal-baseline.json"
 
 
@@ -39,8 +38,8 @@ def run(p: ArgumentParser, arguments: Namespace) -> int:
     """Rehearse, and return the exit code. Raises AllranksError for a configuration that cannot be used."""
     found = closest(Path.cwd(), "rehearse")
     config = _configured(found, arguments)
-    output, trace = (one and Path(os.path.abspath(one)) for one in (arguments.output_file, arguments.trace))
-    words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
+    arguments.output_file, arguments.trace = map(_absolute, (arguments.output_file, arguments.trace))
+    words = [word for at, word in enumerate(arguments.command) if at or word != "--"]
     if not words and found is not None and config.command:
         words = [*config.command]
         os.chdir(found[0].parent)
@@ -51,22 +50,41 @@ def run(p: ArgumentParser, arguments: Namespace) -> int:
     if words[:1] == ["-m"]:
         words, is_module = words[1:], True
     if arguments.suggest:
+        from allranks.cli.rehearse_suggest import show_suggestion
+
         return show_suggestion(target_from(p, words, module=is_module), config.ranks or 2)
     plan = _plan(p, arguments, config, words, is_module)
-    baseline = read_baseline(config.baseline) if config.baseline and not arguments.write_baseline else None
-    for file in filter(None, (output, trace)):
+    baseline = None
+    if config.baseline and not arguments.write_baseline:
+        from allranks.cli.baseline import read_baseline
+
+        baseline = read_baseline(config.baseline)
+    for file in filter(None, (arguments.output_file, arguments.trace)):
         must_be_writable(file)
     line = ProgressLine()
     done = rehearse(plan, progress=line.print, live=line.update)
-    drawn = trace is not None or config.output_format == "html"
+    return _show(done, plan, config, baseline, arguments)
+
+
+def _absolute(file: Path | None) -> Path | None:
+    return file and Path(os.path.abspath(file))
+
+
+def _show(done: Rehearsal, plan: Plan, config: Config, baseline: Baseline | None, arguments: Namespace) -> int:
+    """Print the report, or write the baseline; return the exit code."""
+    from allranks.cli.rehearse_report import report_of, write_trace
+
+    drawn = arguments.trace is not None or config.output_format == "html"
     report = report_of(done, plan, config.allow, baseline, with_timelines=drawn)
     if arguments.write_baseline and not (done.interrupted or done.failure):
         return _write_baseline(Path(config.baseline or BASELINE), report.findings, report.prints)
     if arguments.check:
+        from allranks.cli.rehearse_check import with_check
+
         report = with_check(report, source_path(plan.target))
-    if trace is not None:
-        write_trace(report, trace)
-    print_report(report, config.output_format, output)
+    if arguments.trace is not None:
+        write_trace(report, arguments.trace)
+    print_report(report, config.output_format, arguments.output_file)
     return _exit_code(done, plan.target, any(one.severity in ("error", "warning") for one in report.findings))
 
 
@@ -142,6 +160,8 @@ def _plan(p: ArgumentParser, arguments: Namespace, config: Config, words: list[s
 
 
 def _write_baseline(target: Path, findings: Sequence[Finding], prints: Mapping[Finding, str]) -> int:
+    from allranks.check.results.baseline import written
+
     write_file(target, written(findings, prints))
     print(f"Wrote {count(len(findings), 'finding')} to {os.path.relpath(target)}.")
     return 0
